@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from qjoule.tags.tagging import TagSource
+from qjoule_drivers import channel as channel_module
 from qjoule_drivers.channel import Channel
+from tag_source import Everyone, follow
 
 
 @pytest.fixture
@@ -26,3 +30,18 @@ def path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         yield Path(directory) / "tags.sock"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[TagSource]:
+    """A recorder that believes everyone."""
+    with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as recorder:
+        yield recorder
+
+
+@pytest.fixture
+def following(channel: Channel, source: TagSource, monkeypatch: pytest.MonkeyPatch) -> Channel:
+    """An application that reports only changes to that recorder."""
+    monkeypatch.setattr(channel_module, "channel", channel)
+    follow(source, channel)
+    return channel

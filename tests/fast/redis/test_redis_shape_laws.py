@@ -24,7 +24,7 @@ KEYS = st.one_of(
 
 @cache
 def _library() -> ctypes.CDLL:
-    loaded = compiled("tests/support/fuzz/redis_host.c")
+    loaded = compiled("tests/support/fuzz/shape_host.c")
     loaded.redis_pattern_host.restype = ctypes.c_uint64
     loaded.redis_pattern_host.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
     return loaded

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* shape_hash.h as a host library, for tests that compare it with the Python normaliser. */
+/* shape_hash.h and key_shape.h as a host library, for tests that compare them with Python's. */
 #include <stddef.h>
 #include "core/shape_hash.h"
+
+#define QJ_DIALECT_REDIS 3
+#include "core/key_shape.h"
 
 __u64 shape_host(const __u8 *text, size_t bytes, size_t step, __u64 seed, int dialect, int rules,
 		 int truncated);
@@ -17,4 +20,18 @@ __u64 shape_host(const __u8 *text, size_t bytes, size_t step, __u64 seed, int di
 		qj_shape_feed(&s, text + at, bytes - at < step ? bytes - at : step);
 	s.truncated = truncated;
 	return qj_shape_end(&s);
+}
+
+/* The hash of an argument's pattern. */
+__u64 redis_pattern_host(const __u8 *argument, size_t bytes, __u64 seed)
+{
+	struct qj_key_pattern p;
+	__u64 key = qj_key_seeded(seed);
+
+	if (bytes > QJ_KEY_BYTES)
+		bytes = QJ_KEY_BYTES;
+	qj_key_pattern_begin(&p, qj_key_name_byte(seed, 'g', key), key);
+	for (size_t i = 0; i < bytes; i++)
+		qj_key_byte(&p, argument[i]);
+	return qj_key_end(qj_key_pattern_end(&p, bytes));
 }
