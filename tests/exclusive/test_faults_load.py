@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overload, and servers that come and go or run untraced: losses are told, and the rest is right."""
+"""Overload, and servers that come and go or run untraced: losses are told, the rest is right."""
 
 from __future__ import annotations
 

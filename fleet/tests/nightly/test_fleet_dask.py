@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from multiprocessing import forkserver, process, resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleet.bench.simulator import query_kills
@@ -16,6 +19,18 @@ from qjoule_fleet.dask_engine import DaskEngine
 
 pytestmark = pytest.mark.beside
 pytest.importorskip("distributed", reason="the extra `fleet` is not installed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_helpers_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A run leaves nothing behind of what multiprocessing keeps for the life of its process."""
+    own: Any = process.current_process()
+    own._config["tempdir"] = str(tmp_path_factory.mktemp("sockets"))
+    yield
+    del own._config["tempdir"]
+    helpers: list[Any] = [forkserver._forkserver, resource_tracker._resource_tracker]
+    for helper in helpers:
+        helper._stop()
 
 
 @pytest.mark.parametrize("by", ["shape", "tag:tenant"])

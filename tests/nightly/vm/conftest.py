@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from nightly.vm.support import machine
-from nightly.vm.support.fake_rapl import PARAMETERS, REST_S
 from nightly.vm.support.mariadb import (
     GETS,
     OVER_TCP,
@@ -23,6 +22,7 @@ from nightly.vm.support.mariadb import (
     statements_text,
 )
 from nightly.vm.support.plans import plans
+from nightly.vm.support.streams import PARAMETERS, REST_S
 from qjoule.contract import MORE_COUNTERS, Rung
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@
 #include <linux/module.h>
 #include <linux/powercap.h>
 
-#define UNIT_NJ 500 /* of one count; fake_rapl.py has the same */
+#define UNIT_NJ 500 /* of one count; support/streams.py has the same */
 
 enum {
 	PACKAGE_0,

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams that tracers recorded in a virtual machine."""
+"""Streams that tracers recorded in a virtual machine, and the values of its energy counters
+(`fake_rapl/fake_rapl.c`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nightly.vm.support.machine import Run
 from qjoule.contract import RECORDS, Block
@@ -19,6 +22,27 @@ from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.writer import TraceWriter
+
+#: By package and domain, in the module's order. More than packages draw, so that counters wrap
+#: within seconds although they can hold a second of the busiest package's energy.
+POWER_MW = {
+    (0, "package"): 1_200_000,
+    (0, "core"): 800_000,
+    (0, "dram"): 90_000,
+    (1, "package"): 900_000,
+}
+PARAMETERS = "power_mw=" + ",".join(map(str, POWER_MW.values()))  #: for `insmod`
+UNIT_NJ = 500
+COUNTS = 1 << 32
+RANGE_UJ = COUNTS * UNIT_NJ // 1000  #: 2147 J
+REST_S = 3  #: recorded after the load; including it, every package's counter wraps
+NS_PER_MS = 1_000_000
+
+
+def counter_uj(power_mw: int, ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The value of `energy_uj` at these milliseconds of CLOCK_MONOTONIC."""
+    counts = ms * power_mw * 1000 // UNIT_NJ % COUNTS
+    return counts * UNIT_NJ // 1000
 
 
 @dataclass(frozen=True)
