@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 // Commands of the stand-in: it counts its requests, and works as long as a request demands.
-#include "commands.h"
+#include "mongod.h"
 
 #include <atomic>
 #include <ctime>

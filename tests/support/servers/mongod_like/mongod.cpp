@@ -16,8 +16,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include "commands.h"
-
 static const char usage[] =
     "usage: mongod --port N [--config FILE]\n"
     "options of a mongod that it answers to: net.port; not storage.dbPath, systemLog.destination\n";

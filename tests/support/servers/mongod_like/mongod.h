@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+
+#include "bson.h"
 
 namespace mongo
 {
@@ -102,3 +106,24 @@ class ENTRY_POINT
 };
 
 } // namespace mongo
+
+// ---- commands
+
+// The connection that the calling thread serves, while this is alive: $currentOp tells of it.
+class Connection
+{
+      public:
+	Connection(unsigned long number, const std::string &client);
+	~Connection();
+};
+
+// Executes a command; throws std::runtime_error if it is none.
+bson::Builder execute(const bson::Document &command);
+
+// ---- OP_COMPRESSED, by the libraries that mongod uses (transport/message_compressor_*.cpp)
+
+constexpr const char *COMPRESSORS[] = {nullptr, "snappy", "zlib", "zstd"}; // by their numbers
+
+std::string compress(char by, const std::string &plain);
+// Nothing if that is not what these bytes are, or they are not of that size.
+std::optional<std::string> decompress(char by, const char *data, size_t bytes, size_t size);
