@@ -16,8 +16,8 @@ from qjoule.remote.wire import decode
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.mysql import mariadb_server
 from tracing.agent import Agent
-from tracing.asking import asked
 from tracing.live_top import QJOULE
+from tracing.root_part import asked
 from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]

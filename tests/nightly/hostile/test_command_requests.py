@@ -19,8 +19,7 @@ import psutil
 import pytest
 
 from nightly.hostile.bound import WAIT, process_of
-from tracing.asking import ROOT_PART, asked
-from tracing.root_part import root_part
+from tracing.root_part import ROOT_PART, asked, root_part
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 OWN = range(2_100_000_000, 2_104_194_305)  #: users of commands

@@ -160,3 +160,49 @@ def holds_nothing(pid: int) -> None:
             assert int(status[kind], 16) == 0, (thread, kind)
         assert status["NoNewPrivs"].strip() == "1", thread
         assert status["Seccomp"].strip() == "2", thread
+
+
+# ---- a command that the root part runs without rights: this file, which executes its input -------
+
+_PREAMBLE = """
+from qjoule.root_part.client import root_part
+from qjoule.root_part.protocol import Kind, Refused, ask
+import errno, os, sys
+from pathlib import Path
+part = root_part()
+def refused(kind, **options):
+    try:
+        ask(part.connection, kind, **options)
+    except Refused as error:
+        return errno.errorcode[error.errno]
+    return "granted"
+"""
+
+
+def asked(
+    code: str,
+    *words: str,
+    directory: Path | None = None,
+    before: tuple[str, ...] = (),
+    status: int = 0,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `code`, which can use `part` and `ask`, without rights, with the command line `words`;
+    asserts its exit code.
+    """
+    done = subprocess.run(
+        [*before, ROOT_PART, sys.executable, "-I", __file__, *words],
+        input=_PREAMBLE + code,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=directory,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+if __name__ == "__main__":
+    exec(sys.stdin.read(), {"__name__": "__main__"})
