@@ -16,6 +16,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import LiveNames, identities
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import Query, Shape, interval_of
 from qjoule.model.arrays import Anomalies, Entries, Machine
@@ -145,11 +146,11 @@ def test_learning_seldom_divides_the_same_joules_within_the_intervals(
 ) -> None:
     stream = TwoPackages(windows=WINDOWS).stream()
     blocks = Stream(io.BytesIO(stream))
-    source = StreamSource(blocks, fake_tracer.fingerprint, META, refresh_s=60.0)
+    source = StreamSource(blocks, fake_tracer.context(META), LiveOptions(refresh_s=60.0))
     snapshots = source.snapshots(Controls(1.0, totals=False))
     intervals = [interval_of(snapshot.interval) for snapshot in snapshots]
     trace = tmp_path / "trace"
-    record(Stream(io.BytesIO(stream)), TraceWriter(trace), fake_tracer.fingerprint, META)
+    record(Stream(io.BytesIO(stream)), TraceWriter(trace), fake_tracer.context(META))
     whole = attribute(Trace(trace), ("fingerprint",))
 
     sums: dict[Shape, Query] = {}

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import model_cases
-from model_cases import Case, accounts
+from model_cases import Case
 from power_cases import SHARED_W, Known, calibrated, known
 from qjoule.model.arrays import Segments
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy, PowerInterval
@@ -139,8 +139,11 @@ def test_shared_energy_is_what_splits_call_shared_and_follows_time(
 ) -> None:
     """Errors of readings leave a few windows with less energy than the package draws once."""
     splits: list[Split] = []
-    account = accounts(shared.series, (0,), calibrated(), refit=False, idle=idle).new(
-        closed=lambda _batch, _ledger, closed: splits.extend(closed)
+    account = model_cases.account(
+        *(shared.series, (0,), calibrated()),
+        refit=False,
+        idle=idle,
+        closed=lambda _batch, _ledger, closed: splits.extend(closed),
     )
     account.add(shared.batch)
     sums = account.finish().domains["package"]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fuzz.mongodb_library import READ_HERE, compressed, message, op_msg, told
 from qjoule.contract import TEXT, Block
 from qjoule.servers import registry
-from qjoule.servers.mongodb import dialect_compressed as inflate
+from qjoule.servers.mongodb import compressed as inflate
 from qjoule.servers.mongodb.compressed import inflated
 from qjoule.servers.mongodb.shapes import mongodb_shape
 from qjoule.servers.shapes import fingerprint

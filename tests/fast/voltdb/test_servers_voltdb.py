@@ -18,7 +18,7 @@ from qjoule.servers.examine import resolve
 from qjoule.servers.plan import build_plan
 from qjoule.servers.shapes import fingerprint
 from qjoule.servers.types import Fact, Server
-from qjoule.servers.voltdb import resolve as resolving
+from qjoule.servers.voltdb import find
 from qjoule.servers.voltdb.find import FUNCTION, HeapLayout, client_port, native_library
 from servers.fake_proc import FakeProc, candidate
 from servers.toy_elf import toy_server
@@ -91,7 +91,7 @@ def test_the_port_of_its_clients(arguments: tuple[str, ...], port: int) -> None:
 def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probes are in the library; a restart is recognised by the executable."""
     library = toy_server(tmp_path / LIBRARY, [FUNCTION], flags=("-O0",))
-    monkeypatch.setattr(resolving, "heap_layout", lambda _access: LAYOUT)
+    monkeypatch.setattr(find, "heap_layout", lambda _access: LAYOUT)
     server = running(voltdb(java), tmp_path, library)
     (planned,) = build_plan([server], KERNEL).servers
     assert planned.choice.rung is Rung.SYMBOL
