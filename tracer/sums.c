@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 struct sums {
 	struct qjoule_bpf *skeleton;
 	struct stream *stream;
