@@ -24,6 +24,7 @@ from qjoule.engine import query_groups
 from qjoule.engine.attribute import attribute
 from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.query_labels import QueryLabels
 from qjoule.engine.requests import CallsByEnd
 from qjoule.model.charge import Ids
 from qjoule.model.id_runs import U64
@@ -138,7 +139,7 @@ def test_lookups_and_calls_are_those_of_all_records_at_once(
 ) -> None:
     pieces, index = cut(rows, places), LabelIndex()
     parts = [Part(table_of(piece)) for piece in pieces]
-    groups = QueryGroups(parts, empty("shapes"), server_name, by, index)
+    groups = QueryGroups(parts, QueryLabels({}, server_name, by), index)
     first = {row["query"]: row for row in reversed(rows)}
     for ids in asked:
         for number, (group, known) in zip(

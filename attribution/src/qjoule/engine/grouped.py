@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import tables
+from qjoule.engine.columns import texts_of
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.query_labels import QueryLabels
 from qjoule.engine.recorded import Recording
 from qjoule.engine.transactions import Transactions
 from qjoule.model.arrays import Segments
@@ -59,15 +61,8 @@ class Grouped:
         meta = recording.meta
         names = _server_names(meta)
         owners = group_owners(recording.owners, names, self._index, _servers_by_thread(meta))
-        self.queries = QueryGroups(
-            recording.queries,
-            recording.shapes,
-            names,
-            by,
-            self._index,
-            where=where,
-            transactions=transactions,
-        )
+        query_labels = QueryLabels(texts_of(recording.shapes), names, by, where)
+        self.queries = QueryGroups(recording.queries, query_labels, self._index, transactions)
         counters = bool(meta.counters) if counters is None else counters
         self.reader = SegmentReader(self.queries, owners, counters)
 

@@ -10,7 +10,7 @@ not have recorded in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine.calls import CALL_COLUMNS, Calls, calls_of
-from qjoule.engine.columns import QueryRecords, texts_of
-from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection
+from qjoule.engine.columns import QueryRecords
+from qjoule.engine.keys import TRANSACTION
 from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels
 from qjoule.engine.transactions import Transactions
@@ -50,23 +50,18 @@ class QueryGroups:
     def __init__(
         self,
         parts: Sequence[Part],
-        shapes: pa.Table,
-        server_name: Callable[[int | None], str],
-        by: Sequence[str],
+        labels: QueryLabels,
         index: LabelIndex,
-        *,
-        where: Selection = EVERYTHING,
         transactions: Transactions | None = None,
     ) -> None:
-        self._parts = parts
-        self._texts, self._transactions = texts_of(shapes), transactions
-        self._labels = QueryLabels(self._texts, server_name, by, where)
+        """`labels`: without variants yet, for these queries alone."""
+        self._parts, self._labels, self._transactions = parts, labels, transactions
         own = () if transactions is None else ("query", TRANSACTION)
         self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *own]))
         self._commits = Latencies()
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
-        self._called = (*CALLS, "child") if "child" in by else CALLS
+        self._called = (*CALLS, "child") if "child" in labels.by else CALLS
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
         runs = [self._first_pass(number) for number in range(len(parts))]
         self._runs = id_runs.joined([one for one in runs if one is not None])
@@ -158,7 +153,7 @@ class QueryGroups:
         table = self._parts[part].read(list(dict.fromkeys(columns)))
         if table is None or not table.num_rows:
             return None
-        return QueryRecords(table, self._texts, self._transactions)
+        return QueryRecords(table, self._labels.texts, self._transactions)
 
     def _first_pass(self, number: int) -> IdRuns | None:
         records = self._read(number, ["query", *self._columns])

@@ -54,10 +54,10 @@ class QueryLabels:
         where: Selection = EVERYTHING,
     ) -> None:
         """`texts`: of statements, by fingerprint."""
-        self._by = by
+        self.by = by
         self._wanted = dict(where.wanted)
         self._server_name = server_name
-        self._texts = texts
+        self.texts = texts
         self._fields = tuple(dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "rung")))
         self._known: dict[str, dict[Value, int]] = {name: {} for name in self._fields}
         self._numbers: dict[_Variant, int] = {}
@@ -99,7 +99,7 @@ class QueryLabels:
         values = {field: list(known) for field, known in self._known.items()}
         at = self._place("fingerprint")
         texts = [
-            isinstance(value, str) and not stands_for_no_text(self._texts.get(value, ""))
+            isinstance(value, str) and not stands_for_no_text(self.texts.get(value, ""))
             for value in values["fingerprint"]
         ]
         self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
@@ -109,19 +109,19 @@ class QueryLabels:
         selected = self._selected(variants, values)
         for number, variant in enumerate(variants):
             if variant[0] and selected[number]:
-                keys = tuple(variant[self._place(key)] for key in self._by)
+                keys = tuple(variant[self._place(key)] for key in self.by)
                 part = parts.setdefault(self._part(variant, values), len(parts))
                 by_keys.setdefault((*keys, part), []).append(number)
             elif variant[0]:
                 rung = variant[self._place("rung")] if self._is_counted(variant, values) else -1
                 others.setdefault((variant[self._place("server")], rung), []).append(number)
-        ranks = [*(_ranks(values[key]) for key in self._by), range(len(parts))]
+        ranks = [*(_ranks(values[key]) for key in self.by), range(len(parts))]
         shapes = [shape for shape, _ in parts]
         for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
             numbers = by_keys[keys]
             named = [
                 (key, self._name(key, values[key][code]))
-                for key, code in zip(self._by, keys, strict=False)
+                for key, code in zip(self.by, keys, strict=False)
             ]
             if shapes[keys[-1]]:
                 named.append((SHAPE_OF, shapes[keys[-1]]))
@@ -130,7 +130,7 @@ class QueryLabels:
         for code in sorted(others):
             numbers = others[code]
             label = self._label([], [variants[number] for number in numbers], values)
-            self.group[numbers] = index.not_selected(label, self._by)
+            self.group[numbers] = index.not_selected(label, self.by)
         overhead = [number for number, variant in enumerate(variants) if not variant[0]]
         place = self._place("server")
         for number in sorted(overhead, key=lambda number: variants[number][place]):
@@ -151,7 +151,7 @@ class QueryLabels:
             self._name(field, values[field][variant[self._place(field)]])
             for field in ("server", "fingerprint", "rung")
         )
-        by_shape = rung != BY_CALLS and "fingerprint" not in self._by
+        by_shape = rung != BY_CALLS and "fingerprint" not in self.by
         return f"{server} {fingerprint}" if by_shape else "", f"{rung} {server}"
 
     def _is_counted(self, variant: _Variant, values: dict[str, list[Value]]) -> bool:
@@ -209,7 +209,7 @@ class QueryLabels:
         for variant in variants:
             flags |= variant[1]
         fingerprint, rung = shared["fingerprint"], shared["rung"]
-        text = self._texts.get(fingerprint, fingerprint if fingerprint == TEXT_LOST else "")
+        text = self.texts.get(fingerprint, fingerprint if fingerprint == TEXT_LOST else "")
         return GroupLabel(
             "queries",
             tuple(named),
