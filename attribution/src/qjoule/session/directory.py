@@ -20,7 +20,8 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY
 def inside(directory: Path) -> Iterator[None]:
     """Makes a new directory, or an empty one, the working directory.
 
-    The root part makes it, for who called us, unless it is in a directory of ours. Afterwards the
+    The root part makes it, for who called us, unless it is in a directory of ours, or root named
+    our user. Afterwards the
     working directory is /. If the block fails before it has written anything, a directory made here
     is removed.
 
@@ -49,7 +50,8 @@ def inside(directory: Path) -> Iterator[None]:
 
 def _open(directory: Path) -> int:
     """Makes the directory; a descriptor of it."""
-    if root_part().connection is not None and not _is_ours(directory):
+    is_named = "QJOULE_UID" in os.environ  # by root: such a user makes its directories itself
+    if root_part().connection is not None and not is_named and not _is_ours(directory):
         return _by_root_part(directory)
     try:
         directory.mkdir(mode=0o700, parents=True)
