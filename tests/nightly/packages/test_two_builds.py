@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.root, pytest.mark.packages, pytest.mark.timeout(1200)]
 COMPARED = ("*.whl", "*.tar.gz", "*.cdx.json", "*.deb")
 #: x86-64 machines also make the wheel for aarch64.
 CROSS = platform.machine() == "x86_64"
-#: Two wheels, the sdist, an SBOM and the Debian package; another wheel with its SBOM.
-EXPECTED = 5 + 2 * CROSS
+#: Four wheels, the sdist, an SBOM and the Debian package; another wheel with its SBOM.
+EXPECTED = 7 + 2 * CROSS
 
 
 def _digests(dist: Path) -> dict[str, str]:
