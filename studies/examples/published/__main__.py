@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recomputes each source's results from its own numbers, and prints where the two differ.
 
-PYTHONPATH=examples .venv/bin/python -m published [gps-up-twitter|factorial-nosql|...]
+PYTHONPATH=studies/examples .venv/bin/python -m published [gps-up-twitter|factorial-nosql|...]
 """
 
 from __future__ import annotations

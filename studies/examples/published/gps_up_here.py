@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speedup, greenup and powerup of a study of the workload `twitter`, beside the thesis's.
 
-    PYTHONPATH=examples .venv/bin/python -m published.gps_up_here STUDY
+    PYTHONPATH=studies/examples .venv/bin/python -m published.gps_up_here STUDY
 
 Seconds are a call's latency as its client saw it. Joules are what qjoule attributes to the server
 for the call, whereas the thesis has those of the whole machine: idle power is in neither form here,
