@@ -56,7 +56,8 @@ def copy_of(tree: Path, tests: Path, place: Path) -> Path:
         ".git", ".venv", "build", "tests", "__pycache__", "*.egg-info"
     )
     shutil.copytree(tree, copy, symlinks=True, ignore=leave_out)
-    shutil.copytree(tests / "tests", copy / "tests", symlinks=True)
+    for name in ("tests", "studies/tests", "fleet/tests"):
+        shutil.copytree(tests / name, copy / name, symlinks=True)
     for name in ("build", ".git"):
         (copy / name).symlink_to(tree / name)
     copy_environment((tree / ".venv").resolve(), copy)
