@@ -12,34 +12,56 @@ be read. They look at steps: instructions with names of registers and places in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import Executable, Symbol
+
+_Role = TypeVar("_Role", bound=str)  #: of a server's enumeration
 
 
 class CannotResolve(QjouleError):
     """A probe point is missing or uncertain; the message names it and gives the reason."""
 
 
-def the_only(executable: Executable, what: str, names: tuple[str, ...]) -> Symbol:
+def the_only(
+    executable: Executable,
+    what: str,
+    names: Sequence[str],
+    *,
+    prefixes: Sequence[str] = (),
+    missing: str = "",
+) -> Symbol:
     """The one of these functions that exists.
 
     Args:
-        what: what the message calls them.
+        what: what messages call them; `missing`: without any of them, if it is something else.
+        prefixes: functions that begin so have a signature that is not known.
 
     Raises:
         CannotResolve: there is none or several, or as in `the_one`.
     """
     present = [name for name in names if executable.functions(name)]
-    if not present:
-        raise absent(f"{what} of a known signature", executable)
     if len(present) > 1:
         raise CannotResolve(f"two signatures of {what}: {' and '.join(present)}")
-    return the_one(executable, present[0])
+    if present:
+        return the_one(executable, present[0])
+    for prefix in prefixes:
+        if strangers := executable.names_with_prefix(prefix)[:1]:
+            raise CannotResolve(f"{what} has a signature that is not known: {strangers[0]}")
+    raise absent(missing or f"{what} of a known signature", executable)
+
+
+def by_role(names: Mapping[_Role, str], executable: Executable) -> dict[str, Symbol]:
+    """The function of each role.
+
+    Raises:
+        CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
+    """
+    return {role: the_one(executable, name) for role, name in names.items()}
 
 
 def the_one(executable: Executable, name: str) -> Symbol:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
-from qjoule.servers.function_code import CannotResolve, absent, the_one
+from qjoule.servers.function_code import the_only
 from qjoule.servers.probe_site import SiteCost
 from qjoule.servers.resolution import Resolution, check_machine, file_key, probes_of
 
@@ -44,17 +44,13 @@ def boundary_functions(executable: Executable) -> dict[str, Symbol]:
     Raises:
         CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
     """
-    present = [name for _, name in SIGNATURES if executable.functions(name)]
-    if len(present) > 1:
-        raise CannotResolve(f"two signatures of handleRequest: {' and '.join(present)}")
-    if not present:
-        for prefix in _PREFIXES:
-            if strangers := executable.names_with_prefix(prefix)[:1]:
-                raise CannotResolve(
-                    f"handleRequest has a signature that is not known: {strangers[0]}"
-                )
-        raise absent("handleRequest of a mongod", executable)
-    function = the_one(executable, present[0])
+    function = the_only(
+        executable,
+        "handleRequest",
+        [name for _, name in SIGNATURES],
+        prefixes=_PREFIXES,
+        missing="handleRequest of a mongod",
+    )
     return {Role.REQUEST: function, Role.DONE: function}
 
 

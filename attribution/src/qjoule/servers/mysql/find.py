@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
@@ -20,10 +21,8 @@ from qjoule.servers.function_code import (
     AFTER,
     BEFORE,
     NUMBER,
-    CannotResolve,
-    absent,
+    by_role,
     places,
-    the_one,
     the_only,
 )
 from qjoule.servers.mysql.memory import SessionMemory, session_memory
@@ -112,28 +111,14 @@ def boundary_functions(executable: Executable) -> dict[str, Symbol]:
     Raises:
         CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
     """
-    present = {name: role for _, name, role in SIGNATURES if executable.functions(name)}
-    if len(present) > 1:
-        raise CannotResolve(f"two signatures of dispatch_command: {' and '.join(present)}")
-    if not present:
-        strangers = executable.names_with_prefix(_DISPATCH)[:1]
-        if strangers:
-            raise CannotResolve(
-                f"dispatch_command has a signature that is not known: {strangers[0]}"
-            )
-        raise absent("dispatch_command", executable)
-    ((name, role),) = present.items()
-    function = the_one(executable, name)
-    return {role: function, Role.END: function}
+    roles = {name: role for _, name, role in SIGNATURES}
+    what = "dispatch_command"
+    function = the_only(executable, what, tuple(roles), prefixes=(_DISPATCH,), missing=what)
+    return {roles[function.name]: function, Role.END: function}
 
 
-def child_functions(executable: Executable) -> dict[str, Symbol]:
-    """Functions with which MySQL and MariaDB execute a stored procedure's statements, by role.
-
-    Raises:
-        CannotResolve: as `boundary_functions`.
-    """
-    return {role: the_one(executable, name) for role, name in CHILDREN.items()}
+#: Functions with which MySQL and MariaDB execute a stored procedure's statements, by role.
+child_functions = partial(by_role, CHILDREN)
 
 
 def name_functions(executable: Executable) -> dict[str, Symbol]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
-from qjoule.servers.function_code import CannotResolve, the_one
+from qjoule.servers.function_code import CannotResolve, by_role
 from qjoule.servers.postgres.memory import (
     backend_memory,
     conforming_strings,
@@ -112,49 +113,16 @@ def backend_states(major: int | None) -> BackendStates:
     return BackendStates(first, first + 1, first + 2, first + 3, first + 4)
 
 
-def boundary_functions(executable: Executable) -> dict[str, Symbol]:
-    """The functions that begin and end a query, by role.
-
-    Raises:
-        CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
-    """
-    return {role: the_one(executable, name) for role, name in FUNCTIONS.items()}
-
-
-def reading_functions(executable: Executable) -> dict[str, Symbol]:
-    """The functions that show a query beside reads of sockets, by role.
-
-    Raises:
-        CannotResolve: as `boundary_functions`.
-    """
-    return {role: the_one(executable, name) for role, name in READING.items()}
-
-
-def parallel_functions(executable: Executable) -> dict[str, Symbol]:
-    """PostgreSQL's functions that join a parallel worker to its leader, by role.
-
-    Raises:
-        CannotResolve: as `boundary_functions`.
-    """
-    return {role: the_one(executable, name) for role, name in PARALLEL.items()}
-
-
-def skip_functions(executable: Executable) -> dict[str, Symbol]:
-    """PostgreSQL's function after which it skips the rest of a pipeline, by role.
-
-    Raises:
-        CannotResolve: as `boundary_functions`.
-    """
-    return {role: the_one(executable, name) for role, name in SKIPS.items()}
-
-
-def id_functions(executable: Executable) -> dict[str, Symbol]:
-    """PostgreSQL's function that executes what has a queryid, by role.
-
-    Raises:
-        CannotResolve: as `boundary_functions`.
-    """
-    return {role: the_one(executable, name) for role, name in IDS.items()}
+#: The functions that begin and end a query, by role.
+boundary_functions = partial(by_role, FUNCTIONS)
+#: Those that show a query beside reads of sockets.
+reading_functions = partial(by_role, READING)
+#: Those that join a parallel worker to its leader.
+parallel_functions = partial(by_role, PARALLEL)
+#: The one after which the rest of a pipeline is skipped.
+skip_functions = partial(by_role, SKIPS)
+#: The one that executes what has a queryid.
+id_functions = partial(by_role, IDS)
 
 
 def io_functions(executable: Executable) -> dict[str, Symbol]:
@@ -163,11 +131,11 @@ def io_functions(executable: Executable) -> dict[str, Symbol]:
     None before 18, which has no io workers.
 
     Raises:
-        CannotResolve: as `boundary_functions`, or one of the two is missing.
+        CannotResolve: as `by_role`, or one of the two is missing.
     """
     if not any(executable.functions(name) for name in IO.values()):
         return {}
-    return {role: the_one(executable, name) for role, name in IO.items()}
+    return by_role(IO, executable)
 
 
 SEND_BUFFER = "send-buffer"
