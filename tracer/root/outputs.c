@@ -100,13 +100,26 @@ int answer_given(struct peer *peer, const struct rp_request *request, struct ans
 }
 
 /*
+ * The directory that a file is to be in, and the file's name there. It stays the same directory
+ * even if whoever owns one above it puts another in its place.
+ */
+static int open_place(const char *text, char name[RP_TEXT_BYTES])
+{
+	char path[RP_TEXT_BYTES];
+
+	/* This also removes slashes at the end of `path`. */
+	strcpy(name, basename(strcpy(path, text)));
+	return open(dirname(path), OPEN_DIRECTORY);
+}
+
+/*
  * In a child: made as who called us, with root's right to write here, so nothing of root's changes
  * hands. An empty one of theirs gives way.
  */
 static int make_directory(struct peer *peer, const struct rp_request *request,
 			  struct answer *answer)
 {
-	char path[RP_TEXT_BYTES], name[RP_TEXT_BYTES];
+	char name[RP_TEXT_BYTES];
 	struct stat status;
 	int place;
 
@@ -114,9 +127,7 @@ static int make_directory(struct peer *peer, const struct rp_request *request,
 	      0, 0);
 	setfsgid(root.caller_gid);
 	setfsuid(root.caller_uid);
-	/* This also removes slashes at the end of `path`. */
-	strcpy(name, basename(strcpy(path, request->text)));
-	place = open(dirname(path), OPEN_DIRECTORY);
+	place = open_place(request->text, name);
 	if (place >= 0 && !fstatat(place, name, &status, AT_SYMLINK_NOFOLLOW) &&
 	    status.st_uid == root.caller_uid)
 		unlinkat(place, name, AT_REMOVEDIR);
@@ -182,8 +193,8 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
  */
 int answer_publish(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	char staged[RP_TEXT_BYTES + 16];
-	int fd, err;
+	char name[RP_TEXT_BYTES], staged[32];
+	int place, fd, err;
 
 	if (strcmp(root.command[RP_COMMAND_WORD], "calibrate") ||
 	    (strcmp(request->text, CALIBRATION) && !is_output(request->text)))
@@ -194,17 +205,20 @@ int answer_publish(struct peer *peer, const struct rp_request *request, struct a
 	if (request->size > CALIBRATION_BYTES)
 		return -EFBIG;
 	mkdir("/var/lib/qjoule", 0755);
-	snprintf(staged, sizeof(staged), "%s.%d", request->text, getpid());
-	fd = open(staged, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	place = open_place(request->text, name);
+	if (place < 0)
+		return -errno;
+	snprintf(staged, sizeof(staged), ".qjoule-%d", getpid());
+	fd = openat(place, staged, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	err = fd < 0 ? -errno : 0;
 	errno = EIO; /* what a copy that ends early leaves there */
 	if (!err && request->size &&
 	    (sendfile(fd, peer->sent, &(off_t){0}, request->size) != (ssize_t)request->size ||
-	     fsync(fd) || rename(staged, request->text)))
+	     fsync(fd) || renameat(place, staged, place, name) || fsync(place)))
 		err = -errno;
-	if (fd >= 0)
-		unlink(staged); /* unless it was renamed */
-	close(fd);		/* also if it is none */
+	unlinkat(place, staged, 0); /* unless it was renamed */
+	close(fd);		    /* also if it is none */
+	close(place);
 	return err;
 }
 
