@@ -5,7 +5,7 @@ from qjoule.commands import options
 from qjoule.commands.ending import ending_in_order
 from qjoule.commands.lazy_group import LazyGroup
 from qjoule.commands.options import known_source
-from qjoule.commands.say import say
+from qjoule.commands.say import say, write_text
 from qjoule.commands.without_root import without_root
 from qjoule.giving_up_root import READER
 from qjoule.lazy_import import LazyModule
@@ -25,4 +25,5 @@ __all__ = [
     "say",
     "shorten",
     "without_root",
+    "write_text",
 ]

@@ -2,7 +2,7 @@
 """Tables and figures for a terminal; a server's text cleaned for display."""
 
 from qjoule.reporters import format
-from qjoule.reporters.csv_report import cell
+from qjoule.reporters.csv_report import cell, csv_text
 from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
 from qjoule.reporters.missing import lost
 from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
@@ -14,6 +14,7 @@ __all__ = [
     "Column",
     "Page",
     "cell",
+    "csv_text",
     "fit",
     "format",
     "key_width",

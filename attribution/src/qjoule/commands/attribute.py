@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from qjoule.commands import impact_options, options
-from qjoule.errors import QjouleError, UsageError
+from qjoule.commands.say import write_text
+from qjoule.errors import UsageError
 from qjoule.model.idle_policies import IdlePolicy
 
 if TYPE_CHECKING:
@@ -151,13 +152,7 @@ def write(
         return
     to_terminal = output is None and sys.stdout.isatty()
     text = _render(result, form, top, ids=ids, to_terminal=to_terminal)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise QjouleError(f"cannot write {output}: {error.strerror}") from error
+    write_text(text, output)
 
 
 def _render(

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a command beside its results: on standard error, one line each, safe for a
-terminal."""
+"""What a command says: its result, and messages beside it.
+
+Messages go to standard error, one line each, safe for a terminal.
+"""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
+import click
+
+from qjoule.errors import QjouleError
 from qjoule.named import as_given
 from qjoule.shapes.safe_text import sanitise
 
@@ -22,6 +28,17 @@ def say(message: str) -> None:
     line = sanitise(" ".join(as_given(message).split()))
     with suppress(OSError):
         print(f"qjoule: {line}", file=sys.stderr, flush=True)
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """Writes a result to a file, or to standard output. Raises `QjouleError`: it cannot."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise QjouleError(f"cannot write {output}: {error.strerror}") from error
 
 
 def say_traceback(

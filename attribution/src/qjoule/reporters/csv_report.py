@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qjoule.model.result import Attribution, Row
@@ -18,8 +19,12 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def to_csv(attribution: Attribution) -> str:
-    """RFC 4180 with a header line. Control characters of a trace's text are escaped."""
-    records = flat_rows(attribution)
+    """Every row of a result."""
+    return csv_text(flat_rows(attribution))
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """RFC 4180 with a header line; an unknown is empty. Every value is made safe (`cell`)."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(records[0]))
     writer.writeheader()

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from qjoule.api import QjouleError
-from qjoule.api.command import options
+from qjoule.api.command import options, write_text
 from qjoule_fleet import questions
 from qjoule_fleet.asked import Question
 from qjoule_fleet.commands import fleet_options
@@ -108,10 +107,4 @@ def _write(found: Top, form: str, output: Path | None) -> None:
 
         color = output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = render(found, color=color)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise QjouleError(f"cannot write {output}: {error.strerror}") from error
+    write_text(text, output)

@@ -7,8 +7,6 @@ lines of one grade and policy adds up to that of its line `total`.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pyarrow as pa
 
 from qjoule.api import QjouleError
 from qjoule.api.arrow import pq
-from qjoule.api.screen import cell
+from qjoule.api.screen import csv_text
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.times import iso
 from qjoule_fleet.top import Row, Top, Total
@@ -159,13 +157,7 @@ def _error(total: Total) -> dict[str, Any]:
 
 def to_csv(found: Top) -> str:
     """RFC 4180 with a header line."""
-    records = flat_rows(found)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(records[0]))
-    writer.writeheader()
-    for record in records:
-        writer.writerow({name: cell(value) for name, value in record.items()})
-    return out.getvalue()
+    return csv_text(flat_rows(found))
 
 
 _COUNTS = ("calls", "cpu_ns", "hosts", "shapes", "lost_records", "lost_cpu_ns")

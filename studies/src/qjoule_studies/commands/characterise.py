@@ -11,7 +11,7 @@ import click
 
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.attribution import progress
-from qjoule.api.command import say
+from qjoule.api.command import say, write_text
 from qjoule.api.traces import open_several, readable
 from qjoule_studies.characterisation import Characterisation, characterisation
 from qjoule_studies.counted import BY, count
@@ -116,13 +116,7 @@ def _write(found: Characterisation, form: str | None, output: Path | None) -> No
         write_parquet(found, output)
         return
     text = _rendered(found, form, to_terminal=output is None and sys.stdout.isatty())
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise QjouleError(f"cannot write {output}: {error.strerror}") from error
+    write_text(text, output)
 
 
 def _rendered(found: Characterisation, form: str | None, *, to_terminal: bool) -> str:

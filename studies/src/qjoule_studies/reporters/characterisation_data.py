@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pyarrow as pa
 
 from qjoule.api import QjouleError
 from qjoule.api.arrow import pq
-from qjoule.api.screen import cell
+from qjoule.api.screen import csv_text
 from qjoule_studies.characterisation import Characterisation
 from qjoule_studies.characterise import Row
 
@@ -123,16 +121,7 @@ def flat_rows(found: Characterisation) -> list[dict[str, Any]]:
 
 def to_csv(found: Characterisation) -> str:
     """RFC 4180 with a header line; an unknown is empty."""
-    return _csv(flat_rows(found))
-
-
-def _csv(records: list[dict[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(records[0]))
-    writer.writeheader()
-    for record in records:
-        writer.writerow({name: cell(value) for name, value in record.items()})
-    return out.getvalue()
+    return csv_text(flat_rows(found))
 
 
 def write_parquet(found: Characterisation, path: Path) -> None:
@@ -159,7 +148,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
         return tables
     count = len(components.variance)
     names = [f"pc{i + 1}" for i in range(count)]
-    tables["loadings"] = _csv(
+    tables["loadings"] = csv_text(
         [
             {"metric": column, **dict(zip(names, loading, strict=True))}
             for column, loading in zip(
@@ -167,7 +156,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
             )
         ]
     )
-    tables["scores"] = _csv(
+    tables["scores"] = csv_text(
         [
             {
                 **{key: getattr(found.rows[i], key) for key in _KEYS},
@@ -176,7 +165,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
             for i, s in zip(found.compared.rows, components.scores.tolist(), strict=True)
         ]
     )
-    tables["variance"] = _csv(
+    tables["variance"] = csv_text(
         [
             {"component": name, "variance": variance, "explained": explained}
             for name, variance, explained in zip(
@@ -184,7 +173,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
             )
         ]
     )
-    tables["linkage"] = _csv(
+    tables["linkage"] = csv_text(
         [
             {"a": int(a), "b": int(b), "distance": distance, "rows": int(size)}
             for a, b, distance, size in found.linkage.tolist()
