@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from qjoule.root_part.client import user_name
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,4 @@ def _read(status: Path, process: str, seccomp: str, does: str) -> Rights | None:
     uid = int(fields["Uid"].split()[1])
     limited = fields["NoNewPrivs"].strip() == "1"
     held = int(fields["CapPrm"], 16)
-    return Rights(process, _name(uid), held.bit_count(), limited, seccomp, does)
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return Rights(process, user_name(uid), held.bit_count(), limited, seccomp, does)

@@ -277,10 +277,15 @@ def home_of(uid: int) -> str:
 
 def us() -> str:
     """The name of this process's user, who may be another than the caller."""
+    return user_name(os.geteuid())
+
+
+def user_name(uid: int) -> str:
+    """A user's name; the number of one without an account."""
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(os.geteuid())
+        return str(uid)
 
 
 def _as_given(path: Path) -> str:

@@ -16,14 +16,13 @@ passwords.
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.client import root_part
+from qjoule.root_part.client import root_part, user_name
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.client import Account
 from qjoule.servers.owner import asking_user
@@ -85,14 +84,7 @@ def account_for(accounts: Mapping[str, Account], label: str, flavour: str, uid: 
     if account is None:
         raise QjouleError(f"the credentials have no [{flavour}]")
     is_meant = name == label and not account.users
-    owner = _name(uid)
+    owner = user_name(uid)
     if uid and not is_meant and {str(uid), owner}.isdisjoint(account.users):
         raise QjouleError(f'[{name}] is not for servers of {owner}: add "{owner}" to its users')
     return account
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
