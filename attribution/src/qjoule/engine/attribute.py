@@ -191,7 +191,7 @@ def attribute(
     and changes nothing. `learned` is called with what the trace tells of the machine, for its
     memory. Raises `UsageError` for an unknown key or policy.
     """
-    request = AttributionRequest(check_keys(by), idle, coefficients, calibrated, where)
+    request = AttributionRequest(tuple(by), idle, coefficients, calibrated, where)
     recording = recorded.read(trace, transactions=TRANSACTION in request.by)
     context = AttributionContext(recording, request)
     memory = context.memory()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from qjoule.engine import recorded
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.calls import Calls
-from qjoule.engine.keys import EVERYTHING, Selection, check_keys
+from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.recorded import Recording, with_ids
 from qjoule.engine.requests import CallsByEnd
 from qjoule.live.call_sums import groups_of_tags
@@ -113,7 +113,7 @@ class ReplaySource:
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         place = _Place(resets=controls.resets)
         while not (controls.stopped or place.done):
-            request = replace(self._request, by=check_keys(controls.group.split(",")))
+            request = replace(self._request, by=tuple(controls.group.split(",")))
             yield from self._play(controls, place, _Pass(self._recording, request))
 
     def _play(self, controls: Controls, place: _Place, grouped: _Pass) -> Iterator[Snapshot]:

@@ -43,8 +43,8 @@ def parse(document: bytes, most: int) -> Any:
 
 
 def _parsed_int(digits: str) -> int:
-    if len(digits) > 20:
-        raise ValueError(digits[:20])
+    if len(digits) > _DIGITS_MAX:
+        raise ValueError(digits[:_DIGITS_MAX])
     return int(digits)
 
 
