@@ -75,7 +75,11 @@ class FlightRecorder:
     def _remove_old(self) -> None:
         """Leaves the newest parts and one ring, which may still be needed."""
         recorders = sorted(_directories(self.directory, _NAME))
-        parts = [part for one in recorders for part in sorted(_directories(one, PART))]
+        # By their own names, whose times are UTC: a recorder's is of the local clock.
+        parts = sorted(
+            (part for one in recorders for part in _directories(one, PART)),
+            key=lambda part: part.name,
+        )
         for part in parts[: -self.most]:
             shutil.rmtree(part, ignore_errors=True)
         for one in recorders[:-1]:
