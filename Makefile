@@ -308,9 +308,9 @@ bench-report: build ## How long a page of five million queries takes, and how la
 bench-drivers: build ## What the drivers' shims add to a call
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)
 
-.PHONY: bench-rungs
-bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--save for the docs)
-	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
+.PHONY: bench-attach-modes
+bench-attach-modes: build ## What a query costs its server on each attach mode (BENCH_ARGS=--save for the docs)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach_modes.py $(BENCH_ARGS)
 
 .PHONY: bench-probes
 bench-probes: $(VENV)/installed-test ## What one uprobe costs, by the way it is attached (as root)

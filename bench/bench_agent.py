@@ -198,7 +198,7 @@ def run(
         *(config, Config, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
     )
     simulated = Simulated(seconds, options.shapes, options.per_second)
-    meta = Meta(host="bench", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
+    meta = Meta(host="bench", servers=(Server(1, "db:1", "mysql", attach_mode="symbol"),))
     source = StreamSource(
         Stream(simulated), ft.context(meta), LiveOptions(groups=(PER_SERVER,), refresh_s=REFRESH_S)
     )

@@ -63,7 +63,7 @@ def _records(number: int, rng: np.random.Generator, *, within: bool) -> tuple[Re
     queries["begin_ns"], queries["end_ns"] = edges[::2], edges[1::2]
     queries["session"] = queries["pid"] = 101 + rng.integers(0, CLIENTS, PER_FRAME)
     queries["shape"] = rng.integers(1, SHAPES, PER_FRAME)
-    queries["server"] = queries["executions"] = queries["rung"] = queries["command"] = 1
+    queries["server"] = queries["executions"] = queries["attach_mode"] = queries["command"] = 1
     queries["tgid"], queries["statement_bytes"] = 100, 70
     queries["flags"] = QueryFlag.OK
     if within:

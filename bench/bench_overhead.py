@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tracing costs a database server, compared with the same server untraced.
 
-    python bench/bench_overhead.py [--quick] [--only NAME]... [--parts PART,...] [--rung RUNG]
+    python bench/bench_overhead.py [--quick] [--only NAME]... [--parts PART,...] [--attach MODE]
                                    [--save] [--json FILE]
 
 One load generator runs all the time. Meanwhile modes are switched on and off: `empty` programs on
@@ -15,7 +15,7 @@ beside the target. Each load has three parts:
   machine and by where it is spent? Throughput is disturbed by everything else on the machine, this
   hardly: it is the figure to steer by.
 - *inside*: at the fixed rate, the kernel's own accounts of each BPF program, also with options of
-  `record` and on the other rung.
+  `record` and on the other attach mode.
 
 `--save` writes what was measured to `measured_overhead.csv` in the servers' folders, which `make
 docs` shows, and keeps what it has of other loads and parts. Nothing passes or fails here.
@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
         "--modes", default="record,live", help=f"of {','.join(MODES)} [%(default)s]"
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="of %(default)s")
-    parser.add_argument("--rung", default="auto", choices=["auto", "socket", "symbol"])
+    parser.add_argument("--attach", default="auto", choices=["auto", "socket", "symbol"])
     parser.add_argument("--rounds", type=int, help="pairs of each mode [default: 15, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
     parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
@@ -83,8 +83,8 @@ def arguments() -> argparse.Namespace:
 
 def bench_workload(chosen: argparse.Namespace, workload: Workload, server: DatabaseServer) -> Found:
     """The parts that were chosen, of one load."""
-    subject = subject_for(server, chosen.rung)
-    found = Found(workload, subject.rung, subject.plan.traced[0].server.version)
+    subject = subject_for(server, chosen.attach_mode)
+    found = Found(workload, subject.attach_mode, subject.plan.traced[0].server.version)
     say = progress_to(sys.stderr, workload.name)
     size = Size(chosen.rounds, chosen.slot)
     with loaded(workload, server) as generator:
@@ -92,13 +92,13 @@ def bench_workload(chosen: argparse.Namespace, workload: Workload, server: Datab
         if SATURATED in chosen.parts:
             found.saturated = run_rounds(generator, subject, chosen.modes, size, say)
     if found.saturated:
-        show(report.workload_lines(workload, subject.rung, found.saturated, {}))
+        show(report.workload_lines(workload, subject.attach_mode, found.saturated, {}))
         keep(chosen, found)
     if FIXED in chosen.parts or INSIDE in chosen.parts:
         with loaded(workload, server, fixed_rate(workload, server, full)) as generator:
             if FIXED in chosen.parts:
                 found.fixed = run_rounds(generator, subject, chosen.modes, size, say)
-                show(report.places_lines(workload, subject.rung, found.fixed))
+                show(report.places_lines(workload, subject.attach_mode, found.fixed))
                 keep(chosen, found)
             if INSIDE in chosen.parts:
                 found.inside = dict(inside(generator, subject, workload, chosen.modes))
@@ -128,20 +128,22 @@ def fixed_rate(workload: Workload, server: DatabaseServer, full: float) -> int:
 def inside(
     generator: Generator, subject: Subject, workload: Workload, modes: list[str]
 ) -> Iterator[tuple[tuple[str, str, str], Inside]]:
-    """What the kernel counted, by mode, rung and options."""
+    """What the kernel counted, by mode, attach mode and options."""
     looks = [(mode, subject) for mode in modes]
     if workload.extreme and "record" in modes:
-        for rung in {"socket", "symbol"} - {subject.rung}:
-            looks.append(("record", subject_for(subject.server, rung)))
+        for attach_mode in {"socket", "symbol"} - {subject.attach_mode}:
+            looks.append(("record", subject_for(subject.server, attach_mode)))
         for words in OPTIONS[workload.server]:
             looks.append(("record", replace(subject, options=words)))
     print(f"{workload.name}: by the kernel's accounts, at the fixed rate")
     for mode, one in looks:
         seen = look_inside(generator, one, mode, INSIDE_INTERVALS)
         more = " ".join(one.options)
-        what = f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", rung {one.rung}"
+        what = (
+            f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", attach mode {one.attach_mode}"
+        )
         print("\n".join(report.inside_lines(workload, what, seen)), flush=True)
-        yield (mode, one.rung, more), seen
+        yield (mode, one.attach_mode, more), seen
     print()
 
 
@@ -150,7 +152,7 @@ def show(lines: list[str]) -> None:
 
 
 def bench_steady(chosen: argparse.Namespace, server: DatabaseServer) -> list[Steady]:
-    subject = subject_for(server, chosen.rung)
+    subject = subject_for(server, chosen.attach_mode)
     point_select = next(one for one in WORKLOADS if one.name == "oltp_point_select")
     seconds = 5 if chosen.quick else 15
     modes = [mode for mode in ("record", "live") if mode in chosen.modes]

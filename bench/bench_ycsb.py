@@ -5,17 +5,18 @@
                                [--save] [--json FILE]
 
 go-ycsb runs all the time, with several connections for each CPU, so that CPU time limits the
-throughput. Meanwhile `qjoule record` is switched on and off, on the rung that qjoule chooses;
-`--modes record,live` also measures the live view. Each mode is compared with the untraced intervals
-just before and after it. The median over rounds and its interval are shown beside the target.
+throughput. Meanwhile `qjoule record` is switched on and off, on the attach mode that qjoule
+chooses; `--modes record,live` also measures the live view. Each mode is compared with the untraced
+intervals just before and after it. The median over rounds and its interval are shown beside the
+target.
 
 Throughput is disturbed by everything else on the machine. So the loss is also given as CPU time per
 operation: of the server, its clients, and all tracing processes. `--steady` asks the servers for
 10,000 operations a second instead, and shows memory and CPU time of the tracer and of the process
 that reads it. `--inside` asks for half of the rate that saturates a server, and shows the kernel's
-own accounts of the BPF programs beside the CPU time of tracer and reader: `record` on each rung,
-`top`, and, where a server can have one, `record` with an agent. `--save` saves all but `--steady`
-for docs/cost.md. Nothing passes or fails here.
+own accounts of the BPF programs beside the CPU time of tracer and reader: `record` on each attach
+mode, `top`, and, where a server can have one, `record` with an agent. `--save` saves all but
+`--steady` for docs/cost.md. Nothing passes or fails here.
 
 VoltDB is not among the servers: go-ycsb has no driver for it. FerretDB represents MongoDB, because
 the tests' stand-in stores nothing.
@@ -70,7 +71,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="[default: 9, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
     parser.add_argument("--steady", action="store_true", help="memory and CPU of what traces")
-    parser.add_argument("--inside", action="store_true", help="the kernel's accounts, each rung")
+    parser.add_argument(
+        "--inside", action="store_true", help="the kernel's accounts, each attach mode"
+    )
     parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
@@ -104,7 +107,7 @@ def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, 
     say("")
     found = _found(subject, saturated=samples)
     workload = found.workload
-    lines = report.workload_lines(workload, subject.rung, samples, {})
+    lines = report.workload_lines(workload, subject.attach_mode, samples, {})
     print("\n".join(lines), end="\n\n", flush=True)
     if chosen.save:
         save(found)
@@ -115,11 +118,11 @@ def _found(subject: Subject, **parts: Any) -> Found:
     """`parts`: as in `Found`."""
     flavour = str(subject.plan.traced[0].server.flavour)
     workload = Workload("YCSB A", flavour, (), TARGET)
-    return Found(workload, subject.rung, subject.plan.traced[0].server.version, **parts)
+    return Found(workload, subject.attach_mode, subject.plan.traced[0].server.version, **parts)
 
 
 def bench_inside(chosen: argparse.Namespace, served: Served) -> None:
-    """What the kernel counted of each mode, on each rung."""
+    """What the kernel counted of each mode, on each attach mode."""
     seconds = 2 if chosen.quick else 4
     with served.loaded() as server:
         subject = subject_for(server, "auto")
@@ -128,10 +131,13 @@ def bench_inside(chosen: argparse.Namespace, served: Served) -> None:
         found = _found(subject)
         print(f"YCSB A on {served.name}, half of {full:,.0f} operations a second", flush=True)
         with loaded(served, server, max(1, round(full / 2))) as generator:
-            for mode, one, rung, options in _looks(server, subject):
+            for mode, one, attach_mode, options in _looks(server, subject):
                 seen = look_inside(generator, one, mode, seconds)
-                found.inside[mode, rung, options] = seen
-                what = f"{report.SHOWN.get(mode, mode)} {options}".rstrip() + f", rung {rung}"
+                found.inside[mode, attach_mode, options] = seen
+                what = (
+                    f"{report.SHOWN.get(mode, mode)} {options}".rstrip()
+                    + f", attach mode {attach_mode}"
+                )
                 print("\n".join(report.inside_lines(found.workload, what, seen)), flush=True)
     print(flush=True)
     if chosen.save:
@@ -139,15 +145,20 @@ def bench_inside(chosen: argparse.Namespace, served: Served) -> None:
 
 
 def _looks(server: DatabaseServer, subject: Subject) -> Iterator[tuple[str, Subject, str, str]]:
-    """Mode, what is attached to, rung, and what to call its options."""
-    yield "record", subject, subject.rung, ""
-    yield "live", subject, subject.rung, ""
-    for rung in {"socket", "symbol", "usdt"} - {subject.rung}:
-        with suppress(QjouleError):  # it has no such rung
-            other = subject_for(server, rung)
-            yield "record", other, other.rung, ""
+    """Mode, what is attached to, attach mode, and what to call its options."""
+    yield "record", subject, subject.attach_mode, ""
+    yield "live", subject, subject.attach_mode, ""
+    for attach_mode in {"socket", "symbol", "usdt"} - {subject.attach_mode}:
+        with suppress(QjouleError):  # it has no such attach mode
+            other = subject_for(server, attach_mode)
+            yield "record", other, other.attach_mode, ""
     if support_of(str(subject.plan.traced[0].server.flavour)).agent is not None:
-        yield "record", replace(subject, rung="auto", options=("--agent",)), subject.rung, "--agent"
+        yield (
+            "record",
+            replace(subject, attach_mode="auto", options=("--agent",)),
+            subject.attach_mode,
+            "--agent",
+        )
 
 
 def bench_steady(chosen: argparse.Namespace, served: Served) -> None:

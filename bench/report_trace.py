@@ -139,7 +139,7 @@ def _batch(
         "shape": shape + 1,
         "command": _named(["query"], np.zeros(count, np.int64)),
         "status": _named(["ok"], np.zeros(count, np.int64)),
-        "rung": _named(["symbol"], np.zeros(count, np.int64)),
+        "attach_mode": _named(["symbol"], np.zeros(count, np.int64)),
         "database": _named(DATABASES, shape % 3),
         "user": _named(USERS, shape % 2),
     }

@@ -51,14 +51,14 @@ enum qj_server_kind {
 };
 #undef QJ_SERVER_NUMBER
 
-enum qj_rung {
-	QJ_RUNG_NONE = 0,
-	QJ_RUNG_SOCKET = 1,
-	QJ_RUNG_SYMBOL = 2,
+enum qj_attach_mode {
+	QJ_ATTACH_NONE = 0,
+	QJ_ATTACH_SOCKET = 1,
+	QJ_ATTACH_SYMBOL = 2,
 	/* 3 is reserved for static probes of a server (USDT). */
-	QJ_RUNG_AGENT = 4,
-	QJ_RUNG_TAG = 5,
-	QJ_RUNG_STATISTICAL = 6,
+	QJ_ATTACH_AGENT = 4,
+	QJ_ATTACH_TAG = 5,
+	QJ_ATTACH_STATISTICAL = 6,
 };
 
 enum qj_command {
@@ -106,7 +106,7 @@ enum qj_loss {
 	QJ_LOSS_STATE = 5, /* no room for a thread's state: its time counts as server background */
 	QJ_LOSS_PREPARED = 6, /* the number a server gave to a prepared statement was not seen */
 	QJ_LOSS_OPAQUE_SESSION =
-	    7,		     /* TLS or compression: the rung `socket` cannot read this session */
+	    7, /* TLS or compression: the attach mode `socket` cannot read this session */
 	QJ_LOSS_FRAMING = 8, /* protocol framing lost; recovered at the next clear boundary */
 	QJ_LOSS_COUNTER = 9, /* a segment lacks a counter: unreadable, stopped, or never counting */
 	QJ_LOSS_AGGREGATE =
@@ -193,7 +193,7 @@ struct qj_query {
 	__u32 flags;	  /* enum qj_query_flag */
 	__u32 statement_bytes;
 	__u16 server;
-	__u8 rung;
+	__u8 attach_mode;
 	__u8 command;
 	__u64 rows;	  /* returned or changed, as the server reports; valid if QJ_QUERY_ROWS */
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
@@ -219,7 +219,7 @@ struct qj_child {
 	__u32 flags; /* enum qj_query_flag */
 	__u32 statement_bytes;
 	__u16 server;
-	__u8 rung;
+	__u8 attach_mode;
 	__u8 command; /* QJ_COMMAND_CHILD */
 	__u32 reserved;
 	__u64 tags; /* tags of the outer query */

@@ -39,7 +39,7 @@ struct qj_server_plan {
 	__u64 arguments; /* for QJ_RESTART_SAME: see core/task.bpf.h */
 	__u32 device;	 /* in the kernel's encoding: major << 20 | minor */
 	__u8 kind;	 /* enum qj_server_kind; 0 ends the list */
-	__u8 rung;
+	__u8 attach_mode;
 	__u8 restart; /* enum qj_restart */
 	__u8 reserved;
 	__u64
@@ -71,7 +71,8 @@ struct qj_plan {
 	__u32 tags;	    /* read the tags that clients send in statements and beside them */
 	__u32 samples;	    /* live view: queries to draw per shape and QJ_SAMPLE_NS; 0: none */
 	__u32 reserved;
-	__u8 kind_rungs[QJ_KINDS]; /* per kind, bit i: one of its servers uses rung i */
+	__u8 kind_attach_modes[QJ_KINDS]; /* per kind, bit i: one of its servers uses attach mode i
+					   */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];

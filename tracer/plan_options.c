@@ -20,18 +20,21 @@ static const char *const kind_names[QJ_KINDS] = {
 #undef X
 };
 
-static const char *const rung_names[] = {
-    [QJ_RUNG_NONE] = "none",   [QJ_RUNG_SOCKET] = "socket",	      [QJ_RUNG_SYMBOL] = "symbol",
-    [QJ_RUNG_AGENT] = "agent", [QJ_RUNG_STATISTICAL] = "statistical",
+static const char *const attach_mode_names[] = {
+    [QJ_ATTACH_NONE] = "none",
+    [QJ_ATTACH_SOCKET] = "socket",
+    [QJ_ATTACH_SYMBOL] = "symbol",
+    [QJ_ATTACH_AGENT] = "agent",
+    [QJ_ATTACH_STATISTICAL] = "statistical",
 };
 enum {
-	RUNGS = sizeof(rung_names) / sizeof(rung_names[0])
+	ATTACH_MODES = sizeof(attach_mode_names) / sizeof(attach_mode_names[0])
 };
 
-/* Per kind, bit i: a plan may ask for rung i. */
-static const unsigned rungs_of[QJ_KINDS] = {
-#define X(name, NAME, rungs) [QJ_SERVER_##NAME] = (rungs),
-    QJ_RUNGS_OF(X)
+/* Per kind, bit i: a plan may ask for attach mode i. */
+static const unsigned attach_modes_of[QJ_KINDS] = {
+#define X(name, NAME, attach_modes) [QJ_SERVER_##NAME] = (attach_modes),
+    QJ_ATTACH_MODES_OF(X)
 #undef X
 };
 
@@ -82,13 +85,13 @@ int plan_server(struct options *o, const char *value)
 {
 	struct qj_server_plan *server;
 	uint64_t id, device, inode;
-	int kind, rung;
+	int kind, attach_mode;
 
 	if (!plan_number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
 		return -1;
 	kind = word(&value, kind_names, QJ_KINDS);
-	rung = word(&value, rung_names, RUNGS);
-	if (kind < 0 || rung < 0 || !(rungs_of[kind] & 1u << rung) ||
+	attach_mode = word(&value, attach_mode_names, ATTACH_MODES);
+	if (kind < 0 || attach_mode < 0 || !(attach_modes_of[kind] & 1u << attach_mode) ||
 	    !plan_number(value, ':', UINT64_MAX, &device, &value) ||
 	    !plan_number(value, '\0', UINT64_MAX, &inode, NULL))
 		return -1;
@@ -97,7 +100,7 @@ int plan_server(struct options *o, const char *value)
 	/* MKDEV() of the kernel: include/linux/kdev_t.h */
 	server->device = major(device) << 20 | minor(device);
 	server->kind = kind;
-	server->rung = rung;
+	server->attach_mode = attach_mode;
 	return 0;
 }
 
@@ -181,14 +184,14 @@ int plan_fact(struct options *o, const char *value)
 
 void plan_print_kinds(void)
 {
-	puts("\nKinds of servers, their rungs and facts:");
+	puts("\nKinds of servers, their attach modes and facts:");
 	for (int kind = 0; kind < QJ_KINDS; kind++) {
 		if (!kind_names[kind])
 			continue;
 		printf("  %-10s", kind_names[kind]);
-		for (int rung = 0; rung < RUNGS; rung++)
-			if (rungs_of[kind] & 1u << rung)
-				printf(" %s", rung_names[rung]);
+		for (int attach_mode = 0; attach_mode < ATTACH_MODES; attach_mode++)
+			if (attach_modes_of[kind] & 1u << attach_mode)
+				printf(" %s", attach_mode_names[attach_mode]);
 		for (int i = 0, first = 1; i < FACTS; i++) {
 			if (facts[i].kind != kind)
 				continue;

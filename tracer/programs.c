@@ -29,7 +29,7 @@ static void fill_servers(struct qj_plan *plan, const struct options *options)
 		plan->servers[i] = *server;
 		plan->arguments |= server->restart == QJ_RESTART_SAME;
 		plan->kinds |= 1u << server->kind;
-		plan->kind_rungs[server->kind] |= 1u << server->rung;
+		plan->kind_attach_modes[server->kind] |= 1u << server->attach_mode;
 	}
 	memcpy(plan->running, options->running, sizeof(plan->running));
 	plan->only_running = options->only_running;
@@ -122,8 +122,8 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 
 	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
 		bpf_program__set_autoload(programs_of_traffic(skeleton, i), false);
-#define X(name, kind, rungs)                                                                       \
-	if (plan->kind_rungs[kind] & (rungs))                                                      \
+#define X(name, kind, attach_modes)                                                                \
+	if (plan->kind_attach_modes[kind] & (attach_modes))                                        \
 		bpf_program__set_autoload(skeleton->progs.name, true);
 	QJ_PROGRAMS(X)
 #undef X
@@ -154,17 +154,17 @@ static void choose_maps(struct qjoule_bpf *skeleton, unsigned cpus)
 	const struct qj_plan *plan = &skeleton->rodata->plan;
 	bool inflate = false;
 
-#define X(part, kind, rungs) part |= !!(plan->kind_rungs[kind] & (rungs));
+#define X(part, kind, attach_modes) part |= !!(plan->kind_attach_modes[kind] & (attach_modes));
 	QJ_NEEDS(X)
 #undef X
-#define X(name, kind, rungs) bpf_map__set_autocreate(skeleton->maps.name, false);
+#define X(name, kind, attach_modes) bpf_map__set_autocreate(skeleton->maps.name, false);
 	QJ_MAPS(X)
 	QJ_MAPS_WITH_TAGS(X)
 #undef X
 	bpf_map__set_autocreate(skeleton->maps.inflating, inflate);
 	bpf_map__set_max_entries(skeleton->maps.inflating, inflate ? cpus : 1);
-#define X(name, kind, rungs)                                                                       \
-	if (plan->kind_rungs[kind] & (rungs))                                                      \
+#define X(name, kind, attach_modes)                                                                \
+	if (plan->kind_attach_modes[kind] & (attach_modes))                                        \
 		bpf_map__set_autocreate(skeleton->maps.name, true);
 	QJ_MAPS(X)
 	if (plan->tags) {
@@ -228,8 +228,8 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	bpf_program__set_autoload(probes->skeleton->progs.on_freed, probes->early);
 	err = loading_load(probes, options->verbose);
 	if (err == -ESRCH && loads_servers_programs(probes->skeleton)) {
-		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
-		      "sock_recv_length), or 5.19 with fexit programs; use the symbol rung\n",
+		fputs("qjoule-tracer: the socket mode needs Linux 6.3 (tracepoint "
+		      "sock_recv_length), or 5.19 with fexit programs; use the symbol mode\n",
 		      stderr);
 		return err;
 	}

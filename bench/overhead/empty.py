@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.mysql.find import Role
@@ -38,7 +38,7 @@ def hooks(plan: AttachPlan) -> list[str]:
     Each hook is listed once, although each kind of server has its own program on `SOCKET`.
     """
     arguments = [word for name in ALWAYS for word in ("--program", name)]
-    if any(planned.choice.rung is Rung.SOCKET for planned in plan.traced):
+    if any(planned.choice.attach_mode is AttachMode.SOCKET for planned in plan.traced):
         arguments += ["--program", SOCKET]
     if any(planned.server.kind == registry.kind_of("redis") for planned in plan.traced):
         arguments += ["--program", REDIS_SEND]

@@ -21,7 +21,7 @@ from typing import IO
 from bench.overhead import empty
 from bench.overhead.cpu import Watched, family
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers.plan import AttachPlan
 from qjoule.session.targets import plan_tracing
@@ -41,18 +41,20 @@ class Subject:
 
     server: DatabaseServer
     plan: AttachPlan
-    rung: str
+    attach_mode: str
     options: tuple[str, ...] = ()  #: further ones of `qjoule record`
 
 
-def subject_for(server: DatabaseServer, rung: str) -> Subject:
-    """This server with its attach plan and the rung that the plan chooses, or `rung`.
+def subject_for(server: DatabaseServer, attach_mode: str) -> Subject:
+    """This server with its attach plan and the attach mode that the plan chooses, or `attach_mode`.
 
     Raises:
-        QjouleError: it has no such rung.
+        QjouleError: it has no such attach mode.
     """
-    plan = plan_tracing([server.pid], None if rung == "auto" else Rung[rung.upper()])
-    return Subject(server, plan, plan.traced[0].choice.rung.name.lower())
+    plan = plan_tracing(
+        [server.pid], None if attach_mode == "auto" else AttachMode[attach_mode.upper()]
+    )
+    return Subject(server, plan, plan.traced[0].choice.attach_mode.name.lower())
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Attached:
 @contextmanager
 def attached(mode: str, subject: Subject) -> Iterator[Attached]:
     """Attaches, yields once everything is attached, and detaches."""
-    wanted = ["--pid", str(subject.server.pid), "--rung", subject.rung]
+    wanted = ["--pid", str(subject.server.pid), "--attach", subject.attach_mode]
     if mode == "empty":
         with _running(empty.command(subject.plan), "attached", "stdout") as process:
             yield Attached((process.pid,))

@@ -22,11 +22,14 @@ OUTSIDE_TARGET_US = 0.3  #: CPU time per query, of tracer and reader
 
 
 def workload_lines(
-    workload: Workload, rung: str, samples: Mapping[str, Samples], inside: Mapping[str, Inside]
+    workload: Workload,
+    attach_mode: str,
+    samples: Mapping[str, Samples],
+    inside: Mapping[str, Inside],
 ) -> list[str]:
     """What a saturated server lost."""
     lines = [
-        f"{workload.name} on {workload.server}, rung {rung}: part of the untraced throughput lost",
+        f"{workload.name} on {workload.server}, {attach_mode}: part of untraced throughput lost",
         f"  {'':8}{'throughput':>26}  {'by CPU per transaction':>26}  {'tracing':>8}  target",
     ]
     for mode, one in samples.items():
@@ -47,13 +50,13 @@ def workload_lines(
     return lines
 
 
-def places_lines(workload: Workload, rung: str, samples: Mapping[str, Samples]) -> list[str]:
+def places_lines(workload: Workload, attach_mode: str, samples: Mapping[str, Samples]) -> list[str]:
     """CPU time per query at a fixed rate: what tracing adds, and where."""
     first = next(iter(samples.values())).places
     busy, rate = median(first.busy), median(first.rate) * workload.statements
     untraced = {name: median(values) for name, values in first.untraced.items()}
     lines = [
-        f"{workload.name} on {workload.server}, rung {rung}: {rate:,.0f} queries a second, "
+        f"{workload.name} on {workload.server}, mode {attach_mode}: {rate:,.0f} queries a second, "
         f"untraced {busy:.0%} of the machine",
         "  CPU time per query in µs, untraced: "
         + ", ".join(f"{name} {_us(ns, workload):.2f}" for name, ns in untraced.items()),

@@ -24,10 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Found:
-    """One load: by mode when saturated and at the fixed rate, inside by mode, rung and options."""
+    """One load: by mode when saturated and at the fixed rate, inside by mode, attach mode and
+    options."""
 
     workload: Workload
-    rung: str
+    attach_mode: str
     version: str
     saturated: dict[str, Samples] = field(default_factory=dict)
     fixed: dict[str, Samples] = field(default_factory=dict)
@@ -43,16 +44,16 @@ def rows(found: Found) -> Iterator[MeasuredOverhead]:
     """One row for each figure; CPU times in ns per query."""
     per = found.workload.statements
     for mode, one in found.saturated.items():
-        row = _Rows(found, mode, found.rung, "", one.rate)
+        row = _Rows(found, mode, found.attach_mode, "", one.rate)
         yield row.of("saturated", "throughput_lost_ppm", [1e6 * x for x in one.throughput_lost])
         yield row.of("saturated", "cpu_lost_ppm", [1e6 * x for x in one.cpu_lost])
         yield row.of("saturated", "outside_ns", [ns / per for ns in one.places.outside_kernel])
     for mode, one in found.fixed.items():
-        row = _Rows(found, mode, found.rung, "", one.rate)
+        row = _Rows(found, mode, found.attach_mode, "", one.rate)
         for name, values in _figures(one).items():
             yield row.of("fixed", name, values)
-    for (mode, rung, options), seen in found.inside.items():
-        row = _Rows(found, mode, rung, options, [])
+    for (mode, attach_mode, options), seen in found.inside.items():
+        row = _Rows(found, mode, attach_mode, options, [])
         yield row.of("inside", "programs_ns", [seen.programs_ns / per])
         yield row.of("inside", "tracer_ns", [ns / per for ns in seen.tracer_ns])
         yield row.of("inside", "reader_ns", [ns / per for ns in seen.reader_ns])
@@ -77,9 +78,14 @@ class _Rows:
     """Rows that have everything but the figure in common."""
 
     def __init__(
-        self, found: Found, mode: str, rung: str, options: str, rate: Sequence[float]
+        self, found: Found, mode: str, attach_mode: str, options: str, rate: Sequence[float]
     ) -> None:
-        self._found, self._mode, self._rung, self._options = found, mode, rung, options
+        self._found, self._mode, self._attach_mode, self._options = (
+            found,
+            mode,
+            attach_mode,
+            options,
+        )
         self._rate = round(median(rate) * found.workload.statements) if rate else 0
 
     def of(self, load: str, figure: str, values: Sequence[float]) -> MeasuredOverhead:
@@ -91,7 +97,7 @@ class _Rows:
             version=self._found.version,
             workload=workload.name,
             mode={"live": "top"}.get(self._mode, self._mode),
-            rung=self._rung,
+            attach_mode=self._attach_mode,
             options=self._options,
             load=load,
             figure=figure,

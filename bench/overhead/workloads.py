@@ -37,7 +37,7 @@ class Workload:
     script: tuple[str, ...]
     target: float
     statements: int = 1  #: of a transaction, BEGIN and COMMIT included
-    #: Also compared with empty programs on the same hooks, and with options and rungs.
+    #: Also compared with empty programs on the same hooks, and with options and attach modes.
     extreme: bool = False
     disk: bool = False  #: the server's disk is the limit, not the CPU
 

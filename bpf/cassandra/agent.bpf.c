@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The rung `agent`. Java code added to the server calls empty native functions where a thread
- * starts and ends its work for a request, and where a task of the request goes to another thread
- * (agent/jni/marker.c). Probes are attached to these functions.
+ * The attach mode `agent`. Java code added to the server calls empty native functions where a
+ * thread starts and ends its work for a request, and where a task of the request goes to another
+ * thread (agent/jni/marker.c). Probes are attached to these functions.
  */
 #include "core/statement.bpf.h"
 
-/* What the agent's numbers refer to. The maps exist only if a server uses the rung `agent`. */
+/* What the agent's numbers refer to. The maps exist only if a server uses the attach mode `agent`.
+ */
 
 /* Each server has its own numbers. */
 struct agent_key {
@@ -35,7 +36,7 @@ static __always_inline struct thread_state *marked_thread(void)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	return thread && thread->rung == QJ_RUNG_AGENT ? thread : 0;
+	return thread && thread->attach_mode == QJ_ATTACH_AGENT ? thread : 0;
 }
 
 static __always_inline struct agent_key agent_key(__u64 number)

@@ -99,7 +99,7 @@ int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command)
 	r->query.flags = c->flags | QJ_QUERY_NO_END;
 	r->query.statement_bytes = c->text_bytes;
 	r->query.server = server;
-	r->query.rung = QJ_RUNG_STATISTICAL;
+	r->query.attach_mode = QJ_ATTACH_STATISTICAL;
 	r->query.command = command;
 	r->query.rows = 0;
 	__builtin_memset(r->query.sqlstate, 0, sizeof(r->query.sqlstate));

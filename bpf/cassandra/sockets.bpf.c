@@ -248,8 +248,8 @@ static __always_inline void cassandra_reads(struct sock *sk, int got, int flags)
 	__u64 addr;
 
 	if (got <= 0 || (flags & MSG_PEEK) || !thread ||
-	    thread->server_kind != QJ_SERVER_CASSANDRA || thread->rung != QJ_RUNG_STATISTICAL ||
-	    !is_cql(thread, sk))
+	    thread->server_kind != QJ_SERVER_CASSANDRA ||
+	    thread->attach_mode != QJ_ATTACH_STATISTICAL || !is_cql(thread, sk))
 		return;
 	c = bpf_sk_storage_get(&cql_connections, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	addr = received_at(task);

@@ -144,7 +144,7 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	q->flags = thread->flags;
 	q->statement_bytes = thread->statement_bytes;
 	q->server = thread->server;
-	q->rung = thread->rung;
+	q->attach_mode = thread->attach_mode;
 	q->command = thread->command;
 	q->rows = thread->rows;
 	__builtin_memcpy(q->sqlstate, thread->sqlstate, sizeof(q->sqlstate));
@@ -250,7 +250,7 @@ static __always_inline void fill_child(struct qj_child *child, const struct thre
 	child->flags = thread->flags;
 	child->statement_bytes = thread->statement_bytes;
 	child->server = thread->server;
-	child->rung = thread->rung;
+	child->attach_mode = thread->attach_mode;
 	child->command = QJ_COMMAND_CHILD;
 	child->reserved = 0;
 	child->tags = thread->tags;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The life of a query on its thread, the same for every server and every rung (attach mode). */
+/* The life of a query on its thread, the same for every server and every attach mode (attach mode).
+ */
 #ifndef QJOULE_QUERY_BPF_H
 #define QJOULE_QUERY_BPF_H
 
@@ -70,7 +71,7 @@ static __always_inline __u32 string_bytes(struct thread_state *thread, __u64 add
 /* Whether the thread works for the request that it has read. If not, requests are only counted. */
 static __always_inline bool owns_time(const struct thread_state *thread)
 {
-	return thread->rung == QJ_RUNG_SOCKET;
+	return thread->attach_mode == QJ_ATTACH_SOCKET;
 }
 
 /*

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Reads of sockets by servers whose threads serve one connection each, from request to reply, on
- * the rung `socket`. A query begins when the thread reads from its socket; finding nothing to read
- * shows that the reply was sent. Sends need no hook. Every server has programs of its own on reads
- * (traffic.bpf.h): below one program for all, the frames of one server would count for the calls of
- * another, and exceed the stack.
+ * the attach mode `socket`. A query begins when the thread reads from its socket; finding nothing
+ * to read shows that the reply was sent. Sends need no hook. Every server has programs of its own
+ * on reads (traffic.bpf.h): below one program for all, the frames of one server would count for the
+ * calls of another, and exceed the stack.
  */
 #ifndef QJOULE_SOCKET_BPF_H
 #define QJOULE_SOCKET_BPF_H
@@ -66,8 +66,8 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 }
 
 /*
- * Whether a thread of the rung `socket` has read `got` bytes of its client's requests, to `addr`. 0
- * or negative: there was nothing to read.
+ * Whether a thread of the attach mode `socket` has read `got` bytes of its client's requests, to
+ * `addr`. 0 or negative: there was nothing to read.
  */
 static __always_inline bool reads_client(struct qj_cpu_state *cpu, struct task_struct *task,
 					 struct thread_state *thread, struct sock *sk, int got,

@@ -124,7 +124,7 @@ struct thread_state {
 	__u16 server;
 	__u16 stream; /* as in struct qj_query */
 	__u8 server_kind;
-	__u8 rung;
+	__u8 attach_mode;
 	__u8 command;
 	__u8 phase;
 	__u8 head_bytes; /* bytes seen of a message header that came in pieces */
@@ -210,9 +210,11 @@ static __always_inline bool in_batches(void)
 	return !IS_EARLY && plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
 }
 
-/* Whether a server of this kind (with this rung) is planned: constant when programs are loaded. */
-#define PLANNED(KIND)	       (plan.kinds & 1u << QJ_SERVER_##KIND)
-#define PLANNED_ON(KIND, RUNG) (plan.kind_rungs[QJ_SERVER_##KIND] & 1u << QJ_RUNG_##RUNG)
+/* Whether a server of this kind (with this attach mode) is planned: constant when programs are
+ * loaded. */
+#define PLANNED(KIND) (plan.kinds & 1u << QJ_SERVER_##KIND)
+#define PLANNED_ON(KIND, ATTACH_MODE)                                                              \
+	(plan.kind_attach_modes[QJ_SERVER_##KIND] & 1u << QJ_ATTACH_##ATTACH_MODE)
 
 /* The plan's numbers for the thread's server, indexed by its enum qj_<server>_fact. */
 static __always_inline const volatile __u64 *facts_of(const struct thread_state *thread)

@@ -104,7 +104,7 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	__builtin_memset(thread, 0, __builtin_offsetof(struct thread_state, scratch));
 	thread->server = server;
 	thread->server_kind = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
-	thread->rung = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;
+	thread->attach_mode = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].attach_mode;
 	thread->phase = phase;
 	hooks_started(task, thread);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * MongoDB on the rung `socket`. A thread of mongod serves one connection. It reads a request, and
- * after its reply it waits for the next one in a blocking system call. So the request ends when its
- * thread falls asleep there (mongodb_switched()). For servers that read without blocking, it ends
- * at a read that finds nothing.
+ * MongoDB on the attach mode `socket`. A thread of mongod serves one connection. It reads a
+ * request, and after its reply it waits for the next one in a blocking system call. So the request
+ * ends when its thread falls asleep there (mongodb_switched()). For servers that read without
+ * blocking, it ends at a read that finds nothing.
  *
- * On the rung `statistical` (FerretDB, written in Go) threads move between connections. The begin
- * and end of requests are reported, but a thread's work cannot be matched to a request.
+ * On the attach mode `statistical` (FerretDB, written in Go) threads move between connections. The
+ * begin and end of requests are reported, but a thread's work cannot be matched to a request.
  */
 #include "reply.bpf.h"
 #include "wire.bpf.h"
@@ -20,7 +20,10 @@ static __always_inline struct thread_state *mongodb_thread(struct task_struct *t
 
 	if (!thread || thread->server_kind != QJ_SERVER_MONGODB)
 		return 0;
-	return thread->rung == QJ_RUNG_SOCKET || thread->rung == QJ_RUNG_STATISTICAL ? thread : 0;
+	return thread->attach_mode == QJ_ATTACH_SOCKET ||
+		       thread->attach_mode == QJ_ATTACH_STATISTICAL
+		   ? thread
+		   : 0;
 }
 
 static __always_inline struct mongodb_connection *mongodb_connection(struct qj_cpu_state *cpu,

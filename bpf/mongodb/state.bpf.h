@@ -23,7 +23,7 @@ struct mongodb_connection {
 	__u64 session;	 /* 0: not a known connection */
 	__u64 text_addr; /* address of the body if the process keeps it in one piece; otherwise 0 */
 	__u64 next_addr; /* address of its next byte; 0 before the first */
-	/* Rung statistical: begin of the request that waits for its reply, on any thread. */
+	/* Attach mode statistical: begin of the request that waits for its reply, on any thread. */
 	__u64 begin_ns;
 	__u64 shape;
 	__u64 text_sent; /* the last shape whose text was certainly sent */
@@ -35,7 +35,7 @@ struct mongodb_connection {
 	__u8 greeted;	   /* the client has introduced itself */
 	__u8 replied;	   /* the reply was seen, or cannot be seen */
 	__u8 reserved[2];
-	__u32 outcome;	 /* rung statistical: flags of that request ... */
+	__u32 outcome;	 /* attach mode statistical: flags of that request ... */
 	__u64 rows;	 /* ... and its documents */
 	__u32 header[8]; /* room for a piece at any offset */
 	struct qj_mongodb message;
@@ -114,9 +114,9 @@ static __always_inline struct thread_state *mongodb_switched(struct qj_cpu_state
 		return thread;
 	if (!thread)
 		thread = thread_of(prev);
-	if (thread && thread->server_kind == QJ_SERVER_MONGODB && thread->rung == QJ_RUNG_SOCKET &&
-	    thread->begin_ns && thread->mongodb.is_whole &&
-	    is_reading(prev, thread->mongodb.client_fd))
+	if (thread && thread->server_kind == QJ_SERVER_MONGODB &&
+	    thread->attach_mode == QJ_ATTACH_SOCKET && thread->begin_ns &&
+	    thread->mongodb.is_whole && is_reading(prev, thread->mongodb.client_fd))
 		query_end(cpu, thread, now);
 	return thread;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The rung `symbol` for MongoDB. handleRequest() gets every request's plain message, whatever the
- * transport, and returns the reply, which its thread then sends.
+ * The attach mode `symbol` for MongoDB. handleRequest() gets every request's plain message,
+ * whatever the transport, and returns the reply, which its thread then sends.
  *
  * The server also sends requests to itself (DBDirectClient). Within a client's request they are
  * part of it; on threads of their own they are background.
@@ -36,8 +36,8 @@ static __always_inline struct thread_state *mongodb_client_thread(void)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = thread_of(task);
 
-	if (!thread || thread->server_kind != QJ_SERVER_MONGODB || thread->rung != QJ_RUNG_SYMBOL ||
-	    !serves_client(task))
+	if (!thread || thread->server_kind != QJ_SERVER_MONGODB ||
+	    thread->attach_mode != QJ_ATTACH_SYMBOL || !serves_client(task))
 		return 0;
 	return thread;
 }

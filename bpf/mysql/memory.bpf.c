@@ -166,7 +166,7 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 }
 
 /*
- * Rung symbol: reports the session with its client's address. A Vio begins with its socket's
+ * Attach mode symbol: reports the session with its client's address. A Vio begins with its socket's
  * descriptor (include/violite.h).
  */
 static __always_inline void find_client(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -192,7 +192,7 @@ int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread)
 		return 0;
 	facts = facts_of(thread);
 	thd = current_thd(thread);
-	if (thread->rung == QJ_RUNG_SYMBOL)
+	if (thread->attach_mode == QJ_ATTACH_SYMBOL)
 		find_client(cpu, thread, thd);
 	if (!thd || !facts[QJ_MYSQL_SECURITY])
 		return 0;

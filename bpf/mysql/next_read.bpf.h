@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The end of a command on the rung `symbol` without a return probe, which costs half a microsecond:
- * the thread's next read of its client's socket. TLS hides what is read, not when. Thread pools
- * keep the return probe.
+ * The end of a command on the attach mode `symbol` without a return probe, which costs half a
+ * microsecond: the thread's next read of its client's socket. TLS hides what is read, not when.
+ * Thread pools keep the return probe.
  */
 #ifndef QJOULE_MYSQL_NEXT_READ_BPF_H
 #define QJOULE_MYSQL_NEXT_READ_BPF_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Sessions on the rung `symbol`: three functions of MySQL and MariaDB that run when a session
- * begins, or changes its user or its default database. They are called with the socket and the
- * names. So TLS and thread pools hide nothing, no field of a THD is read, and queries hit no
+ * Sessions on the attach mode `symbol`: three functions of MySQL and MariaDB that run when a
+ * session begins, or changes its user or its default database. They are called with the socket and
+ * the names. So TLS and thread pools hide nothing, no field of a THD is read, and queries hit no
  * further probe.
  *
  * - check_connection() (sql/sql_connect.cc) calls vio_keepalive() for every client, in the thread
@@ -25,7 +25,8 @@ static __always_inline struct thread_state *symbol_thread(void)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	return thread && thread->rung == QJ_RUNG_SYMBOL && thread->server_kind == QJ_SERVER_MYSQL
+	return thread && thread->attach_mode == QJ_ATTACH_SYMBOL &&
+		       thread->server_kind == QJ_SERVER_MYSQL
 		   ? thread
 		   : 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Sessions on the rung `symbol`, where functions get a session's object (class THD). A server gives
- * the object of a connection that has ended to the next one, so a login begins a session of its
- * own: a session's id is that of its login. A session that was open before is known by its object,
- * and by what the server's memory says of it.
+ * Sessions on the attach mode `symbol`, where functions get a session's object (class THD). A
+ * server gives the object of a connection that has ended to the next one, so a login begins a
+ * session of its own: a session's id is that of its login. A session that was open before is known
+ * by its object, and by what the server's memory says of it.
  */
 #ifndef QJOULE_MYSQL_SESSIONS_BPF_H
 #define QJOULE_MYSQL_SESSIONS_BPF_H
@@ -73,8 +73,8 @@ extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread
  * thread's. */
 extern int mysql_find_rules(struct thread_state *thread, __u64 thd);
 /*
- * Reports user and database of the thread's session, whose login was not seen, and on the rung
- * `symbol` its client's address.
+ * Reports user and database of the thread's session, whose login was not seen, and on the attach
+ * mode `symbol` its client's address.
  */
 extern int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Reads of sockets by threads of MySQL and MariaDB: their commands on the rung `socket`; on the
- * rung `symbol` they end what a probe has begun.
+ * Reads of sockets by threads of MySQL and MariaDB: their commands on the attach mode `socket`; on
+ * the attach mode `symbol` they end what a probe has begun.
  */
 #include "core/socket.bpf.h"
 #include "core/traffic.bpf.h"
@@ -38,9 +38,9 @@ static __always_inline void mysql_reads(struct sock *sk, int got, int flags)
 	if (!thread || thread->server_kind != QJ_SERVER_MYSQL || (flags & MSG_PEEK))
 		return;
 	cpu = this_cpu();
-	if (PLANNED_ON(MYSQL, SYMBOL) && thread->rung == QJ_RUNG_SYMBOL)
+	if (PLANNED_ON(MYSQL, SYMBOL) && thread->attach_mode == QJ_ATTACH_SYMBOL)
 		mysql_next_read(cpu, thread, (__u64)sk, got);
-	if (PLANNED_ON(MYSQL, SOCKET) && thread->rung == QJ_RUNG_SOCKET &&
+	if (PLANNED_ON(MYSQL, SOCKET) && thread->attach_mode == QJ_ATTACH_SOCKET &&
 	    reads_client(cpu, task, thread, sk, got, mysql_connected, &addr))
 		mysql_received(cpu, thread, addr, got);
 }

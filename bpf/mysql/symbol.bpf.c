@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The rung `symbol` for MySQL and MariaDB. dispatch_command() gets every command's plain text,
- * whatever the transport, and returns when its reply was sent. Where the kernel shows reads of
- * sockets, the next one ends the command (next_read.bpf.h), and there is no probe on the return.
+ * The attach mode `symbol` for MySQL and MariaDB. dispatch_command() gets every command's plain
+ * text, whatever the transport, and returns when its reply was sent. Where the kernel shows reads
+ * of sockets, the next one ends the command (next_read.bpf.h), and there is no probe on the return.
  */
 #include "next_read.bpf.h"
 #include "sessions.bpf.h"
@@ -53,7 +53,7 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	__u64 now;
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
+	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL)
 		return 0;
 	now = bpf_ktime_get_ns();
 	*cpu = this_cpu();
@@ -249,7 +249,7 @@ int BPF_KRETPROBE(mysql_end, int result)
 	struct qj_cpu_state *cpu = this_cpu();
 	__u64 now;
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
+	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL)
 		return 0;
 	if (thread->mysql.dumps)
 		mysql_dumped(cpu, thread);

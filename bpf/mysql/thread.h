@@ -24,25 +24,25 @@ struct mysql_thread {
 	union {
 		struct of_query cleared;
 		struct {
-			__u64
-			    reply_addr; /* rung symbol: address of the reply to come; 0: unknown */
-			__u8 more;	/* enum mysql_more */
-			__u8 expects;	/* enum mysql_expect */
-			__u8 changes;	/* the user or database changes if the server accepts it */
+			__u64 reply_addr; /* attach mode symbol: address of the reply to come; 0:
+					     unknown */
+			__u8 more;	  /* enum mysql_more */
+			__u8 expects;	  /* enum mysql_expect */
+			__u8 changes; /* the user or database changes if the server accepts it */
 			__u8 reserved;
 			__u32 unknown; /* id of a prepared statement whose text is unknown */
 		};
 	};
-	__u64 number;	    /* rung symbol: the session object that it served last */
-	__u64 client;	    /* rung symbol: address of the client's socket; 0: not known */
+	__u64 number;	    /* attach mode symbol: the session object that it served last */
+	__u64 client;	    /* attach mode symbol: address of the client's socket; 0: not known */
 	__u64 charset_addr; /* the session's character set; `charset` is known of it */
-	__u64 changing;	    /* rung symbol: the session whose database may change; 0: none */
+	__u64 changing;	    /* attach mode symbol: the session whose database may change; 0: none */
 	__u64 child_stack;  /* stack pointer at the beginning of a procedure's statement */
 	__u32 length;	    /* length of the current packet */
 	__u32 long_data;    /* the statement that got values before its execution; 0: none */
 	__u8 sequence;	    /* number of the packet that continues */
-	__u8 leaves;	    /* rung symbol: the client disconnects */
-	__u8 went_on;	    /* rung symbol: a header was read since the server waited */
+	__u8 leaves;	    /* attach mode symbol: the client disconnects */
+	__u8 went_on;	    /* attach mode symbol: a header was read since the server waited */
 	__u8 dumps;	    /* the thread sends the binary log to a replica */
 	__u8 charset;	    /* QJ_SHAPE_CHARSET_* */
 };

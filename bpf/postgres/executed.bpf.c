@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Probes of the rung `symbol` that every query passes once, or only if it fails, beside
+ * Probes of the attach mode `symbol` that every query passes once, or only if it fails, beside
  * next_read.bpf.h. PostgreSQL 13-18: src/backend/tcop/pquery.c, src/backend/utils/error/elog.c.
  */
 #include "next_read.bpf.h"
@@ -17,7 +17,7 @@ static __always_inline struct thread_state *served(struct qj_cpu_state *cpu)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL || thread->borrowed ||
+	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL || thread->borrowed ||
 	    thread->phase == PHASE_OPAQUE || thread->postgres.dumps)
 		return 0;
 	return postgres_serves(cpu, thread) ? thread : 0;

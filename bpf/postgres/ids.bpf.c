@@ -2,9 +2,10 @@
 /*
  * The queryid of a statement, only if the user asks for it. The server has it in the plan that
  * PortalRun(portal) executes, if it computes ids at all (compute_query_id; from 14 on). A second
- * program on the function where the rung `symbol` counts executions: other functions that pass a
- * queryid begin with instructions that a probe has to single-step, or are not passed by every
- * execution. PostgreSQL 14-18: src/include/utils/portal.h, nodes/pg_list.h, nodes/plannodes.h.
+ * program on the function where the attach mode `symbol` counts executions: other functions that
+ * pass a queryid begin with instructions that a probe has to single-step, or are not passed by
+ * every execution. PostgreSQL 14-18: src/include/utils/portal.h, nodes/pg_list.h,
+ * nodes/plannodes.h.
  */
 #include "core/statement.bpf.h"
 #include "session.bpf.h"
@@ -69,7 +70,7 @@ static __always_inline bool begun(const struct thread_state *thread, const volat
 {
 	__u64 created = 0;
 
-	if (thread->rung != QJ_RUNG_SYMBOL || !facts[QJ_POSTGRES_NEXT_READ])
+	if (thread->attach_mode != QJ_ATTACH_SYMBOL || !facts[QJ_POSTGRES_NEXT_READ])
 		return true;
 	portal += facts[QJ_POSTGRES_PORTAL_START] + PORTAL_START_TO_CREATED;
 	bpf_probe_read_user(&created, sizeof(created), (const void *)portal);

@@ -4,7 +4,7 @@
  * pgaio_io_prepare_submit(handle) before it queues a request; a worker calls
  * pgaio_io_reopen(handle) before it performs one (src/backend/storage/aio: aio.c, aio_target.c,
  * method_worker.c). Both get the handle's address, so a worker works for the query of the backend
- * whose request it takes up, until it takes up another one or sleeps. On every rung.
+ * whose request it takes up, until it takes up another one or sleeps. On every attach mode.
  */
 #include "core/query.bpf.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The rung `symbol` with one probe per query, where the kernel shows reads of sockets:
+ * The attach mode `symbol` with one probe per query, where the kernel shows reads of sockets:
  * executed.bpf.c has the probes. TLS hides what a backend reads, not when. While it works on a
  * message, its global variable debug_query_string points to the statement
  * (src/backend/tcop/postgres.c); between messages that is null. So a read in between ends the last

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Statements that a backend prepared before tracing began, on the rung `socket`: looks into the
- * backend's own table of prepared statements, as FetchPreparedStatement() does
+ * Statements that a backend prepared before tracing began, on the attach mode `socket`: looks into
+ * the backend's own table of prepared statements, as FetchPreparedStatement() does
  * (src/backend/commands/prepare.c). The table is one of dynahash.c: segments of buckets, each a
  * chain of elements. An element is a link, the hash of the key, and the entry, a PreparedStatement
  * that begins with its name. Wrong offsets find nothing: the hash, the name and a mark of the plan

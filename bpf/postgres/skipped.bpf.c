@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Messages that a backend skips after an error, on the rung `socket`. A backend calls
+ * Messages that a backend skips after an error, on the attach mode `socket`. A backend calls
  * PortalErrorCleanup() only where a client's statement has failed (src/backend/tcop/postgres.c), so
  * others pass no probe. How far it has come in what it has read is in two static variables,
  * PqRecvPointer and PqRecvLength (src/backend/libpq/pqcomm.c): the plan finds both, and their
@@ -124,7 +124,7 @@ int BPF_KPROBE(postgres_skips)
 	const volatile __u64 *facts;
 	__u32 at = 0, end = 0;
 
-	if (!thread || thread->rung != QJ_RUNG_SOCKET || thread->borrowed ||
+	if (!thread || thread->attach_mode != QJ_ATTACH_SOCKET || thread->borrowed ||
 	    thread->phase != PHASE_READY)
 		return 0;
 	facts = facts_of(thread);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Reads of sockets by PostgreSQL's backends: its requests on the rung `socket`; on the rung
- * `symbol` they end what a probe has begun. A backend has one client: if we attached later, that
- * client has already logged in.
+ * Reads of sockets by PostgreSQL's backends: its requests on the attach mode `socket`; on the
+ * attach mode `symbol` they end what a probe has begun. A backend has one client: if we attached
+ * later, that client has already logged in.
  */
 #include "core/socket.bpf.h"
 #include "core/traffic.bpf.h"
@@ -38,7 +38,7 @@ static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct t
 		postgres_named(cpu, thread);
 }
 
-/* Not inlined: its frame would count below what the socket rung calls. */
+/* Not inlined: its frame would count below what the socket mode calls. */
 static __noinline int next_read(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 sk,
 				int got)
 {
@@ -56,9 +56,9 @@ static __always_inline void postgres_reads(struct sock *sk, int got, int flags)
 	if (!thread || thread->server_kind != QJ_SERVER_POSTGRES || (flags & MSG_PEEK))
 		return;
 	cpu = this_cpu();
-	if (PLANNED_ON(POSTGRES, SYMBOL) && thread->rung == QJ_RUNG_SYMBOL)
+	if (PLANNED_ON(POSTGRES, SYMBOL) && thread->attach_mode == QJ_ATTACH_SYMBOL)
 		next_read(cpu, thread, (__u64)sk, got);
-	if (PLANNED_ON(POSTGRES, SOCKET) && thread->rung == QJ_RUNG_SOCKET &&
+	if (PLANNED_ON(POSTGRES, SOCKET) && thread->attach_mode == QJ_ATTACH_SOCKET &&
 	    reads_client(cpu, task, thread, sk, got, 0, &addr))
 		postgres_received(cpu, thread, addr, got);
 }

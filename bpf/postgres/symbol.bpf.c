@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The rung `symbol` for PostgreSQL. A backend calls pgstat_report_activity(state, text) when it
- * takes up a statement (also to parse or bind it) and when it becomes idle, PortalRun() when it
- * executes one, and PortalErrorCleanup() when one has failed. Also, on every rung: parallel
+ * The attach mode `symbol` for PostgreSQL. A backend calls pgstat_report_activity(state, text) when
+ * it takes up a statement (also to parse or bind it) and when it becomes idle, PortalRun() when it
+ * executes one, and PortalErrorCleanup() when one has failed. Also, on every attach mode: parallel
  * workers, which belong to the query of their leader. PostgreSQL 13-18:
  * src/backend/utils/activity/backend_status.c, src/backend/tcop/pquery.c and postgres.c,
  * src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
@@ -59,7 +59,7 @@ int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 	struct qj_cpu_state *cpu;
 	__u64 now;
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL || thread->borrowed ||
+	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL || thread->borrowed ||
 	    thread->phase == PHASE_OPAQUE)
 		return 0;
 	cpu = this_cpu();
@@ -110,7 +110,7 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns)
+	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL || !thread->begin_ns)
 		return 0;
 	if (!top_level) /* what an EXECUTE statement executes */
 		return 0;
@@ -137,7 +137,8 @@ int BPF_KPROBE(postgres_failed)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns || thread->borrowed)
+	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL || !thread->begin_ns ||
+	    thread->borrowed)
 		return 0;
 	if (is_next_of_pipeline(thread))
 		next_of_pipeline(thread);

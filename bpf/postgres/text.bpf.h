@@ -10,7 +10,7 @@
 static __always_inline void postgres_no_text(struct thread_state *thread, enum qj_no_text why)
 {
 	thread->postgres.unknown = 0;
-	thread->shape = thread->rung == QJ_RUNG_SOCKET ? unseen_shape(0, why) : 0;
+	thread->shape = thread->attach_mode == QJ_ATTACH_SOCKET ? unseen_shape(0, why) : 0;
 	thread->flags &= ~QJ_STATEMENT_FLAGS;
 	thread->flags |= QJ_QUERY_NO_TEXT | (__u32)why << QJ_NO_TEXT_SHIFT;
 }
@@ -37,7 +37,8 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
  */
 static __always_inline __u8 postgres_rules(const struct thread_state *thread)
 {
-	__u8 safe = thread->rung == QJ_RUNG_SYMBOL ? QJ_SHAPE_BACKSLASH_SAFE : 0, conforms = 0;
+	__u8 safe = thread->attach_mode == QJ_ATTACH_SYMBOL ? QJ_SHAPE_BACKSLASH_SAFE : 0,
+	     conforms = 0;
 
 	if (postgres_variable(&conforms, sizeof(conforms),
 			      facts_of(thread)[QJ_POSTGRES_CONFORMING]))

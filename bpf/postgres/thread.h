@@ -49,12 +49,12 @@ struct postgres_thread {
 	__u32 collected; /* bytes of it in pieces.bpf.c, if it is collected there */
 	struct postgres_piece read;
 	__u64 send_buffer; /* address of PqSendBuffer's bytes; 0: not known */
-	__u64 statement;   /* rung symbol: address of its debug_query_string */
-	__u64 created;	   /* rung symbol: when the portal was made that was run last */
+	__u64 statement;   /* attach mode symbol: address of its debug_query_string */
+	__u64 created;	   /* attach mode symbol: when the portal was made that was run last */
 	__u64 sleeps;	   /* of an io worker, when it took up its last request */
 	__u64 last_id;	   /* hash of the shape and id that were told last */
 	__u8 sets;	   /* the statement sets or resets a parameter */
-	__u8 ran;	   /* rung symbol: a portal was run since the query began ... */
+	__u8 ran;	   /* attach mode symbol: a portal was run since the query began ... */
 	__u8 reported;	   /* ... and a text was reported after that */
 	__u8 asks_gss;	   /* the client asks for GSSAPI encryption */
 	__u8 dumps;	   /* the backend sends the log to a replica */

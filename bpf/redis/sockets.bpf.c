@@ -7,8 +7,8 @@
  *
  * All commands of one read form one request: the socket does not show their shares.
  *
- * If io-threads read too (rung `statistical`), the main thread executes what several threads have
- * read, with no system call in between. Requests are then counted and timed, and none owns CPU
+ * If io-threads read too (attach mode `statistical`), the main thread executes what several threads
+ * have read, with no system call in between. Requests are then counted and timed, and none owns CPU
  * time.
  */
 #include "request.bpf.h"
@@ -40,9 +40,9 @@ static __always_inline void redis_several_read(struct task_struct *task,
 {
 	struct thread_state *main = thread_of(task->group_leader);
 
-	thread->rung = QJ_RUNG_STATISTICAL;
+	thread->attach_mode = QJ_ATTACH_STATISTICAL;
 	if (main)
-		main->rung = QJ_RUNG_STATISTICAL;
+		main->attach_mode = QJ_ATTACH_STATISTICAL;
 }
 
 static __always_inline void redis_reads(struct sock *sk, int got, int flags)

@@ -79,7 +79,8 @@ static __always_inline struct thread_state *site_thread(void)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	return thread && thread->server_kind == QJ_SERVER_VOLTDB && thread->rung == QJ_RUNG_SYMBOL
+	return thread && thread->server_kind == QJ_SERVER_VOLTDB &&
+		       thread->attach_mode == QJ_ATTACH_SYMBOL
 		   ? thread
 		   : 0;
 }

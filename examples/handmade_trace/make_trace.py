@@ -71,6 +71,6 @@ meta = {
     "energy": {"source": "by hand", "grade": "simulated", "reason": "an example"},
     "domains": [{"package": 0, "name": "package", "unit_j": 1e-6, "range": 2**32}],
     "cpus": [{"cpu": 0, "package": 0, "core": 0, "sibling": 0}],
-    "servers": [{"id": 1, "name": "mariadb", "kind": "mysql", "rung": "socket"}],
+    "servers": [{"id": 1, "name": "mariadb", "kind": "mysql", "attach_mode": "socket"}],
 }
 (trace / "meta.json").write_text(json.dumps(meta, indent=1))

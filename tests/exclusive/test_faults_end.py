@@ -27,7 +27,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def recorder(mariadb: DatabaseServer, tmp_path: Path) -> Iterator[Recorder]:
-    with Recorder(tmp_path / "t", "--pid", str(mariadb.pid), "--rung", "symbol") as recorder:
+    with Recorder(tmp_path / "t", "--pid", str(mariadb.pid), "--attach", "symbol") as recorder:
         yield recorder
 
 

@@ -16,7 +16,7 @@ from qjoule_drivers import tag
 from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import sending_to_servers
 from tracing.mysql_client import mysql_client
-from tracing.recording import LONG_RUN, Run, at_once, both_rungs, recording, statements
+from tracing.recording import LONG_RUN, Run, at_once, both_attach_modes, recording, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 CLIENTS = 64 if LONG_RUN else 4
 CALLS = statements(400) // CLIENTS  #: for each client
 ENDPOINTS = 5
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 SERVERS = ("mariadb", "mysql80", "postgres")
 
 #: A statement's text and its tags.
@@ -60,12 +60,12 @@ def directory(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """Recorded on each rung with --client-tags, and once without."""
+    """Recorded on each attach mode with --client-tags, and once without."""
     directory = tmp_path_factory.mktemp("client-tags")
     servers = {name: request.getfixturevalue(name) for name in SERVERS}
     pids = [server.pid for server in servers.values()]
     with ExitStack() as stack:
-        stack.enter_context(both_rungs(directory, *pids, options=("--client-tags",)))
+        stack.enter_context(both_attach_modes(directory, *pids, options=("--client-tags",)))
         every = (f"--pid={pid}" for pid in pids)
         stack.enter_context(recording(directory / "unasked", *every, "--ring-mb", "64"))
         for name, server in servers.items():
@@ -125,14 +125,14 @@ def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
     return counts
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_every_query_has_what_its_driver_sends(directory: Path, rung: str) -> None:
+@pytest.mark.parametrize("attach_mode", ATTACH_MODES)
+def test_every_query_has_what_its_driver_sends(directory: Path, attach_mode: str) -> None:
     """Comments, also in what psycopg prepares; attributes and names of connections."""
-    run = Run(directory / rung)
+    run = Run(directory / attach_mode)
     assert run.loss == {}
     for name in SERVERS:
-        # MySQL's connection attributes are in the login, which only the socket rung sees.
-        expected = _expected(released=name == "postgres" or rung == "socket")
+        # MySQL's connection attributes are in the login, which only the socket mode sees.
+        expected = _expected(released=name == "postgres" or attach_mode == "socket")
         assert _tagged(run, f"said_{name}") == expected, name
 
 
@@ -142,9 +142,9 @@ def test_nothing_is_read_unasked(directory: Path) -> None:
     assert run.queries["tags"].isna().all()
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_what_is_read_of_a_statement(directory: Path, rung: str) -> None:
-    run = Run(directory / rung)
+@pytest.mark.parametrize("attach_mode", ATTACH_MODES)
+def test_what_is_read_of_a_statement(directory: Path, attach_mode: str) -> None:
+    run = Run(directory / attach_mode)
     expected = {text[text.index("m_") :][:3]: tags for text, tags in STATEMENTS.items()}
     queries = run.having(" m_")
     for _, of_server in queries.groupby("server"):
@@ -152,6 +152,6 @@ def test_what_is_read_of_a_statement(directory: Path, rung: str) -> None:
         tags = [dict(tags) if isinstance(tags, list) else {} for tags in of_server["tags"]]
         assert dict(zip(marks, tags, strict=True)) == expected
     assert queries["server"].nunique() == len(SERVERS)
-    # The symbol rung separates the statements of a pipeline; the socket rung does not.
+    # The symbol mode separates the statements of a pipeline; the socket mode does not.
     piped = {dict(of).get("endpoint") for of in run.queries["tags"] if isinstance(of, list)}
-    assert piped & {"a", "b", "c"} == ({"c"} if rung == "socket" else {"a", "b", "c"})
+    assert piped & {"a", "b", "c"} == ({"c"} if attach_mode == "socket" else {"a", "b", "c"})

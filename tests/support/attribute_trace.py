@@ -126,6 +126,6 @@ def query(  # noqa: PLR0917
         "shape": shape,
         "command": command,
         "status": "ok",
-        "rung": "symbol",
+        "attach_mode": "symbol",
         **extra,
     }

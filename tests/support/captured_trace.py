@@ -39,7 +39,14 @@ def eventful(seconds: float = 4.5) -> list[bytes]:
     row = {"shape": 9, "statement_bytes": len(tags), "text_bytes": len(tags), "dialect": 9}
     pieces[1] = ft.block(Block.TEXT, row, text=tags) + pieces[1]
     flags = QueryFlag.OK | QueryFlag.IN_TRANSACTION
-    shared = {"session": 101, "server": 1, "executions": 1, "rung": 1, "command": 1, "pid": 101}
+    shared = {
+        "session": 101,
+        "server": 1,
+        "executions": 1,
+        "attach_mode": 1,
+        "command": 1,
+        "pid": 101,
+    }
     for number, (shape, flag) in enumerate([(77, flags), (1, QueryFlag.NO_TRANSACTION)]):
         at_ns = begin + 300 * ft.MS + number * ft.MS
         query = {"query": 900_001 + number, "begin_ns": at_ns, "end_ns": at_ns + 5, "flags": flag}

@@ -49,7 +49,7 @@ def query_row(
         "latency_ns_p50": energy_nj / 11 / max(calls, 1),
         "latency_ns_p95": energy_nj / 6 / max(calls, 1),
         "latency_ns_p99": energy_nj / 4 / max(calls, 1),
-        "rung": "symbol",
+        "attach_mode": "symbol",
     }
     return Row(**{**fields, **other})  # type: ignore[arg-type]
 

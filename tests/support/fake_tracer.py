@@ -149,7 +149,10 @@ def _window(rng: np.random.Generator, begin_ns: int, window: int, count: int, cp
         queries["shape"] = rng.integers(1, 6, count)
         queries["session"], queries["pid"] = segments["pid"], segments["pid"]
         queries["tgid"], queries["server"], queries["executions"] = 100, 1, 1
-        queries["rung"], queries["command"] = contract.Rung.SOCKET, contract.Command.QUERY
+        queries["attach_mode"], queries["command"] = (
+            contract.AttachMode.SOCKET,
+            contract.Command.QUERY,
+        )
         out += [encode_block(Block.SEGMENT, segments), encode_block(Block.QUERY, queries)]
     end_ns = begin_ns + 20 * MS
     return b"".join([*out, energy(end_ns, (window + 1) * 1000, window + 1), flush(end_ns)])

@@ -24,7 +24,10 @@ from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server
 
 WINDOW_NS = 100 * MS
-SERVERS = (Server(1, "db:1", "mysql", "8", rung="symbol"), Server(2, "db:2", rung="socket"))
+SERVERS = (
+    Server(1, "db:1", "mysql", "8", attach_mode="symbol"),
+    Server(2, "db:2", attach_mode="socket"),
+)
 META = Meta(host="db1", servers=SERVERS)
 
 Key = tuple[str, tuple[tuple[str, str], ...]]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block
-from qjoule.contract import Block, Command, Grade, Mode, OwnerKind, QueryFlag, Rung, TaskEvent
+from qjoule.contract import AttachMode, Block, Command, Grade, Mode, OwnerKind, QueryFlag, TaskEvent
 from qjoule.servers import registry
 
 I64 = npt.NDArray[np.int64]
@@ -129,7 +129,7 @@ def _queries(window: int, requests: I64) -> Iterator[bytes]:
                 {
                     **{"query": query, "begin_ns": t_ns, "end_ns": t_ns, "session": 1},
                     **{"shape": shape, "pid": 101, "tgid": 100, "server": 1, "executions": 1},
-                    **{"rung": Rung.STATISTICAL, "command": Command.EXECUTE},
+                    **{"attach_mode": AttachMode.STATISTICAL, "command": Command.EXECUTE},
                     "flags": QueryFlag.NO_END,
                 }
             )

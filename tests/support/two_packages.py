@@ -22,7 +22,7 @@ import numpy.typing as npt
 import fake_tracer as ft
 from fake_tracer import BEGIN_NS, MS, block
 from qjoule import contract
-from qjoule.contract import Block, Grade, Loss, OwnerKind, Rung, SessionEvent, TaskEvent
+from qjoule.contract import AttachMode, Block, Grade, Loss, OwnerKind, SessionEvent, TaskEvent
 from qjoule.model.latency import bucket_edges_ns
 from qjoule.servers import registry
 from two_packages_idle import FREE, Costs, extra_power, idle_sums, places, traffic_w
@@ -334,7 +334,9 @@ def _query(one: Stretch) -> dict[str, Any]:
     times = {"begin_ns": BEGIN_NS + one.t0_ns, "end_ns": BEGIN_NS + one.t1_ns}
     who = {"pid": one.owner.pid, "tgid": TGID, "server": SERVER, "session": 7}
     what = {"query": one.query, "shape": one.owner.shape, "executions": 1}
-    return times | who | what | {"rung": Rung.SYMBOL, "command": contract.Command.QUERY}
+    return (
+        times | who | what | {"attach_mode": AttachMode.SYMBOL, "command": contract.Command.QUERY}
+    )
 
 
 def _whose(owner: Owner) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class OwnerKind(IntEnum):
     TRACER = 5
 
 
-class Rung(IntEnum):
+class AttachMode(IntEnum):
     """How a query boundary was found; 3 is reserved."""
 
     NONE = 0
@@ -216,7 +216,7 @@ QUERY = np.dtype(
         ("flags", "<u4"),
         ("statement_bytes", "<u4"),
         ("server", "<u2"),
-        ("rung", "u1"),
+        ("attach_mode", "u1"),
         ("command", "u1"),
         ("rows", "<u8"),
         ("sqlstate", "S5"),
@@ -239,7 +239,7 @@ CHILD = np.dtype(
         ("flags", "<u4"),
         ("statement_bytes", "<u4"),
         ("server", "<u2"),
-        ("rung", "u1"),
+        ("attach_mode", "u1"),
         ("command", "u1"),
         ("reserved", "<u4"),
         ("tags", "<u8"),

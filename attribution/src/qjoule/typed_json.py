@@ -8,6 +8,13 @@ from typing import Any
 import msgspec
 
 
+def rename_key(documents: Any, former: str, present: str) -> None:
+    """Renames a key of each document in a list. Anything that is not such a list stays."""
+    for one in documents if isinstance(documents, list) else ():
+        if isinstance(one, dict) and former in one:
+            one.setdefault(present, one.pop(former))
+
+
 def read_as(kind: Any, value: Any, document: str) -> Any:
     """`value` as `kind`: a dataclass, tuple (named, of one type, or of a fixed length), dict,
     optional or scalar.

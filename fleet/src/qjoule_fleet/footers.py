@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from qjoule.api.arrow import pq
-from qjoule.api.rollup_schema import ROWS, SLOW_COLUMNS, TAG_ROWS
+from qjoule.api.rollup_schema import FORMER_COLUMNS, ROWS, SLOW_COLUMNS, TAG_ROWS
 from qjoule.api.rollups import HOUR_S, Part
 from qjoule.api.rollups import rollup_layout as layout
 from qjoule_fleet.files import File, Files, Refused
@@ -34,7 +34,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A part that can be read. `columns`: those of ours that it has.
+    """A part that can be read. `columns`: those of ours that it has, by their names there.
 
     `includes`: also the rows of the host's part of schema 1 of the same hour. `closed`: its hour
     is over.
@@ -153,13 +153,17 @@ def _columns(table: str, schema: pa.Schema) -> tuple[str, tuple[str, ...]]:
     if len(set(schema.names)) != len(schema.names):
         return "two of its columns have one name", ()
     wanted = _wanted(table)
+    ours = []
     for field in wanted:
-        if field.name not in schema.names:
+        name = field.name if field.name in schema.names else FORMER_COLUMNS.get(field.name, "")
+        if name not in schema.names:
             if field.name not in _LATER:
                 return f"it has no column {field.name}", ()
-        elif not _castable(schema.field(field.name).type, field.type):
-            return f"its column {field.name} is of type {schema.field(field.name).type}", ()
-    return "", tuple(name for name in wanted.names if name in schema.names)
+        elif not _castable(schema.field(name).type, field.type):
+            return f"its column {name} is of type {schema.field(name).type}", ()
+        else:
+            ours.append(name)
+    return "", tuple(ours)
 
 
 def _castable(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from qjoule.api import QjouleError
+from qjoule.api.rollup_schema import FORMER_COLUMNS
 from qjoule_fleet import views
 from qjoule_fleet.catalog import Selection
 from qjoule_fleet.files import Files, RemoteFiles
@@ -175,10 +176,7 @@ class Session:
             where = f"\nwhere p.minute >= {_time(begin)} and p.minute < {_time(end)}"
         selects = []
         for columns, paths in alike.items():
-            names = [
-                f"p.{name}" if name in columns else f"null::{_type(name)} as {name}"
-                for name in PART_COLUMNS[source.relation]
-            ]
+            names = [_selected(name, columns) for name in PART_COLUMNS[source.relation]]
             listed = f"[{', '.join(map(text, paths))}]"
             selects.append(
                 f"select {', '.join(names)}, h.host, h.host_id\n"
@@ -205,6 +203,13 @@ def _connect(limits: Limits, spill: str) -> duckdb.DuckDBPyConnection:
     )
     connection.execute("set TimeZone = 'UTC'")
     return connection
+
+
+def _selected(name: str, columns: Collection[str]) -> str:
+    """How a part with these columns is asked for a column of ours."""
+    if (former := FORMER_COLUMNS.get(name)) in columns:
+        return f"p.{former} as {name}"
+    return f"p.{name}" if name in columns else f"null::{_type(name)} as {name}"
 
 
 def _nothing(relation: str) -> str:

@@ -51,7 +51,7 @@ def write(
         extra = {"tags": [(key, value) for key, value in tags.items() if value]}
         row = attribute_trace.query(call.begin, call.end, number, "aaaa", "query", extra)
         if call.client:
-            row |= {"query": 2**63 + number, "rung": "tag", "server": None}
+            row |= {"query": 2**63 + number, "attach_mode": "tag", "server": None}
         else:
             segments.append(attribute_trace.segment(call.begin, call.end, 0, 1, number))
         queries.append(row)
@@ -61,7 +61,7 @@ def write(
         "end_ns": BEGIN_NS + 20 * count * MS,
         # Each host's monotonic clock is its own; what counts is the sum.
         "realtime_offset_ns": round((EPOCH_MS + ahead_ms) * MS) - BEGIN_NS,
-        "servers": (Server(1, f"{host}-db", "mysql", rung="socket"),),
+        "servers": (Server(1, f"{host}-db", "mysql", attach_mode="socket"),),
     }
     return attribute_trace.write(
         directory,

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from qjoule.agent import rollup_layout as layout
 from qjoule.agent.hour_sums import of_hour, thinned
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, TAGS, Part
-from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, ROWS, TAG_ROWS
+from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, FORMER_COLUMNS, ROWS, TAG_ROWS
 
 I64 = npt.NDArray[np.int64]
 
@@ -222,13 +222,13 @@ def put_slow(root: Path, host: Host, shapes: int, **changes: Any) -> None:
     rows = [
         {
             "fingerprint": fingerprint(number), "server": server, "database": "",
-            "text": texts.get(number, text(number)), "rung": "socket", "ids": "",
+            "text": texts.get(number, text(number)), "attach_mode": "socket", "ids": "",
             "valid_from": (begin_s() + changes.get("since_s", 60)) * 1000, "valid_to": None,
         }
         for number in range(shapes)
         for server in host.servers
     ]  # fmt: skip
-    names = ("fingerprint", "server", "database", "text", "rung", "ids")
+    names = ("fingerprint", "server", "database", "text", "attach_mode", "ids")
     times = [("valid_from", _TIME), ("valid_to", _TIME)]
     schema = pa.schema([*((name, pa.string()) for name in names), *times])
     _put_slow(root, Part("shapes", host.name, host.id), pa.Table.from_pylist(rows, schema), host)
@@ -236,13 +236,13 @@ def put_slow(root: Path, host: Host, shapes: int, **changes: Any) -> None:
     rows = [
         {
             "server": server, "kind": "mysql", "version": version, "exe": "/usr/sbin/mariadbd",
-            "rung": "socket", "valid_from": (begin_s() + begin * HOUR_S) * 1000,
+            "attach_mode": "socket", "valid_from": (begin_s() + begin * HOUR_S) * 1000,
             "valid_to": None if end is None else (begin_s() + end * HOUR_S) * 1000,
         }
         for (begin, version), end in zip(states, [*ends, None], strict=True)
         for server in host.servers
     ]  # fmt: skip
-    columns = ("server", "kind", "version", "exe", "rung")
+    columns = ("server", "kind", "version", "exe", "attach_mode")
     schema = pa.schema([*((name, pa.string()) for name in columns), *times])
     _put_slow(root, Part("servers", host.name, host.id), pa.Table.from_pylist(rows, schema), host)
 
@@ -250,6 +250,9 @@ def put_slow(root: Path, host: Host, shapes: int, **changes: Any) -> None:
 def _put_slow(root: Path, part: Part, table: pa.Table, host: Host) -> None:
     if not host.schema.startswith("1"):
         table = table.append_column("host_id", pa.array([host.id] * len(table), pa.string()))
+    else:
+        former = {name: FORMER_COLUMNS.get(name, name) for name in table.schema.names}
+        table = table.rename_columns(former)
     metadata = {} if host.schema.startswith("1") else part.metadata()
     path = root / part.path
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ def test_a_mariadb_and_a_postgres_that_perf_has_recorded(tmp_path: Path) -> None
     meta = trace.meta
     assert meta.complete and meta.host == "db1.example" and meta.cpu == "AMD EPYC"
     assert meta.imported is not None and meta.imported.version == "6.1.192"
-    assert [(one.kind, one.rung) for one in meta.servers] == [("mariadb", "symbol")]
+    assert [(one.kind, one.attach_mode) for one in meta.servers] == [("mariadb", "symbol")]
     assert trace.pandas("queries")["status"].dropna().tolist() == ["unfinished"]
     assert any("text" in note for note in done.notes)
     found = attribute(trace)
@@ -46,7 +46,7 @@ def test_a_mariadb_and_a_postgres_that_perf_has_recorded(tmp_path: Path) -> None
     assert "select ? as m_short" in texts(trace)
     assert any("generate_series" in text for text in texts(trace))
     (server,) = trace.meta.servers
-    assert (server.kind, server.rung) == ("postgres", "symbol")
+    assert (server.kind, server.attach_mode) == ("postgres", "symbol")
     owners = trace.pandas("owners")
     assert set(owners[owners["server"] == 1]["comm"]) == {"postgres"}
 
@@ -55,7 +55,7 @@ def test_time_is_the_querys_from_its_begin_until_its_thread_sleeps(tmp_path: Pat
     trace, _ = imported(one_query().write(tmp_path), tmp_path, servers=[MARIADB])
     (query,) = trace.pandas("queries").to_dict("records")
     assert (query["begin_ns"], query["end_ns"]) == (BEGIN_NS + 3 * MS, BEGIN_NS + 8 * MS)
-    assert (query["pid"], query["tgid"], query["rung"]) == (THREAD, SERVER, "symbol")
+    assert (query["pid"], query["tgid"], query["attach_mode"]) == (THREAD, SERVER, "symbol")
     assert query_ns(trace) == 7 * MS
     spent = ns_by_kind(trace)
     # As far as is known, CPU 1 runs its client to the end.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.choice import Choice
 from qjoule.servers.elf import Symbol
 from qjoule.servers.plan import PlannedServer
@@ -33,7 +33,7 @@ def _server(flavour: str, version: str, *probes: Probe, name: str = "") -> Plann
         name=name,
         resolution=resolution,
     )
-    return PlannedServer(server, Choice(Rung.SOCKET, "plain"))
+    return PlannedServer(server, Choice(AttachMode.SOCKET, "plain"))
 
 
 MYSQL = _server(

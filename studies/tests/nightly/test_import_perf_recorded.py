@@ -53,7 +53,7 @@ class Both:
 def _record_both(directory: Path, server: DatabaseServer, work: Any) -> Both:
     bpf, perf = directory / "bpf", directory / "perf"
     # The perf recording has CPU time alone, so that is what both runs are weighed by.
-    options = ("--rung", "symbol", "--no-counters", "--ring-mb", "64", "--energy", ENERGY)
+    options = ("--attach", "symbol", "--no-counters", "--ring-mb", "64", "--energy", ENERGY)
     recorder = Recorder(bpf, "--pid", str(server.pid), *options)
     try:
         recorder.attached()
@@ -115,7 +115,7 @@ def test_queries_are_counted_alike(both: Both) -> None:
     by_bpf, by_perf = _marked(both.bpf.executions()), _marked(both.perf.executions())
     assert by_bpf == by_perf
     assert len(by_perf) >= 2 and min(by_perf.values()) >= 1
-    assert set(both.perf.queries["rung"].dropna()) == {"symbol"}
+    assert set(both.perf.queries["attach_mode"].dropna()) == {"symbol"}
 
 
 def test_cpu_time_of_each_statement_agrees(both: Both) -> None:

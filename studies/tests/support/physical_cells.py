@@ -91,7 +91,7 @@ def queries_of(cpu: int, load: SimulatedLoad, call: npt.NDArray[np.int64]) -> li
             "fingerprint": load.fingerprint,
             "command": "query",
             "status": "ok",
-            "rung": "symbol",
+            "attach_mode": "symbol",
         }
         for number, at, length in zip(numbers.tolist(), first.tolist(), size.tolist(), strict=True)
     ]

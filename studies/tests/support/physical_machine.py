@@ -83,7 +83,7 @@ class SimulatedMachine:
             domains=(DomainInfo(0, "package", UNIT_J, 2**32),),
             cpus=tuple(Cpu(cpu, 0, cpu, cpu) for cpu in range(self.cpus)),
             servers=tuple(
-                Server(number, name, kind, rung="symbol")
+                Server(number, name, kind, attach_mode="symbol")
                 for number, (name, kind) in enumerate(self.servers, 1)
             ),
         )

@@ -39,6 +39,7 @@ def test_values_are_read(tmp_path: Path) -> None:
     assert config.metrics.shapes == 100 and config.budget.share is None
     config = load(written(tmp_path, '[budget]\ncpu = "0.5%"\n[store]\ntags = ["tenant", "a"]\n'))
     assert config.budget.share == 0.005 and config.tags == ("tenant", "a")
+    assert load(written(tmp_path, '[tracing]\nrung = "symbol"\n')).tracing.attach == "symbol"
 
 
 @pytest.mark.parametrize(

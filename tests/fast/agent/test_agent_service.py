@@ -276,7 +276,7 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> 
     stopped: list[bool] = []
     service = service_of(tmp_path, stop=lambda: stopped.append(True), owner=lambda _pid: ROOT)
     snapshot = snapshots()[0]
-    untraced = ServerChange("untraced", "cassandra", pid=9, why="no program for its rung")
+    untraced = ServerChange("untraced", "cassandra", pid=9, why="no program for its attach mode")
     service.take(dark(snapshot, 10.0, untraced), META.servers)
     assert shown(service)["qjoule_server_traced", (("server", "cassandra"),)] == 0
     service.take(dark(snapshot, 10.0 + PATIENCE_S / 2), META.servers)  # followed meanwhile
@@ -292,17 +292,17 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("why", "rung", "level", "starts"),
+    ("why", "attach_mode", "level", "starts"),
     [("", "auto", 1, 1), ("no symbols", "auto", 0, 0), ("", "socket", 0, 0), ("", "auto", 2, 0)],
 )
 def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
-    why: str, rung: Literal["auto", "socket"], level: int, starts: int, tmp_path: Path
+    why: str, attach_mode: Literal["auto", "socket"], level: int, starts: int, tmp_path: Path
 ) -> None:
     hides = ServerChange("hidden", "db:1", pid=9, why=why)
     for run in range(2):
         said: list[str] = []
         service = service_of(tmp_path, owner=lambda _pid: WEB, chosen=True)
-        service.config = Config(tracing=Tracing(rung=rung))
+        service.config = Config(tracing=Tracing(attach=attach_mode))
         service.level, service.say = level, said.append
         for step in range(3):
             service.take(dark(snapshots()[0], step * PATIENCE_S, hides), META.servers)

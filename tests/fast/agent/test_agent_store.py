@@ -201,7 +201,12 @@ def test_shapes_and_servers_are_kept_with_their_time(tmp_path: Path) -> None:
         servers = [Server(1, "db:1", "kind", release, "/usr/sbin/x", "symbol")]
         rollups.describe(Counters(Limits(), 0.0), servers, float(now_s))
         rollups.close()
-    first, second = pq.read_table(next(tmp_path.rglob("servers-*.parquet"))).to_pylist()
+        part = next(tmp_path.rglob("servers-*.parquet"))
+        table = pq.ParquetFile(part).read()
+        first, *later = table.to_pylist()
+        pq.write_table(table.rename_columns({"attach_mode": "rung"}), part)  # as an earlier agent
+    (second,) = later
+    assert first["attach_mode"] == second["attach_mode"] == "symbol"
     assert [first["version"], second["version"]] == ["11.4", "11.8"]
     assert first["valid_to"] == second["valid_from"] and second["valid_to"] is None
 

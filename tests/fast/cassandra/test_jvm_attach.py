@@ -17,7 +17,7 @@ from typing import NoReturn
 import pytest
 
 from other_user import for_all_users
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.agent import agent_files, marker_probes
 from qjoule.servers.choice import KernelFacts
@@ -193,10 +193,10 @@ def nobody_is_reached(pid: int, _exe_id: tuple[int, int]) -> NoReturn:
     raise ended(pid)
 
 
-def test_a_server_with_an_agent_is_on_its_rung() -> None:
+def test_a_server_with_an_agent_is_on_its_attach_mode() -> None:
     plan = build_plan([cassandra(100)], KERNEL, agents={100: agent()})
     (planned,) = plan.traced
-    assert planned.choice.rung is Rung.AGENT
+    assert planned.choice.attach_mode is AttachMode.AGENT
     assert planned.choice.exact
     arguments = " ".join(plan.arguments())
     assert "--server 1:cassandra:agent:1:2" in arguments

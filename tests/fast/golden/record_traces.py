@@ -178,14 +178,14 @@ def _voltdb(server: DatabaseServer) -> None:
 
 GOLDEN = {
     "mariadb-socket": Golden(mariadb_server, _mysql, ("--children",), _mysql_tables),
-    "mariadb-symbol": Golden(mariadb_server, _mysql, ("--rung", "symbol"), _mysql_tables),
-    "mysql80-socket": Golden(mysql_server, _mysql, ("--rung", "socket"), _mysql_tables),
-    "mysql80-symbol": Golden(mysql_server, _mysql, ("--rung", "symbol"), _mysql_tables),
+    "mariadb-symbol": Golden(mariadb_server, _mysql, ("--attach", "symbol"), _mysql_tables),
+    "mysql80-socket": Golden(mysql_server, _mysql, ("--attach", "socket"), _mysql_tables),
+    "mysql80-symbol": Golden(mysql_server, _mysql, ("--attach", "symbol"), _mysql_tables),
     "postgres-socket": Golden(postgres_server, _postgres, (), _postgres_tables),
-    "postgres-symbol": Golden(postgres_server, _postgres, ("--rung", "symbol"), _postgres_tables),
+    "postgres-symbol": Golden(postgres_server, _postgres, ("--attach", "symbol"), _postgres_tables),
     "redis-socket": Golden(redis_server, _redis),
     "mongod_like-socket": Golden(mongod_stand_in, _mongodb),
-    "mongod_like-symbol": Golden(mongod_stand_in, _mongodb, ("--rung", "symbol")),
+    "mongod_like-symbol": Golden(mongod_stand_in, _mongodb, ("--attach", "symbol")),
     "ferretdb-statistical": Golden(ferretdb_server, _ferretdb),
     "cassandra-statistical": Golden(cassandra_server, _cassandra, (), _cassandra_tables),
     "cassandra-agent": Golden(cassandra_server, _cassandra, ("--agent",), _cassandra_tables),
@@ -193,9 +193,9 @@ GOLDEN = {
 }
 
 
-def energy(rung: str, file: Path) -> str:
-    """An energy source: a curve, or on the symbol rung two counters of two domains."""
-    if rung != "symbol":
+def energy(attach_mode: str, file: Path) -> str:
+    """An energy source: a curve, or on the symbol mode two counters of two domains."""
+    if attach_mode != "symbol":
         return "estimated:10,12,20,30"  # W
     lines = ["domain 0 package 1e-6 4294967296", "domain 0 dram 1e-6 4294967296"]
     for t_ms in range(0, SEED_MS):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.discovery import find_servers
@@ -32,7 +32,7 @@ KERNELS = {
     "5.15": KernelFacts(reads=False, sends=False, uprobes=True),
     "no uprobes": KernelFacts(reads=True, sends=True, uprobes=False),
 }
-WANTED = (None, Rung.SOCKET, Rung.SYMBOL, Rung.STATISTICAL)
+WANTED = (None, AttachMode.SOCKET, AttachMode.SYMBOL, AttachMode.STATISTICAL)
 MONGOD = "_ZN5mongo23ServiceEntryPointMongod13handleRequestEPNS_16OperationContextERKNS_7MessageE"
 CASSANDRA = ("-Xmx1G", "-cp", "/etc/cassandra:/lib/apache-cassandra-5.0.9.jar")
 CASSANDRA_MAIN = "org.apache.cassandra.service.CassandraDaemon"

@@ -33,7 +33,7 @@ from qjoule.trace.writer import TraceWriter
 from two_packages import IDLE_W, LAG_NS, SERVER, SHARED_W, SMT, TwoPackages
 from two_packages_idle import FREE, Costs
 
-META = Meta(servers=(Server(SERVER, "shop-db", "mysql", rung="symbol"),))
+META = Meta(servers=(Server(SERVER, "shop-db", "mysql", attach_mode="symbol"),))
 PACKAGES = [(package, "package") for package in (0, 1)]
 #: Tails of packages and cores, in W for each of `TAILS_NS`, and 20 and 4 uJ per wake-up ...
 LINGERS = Costs(

@@ -83,7 +83,7 @@ HOSTILE = ("\x1b[2J\x1b]0;x\x07", "[red]x[/red]", "a\nb\x00\x9b", "表" * 200, "
 @pytest.mark.parametrize("mode", ["", "enter", "h", "/"])
 def test_every_screen_fits_and_is_safe(width: int, height: int, mode: str) -> None:
     for shape in HOSTILE:
-        row = query_row(10**9, shape, server=shape, rung=shape, flags=(shape,))
+        row = query_row(10**9, shape, server=shape, attach_mode=shape, flags=(shape,))
         state = showing(attribution((row, query_row(5)), {"idle": 10**9}, loss={"X": 3}))
         state.press(mode, mode if len(mode) == 1 else None)
         text = "\n".join(screen(state, width, height))

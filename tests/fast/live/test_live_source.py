@@ -23,7 +23,7 @@ from qjoule.stream.names import MAX_TASKS, Names
 from qjoule.trace.meta import Meta, Server
 
 WINDOW = 100 * MS
-META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
+META = Meta(host="db1", servers=(Server(1, "mariadb", attach_mode="symbol"),))
 
 
 def summed(number: int, rows: np.ndarray) -> bytes:
@@ -86,7 +86,7 @@ def test_intervals_add_up_and_time_is_conserved() -> None:
     assert sum(total.main.parts_nj.values()) == total.main.measured_nj
     rows = {row.shape: row for row in total.rows}
     named = rows["SELECT ?"]
-    assert (named.calls, named.cpu_ns, named.rung) == (200, 20 * 40 * MS, "symbol")
+    assert (named.calls, named.cpu_ns, named.attach_mode) == (200, 20 * 40 * MS, "symbol")
     assert named.latency_ns_mean == MS
     cpu_ns = sum(row.cpu_ns for row in (*total.rows, *total.fixed))
     assert cpu_ns == 2 * 20 * WINDOW, "two CPUs, every nanosecond has one owner"

@@ -40,8 +40,8 @@ from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter
 
 SHAPES = [shape.decode() for shape in traffic.SHAPES]
-CASSANDRA = Server(1, "cassandra", "cassandra", rung="statistical")
-KVD = Server(1, "kvd:7001", "generic", rung="none")
+CASSANDRA = Server(1, "cassandra", "cassandra", attach_mode="statistical")
+KVD = Server(1, "kvd:7001", "generic", attach_mode="none")
 ENDPOINTS = ("light", "heavy")
 
 
@@ -146,7 +146,11 @@ def test_live_view_and_replay_end_at_the_attribution(
     assert rows.keys() == expected.keys()
     for shape, row in rows.items():
         same = expected[shape]
-        assert (row.calls, row.cpu_ns, row.rung) == (same.calls, same.cpu_ns, same.rung)
+        assert (row.calls, row.cpu_ns, row.attach_mode) == (
+            same.calls,
+            same.cpu_ns,
+            same.attach_mode,
+        )
         assert set(row.flags) == set(same.flags)
         assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1, abs=1e6)
 
@@ -185,7 +189,12 @@ def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> N
         rows, calls = by_endpoint(whole), story.requests.sum(axis=0)
         for endpoint, n, each_ns in zip(ENDPOINTS, calls, traffic.CPU_NS, strict=True):
             row = rows[endpoint]
-            assert (row.calls, row.rung, row.exact, row.server) == (n, "tag", False, KVD.name)
+            assert (row.calls, row.attach_mode, row.exact, row.server) == (
+                n,
+                "tag",
+                False,
+                KVD.name,
+            )
             assert row.latency_ns_p50 == row.latency_ns_mean == 200_000
             low, high = row.energy_nj_ci95
             held.append(low <= n * each_ns <= high)
@@ -198,11 +207,13 @@ def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> N
     assert np.mean(held) >= 0.9
 
 
-def live_reported(story: traffic.Story, by: str, *where: str, rung: str = "none") -> Attribution:
-    server = replace(KVD, rung=rung)
+def live_reported(
+    story: traffic.Story, by: str, *where: str, attach_mode: str = "none"
+) -> Attribution:
+    server = replace(KVD, attach_mode=attach_mode)
     reports, chosen = Reports(calls_of(story)), selection(where)
     last = live(silent(story), 5.0, by, server=server, reports=reports, where=chosen)[-1]
-    assert last.groups == ("fingerprint", "server", "tag:endpoint") or rung != "none"
+    assert last.groups == ("fingerprint", "server", "tag:endpoint") or attach_mode != "none"
     assert sum(last.total.main.parts_nj.values()) == last.total.main.measured_nj
     return last.total
 
@@ -217,7 +228,7 @@ def test_the_live_view_groups_and_selects_reported_calls(tmp_path: Path) -> None
     assert rows.keys() == set(ENDPOINTS)
     for endpoint, row in rows.items():
         same = by_endpoint(expected)[endpoint]
-        assert (row.calls, row.rung, row.exact) == (same.calls, "tag", False)
+        assert (row.calls, row.attach_mode, row.exact) == (same.calls, "tag", False)
         assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1)
         assert row.latency_ns_mean == same.latency_ns_mean
     light, heavy = story.requests.sum(axis=0).tolist()
@@ -229,4 +240,4 @@ def test_the_live_view_groups_and_selects_reported_calls(tmp_path: Path) -> None
     assert (chosen["heavy"].calls, chosen["not_selected"].calls) == (heavy, light)
     assert chosen["not_selected"].not_selected
     # Calls of a server whose queries are probed are not counted again.
-    assert live_reported(story, "fingerprint", rung="socket").rows == ()
+    assert live_reported(story, "fingerprint", attach_mode="socket").rows == ()

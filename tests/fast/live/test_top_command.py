@@ -116,6 +116,7 @@ def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
         (("-b", "--by", "nonsense"), "cannot group by"),
         (("-b", "--where", "tag:tenant=3"), "--replay"),
         (("-b", "--replay", "x", "--pid", "1"), "live tracing"),
+        (("-b", "--replay", "x", "--rung", "symbol"), "live tracing"),
         (("-b", "--replay", "/nothing"), "is not a trace"),
     ],
 )

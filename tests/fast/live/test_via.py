@@ -50,6 +50,11 @@ def test_received_snapshots_are_those_that_were_sent(snapshot: Snapshot) -> None
     assert errors[0] == errors[1]
 
 
+def test_rows_of_an_earlier_version_have_their_attach_mode() -> None:
+    earlier = encode(TYPICAL, "mariadb").replace(b'"attach_mode":', b'"rung":')
+    assert decode(earlier)[0].interval == TYPICAL.interval
+
+
 def changed(path: str, to: Any) -> bytes:
     """A snapshot with another value at a path such as `interval.rows.0.calls`."""
     value = sent()

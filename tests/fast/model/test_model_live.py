@@ -137,7 +137,7 @@ def test_sums_beyond_the_cpus_time_are_cut_and_records_of_no_window_are_counted(
 
 # ---- learning seldom, as the agent does ----------------------------------------------------------
 
-META = Meta(servers=(Server(SERVER, "shop-db", "mysql", rung="symbol"),))
+META = Meta(servers=(Server(SERVER, "shop-db", "mysql", attach_mode="symbol"),))
 WINDOWS = 600  #: a block ends after 512, so that one is closed and one is open
 
 

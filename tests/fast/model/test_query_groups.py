@@ -64,7 +64,7 @@ def records(draw: st.DrawFn) -> list[Record]:
         "status": st.sampled_from([None, "ok", "unfinished"]),
         "executions": st.sampled_from([None, 0, 1, 3]),
         "flags": st.integers(0, 31),
-        "rung": st.sampled_from([None, "socket", "symbol"]),
+        "attach_mode": st.sampled_from([None, "socket", "symbol"]),
         "user": st.sampled_from([None, "ann"]),
         "session": st.sampled_from([None, 7, 8]),
     }
@@ -158,8 +158,10 @@ def test_lookups_and_calls_are_those_of_all_records_at_once(
     stats = groups.stats(len(index.labels))
     for group, label in enumerate(index.labels):
         mine = by_key[label.kind, label.keys]
-        rungs = {row["rung"] or "" for row in mine}
-        assert label.kind != "queries" or label.rung == (rungs.pop() if len(rungs) == 1 else "")
+        attach_modes = {row["attach_mode"] or "" for row in mine}
+        assert label.kind != "queries" or label.attach_mode == (
+            attach_modes.pop() if len(attach_modes) == 1 else ""
+        )
         calls = [row for row in mine if is_call(row)]
         assert stats.calls[group] == sum(row["executions"] or 1 for row in calls)
         latencies = [row["end_ns"] - row["begin_ns"] for row in calls]

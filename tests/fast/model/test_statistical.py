@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statistical rung: it finds true costs, intervals hold them, and energy is conserved."""
+"""The statistical mode: it finds true costs, intervals hold them, and energy is conserved."""
 
 from __future__ import annotations
 

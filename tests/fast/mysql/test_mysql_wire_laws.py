@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of MySQL's wire format on the socket rung, in any pieces, joined at any point."""
+"""Laws of MySQL's wire format on the socket mode, in any pieces, joined at any point."""
 
 from __future__ import annotations
 

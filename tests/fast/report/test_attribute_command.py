@@ -76,7 +76,7 @@ def test_json_follows_its_schema_and_adds_up_to_the_last_digit(small: Path) -> N
     row = document["rows"][0]
     assert row["fingerprint"] == "aaaa"
     fields = "shape server calls energy_j energy_j_ci95 j_per_call j_per_call_ci95 share cpu_ns "
-    fields += "latency_ns_mean latency_ns_p50 latency_ns_p95 latency_ns_p99 rung flags"
+    fields += "latency_ns_mean latency_ns_p50 latency_ns_p95 latency_ns_p99 attach_mode flags"
     assert set(fields.split()) <= set(row)
 
 

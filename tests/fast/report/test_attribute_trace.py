@@ -55,7 +55,7 @@ def test_calls_are_executions_and_a_prepare_is_none(trace: Path) -> None:
     assert by["bbbb",].calls == 3
     assert by["aaaa",].latency_ns_mean == by["aaaa",].latency_ns_p99 == 12 * MS
     assert by["aaaa",].cpu_ns == 20 * MS
-    assert (by["aaaa",].shape, by["aaaa",].rung) == ("select a", "symbol")
+    assert (by["aaaa",].shape, by["aaaa",].attach_mode) == ("select a", "symbol")
 
 
 def test_idle_power_is_taken_off_first_and_policies_move_only_it(trace: Path) -> None:
@@ -194,11 +194,11 @@ def test_threads_of_a_server_without_queries_do_not_count_for_coverage(tmp_path:
         meta={
             "servers": (
                 Server(1, "shop-db", "mysql"),
-                Server(2, "java:9042", "generic", rung="none"),
+                Server(2, "java:9042", "generic", attach_mode="none"),
             )
         },
     )
-    threads = {row.shape: (row.cpu_ns, row.rung) for row in result.fixed if row.by_thread}
+    threads = {row.shape: (row.cpu_ns, row.attach_mode) for row in result.fixed if row.by_thread}
     assert threads == {"GC Thread#?": (5 * MS, "none"), "ReadStage-?": (10 * MS, "none")}
     assert result.coverage == pytest.approx(30 / 40)  # as without it
     assert sum(result.main.parts_nj.values()) == result.main.measured_nj

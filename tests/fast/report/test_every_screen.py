@@ -221,11 +221,11 @@ def test_what_shows_hidden_sessions_and_an_alarm_are_in_every_output() -> None:
     calm = replace(calm, trace=replace(calm.trace, changes=(hides, never)))
     lost = {**calm.trace.loss, "framing": sum(row.calls for row in calm.rows)}
     bad = replace(calm, trace=replace(calm.trace, loss=lost))
-    assert "mariadb:3306 hides sessions: --rung symbol" in _screen(calm, 60)
+    assert "mariadb:3306 hides sessions: --attach symbol" in _screen(calm, 60)
     for whole, alarms in (calm, False), (bad, True):
         for text in _everywhere(whole):
-            assert "--rung symbol shows those of mariadb:3306" in text
-            assert "--rung symbol is not possible for redis:6379: Redis has none" in text
+            assert "--attach symbol shows those of mariadb:3306" in text
+            assert "--attach symbol is not possible for redis:6379: Redis has none" in text
             assert "exited" not in text and ("50.0 % of requests were lost" in text) is alarms
 
 
@@ -239,7 +239,7 @@ FORBIDDEN = frozenset(CONTROLS) - {"\n"}
 
 def hostile(text: str = HOSTILE) -> Attribution:
     """An attribution in which every text that comes from outside is `text`."""
-    row = query_row(10**9, text, server=text, rung=text, flags=(text,))
+    row = query_row(10**9, text, server=text, attach_mode=text, flags=(text,))
     row = replace(row, keys={"fingerprint": text, "tag:who": text, "user": text})
     plain = typical()
     fixed = tuple(

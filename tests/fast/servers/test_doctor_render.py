@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qjoule.commands import doctor, doctor_traffic
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.machine.check import Check
 from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.discovery import Discovery
@@ -67,7 +67,7 @@ def test_the_screen_shows_checks_servers_and_probes(
         "ok kernel: 6.12.1",
         "missing powercap: no intel-rapl zones fix: modprobe intel_rapl_msr",
         "1. mariadb 10.11.19, pid 4711, port 3306, /run/mysqld.sock",
-        "rung symbol: a thread pool moves queries between threads (thread-handling=pool-of-threads",
+        "attach symbol: a thread pool moves queries between threads (thread-handling=pool",
         "socket: would need one thread per connection",
         "cost about 1.2 us a query",
         "probe mysql-begin-command-first at 0x",
@@ -84,7 +84,7 @@ def test_the_json_has_checks_servers_and_probes(
     assert (report["schema"], report["ready"], report["problems"]) == (doctor.SCHEMA, True, [])
     assert report["checks"][0] == {"name": "kernel", "ok": True, "detail": "6.12.1", "fix": ""}
     (server,) = report["servers"]
-    assert (server["rung"], server["pids"], server["ports"]) == ("symbol", [4711], [3306])
+    assert (server["attach_mode"], server["pids"], server["ports"]) == ("symbol", [4711], [3306])
     roles = [probe["role"] for probe in server["probes"]]
     assert roles == ["mysql-begin-command-first", "mysql-end"]
 
@@ -160,10 +160,14 @@ REDIS = Path("/redis-server")
 SOCKET = {3: frozenset({"socket"})}
 
 
-def planned(rung: Rung = Rung.SOCKET, *, exact: bool = True, runs: bool = True) -> PlannedServer:
+def planned(
+    attach_mode: AttachMode = AttachMode.SOCKET, *, exact: bool = True, runs: bool = True
+) -> PlannedServer:
     tgids = (100,) if runs else ()
     server = Server(3, "redis", "8.0", REDIS, str(REDIS), (1, 2), tgids, (6379,), (), NO, NO)
-    return PlannedServer(server, Choice(rung, "why", exact=exact, no_symbol="Redis has none"))
+    return PlannedServer(
+        server, Choice(attach_mode, "why", exact=exact, no_symbol="Redis has none")
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,14 +187,14 @@ def test_requests_and_losses_decide(traffic: Traffic, begins: str, proven: bool)
     assert not inexact["traffic"]["proven_exact"]
 
 
-def test_other_rungs_and_problems_are_named() -> None:
+def test_other_attach_modes_and_problems_are_named() -> None:
     both = Traffic(1, {3: 5}, {3: frozenset({"socket", "statistical"})})
-    assert "some on another rung: statistical" in doctor_traffic.words(both, planned())
+    assert "some on another attach mode: statistical" in doctor_traffic.words(both, planned())
     failed = Traffic(2, problem="refused")
     assert doctor_traffic.words(failed, planned()) == "not measured: refused"
 
 
-@pytest.mark.parametrize("server", [planned(Rung.NONE), planned(runs=False)])
+@pytest.mark.parametrize("server", [planned(AttachMode.NONE), planned(runs=False)])
 def test_only_running_servers_with_queries_are_measured(server: PlannedServer) -> None:
     assert doctor_traffic.words(Traffic(1, {3: 5}, SOCKET), server) == ""
     assert doctor_traffic.of_server(Traffic(1, {3: 5}, SOCKET), server) == {}

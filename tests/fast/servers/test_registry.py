@@ -40,7 +40,7 @@ DIALECTS = {
 GOOD = """
 [alpha]
 kind = 20
-rungs = ["socket", "symbol"]
+attach_modes = ["socket", "symbol"]
 dialects = { alpha = 200, alpha-id = 201 }
 roles = ["alpha-begin", "alpha-end"]
 hooks = ["switched"]
@@ -57,7 +57,7 @@ of = "alpha"
 
 [gamma]
 kind = 21
-rungs = ["none"]
+attach_modes = ["none"]
 """
 
 
@@ -79,11 +79,11 @@ def test_lookups() -> None:
     assert registry.kind_of("ferretdb") == registry.kind_of("mongodb")
     assert registry.name_of(registry.kind_of("ferretdb")) == "mongodb"
     assert registry.roles("ferretdb") == ("mongodb-request", "mongodb-done")
-    assert registry.rungs("generic") == ("none",)
+    assert registry.attach_modes("generic") == ("none",)
     assert registry.server_of("mariadb").name == registry.server_of("mysql").name == "mysql"
     assert list(registry.flavours())[:3] == ["mariadb", "mysql", "postgres"]
     for unknown in ("oracle", "", "MYSQL"):
-        for lookup in (registry.kind_of, registry.dialect, registry.roles, registry.rungs):
+        for lookup in (registry.kind_of, registry.dialect, registry.roles, registry.attach_modes):
             with pytest.raises(KeyError):
                 lookup(unknown)
     with pytest.raises(KeyError):
@@ -96,7 +96,7 @@ def test_a_good_table(tmp_path: Path) -> None:
     assert dict(alpha.facts) == {"port": 65535, "text-start": 7}
     assert (beta.name, beta.of, beta.kind, beta.maps) == ("beta", "alpha", 20, alpha.maps)
     assert (beta.flavours, gamma.flavours) == (("beta",), ("gamma",))
-    assert (gamma.rungs, gamma.roles, dict(gamma.programs)) == (("none",), (), {})
+    assert (gamma.attach_modes, gamma.roles, dict(gamma.programs)) == (("none",), (), {})
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,11 @@ def test_a_good_table(tmp_path: Path) -> None:
         ("[alpha]", "[2alpha]", "2alpha: a server's name is lower-case letters and digits"),
         ("[gamma]", "[alpha]", "alpha"),  # by tomllib, with line and column
         ("kind = 20", "", "alpha: no 'kind'"),
-        ('rungs = ["none"]', 'rungs = ["usdt"]', "gamma: 'usdt' of 'rungs' is none of none,"),
+        (
+            'attach_modes = ["none"]',
+            'attach_modes = ["usdt"]',
+            "gamma: 'usdt' of 'attach_modes' is none of none,",
+        ),
         ("kind = 21", "kind = 20", "gamma: alpha has kind 20"),
         ("kind = 21", "kind = 32", "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = 21\ncolour = 3", "gamma: unknown key 'colour'"),

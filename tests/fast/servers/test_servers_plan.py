@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rung of a server and its probes, where tests/fast/golden/plans.json does not show them."""
+"""The attach mode of a server and its probes, where tests/fast/golden/plans.json does not show
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.host import with_handles
@@ -23,7 +24,7 @@ from qjoule.servers.examined import Examined
 from qjoule.servers.mysql.find import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan
-from qjoule.servers.registered import choose_rung
+from qjoule.servers.registered import choose_attach_mode
 from qjoule.servers.types import Fact, Server
 from qjoule.session import follow
 from qjoule.session.follow import Following
@@ -84,33 +85,34 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy_server(tmp_path_factory.mktemp("toys") / "postgres", POSTGRES, flags=FULL)
 
 
-# ---- the rung ------------------------------------------------------------------------------------
+# ---- the attach mode
+# ------------------------------------------------------------------------------------
 
 
-def test_a_wanted_rung_is_refused_only_to_what_runs() -> None:
+def test_a_wanted_attach_mode_is_refused_only_to_what_runs() -> None:
     """It is left out, and the others go on; but not if the user named it, or there is no other."""
     plain, pooled = server(), server(Path("/opt/mysqld"), tgids=(200,), pool=True, ports=(1,))
-    plan = build_plan([pooled, plain], KERNEL, Rung.SOCKET)
+    plan = build_plan([pooled, plain], KERNEL, AttachMode.SOCKET)
     assert [one.server.tgids for one in plan.traced] == [(100,)]
     assert list(left_out(plan)) == [
-        "left out: mysql:1 (cannot use the socket rung: a thread pool moves queries between "
+        "left out: mysql:1 (cannot use the socket mode: a thread pool moves queries between "
         "threads (thread-handling))"
     ]
-    refused = "mysql:1 cannot use the socket rung: .*; leave out --rung"
+    refused = "mysql:1 cannot use the socket mode: .*; leave out --attach"
     for servers, pids in ([pooled, plain], [100, 200]), ([pooled], None):
         with pytest.raises(QjouleError, match=refused):
-            build_plan(servers, KERNEL, Rung.SOCKET, pids)
-    installed = choose_rung(server(pool=None, tgids=()), KERNEL, "", Rung.SOCKET)
-    assert (installed.rung, installed.exact) == (Rung.NONE, False)
+            build_plan(servers, KERNEL, AttachMode.SOCKET, pids)
+    installed = choose_attach_mode(server(pool=None, tgids=()), KERNEL, "", AttachMode.SOCKET)
+    assert (installed.attach_mode, installed.exact) == (AttachMode.NONE, False)
     assert "thread pool" in installed.why
 
 
-def test_the_socket_rung_where_it_is_possible(mysqld: Path, postgres: Path) -> None:
+def test_the_socket_attach_mode_where_it_is_possible(mysqld: Path, postgres: Path) -> None:
     """The agent's lowest level: a server that cannot have it keeps its probes."""
     pooled = server(mysqld, tgids=(200,), pool=True)
     plain = server(postgres, "postgres", encryption=True, version="15.20")
-    plan = build_plan([pooled, plain], KERNEL, Rung.SOCKET, fall_back=True)
-    assert [one.choice.rung for one in plan.traced] == [Rung.SYMBOL, Rung.SOCKET]
+    plan = build_plan([pooled, plain], KERNEL, AttachMode.SOCKET, fall_back=True)
+    assert [one.choice.attach_mode for one in plan.traced] == [AttachMode.SYMBOL, AttachMode.SOCKET]
 
 
 # ---- servers of one file -------------------------------------------------------------------------
@@ -129,8 +131,11 @@ def test_a_strangers_server_does_not_get_probes_into_anothers(
     needing = server(mysqld, tgids=(200,), ports=(3307,), encryption=not pool, pool=pool)
     theirs = replace(needing, owner=USER)
     plan = build_plan([own, theirs], KERNEL)
-    assert [one.choice.rung for one in plan.servers] == [Rung.SOCKET, plan.servers[1].choice.rung]
-    assert plan.servers[1].choice.rung is (Rung.NONE if pool else Rung.SOCKET)
+    assert [one.choice.attach_mode for one in plan.servers] == [
+        AttachMode.SOCKET,
+        plan.servers[1].choice.attach_mode,
+    ]
+    assert plan.servers[1].choice.attach_mode is (AttachMode.NONE if pool else AttachMode.SOCKET)
     assert probes_of(plan.arguments()) == []
     why = plan.servers[1].choice.why + plan.servers[1].choice.other
     assert f"mysql:3306 ({owner}) runs the same executable and does without probes" in why
@@ -139,7 +144,7 @@ def test_a_strangers_server_does_not_get_probes_into_anothers(
         (own, theirs, [100, 200]),
     ):
         both = build_plan([first, second], KERNEL, pids=pids)
-        assert {one.choice.rung for one in both.traced} == {Rung.SYMBOL}
+        assert {one.choice.attach_mode for one in both.traced} == {AttachMode.SYMBOL}
 
 
 @pytest.mark.parametrize("owner", [UNIT, USER])
@@ -149,22 +154,24 @@ def test_sessions_that_were_hidden_get_their_server_probes_unless_others_do_with
     own = replace(server(mysqld, tgids=(200,), ports=(3307,)), owner=owner)
     theirs = replace(server(mysqld), owner=OTHER)
     hidden = [(str(owner), "mysql:3307"), (str(owner), "mysql:3306")]
-    for others, rung in (
-        ([theirs], Rung.SYMBOL if owner is UNIT else Rung.SOCKET),
-        ([], Rung.SYMBOL),
+    for others, attach_mode in (
+        ([theirs], AttachMode.SYMBOL if owner is UNIT else AttachMode.SOCKET),
+        ([], AttachMode.SYMBOL),
     ):
         found = [*others, own]
         before = build_plan(found, KERNEL).traced[-1].choice
-        assert before.rung is Rung.SOCKET and bool(before.no_symbol) is (rung is Rung.SOCKET)
+        assert before.attach_mode is AttachMode.SOCKET and bool(before.no_symbol) is (
+            attach_mode is AttachMode.SOCKET
+        )
         after = [with_hidden(one, one.label, hidden) for one in found]
-        assert {one.choice.rung for one in build_plan(after, KERNEL).traced} == {rung}
+        assert {one.choice.attach_mode for one in build_plan(after, KERNEL).traced} == {attach_mode}
 
 
 class Followed:
     """Has servers followed, without a root part."""
 
     def __init__(self, plan: AttachPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.following = Following(plan, KERNEL, chosen=False, rung=None)
+        self.following = Following(plan, KERNEL, chosen=False, attach_mode=None)
         self.asked: list[Kind] = []
         monkeypatch.setattr(follow, "_examined", lambda *_: (None, None))
         monkeypatch.setattr(follow, "_started", lambda _pid: 1)
@@ -236,7 +243,7 @@ def test_an_executable_without_a_handle_gets_no_probe(mysqld: Path) -> None:
     found = Examined("mysql", resolution=own.resolution, handle=0)
     without = replace(own, resolution=with_handles(found).resolution)
     (planned,) = build_plan([without], KERNEL, children=True, ids=True).servers
-    assert (planned.choice.rung, planned.probes) == (Rung.SOCKET, ())
+    assert (planned.choice.attach_mode, planned.probes) == (AttachMode.SOCKET, ())
     assert "only in memory" in planned.choice.other
     assert with_handles(replace(found, handle=HANDLE)).resolution == own.resolution
 
@@ -258,41 +265,50 @@ def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> 
         ((3306,), ("/run/mysqld/mysqld.sock", "/run/mysqld/mysqlx.sock"), False),
     ],
 )
-def test_the_x_protocol_is_not_seen_on_the_socket_rung(
+def test_the_x_protocol_is_not_seen_on_the_socket_attach_mode(
     ports: tuple[int, ...], sockets: tuple[str, ...], seen: bool
 ) -> None:
     mysql = server(ports=ports, sockets=sockets)
-    assert choose_rung(mysql, KERNEL, "").rung is (Rung.SOCKET if seen else Rung.SYMBOL)
-    forced = choose_rung(mysql, KERNEL, "", Rung.SOCKET)
+    assert choose_attach_mode(mysql, KERNEL, "").attach_mode is (
+        AttachMode.SOCKET if seen else AttachMode.SYMBOL
+    )
+    forced = choose_attach_mode(mysql, KERNEL, "", AttachMode.SOCKET)
     assert forced.exact is seen
     assert ("sessions of the X Protocol" in forced.why) is not seen
 
 
 @pytest.mark.parametrize(
-    ("encryption", "pool", "rung", "why"),
+    ("encryption", "pool", "attach_mode", "why"),
     [
-        (False, False, Rung.SOCKET, "those of one read are one request"),
-        (None, False, Rung.SOCKET, "with TLS (ssl-cert: /etc/my.cnf) would be counted as loss"),
-        (None, None, Rung.SOCKET, "or that io-threads read (thread-handling) would be"),
-        (None, True, Rung.STATISTICAL, "those with TLS would be counted as loss, not seen"),
+        (False, False, AttachMode.SOCKET, "those of one read are one request"),
+        (
+            None,
+            False,
+            AttachMode.SOCKET,
+            "with TLS (ssl-cert: /etc/my.cnf) would be counted as loss",
+        ),
+        (None, None, AttachMode.SOCKET, "or that io-threads read (thread-handling) would be"),
+        (None, True, AttachMode.STATISTICAL, "those with TLS would be counted as loss, not seen"),
     ],
 )
 def test_redis_is_exact_only_if_nothing_hides_its_requests(
-    encryption: bool | None, pool: bool | None, rung: Rung, why: str
+    encryption: bool | None, pool: bool | None, attach_mode: AttachMode, why: str
 ) -> None:
-    choice = choose_rung(
+    choice = choose_attach_mode(
         server(flavour="redis", encryption=encryption, pool=pool), KERNEL, "Redis has none"
     )
-    assert choice.rung is rung
-    assert choice.exact is (rung is Rung.SOCKET and (encryption, pool) == (False, False))
+    assert choice.attach_mode is attach_mode
+    assert choice.exact is (
+        attach_mode is AttachMode.SOCKET and (encryption, pool) == (False, False)
+    )
     assert why in choice.why
 
 
 def test_an_early_kernel_cannot_follow_mongodbs_messages() -> None:
     mongod = server(flavour="mongodb")
-    assert choose_rung(mongod, OLD_KERNEL, "").rung is Rung.SYMBOL
-    choice = choose_rung(mongod, replace(OLD_KERNEL, early=True), "")
-    assert choice.rung is Rung.NONE
+    assert choose_attach_mode(mongod, OLD_KERNEL, "").attach_mode is AttachMode.SYMBOL
+    choice = choose_attach_mode(mongod, replace(OLD_KERNEL, early=True), "")
+    assert choice.attach_mode is AttachMode.NONE
     assert "bpf_loop() (5.17)" in choice.why
 
 
@@ -366,12 +382,14 @@ def test_reads_of_sockets_replace_the_probe_on_the_end(
 
 
 @pytest.mark.parametrize("version", ["", "19.0"])
-def test_postgres_of_an_unknown_version_has_no_symbol_rung(postgres: Path, version: str) -> None:
+def test_postgres_of_an_unknown_version_has_no_symbol_attach_mode(
+    postgres: Path, version: str
+) -> None:
     unknown = server(postgres, "postgres", version=version, encryption=True)
     (planned,) = build_plan([unknown], KERNEL).servers
-    assert (planned.choice.rung, planned.choice.exact) == (Rung.SOCKET, False)
+    assert (planned.choice.attach_mode, planned.choice.exact) == (AttachMode.SOCKET, False)
     with pytest.raises(QjouleError, match="backend states"):
-        build_plan([unknown], KERNEL, Rung.SYMBOL)
+        build_plan([unknown], KERNEL, AttachMode.SYMBOL)
 
 
 # ---- several servers -----------------------------------------------------------------------------

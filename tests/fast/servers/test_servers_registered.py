@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers import decoding, registry
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.registered import support_of, supported
@@ -52,10 +52,10 @@ def test_a_server_is_planned_with_its_own_facts() -> None:
         *(1, "postgres", "", Path("/"), "/", (1, 2), (), (), (), Fact(None, ""), Fact(None, "")),
         facts={"port": 9142},
     )
-    assert postgres.facts(server, resolution, Rung.SOCKET) == {"send-buffer": 1}
-    assert postgres.facts(server, resolution, Rung.SYMBOL) == {"send-buffer": 1, "idle": 2}
-    assert cassandra.facts(server, Resolution((1, 2)), Rung.AGENT) == {"port": 9142}
-    assert none.facts(server, resolution, Rung.NONE) == {}
+    assert postgres.facts(server, resolution, AttachMode.SOCKET) == {"send-buffer": 1}
+    assert postgres.facts(server, resolution, AttachMode.SYMBOL) == {"send-buffer": 1, "idle": 2}
+    assert cassandra.facts(server, Resolution((1, 2)), AttachMode.AGENT) == {"port": 9142}
+    assert none.facts(server, resolution, AttachMode.NONE) == {}
 
 
 def _decoding(server: str) -> Decoding:

@@ -126,7 +126,14 @@ def test_loss_of_a_part_is_what_was_lost_in_it(tmp_path: Path) -> None:
 
 def test_a_login_long_ago_still_names_its_queries(tmp_path: Path) -> None:
     pieces = eventful(9.0)[:-1]
-    late = {"session": 101, "server": 1, "executions": 1, "rung": 1, "command": 1, "pid": 101}
+    late = {
+        "session": 101,
+        "server": 1,
+        "executions": 1,
+        "attach_mode": 1,
+        "command": 1,
+        "pid": 101,
+    }
     at_ns = ft.BEGIN_NS + 430 * 20 * ft.MS
     late |= {"query": 900_500, "begin_ns": at_ns, "end_ns": at_ns + 5, "shape": 77, "tags": 9}
     pieces[431] = ft.block(Block.QUERY, late) + pieces[431]
@@ -145,7 +152,12 @@ def test_a_login_long_ago_still_names_its_queries(tmp_path: Path) -> None:
 def test_a_query_that_began_before_the_part_is_marked(tmp_path: Path) -> None:
     pieces = ft.traffic(8.0)[:-1]
     row = {"query": 900_001, "shape": 3, "session": 107, "pid": 107, "tgid": 100, "server": 1}
-    row |= {"begin_ns": ft.BEGIN_NS + S, "end_ns": ft.BEGIN_NS + 7 * S, "executions": 1, "rung": 1}
+    row |= {
+        "begin_ns": ft.BEGIN_NS + S,
+        "end_ns": ft.BEGIN_NS + 7 * S,
+        "executions": 1,
+        "attach_mode": 1,
+    }
     pieces[351] = ft.block(Block.QUERY, row) + pieces[351]
     with ring_trace(tmp_path / "r", KEEP_S) as ring:
         ring.feed(joined(pieces))

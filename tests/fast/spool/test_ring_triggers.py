@@ -101,7 +101,12 @@ def test_a_query_over_several_segments_counts_as_a_whole(tmp_path: Path) -> None
         ran = ft.segment(t0_ns, t0_ns + 20 * ft.MS, 107, cpu=2) | serving
         pieces[window + 1] = ft.block(Block.SEGMENT, ran) + pieces[window + 1]
     row = {"query": 900_001, "shape": 3, "session": 107, "pid": 107, "tgid": 100, "server": 1}
-    row |= {"begin_ns": ft.BEGIN_NS + begin * 20 * ft.MS, "executions": 1, "rung": 1, "command": 1}
+    row |= {
+        "begin_ns": ft.BEGIN_NS + begin * 20 * ft.MS,
+        "executions": 1,
+        "attach_mode": 1,
+        "command": 1,
+    }
     row |= {"end_ns": ft.BEGIN_NS + end * 20 * ft.MS - 1}
     pieces[end] = ft.block(Block.QUERY, row) + pieces[end]
     whole_j = 2.6 * CORE_W

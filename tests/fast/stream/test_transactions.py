@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.contract import QUERY, Command, QueryFlag, Rung, SessionEvent
+from qjoule.contract import QUERY, AttachMode, Command, QueryFlag, SessionEvent
 from qjoule.stream import transactions
 from qjoule.stream.transactions import BEFORE, Transactions
 from qjoule.trace.columns import Array
@@ -120,21 +120,31 @@ def test_open_transactions_and_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("rung", "met_ns", "statements", "text"),
+    ("attach_mode", "met_ns", "statements", "text"),
     [
-        (Rung.SOCKET, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{before}; {insert}; commit"),
-        (Rung.SOCKET, 0, [(BEGIN, IN), (COMMIT, NO)], "begin; commit"),
+        (
+            AttachMode.SOCKET,
+            0,
+            [(SELECT, 0), (INSERT, IN), (COMMIT, NO)],
+            "{before}; {insert}; commit",
+        ),
+        (AttachMode.SOCKET, 0, [(BEGIN, IN), (COMMIT, NO)], "begin; commit"),
         # By symbols, a session from before has its first event in its first query, at 1 ns.
-        (Rung.SYMBOL, 1, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{before}; {insert}; commit"),
-        (Rung.SYMBOL, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{insert}; commit"),
+        (
+            AttachMode.SYMBOL,
+            1,
+            [(SELECT, 0), (INSERT, IN), (COMMIT, NO)],
+            "{before}; {insert}; commit",
+        ),
+        (AttachMode.SYMBOL, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{insert}; commit"),
     ],
 )
 def test_a_transaction_may_have_begun_before_tracing(
-    rung: Rung, met_ns: int, statements: list[Statement], text: str
+    attach_mode: AttachMode, met_ns: int, statements: list[Statement], text: str
 ) -> None:
     follower = Transactions(named)
     follower.met(1, SessionEvent.MET, met_ns)
-    rows = queries(*statements, rung=rung)
+    rows = queries(*statements, attach_mode=attach_mode)
     rows["begin_ns"] += 1
     follower.assign(rows)
     (row,) = follower.take_rows().to_pylist()
@@ -159,7 +169,7 @@ def test_transactions_do_not_depend_on_batches(
 ) -> None:
     sessions, shapes, reports, outcomes, commands = np.array(drawn).T
     statements = zip(shapes.tolist(), (reports | outcomes).tolist(), strict=True)
-    rows = queries(*statements, session=sessions, command=commands, rung=Rung.SOCKET)
+    rows = queries(*statements, session=sessions, command=commands, attach_mode=AttachMode.SOCKET)
     results = []
     for size in (1, cut, 40):
         follower = Transactions(named)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import fake_tracer as ft
 from fake_tracer import BEGIN_NS, MS, block
-from qjoule.contract import SAID_UNKNOWN, Block, Command, Mode, OwnerKind, Rung
+from qjoule.contract import SAID_UNKNOWN, AttachMode, Block, Command, Mode, OwnerKind
 from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
@@ -139,7 +139,7 @@ def _recorded(windows: list[list[Step]]) -> Iterator[bytes]:
             yield block(Block.SEGMENT, ran | segment)
             called = {"begin_ns": t_ns, "end_ns": t_ns + step.cpu_ns, "executions": 1}
             what = {"session": step.session, "shape": step.shape, "tags": step.said}
-            how = {"rung": Rung.SOCKET, "command": Command.QUERY}
+            how = {"attach_mode": AttachMode.SOCKET, "command": Command.QUERY}
             yield block(Block.QUERY, ran | called | what | how)
         yield ft.energy(end_ns, (number + 1) * 1000, number + 1)
         yield ft.flush(end_ns)
@@ -178,7 +178,7 @@ def _live(windows: list[list[Step]]) -> Iterator[bytes]:
 
 def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
     with TemporaryDirectory() as directory:
-        server = Server(id=1, kind="postgres", name=SERVER, rung="socket")
+        server = Server(id=1, kind="postgres", name=SERVER, attach_mode="socket")
         stream = Stream(io.BytesIO(b"".join(_recorded(windows))))
         context = ft.context(Meta(servers=(server,)), client_tags=True)
         record(stream, TraceWriter(Path(directory) / "t"), context)
@@ -186,7 +186,10 @@ def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
 
 
 def _source(stream: bytes, **options: Any) -> StreamSource:
-    blocks, meta = Stream(io.BytesIO(stream)), Meta(servers=(Server(1, SERVER, rung="socket"),))
+    blocks, meta = (
+        Stream(io.BytesIO(stream)),
+        Meta(servers=(Server(1, SERVER, attach_mode="socket"),)),
+    )
     return StreamSource(blocks, ft.context(meta, client_tags=True), LiveOptions(**options))
 
 
@@ -197,7 +200,7 @@ def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list
 
 def _sums(found: Attribution) -> dict[tuple[tuple[str, str], ...], tuple[int, int, str, str]]:
     return {
-        tuple(row.keys.items()): (row.calls, row.cpu_ns, row.rung, row.server)
+        tuple(row.keys.items()): (row.calls, row.cpu_ns, row.attach_mode, row.server)
         for row in found.rows
         if row.cpu_ns
     }

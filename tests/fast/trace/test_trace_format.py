@@ -13,10 +13,10 @@ import pytest
 from qjoule.trace import Trace
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import (
+    ATTACH_MODES,
     CAUSES,
     COMMANDS,
     OWNER_KINDS,
-    RUNGS,
     SESSION_EVENTS,
     STATUSES,
     TABLES,
@@ -90,6 +90,6 @@ def test_every_meta_field_is_described() -> None:
 
 
 def test_every_word_of_a_vocabulary_is_described() -> None:
-    for vocabulary in (OWNER_KINDS, COMMANDS, STATUSES, RUNGS, SESSION_EVENTS, CAUSES):
+    for vocabulary in (OWNER_KINDS, COMMANDS, STATUSES, ATTACH_MODES, SESSION_EVENTS, CAUSES):
         for word in vocabulary:
             assert word in DOCUMENT

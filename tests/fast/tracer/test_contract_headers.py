@@ -33,7 +33,7 @@ STRUCTS: Mapping[str, np.dtype] = {
 #: enum name: (prefix of its constants, the Python enum, constants that are not members)
 ENUMS: Mapping[str, tuple[str, type[IntEnum | IntFlag], tuple[str, ...]]] = {
     "qj_owner_kind": ("QJ_OWNER_", contract.OwnerKind, ()),
-    "qj_rung": ("QJ_RUNG_", contract.Rung, ()),
+    "qj_attach_mode": ("QJ_ATTACH_", contract.AttachMode, ()),
     "qj_command": ("QJ_COMMAND_", contract.Command, ()),
     "qj_query_flag": ("QJ_QUERY_", contract.QueryFlag, ()),
     "qj_no_text": ("QJ_NO_TEXT_", contract.NoText, ()),

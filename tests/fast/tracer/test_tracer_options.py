@@ -52,16 +52,18 @@ BAD_OF_A_SERVER = {
 }
 
 
-def test_facts_have_limits_and_servers_their_rungs() -> None:
+def test_facts_have_limits_and_servers_their_attach_modes() -> None:
     """Of every server: the largest allowed number is accepted, one more is not."""
     for device, server in enumerate(registry.servers().values(), 1):
-        for rung in registry.RUNGS:
-            option = ("--server", f"1:{server.name}:{rung}:{device}:12")
-            if server.of or rung not in server.rungs:
+        for attach_mode in registry.ATTACH_MODES:
+            option = ("--server", f"1:{server.name}:{attach_mode}:{device}:12")
+            if server.of or attach_mode not in server.attach_modes:
                 assert option[1] in _is_refused(*option)
                 continue
             assert "root part" in _run(*option, "--energy", "none").stderr
-            for fact, largest in server.facts.items() if rung == server.rungs[0] else ():
+            for fact, largest in (
+                server.facts.items() if attach_mode == server.attach_modes[0] else ()
+            ):
                 assert "root part" in _run(*option, "--fact", f"1:{fact}:{largest}").stderr
                 refused = _is_refused(*option, "--fact", f"1:{fact}:{largest + 1}")
                 assert f"{largest + 1}'" in refused

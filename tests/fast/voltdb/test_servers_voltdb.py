@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VoltDB in discovery, rung choice and plan. test_servers_hotspot tests reading its heap."""
+"""VoltDB in discovery, attach mode choice and plan. test_servers_hotspot tests reading its heap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.choice import KernelFacts
@@ -94,7 +94,7 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(find, "heap_layout", lambda _access: LAYOUT)
     server = running(voltdb(java), tmp_path, library)
     (planned,) = build_plan([server], KERNEL).servers
-    assert planned.choice.rung is Rung.SYMBOL
+    assert planned.choice.attach_mode is AttachMode.SYMBOL
     assert planned.choice.exact
     assert planned.boundary_cost_ns > 0
     assert any("no SQL" in note for note in planned.notes)
@@ -107,7 +107,7 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
         *("1:string-value:0x14", "1:string-coder:0x10", "1:array-length:0xc", "1:array-data:0x10"),
     ]
     with pytest.raises(QjouleError, match="other threads than connections"):
-        build_plan([server], KERNEL, Rung.SOCKET)
+        build_plan([server], KERNEL, AttachMode.SOCKET)
 
 
 def test_another_version_or_library_is_refused(tmp_path: Path, java: Path) -> None:

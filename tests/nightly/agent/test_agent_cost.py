@@ -100,7 +100,7 @@ def test_a_level_is_handed_over_and_counts_stay_exact(tmp_path: Path) -> None:
             )
             assert (value(page, name, part="programs") or 0) < 0.9
             assert 0 <= (value(page, name, part="processes") or 0) < 1
-            assert value(page, name, part="traps") == 0, "the socket rung has no uprobes"
+            assert value(page, name, part="traps") == 0, "the socket mode has no uprobes"
             agent.stop()
         finally:
             agent.close()

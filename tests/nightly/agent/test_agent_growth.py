@@ -92,7 +92,7 @@ def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
     service = Service(
         *(config, Config, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
     )
-    meta = Meta(host="host", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
+    meta = Meta(host="host", servers=(Server(1, "db:1", "mysql", attach_mode="symbol"),))
     stream = Stream(Hours(BLOCKS * BLOCK_WINDOWS + 2))
     options = LiveOptions(groups=(PER_SERVER,), refresh_s=BLOCK_S)
     source = StreamSource(stream, ft.context(meta), options)

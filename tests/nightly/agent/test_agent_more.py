@@ -71,15 +71,19 @@ def test_reload_second_agent_and_top_beside_it(tmp_path: Path) -> None:
     assert len([line for line in words.splitlines() if "Traceback" in line]) == 0
 
 
-def test_the_agent_changes_to_the_rung_that_shows_compressed_sessions(tmp_path: Path) -> None:
+def test_the_agent_changes_to_the_attach_mode_that_shows_compressed_sessions(
+    tmp_path: Path,
+) -> None:
     with (
         mariadb_server() as server,
         running(tmp_path, server.pid) as agent,
         mysql_client(server.socket, flags=ZLIB) as client,
     ):
-        assert value(agent.samples(), "qjoule_server_info", rung="socket")
+        assert value(agent.samples(), "qjoule_server_info", attach_mode="socket")
         client.query(b"do 1")
-        agent.until(lambda found: bool(value(found, "qjoule_server_info", rung="symbol")), "symbol")
+        agent.until(
+            lambda found: bool(value(found, "qjoule_server_info", attach_mode="symbol")), "symbol"
+        )
         found = agent.until(
             lambda one: bool(client.query(b"do 1 + 1") or fingerprint_of(one, "do ? + ?")), "do"
         )
@@ -90,5 +94,5 @@ def test_the_agent_changes_to_the_rung_that_shows_compressed_sessions(tmp_path: 
         (after,) = settled(agent, calls)
         words = agent.stop()
     assert after - before == CALLS
-    assert words.count("the rung symbol shows what TLS or compression hides of mariadb") == 1
+    assert words.count("the attach mode symbol shows what TLS or compression hides of mariadb") == 1
     assert words.count("starting again") == 1

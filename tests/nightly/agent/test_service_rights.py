@@ -45,7 +45,7 @@ def test_it_confines_itself_and_leaves_out_what_needs_uprobes(
     mariadb: DatabaseServer, mariadb_pool: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
 ) -> None:
     """The kernel wants CAP_SYS_ADMIN for uprobes, which the unit has not. PostgreSQL has optional
-    ones on the socket rung; a thread pool cannot do without."""
+    ones on the socket mode; a thread pool cannot do without."""
     pids = (mariadb.pid, mariadb_pool.pid, postgres.pid)
     agent = Agent(tmp_path, *pids, before=AS_UNIT)
     try:

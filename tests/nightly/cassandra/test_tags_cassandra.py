@@ -122,8 +122,8 @@ def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_
                 sent += _overlapping(client, way) + _others(client, way)
     asked, agent = (Run(tmp_path / name) for name in ("asked", "agent"))
     assert asked.loss == agent.loss == {}
-    assert set(asked.queries["rung"]) == {"statistical"}
-    assert set(agent.queries["rung"]) == {"agent"}
+    assert set(asked.queries["attach_mode"]) == {"statistical"}
+    assert set(agent.queries["attach_mode"]) == {"agent"}
     assert _tagged(asked) == _tagged(agent) == sent
 
 

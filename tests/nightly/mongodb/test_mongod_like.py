@@ -18,11 +18,11 @@ from servers.databases import or_skip
 from servers.mongodb import VERSIONS, mongod_stand_in
 from tracing.cpu_time import near_kernels
 from tracing.mongodb_client import Client, clients, clients_gone
-from tracing.recording import Run, at_once, both_rungs, recording
+from tracing.recording import Run, at_once, both_attach_modes, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 WORKERS = 8
 WORK_US = {"light": 4000, "heavy": 8000}  #: CPU time of one request, by collection
 TIMES = 10
@@ -50,11 +50,11 @@ def test_counts_and_cpu_time_are_the_servers_own(mongod: DatabaseServer, tmp_pat
 
     with Client(mongod) as referee, clients(mongod, WORKERS) as workers:
         before = status(referee)
-        with both_rungs(tmp_path, mongod.pid):
+        with both_attach_modes(tmp_path, mongod.pid):
             at_once(work, workers)
         after = status(referee)
-    for rung in RUNGS:
-        run = Run(tmp_path / rung)
+    for attach_mode in ATTACH_MODES:
+        run = Run(tmp_path / attach_mode)
         segments = run.trace.pandas("segments")
         cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
         for name in WORK_US:
@@ -103,7 +103,7 @@ def runs(mongod: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> di
     with Client(mongod) as client:
         opened = client.ask({"find": "early", "filter": {"early": 1}, "more": 3})
     goes_on = {"getMore": bson.Int64(opened["cursor"]["id"]), "collection": "early"}
-    with both_rungs(directory, mongod.pid):
+    with both_attach_modes(directory, mongod.pid):
         with clients(mongod, CLIENTS) as workers:
             at_once(_cursors, enumerate(workers))
         with Client(mongod) as client:
@@ -117,10 +117,10 @@ def runs(mongod: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> di
         clients_gone(mongod)
     assert after["calls"]["count inner"] == 20
     assert after["calls"]["delete expired"] > 0
-    return {rung: Run(directory / rung) for rung in RUNGS}
+    return {attach_mode: Run(directory / attach_mode) for attach_mode in ATTACH_MODES}
 
 
-@pytest.fixture(params=RUNGS)
+@pytest.fixture(params=ATTACH_MODES)
 def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
     return runs[request.param]
 
@@ -166,7 +166,7 @@ def test_other_versions(version: str, tmp_path: Path) -> None:
     with (
         or_skip(),
         mongod_stand_in(version) as server,
-        recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
+        recording(tmp_path / "t", "--pid", str(server.pid), "--attach", "symbol"),
     ):
         with Client(server) as client:
             assert fetched(client, "a") == MORE

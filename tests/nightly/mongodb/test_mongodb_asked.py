@@ -38,22 +38,26 @@ def test_names_by_the_servers_list(tmp_path: Path) -> None:
         server = stack.enter_context(mongod_stand_in())
         clients = [stack.enter_context(_connected(server, at)) for at in range(CLIENTS)]
         with ExitStack() as recordings:
-            for rung in ("socket", "symbol"):
+            for attach_mode in ("socket", "symbol"):
                 for asks in (True, False):
-                    options = ["--pid", str(server.pid), "--rung", rung]
+                    options = ["--pid", str(server.pid), "--attach", attach_mode]
                     options += credentials(tmp_path, "[mongodb]\n") if asks else ()
-                    recordings.enter_context(recording(tmp_path / f"{rung}-{asks}", *options))
+                    recordings.enter_context(
+                        recording(tmp_path / f"{attach_mode}-{asks}", *options)
+                    )
             for client in clients:
                 client.ask({"find": "early", "filter": {"a": 1}})
-            for rung in ("socket", "symbol"):
-                until_named(tmp_path / f"{rung}-True", *(f"shop-{at}" for at in range(CLIENTS)))
+            for attach_mode in ("socket", "symbol"):
+                until_named(
+                    tmp_path / f"{attach_mode}-True", *(f"shop-{at}" for at in range(CLIENTS))
+                )
             for at, client in enumerate(clients):
                 client.ask({"find": f"c{at}", "filter": {"a": 1}})
             with _connected(server, CLIENTS) as late:
                 late.ask({"find": "late", "filter": {"a": 1}})
-    for rung in ("socket", "symbol"):
+    for attach_mode in ("socket", "symbol"):
         for asks in (True, False):
-            run = Run(tmp_path / f"{rung}-{asks}")
+            run = Run(tmp_path / f"{attach_mode}-{asks}")
             assert run.loss == {}
             found = run.queries[run.queries["text"].str.contains(r"^shop\.(?:c\d|late) find")]
             assert len(found) == CLIENTS + 1

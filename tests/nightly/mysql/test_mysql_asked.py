@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 PASSWORD = "p_word-not-to-be-seen"
 VIEWS = "--performance-schema=on"
 SESSIONS, STATEMENTS, TURNS = 4, 12, 3
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 PROGRAMS = [(way, at) for way in ("tcp", "local") for at in range(3)]
 USERS = (
     "create user p_client@'%'",
@@ -61,7 +61,7 @@ def _strange_mariadb(place: Path) -> AbstractContextManager[DatabaseServer]:
 class Told:
     server: DatabaseServer
     product: str
-    runs: dict[tuple[str, bool], Run] = field(default_factory=dict)  #: by rung, and if asked
+    runs: dict[tuple[str, bool], Run] = field(default_factory=dict)  #: by attach mode, and if asked
     directory: Path = Path()
 
 
@@ -84,7 +84,7 @@ def told(
     no_server_is_left: None,  # noqa: ARG001
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Told]:
-    """Four recordings of the same clients: each rung, with credentials and without."""
+    """Four recordings of the same clients: each attach mode, with credentials and without."""
     directory = tmp_path_factory.mktemp("asked")
     with ExitStack() as stack:
         with or_skip():
@@ -107,18 +107,18 @@ def told(
         ]
         with ExitStack() as recordings:
             recorders = {}
-            for rung in RUNGS:
+            for attach_mode in ATTACH_MODES:
                 for asks in (True, False):
-                    options = ["--pid", str(server.pid), "--rung", rung]
+                    options = ["--pid", str(server.pid), "--attach", attach_mode]
                     options += _credentials(directory, request.param) if asks else ()
-                    recorders[rung, asks] = recordings.enter_context(
-                        recording(directory / f"{rung}-{asks}", *options)
+                    recorders[attach_mode, asks] = recordings.enter_context(
+                        recording(directory / f"{attach_mode}-{asks}", *options)
                     )
             for driver in drivers:
                 driver.query("select 1 as early")
-            for rung in RUNGS:
+            for attach_mode in ATTACH_MODES:
                 until_named(
-                    directory / f"{rung}-True", *(f"shop-{way}-{at}" for way, at in PROGRAMS)
+                    directory / f"{attach_mode}-True", *(f"shop-{way}-{at}" for way, at in PROGRAMS)
                 )
             for (way, at), driver in zip(PROGRAMS, drivers, strict=True):
                 driver.query(f"select 1 as {way}_{at}")
@@ -126,17 +126,17 @@ def told(
                 for client, numbers in zip(clients, prepared, strict=True):
                     for number in numbers:
                         client.execute(number, turn)
-        for (rung, asks), recorder in recorders.items():
+        for (attach_mode, asks), recorder in recorders.items():
             assert "--credentials" not in recorder.said
-            told.runs[rung, asks] = Run(directory / f"{rung}-{asks}")
+            told.runs[attach_mode, asks] = Run(directory / f"{attach_mode}-{asks}")
         yield told
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_programs_by_the_servers_view(told: Told, rung: str) -> None:
+@pytest.mark.parametrize("attach_mode", ATTACH_MODES)
+def test_programs_by_the_servers_view(told: Told, attach_mode: str) -> None:
     names = {}
     for asks in (True, False):
-        run = told.runs[rung, asks]
+        run = told.runs[attach_mode, asks]
         found = run.queries[run.queries["text"].str.contains(" as (?:tcp|local)_", na=False)]
         assert len(found) == len(PROGRAMS)
         assert run.loss.keys() <= {"opaque_session"}, "the other recordings ask, too"
@@ -144,7 +144,7 @@ def test_programs_by_the_servers_view(told: Told, rung: str) -> None:
         names[asks] = dict(zip(marks, found["application"], strict=True))
     assert names[True] == {f"{way}_{at}": f"shop-{way}-{at}" for way, at in PROGRAMS}
     assert not [name for name in names[False].values() if isinstance(name, str)]
-    rows = attribute(told.directory / f"{rung}-True", "--by", "application")["rows"]
+    rows = attribute(told.directory / f"{attach_mode}-True", "--by", "application")["rows"]
     assert set(names[True].values()) <= {row["application"] for row in rows}
 
 

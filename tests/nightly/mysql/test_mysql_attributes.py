@@ -29,11 +29,11 @@ from tracing.mysql_values import (
     parameters,
     string,
 )
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, both_attach_modes
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 COUNT_AVAILABLE = 8
 COMPONENT = "component 'file://component_query_attributes'"
 DRIVEN = "select mysql_query_attribute_string('qjoule.endpoint') as m_driver"
@@ -149,7 +149,7 @@ def told(
     server, port = mysql8033, mysql8033.port
     with closing(server.connect()) as connection:
         connection.query(f"install {COMPONENT}")
-        with both_rungs(directory, server.pid, options=("--client-tags",)):
+        with both_attach_modes(directory, server.pid, options=("--client-tags",)):
             with mysql_client(server.socket, flags=wire.QUERY_ATTRIBUTES) as client:
                 _texts(client, story)
             _executions(port, 0, story.tagged)
@@ -157,7 +157,7 @@ def told(
                 _executions(port, hidden, story.hidden)
             _driver(server, story)
         connection.query(f"uninstall {COMPONENT}")
-    yield story, {rung: Run(directory / rung) for rung in RUNGS}
+    yield story, {attach_mode: Run(directory / attach_mode) for attach_mode in ATTACH_MODES}
 
 
 def _tags(run: Run) -> Counter[tuple[str, Tags]]:
@@ -181,10 +181,12 @@ def test_texts_are_those_behind_the_attributes(told: tuple[Story, dict[str, Run]
     assert runs["symbol"].loss == {}
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_every_execution_has_its_own_tags(told: tuple[Story, dict[str, Run]], rung: str) -> None:
+@pytest.mark.parametrize("attach_mode", ATTACH_MODES)
+def test_every_execution_has_its_own_tags(
+    told: tuple[Story, dict[str, Run]], attach_mode: str
+) -> None:
     story, runs = told
-    found, expected = _tags(runs[rung]), story.tagged.copy()
-    if rung == "symbol":
+    found, expected = _tags(runs[attach_mode]), story.tagged.copy()
+    if attach_mode == "symbol":
         expected += story.hidden
     assert found == expected

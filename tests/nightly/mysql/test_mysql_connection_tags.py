@@ -14,7 +14,7 @@ from qjoule_drivers import tag
 from qjoule_studies.servers.process import DatabaseServer
 from tracing import mysql_client as wire
 from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
-from tracing.recording import Run, both_rungs, recording
+from tracing.recording import Run, both_attach_modes, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -58,9 +58,9 @@ def _logins(client: MysqlClient, mark: bytes) -> None:
 def test_another_login_has_attributes_of_its_own(
     mariadb: DatabaseServer, mysql80: DatabaseServer, tmp_path: Path
 ) -> None:
-    """On the socket rung; the symbol rung sees no logins."""
+    """On the socket mode; the symbol mode sees no logins."""
     login: dict[str, Any] = {"flags": wire.CONNECT_ATTRIBUTES, "attributes": _release("one")}
-    with both_rungs(tmp_path, mariadb.pid, mysql80.pid, options=("--client-tags",)):
+    with both_attach_modes(tmp_path, mariadb.pid, mysql80.pid, options=("--client-tags",)):
         for mark, server in ((b"l_maria", mariadb), (b"l_mysql", mysql80)):
             with mysql_client(port=server.port, **login) as client:
                 _logins(client, mark)
@@ -74,7 +74,7 @@ def test_another_login_has_attributes_of_its_own(
     for name in ("l_maria", "l_mysql"):
         expected[f"{name}_none"] = Counter({(): 1})
         expected[f"{name}_fourth"][(("release", "own"),)] += 1
-    socket, symbol = (Run(tmp_path / rung) for rung in ("socket", "symbol"))
+    socket, symbol = (Run(tmp_path / attach_mode) for attach_mode in ("socket", "symbol"))
     assert _tags(socket, "l_") == expected
     assert socket.loss == symbol.loss == {}
     of_comments = {tags for of in _tags(symbol, "l_").values() for tags in of}
@@ -87,7 +87,7 @@ def test_shims_tags_of_sessions_that_symbols_read(
     """Also for consecutive connections to which the server gives the same address."""
     server = mariadb_pool
     with (
-        recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
+        recording(tmp_path / "t", "--pid", str(server.pid), "--attach", "symbol"),
         ExitStack() as stack,
     ):
         kept = [stack.enter_context(closing(server.connect(tcp=n % 2 == 0))) for n in range(4)]

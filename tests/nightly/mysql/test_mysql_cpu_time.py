@@ -11,7 +11,7 @@ import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.cpu_time import near_kernels, seconds_by_marker
-from tracing.recording import Run, at_once, both_rungs
+from tracing.recording import Run, at_once, both_attach_modes
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -44,12 +44,12 @@ def test_cpu_time_is_mariadbs_own(mariadb: DatabaseServer, tmp_path: Path) -> No
     _execute(mariadb, *(f"create or replace user {name}" for name in SHAPES))
     _execute(mariadb, "set global userstat = 1", "flush user_statistics")
     try:
-        with both_rungs(tmp_path, mariadb.pid):
+        with both_attach_modes(tmp_path, mariadb.pid):
             at_once(client, SHAPES)
         rows = _execute(mariadb, "select user, cpu_time from information_schema.user_statistics")
     finally:
         _execute(mariadb, "set global userstat = 0", *(f"drop user {name}" for name in SHAPES))
     theirs_s = {user: float(seconds) for user, seconds in rows}
-    for rung in ("socket", "symbol"):
-        for name, seconds in seconds_by_marker(Run(tmp_path / rung), SHAPES).items():
-            assert seconds == near_kernels(theirs_s[name]), (rung, name)
+    for attach_mode in ("socket", "symbol"):
+        for name, seconds in seconds_by_marker(Run(tmp_path / attach_mode), SHAPES).items():
+            assert seconds == near_kernels(theirs_s[name]), (attach_mode, name)

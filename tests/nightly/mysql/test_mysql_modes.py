@@ -14,7 +14,7 @@ import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_client import MysqlClient, mysql_client
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, both_attach_modes
 
 PLAIN, ANSI = b"NO_BACKSLASH_ESCAPES", b"ANSI_QUOTES"
 MODES = (b"", PLAIN, ANSI, PLAIN + b"," + ANSI)
@@ -124,7 +124,7 @@ def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: P
         for mode, text in PROCEDURES:
             _set_mode(calls, mode)
             calls.query(text)
-        with both_rungs(tmp_path, server.pid, options=("--children",)):
+        with both_attach_modes(tmp_path, server.pid, options=("--children",)):
             for mode, client in before.items():
                 client.query(STATEMENTS[mode][0])
             with mysql_client(server.socket) as client:
@@ -141,8 +141,8 @@ def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: P
     expected += Counter({HIDDEN: 3 * len(CHARSETS), "select ? as m_again": len(CHARSETS)})
     executed = {shape: 2 for _, shape in STATEMENTS.values()}
     executed |= {"select ?…": 1, "select ?, ?, ? as m_sure": 1}
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
+    for attach_mode in ("socket", "symbol"):
+        run = Run(tmp_path / attach_mode)
         assert run.loss == {}
         assert "secret" not in str(run.text_of)
         assert "secret" not in str(run.trace.pandas("queries").to_dict())

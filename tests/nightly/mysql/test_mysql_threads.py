@@ -16,7 +16,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import mysql_server, or_skip
 from tracing import mysql_client as wire
 from tracing.mysql_client import mysql_client
-from tracing.recording import Run, both_rungs, recording
+from tracing.recording import Run, both_attach_modes, recording
 from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
@@ -42,7 +42,7 @@ def test_no_query_pays_for_a_login(start: Any, tmp_path: Path) -> None:
         server = stack.enter_context(start())  # many clients leave it many cached threads
         watch = stack.enter_context(closing(server.connect()))
         watch.query("set global thread_cache_size = 8")
-        with recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"):
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--attach", "symbol"):
             for number in range(SESSIONS):
                 connection = server.connect()
                 connection.query("select 1 as l_first")
@@ -92,10 +92,10 @@ def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path
         for text in (b"drop database if exists m_copied", b"create database m_copied"):
             client.query(text)
         client.query(b"create table m_copied.t (a bigint)")
-    with both_rungs(tmp_path, mysql80.pid):
+    with both_attach_modes(tmp_path, mysql80.pid):
         _follow_binlog(mysql80)
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
+    for attach_mode in ("socket", "symbol"):
+        run = Run(tmp_path / attach_mode)
         owners, segments = run.trace.pandas("owners"), run.trace.pandas("segments")
         (dump,) = owners[owners["role"].isin(["binlog-dump"])].itertuples()
         mine = segments[segments["owner"] == dump.owner]

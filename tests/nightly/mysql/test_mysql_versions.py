@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import Release
 from tracing.mysql_client import MysqlClient, mysql_client
 from tracing.mysql_story import marker_counts
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, both_attach_modes
 from tracing.releases import (
     CLIENTS,
     DATABASE,
@@ -57,7 +57,7 @@ def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
         statements = [client.prepare(b"select ? as m_before") for client in opened]
         application = stack.enter_context(closing(_application(server)))
         before = _selects(server)
-        with both_rungs(directory, server.pid):
+        with both_attach_modes(directory, server.pid):
             for client, statement in zip(opened, statements, strict=True):
                 for value in range(STATEMENTS):
                     client.execute(statement, value)
@@ -69,7 +69,7 @@ def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
             with closing(server.connect(tcp=True, ssl={}, ssl_verify_cert=False)) as secure:
                 _run(secure, "m_tls", sent)
         selects = _selects(server) - before
-    symbol, socket = (Run(directory / rung) for rung in ("symbol", "socket"))
+    symbol, socket = (Run(directory / attach_mode) for attach_mode in ("symbol", "socket"))
     return Told(release, server, symbol, socket, selects, sent)
 
 
@@ -107,7 +107,7 @@ def test_its_plan_is_exact_with_tls(told: Told) -> None:
     check_documented_and_stripped(told)
     plan = planned(told.server)
     assert plan.server.flavour == told.release.server
-    assert (plan.choice.rung, plan.choice.exact) == (Rung.SYMBOL, True)
+    assert (plan.choice.attach_mode, plan.choice.exact) == (AttachMode.SYMBOL, True)
     assert "TLS is on by default" in plan.choice.why
 
 

@@ -18,12 +18,12 @@ from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import offer_tls, or_skip
 from tracing.mysql_story import marker_counts
-from tracing.recording import Run, both_rungs, recording
+from tracing.recording import Run, both_attach_modes, recording
 from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +73,11 @@ def _replica(server: DatabaseServer, received: Path) -> None:
 @pytest.fixture(scope="module")
 def runs(replicated: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     directory = tmp_path_factory.mktemp("connections")
-    with both_rungs(directory, replicated.pid):
+    with both_attach_modes(directory, replicated.pid):
         _tls(replicated)
         _passwords(replicated)
         _replica(replicated, directory / "received")
-    return {rung: Run(directory / rung) for rung in RUNGS}
+    return {attach_mode: Run(directory / attach_mode) for attach_mode in ATTACH_MODES}
 
 
 def test_what_is_hidden_is_loss_and_all_else_counts(runs: dict[str, Run]) -> None:
@@ -110,7 +110,7 @@ def test_tags_of_sessions_that_symbols_read(
     with ExitStack() as stack:
         before = stack.enter_context(replicated.connect(tcp=True, sslmode="require"))
         stack.enter_context(
-            recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "symbol")
+            recording(tmp_path / "t", "--pid", str(replicated.pid), "--attach", "symbol")
         )
         opened = [before, *(stack.enter_context(replicated.connect(**way)) for way in ways)]
         for turn in range(40):

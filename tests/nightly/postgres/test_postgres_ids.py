@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queryid of `--ids` is the row of pg_stat_statements, on both rungs."""
+"""The queryid of `--ids` is the row of pg_stat_statements, on both attach modes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.process import DatabaseServer
-from tracing.recording import attribute, both_rungs, recording
+from tracing.recording import attribute, both_attach_modes, recording
 from tracing.releases import releases, running
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
@@ -53,7 +53,7 @@ PIPELINED = ("select c, b, a from t where a = %s", "select b, c from t where a =
 
 @dataclass
 class Told:
-    ids: dict[str, dict[str, set[str]]]  #: by rung: of each text of a shape
+    ids: dict[str, dict[str, set[str]]]  #: by attach mode: of each text of a shape
     statistics: dict[str, str]  #: pg_stat_statements: normalised text by queryid
 
 
@@ -90,7 +90,7 @@ def told(server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> To
         for _ in range(6):  # from the fifth execution on it is a prepared statement
             before.execute("select b from t where a = %s", (1,), prepare=True)
         connection.execute("select pg_stat_statements_reset()")
-        with both_rungs(directory, server.pid, options=["--ids"]):
+        with both_attach_modes(directory, server.pid, options=["--ids"]):
             for statement in SIMPLE:
                 connection.execute(statement)
             for statement in EXTENDED:
@@ -103,7 +103,7 @@ def told(server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> To
                 for statement in PIPELINED:
                     connection.execute(statement, (1,))
         rows = connection.execute("select queryid::text, query from pg_stat_statements").fetchall()
-    ids = {rung: _ids_in(directory / rung) for rung in ("socket", "symbol")}
+    ids = {attach_mode: _ids_in(directory / attach_mode) for attach_mode in ("socket", "symbol")}
     return Told(ids, dict(rows))
 
 
@@ -112,24 +112,24 @@ def _like(text: str) -> str:
     return fingerprint(text.encode(), registry.dialect("postgres")).text
 
 
-@pytest.mark.parametrize("rung", ["socket", "symbol"])
-def test_every_statement_has_the_id_of_its_row(told: Told, rung: str) -> None:
+@pytest.mark.parametrize("attach_mode", ["socket", "symbol"])
+def test_every_statement_has_the_id_of_its_row(told: Told, attach_mode: str) -> None:
     checked = 0
-    for shape, ids in told.ids[rung].items():
+    for shape, ids in told.ids[attach_mode].items():
         for one in ids:
             if one in told.statistics:
                 assert _like(told.statistics[one]) == shape
                 checked += 1
     assert checked >= len(SIMPLE) + len(EXTENDED)
 
-    found = {one for ids in told.ids[rung].values() for one in ids}
+    found = {one for ids in told.ids[attach_mode].values() for one in ids}
     missing = {
         text
         for queryid, text in told.statistics.items()
         if queryid not in found and "pg_stat_statements" not in text
     }
     in_one_request = {statement.replace("%s", "$1") for statement in PIPELINED}
-    assert missing <= (in_one_request if rung == "socket" else set())
+    assert missing <= (in_one_request if attach_mode == "socket" else set())
 
 
 def test_without_ids_there_is_a_reason(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def _io_workers(server: DatabaseServer) -> list[int]:
     return [pid for pid in server.tgids if "io worker" in " ".join(psutil.Process(pid).cmdline())]
 
 
-@pytest.mark.parametrize("rung", ["socket", "symbol"])
+@pytest.mark.parametrize("attach_mode", ["socket", "symbol"])
 def test_io_workers_work_for_the_query_that_reads(
-    server: DatabaseServer, rung: str, tmp_path: Path
+    server: DatabaseServer, attach_mode: str, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
         scans, computes = (stack.enter_context(closing(server.connect())) for _ in range(2))
@@ -73,7 +73,7 @@ def test_io_workers_work_for_the_query_that_reads(
             for _ in range(TIMES):
                 work[0].execute(work[1], prepare=False)
 
-        which = ("--pid", str(server.pid), "--rung", rung, "--ring-mb", "64")
+        which = ("--pid", str(server.pid), "--attach", attach_mode, "--ring-mb", "64")
         with recording(tmp_path / "t", *which):
             with ExitStack() as clocks:
                 counted = {

@@ -16,11 +16,11 @@ import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.postgres_client import SYNC, bind, execute, parse, postgres_client, query
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, both_attach_modes
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 MARKER = re.compile(r"m_rows_\w+")
 ROUNDS = 50
 #: Their replies are far longer than the send buffer of 8 KB. What is known of a reply depends on
@@ -121,7 +121,7 @@ def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
             f"insert into m_outcomes select i, 'text ' || i from generate_series(0, {MANY - 1}) i"
         )
         connection.execute("select pg_stat_statements_reset()")
-        with both_rungs(directory, postgres.pid):
+        with both_attach_modes(directory, postgres.pid):
             for tcp in (False, True):
                 for prepare in (None, True):
                     with closing(postgres.connect(tcp=tcp)) as client:
@@ -135,7 +135,9 @@ def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
             earlier.execute("select 1 as m_open_before")
             _application_names(postgres)
             short = _short_sessions(postgres)
-    return Told({rung: Run(directory / rung) for rung in RUNGS}, counted, short)
+    return Told(
+        {attach_mode: Run(directory / attach_mode) for attach_mode in ATTACH_MODES}, counted, short
+    )
 
 
 def _plain(found: re.Match[str], text: str) -> str:
@@ -169,9 +171,9 @@ def test_errors_are_those_that_clients_saw(told: Told) -> None:
     assert queries[queries["status"] != "error"]["sqlstate"].isna().all()
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_names_of_sessions(told: Told, rung: str) -> None:
-    run = told.runs[rung]
+@pytest.mark.parametrize("attach_mode", ATTACH_MODES)
+def test_names_of_sessions(told: Told, attach_mode: str) -> None:
+    run = told.runs[attach_mode]
     named = run.having("m_as_")
     wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
     assert list(named["application"]) == [f"m_{name}" for name in wanted]

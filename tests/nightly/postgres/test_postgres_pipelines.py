@@ -22,11 +22,11 @@ from tracing.postgres_client import (
     postgres_client,
     query,
 )
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, both_attach_modes
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 #: Statements on different tables are different to pg_stat_statements.
 TABLES = ("m_skipped", "m_mixed", "m_cursor", "m_unused", "m_pieces", "m_batch", "m_list", "m_gone")
 TURNS = 10
@@ -37,7 +37,7 @@ GONE = "(text lost: the server has none of that name)"
 
 @dataclass(frozen=True)
 class Told:
-    rung: str
+    attach_mode: str
     run: Run
     counted: Counter[str]  #: by marker, of pg_stat_statements
 
@@ -110,17 +110,20 @@ def on_postgres(
         for table in TABLES:
             observer.execute(f"create table {table} as select 1 as i")
         observer.execute("select pg_stat_statements_reset()")
-        with both_rungs(directory, postgres.pid), postgres_client(postgres.port) as client:
+        with both_attach_modes(directory, postgres.pid), postgres_client(postgres.port) as client:
             for part in (_skipped, _portals, _pieces, _texts):
                 part(client)
         counted: Counter[str] = Counter()
         for text, calls in observer.execute("select query, calls from pg_stat_statements"):
             if found := MARKER.search(text):
                 counted[found[0]] += calls
-    return {rung: Told(rung, Run(directory / rung), counted) for rung in RUNGS}
+    return {
+        attach_mode: Told(attach_mode, Run(directory / attach_mode), counted)
+        for attach_mode in ATTACH_MODES
+    }
 
 
-@pytest.fixture(params=RUNGS)
+@pytest.fixture(params=ATTACH_MODES)
 def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
     return on_postgres[request.param]
 
@@ -131,7 +134,7 @@ def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
     assert expected.pop("m_unused") == 2 * TURNS
     assert expected["m_skipped"] == 1 and expected["m_cursor"] == 6 * TURNS
     assert (expected["m_pieces"], expected["m_batch"]) == (10, BATCH)
-    if told.rung == "socket":  # it shows a request's statement only if there is one
+    if told.attach_mode == "socket":  # it shows a request's statement only if there is one
         assert expected.pop("m_mixed") == BATCH // 2 == told.run.executions()[SEVERAL] - 1
     executed = told.run.queries[~told.run.queries["status"].isin(["error"])]
     assert marker_counts(executed) == expected
@@ -140,7 +143,7 @@ def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
 
 def test_each_error_is_one_call(told: Told) -> None:
     failed = marker_counts(told.run.queries[told.run.queries["status"].isin(["error"])])
-    assert failed["m_fails"] == TURNS + (told.rung == "symbol")
+    assert failed["m_fails"] == TURNS + (told.attach_mode == "symbol")
     assert failed["m_refused"] == TURNS
     assert failed["m_skipped"] == failed["m_gone"] == failed["m_cursor"] == 0
 
@@ -148,6 +151,6 @@ def test_each_error_is_one_call(told: Told) -> None:
 def test_statements_that_are_cut_or_have_no_text(told: Told) -> None:
     lists = told.run.having("m_list")
     assert list(lists["text"].unique()) == ["select i from m_list where i in (?+…"]
-    if told.rung == "socket":  # the other shows neither
+    if told.attach_mode == "socket":  # the other shows neither
         assert told.run.executions()["(empty)"] == 2
         assert told.run.executions()[GONE] == 1

@@ -15,12 +15,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import offer_tls
 from servers.newer import Release
 from tracing.mysql_story import marker_counts
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, both_attach_modes
 from tracing.releases import (
     CLIENTS,
     DATABASE,
@@ -43,7 +43,7 @@ def told(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Told]:
     with running(request.param) as server:
-        assert planned(server).choice.rung is Rung.SOCKET, "in plain text"
+        assert planned(server).choice.attach_mode is AttachMode.SOCKET, "in plain text"
         with server.connect() as connection:
             connection.execute(f"create database {DATABASE}")
             connection.execute(f"create user {USER}")
@@ -58,7 +58,7 @@ def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
         opened = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
         for connection in opened:
             connection.execute("select %s::int as m_before", [1], prepare=True)
-        with both_rungs(directory, server.pid):
+        with both_attach_modes(directory, server.pid):
             for connection in opened:
                 for value in range(STATEMENTS):
                     connection.execute("select %s::int as m_before", [value], prepare=True)
@@ -72,7 +72,7 @@ def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
                 for value in range(STATEMENTS):
                     secure.execute(f"select {value} as m_tls")
             sent["m_tls"] = STATEMENTS
-    symbol, socket = (Run(directory / rung) for rung in ("symbol", "socket"))
+    symbol, socket = (Run(directory / attach_mode) for attach_mode in ("symbol", "socket"))
     return Told(release, server, symbol, socket, sent=sent)
 
 
@@ -86,7 +86,7 @@ def test_its_plan_is_exact_with_tls(told: Told) -> None:
     check_documented_and_stripped(told)
     plan = planned(told.server)
     assert plan.server.version == told.release.version
-    assert (plan.choice.rung, plan.choice.exact) == (Rung.SYMBOL, True)
+    assert (plan.choice.attach_mode, plan.choice.exact) == (AttachMode.SYMBOL, True)
 
 
 def test_every_statement_counts(told: Told) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from other_user import SOMEBODY
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule_studies.servers.accounts import Account
 from qjoule_studies.servers.process import DatabaseServer, free_port, server_directory
 from qjoule_studies.servers.redis import installed_redis, redis_in, redis_server
@@ -153,7 +153,10 @@ def test_redis_with_tls_is_not_exact_and_its_sessions_are_loss(
     redis: DatabaseServer, tmp_path: Path
 ) -> None:
     """Also if TLS is configured later. A server on a unix socket alone has none."""
-    assert (planned(redis).choice.rung, planned(redis).choice.exact) == (Rung.SOCKET, True)
+    assert (planned(redis).choice.attach_mode, planned(redis).choice.exact) == (
+        AttachMode.SOCKET,
+        True,
+    )
     key, certificate = self_signed(tmp_path)
     pems = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key))
     more = ("--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no")

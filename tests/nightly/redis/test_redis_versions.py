@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.elf import open_executable
 from servers.databases import command_stats
 from servers.newer import Release
@@ -34,7 +34,9 @@ def test_every_command_counts(release: Release, options: tuple[str, ...], tmp_pa
         assert is_documented(release), release.version
         assert (plan.server.flavour, plan.server.version) == (release.server, release.version)
         assert open_executable(Path(f"/proc/{server.pid}/exe")).tables == (".dynsym",)
-        assert plan.choice.rung is (Rung.STATISTICAL if options else Rung.SOCKET), plan.choice.why
+        assert plan.choice.attach_mode is (
+            AttachMode.STATISTICAL if options else AttachMode.SOCKET
+        ), plan.choice.why
         assert plan.choice.exact is not bool(options)
         clients = [server.connect(tcp=True) for _ in range(CLIENTS)]
         before = command_stats(clients[0])

@@ -126,13 +126,13 @@ LOAD_OF = {**LOADS, "mariadb_pool": LOADS["mariadb"], "mysql8033": LOADS["mysql8
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("mariadb", "--rung=socket"),
-        ("mariadb", "--rung=symbol"),
-        ("mariadb_pool", "--rung=symbol"),
-        ("mysql80", "--rung=symbol"),
-        ("mysql8033", "--rung=symbol"),
-        ("postgres", "--rung=socket"),
-        ("postgres", "--rung=symbol"),
+        ("mariadb", "--attach=socket"),
+        ("mariadb", "--attach=symbol"),
+        ("mariadb_pool", "--attach=symbol"),
+        ("mysql80", "--attach=symbol"),
+        ("mysql8033", "--attach=symbol"),
+        ("postgres", "--attach=socket"),
+        ("postgres", "--attach=symbol"),
         ("redis", ""),
         ("ferretdb", ""),
         ("cassandra", "--agent"),
@@ -180,7 +180,7 @@ def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
     assert (traffic["problem"], traffic["seconds"]) == ("", 1.0)
     (seen,) = (one["traffic"] for one in document["servers"] if redis.pid in one["pids"])
     assert seen["requests"] > 0
-    assert seen["rungs"] == ["socket"]
+    assert seen["attach_modes"] == ["socket"]
     assert seen["proven_exact"] is (traffic["alarm"] == "")
 
 

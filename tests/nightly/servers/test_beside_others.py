@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
 
 STATEMENTS = 400  #: of each round
 ROUNDS = ("all", "without_second", "without_record")
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 
 
 def work(server: DatabaseServer, word: str) -> None:
@@ -58,11 +58,11 @@ def ended(process: Any) -> None:
     nothing_is_attached(ids)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("attach_mode", ATTACH_MODES)
 def test_top_beside_record_and_a_second_top(
-    rung: str, mariadb: DatabaseServer, tmp_path: Path
+    attach_mode: str, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
-    options = ("--pid", str(mariadb.pid), "--rung", rung, "--energy", "none")
+    options = ("--pid", str(mariadb.pid), "--attach", attach_mode, "--energy", "none")
     with ExitStack() as stack:
         first = stack.enter_context(live_top(*options))
         recorder = Recorder(tmp_path / "t", *options)

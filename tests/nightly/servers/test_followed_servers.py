@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that is upgraded in place, or starts from another root, is followed while it is traced.
 
-Every query that it executes once it is followed counts, on both rungs and in the live view.
+Every query that it executes once it is followed counts, on both attach modes and in the live view.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_a_server_in_another_root_with_other_libraries(
     assert commands(trace, "before", "after") == [COMMANDS, COMMANDS]
 
 
-# ---- the symbol rung -----------------------------------------------------------------------------
+# ---- the symbol mode -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -160,8 +160,8 @@ def select(server: DatabaseServer, name: str) -> None:
 def test_probes_move_to_the_new_executable(
     mariadbd: Path, tmp_path: Path, ending: ExitStack
 ) -> None:
-    """On the symbol rung: the old probes are of the old file, and new ones are attached."""
-    trace, options = tmp_path / "trace", ("--rung", "symbol", "--energy", "none")
+    """On the symbol mode: the old probes are of the old file, and new ones are attached."""
+    trace, options = tmp_path / "trace", ("--attach", "symbol", "--energy", "none")
     with mysql.mariadb_server() as first:
         ending.enter_context(recorded(trace, first.pid, options=options))
         select(first, "old")
@@ -173,7 +173,7 @@ def test_probes_move_to_the_new_executable(
     run = Run(trace)
     counts = run.executions()
     assert (counts["select ? as old"], counts["select ? as new"]) == (500, 500), counts
-    assert set(run.having("as new")["rung"]) == {"symbol"}
+    assert set(run.having("as new")["attach_mode"]) == {"symbol"}
 
 
 # ---- restarts ------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
     document = attribute(trace)
     rows = {row["role"]: row for row in document["fixed"] if row.get("server") == label}
     assert set(rows) == set(roles)
-    assert rows["worker-?"]["rung"] == "none"
+    assert rows["worker-?"]["attach_mode"] == "none"
     assert document["rows"] == []
     assert document["totals_j"]["background"] == pytest.approx(
         sum(row["energy_j"] for row in rows.values())

@@ -193,7 +193,7 @@ PLANTS = {"mariadb": plant_in_mariadb, "postgres": plant_in_postgres, "redis": p
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--rung", "symbol", "--children", "--ids"), ("--keep", "30s")]
+    "options", [(), ("--attach", "symbol", "--children", "--ids"), ("--keep", "30s")]
 )
 def test_no_canary_is_on_the_disk(
     mariadb: DatabaseServer,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client tags within TLS: the symbol rung reads them as without TLS, sockets cannot."""
+"""Client tags within TLS: the symbol mode reads them as without TLS, sockets cannot."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ def test_what_clients_say_within_tls(
     for tags, n in zip(queries["tags"], queries["executions"], strict=True):
         found[dict(tags)["endpoint"]] += n
     assert found == _expected()
-    assert set(queries["rung"]) == {"symbol"}
+    assert set(queries["attach_mode"]) == {"symbol"}
     assert run.loss == {}

@@ -100,7 +100,7 @@ def test_as_many_commands_as_bcc_counts(
 ) -> None:
     with (
         closing(mariadb.connect()) as observer,
-        recording(tmp_path / "t", "--pid", str(mariadb.pid), "--rung", "socket"),
+        recording(tmp_path / "t", "--pid", str(mariadb.pid), "--attach", "socket"),
         calls_of_dispatch_command(mariadb, kernel_source) as counted,
     ):
         for _ in range(5):

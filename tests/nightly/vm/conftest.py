@@ -23,7 +23,7 @@ from nightly.vm.support.mariadb import (
 )
 from nightly.vm.support.plans import plans
 from nightly.vm.support.streams import PARAMETERS, REST_S
-from qjoule.contract import MORE_COUNTERS, Rung
+from qjoule.contract import MORE_COUNTERS, AttachMode
 
 HERE = Path(__file__).parent
 
@@ -57,9 +57,9 @@ def kernel_vm(
     reads = request.param not in machine.WITHOUT_READS
     copy_programs(directory / "server", *REDIS)
     variables = {
-        "SYMBOL": plan_arguments(executable, Rung.SYMBOL),
-        "SOCKET": plan_arguments(executable, Rung.SOCKET, reads=True) if reads else "",
-        "ENDED": plan_arguments(executable, Rung.SYMBOL, reads=True) if reads else "",
+        "SYMBOL": plan_arguments(executable, AttachMode.SYMBOL),
+        "SOCKET": plan_arguments(executable, AttachMode.SOCKET, reads=True) if reads else "",
+        "ENDED": plan_arguments(executable, AttachMode.SYMBOL, reads=True) if reads else "",
         "OVER_TCP": "\n".join(" ".join(map(str, one)) for one in OVER_TCP),
         "REDIS": "--server 1:redis:socket:DEVICE:INODE",
         "GETS": str(GETS),

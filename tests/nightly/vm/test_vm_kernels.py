@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other kernels than this machine's: those of Debian's supported releases and its newest.
 
-Every program of every server loads and attaches, and counts are exact, on every rung that the
-kernel has.
+Every program of every server loads and attaches, and counts are exact, on every attach mode that
+the kernel has.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.timeout(1800)
 HIDDEN = {Loss.SWITCH}
 
 
-def _of(kernel_vm: Run, name: str, rung: str, directory: Path) -> Queries:
+def _of(kernel_vm: Run, name: str, attach_mode: str, directory: Path) -> Queries:
     recorded(kernel_vm, name).trace(directory / "trace")
     queries = Queries(directory / "trace")
     assert not queries.loss
-    assert set(queries.queries["rung"]) == {rung}
+    assert set(queries.queries["attach_mode"]) == {attach_mode}
     for marker, _, times in STATEMENTS:
         assert int(queries.having(marker)["executions"].sum()) == times
     return queries
@@ -66,7 +66,7 @@ def test_counts_are_exact_by_sockets_where_the_kernel_shows_reads(
 def test_top_shows_every_call(kernel_vm: Run) -> None:
     live = recorded(kernel_vm, "live")
     assert set(live.loss) <= HIDDEN
-    meta = Meta(host="vm", servers=(Server(1, "mariadb", rung="symbol"),))
+    meta = Meta(host="vm", servers=(Server(1, "mariadb", attach_mode="symbol"),))
     source = StreamSource(Stream(io.BytesIO(live.data)), StreamContext(fingerprint, meta))
     *_, last = source.snapshots(Controls(0.5))
     for marker, _, times in STATEMENTS:
@@ -80,7 +80,7 @@ def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
     release = loads_vm.text("release")
     early = release.startswith("5.10.")
     if plan not in plans(reads=not early, early=early):
-        pytest.skip("this kernel is without this rung")
+        pytest.skip("this kernel is without this attach mode")
     assert (loads_vm.out / f"{plan.name}.end").exists(), loads_vm.text(f"{plan.name}.err")[-4000:]
 
 

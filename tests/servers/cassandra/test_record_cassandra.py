@@ -23,7 +23,7 @@ PREPARED_BEFORE = 200  #: executions
 class Told:
     story: day.Story
     run: Run
-    rung: str
+    attach_mode: str
     before: str  #: the text of a statement that was prepared before
 
 
@@ -48,7 +48,10 @@ def on_cassandra(
         "statistical": f"(prepared before tracing began: 0x{select.query_id.hex()})",
         "agent": "select id, note from shop.orders where id = ?",
     }
-    return {rung: Told(story, Run(directory / rung), rung, text) for rung, text in before.items()}
+    return {
+        attach_mode: Told(story, Run(directory / attach_mode), attach_mode, text)
+        for attach_mode, text in before.items()
+    }
 
 
 def _only_one_may_use_the_agent(directory: Path, *options: str) -> None:
@@ -64,7 +67,7 @@ def told(request: pytest.FixtureRequest, on_cassandra: dict[str, Told]) -> Told:
 
 
 def test_cassandra_nothing_is_lost_and_no_literal_is_told(told: Told) -> None:
-    check_whole(told.run, told.rung)
+    check_whole(told.run, told.attach_mode)
 
 
 def test_cassandra_requests_count_under_their_own_shape(told: Told) -> None:

@@ -147,9 +147,9 @@ def test_ferretdb_replies_say_what_became_of_requests(told: tuple[Asked, Run]) -
 
 
 def test_ferretdb_requests_own_no_time(told: tuple[Asked, Run]) -> None:
-    """Goroutines move between threads, so the rung charges no request; it reports that."""
+    """Goroutines move between threads, so the attach mode charges no request; it reports that."""
     _, run = told
-    assert set(run.queries["rung"]) == {"statistical"}
+    assert set(run.queries["attach_mode"]) == {"statistical"}
     assert (run.queries["end_ns"] > run.queries["begin_ns"]).all()
     segments = run.trace.pandas("segments")
     assert not segments["query"].isin(run.queries["query"]).any()

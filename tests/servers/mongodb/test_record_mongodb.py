@@ -24,7 +24,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.mongodb import mongod_stand_in, real_mongod
 from tracing.mongodb_client import MORE_TO_COME, Client, clients, clients_gone
-from tracing.recording import Run, at_once, both_rungs, statements
+from tracing.recording import Run, at_once, both_attach_modes, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -79,7 +79,7 @@ def told(
     start = mongod_stand_in if request.param == "stand-in" else real_mongod
     with or_skip(), start() as server:
         _tell(server, directory)
-        runs = {rung: Run(directory / rung) for rung in ("socket", "symbol")}
+        runs = {attach_mode: Run(directory / attach_mode) for attach_mode in ("socket", "symbol")}
         yield Told(runs, server.pid)
 
 
@@ -92,7 +92,7 @@ def _tell(server: DatabaseServer, directory: Any) -> None:
     with clients(server, CLIENTS // 2) as early:
         for client in early:
             client.ask({"ping": 1})
-        with both_rungs(directory, server.pid):
+        with both_attach_modes(directory, server.pid):
             with clients(server, CLIENTS // 2) as late:
                 at_once(_find, enumerate([*early, *late]))
             with Client(server) as client:
@@ -182,8 +182,8 @@ def _beginning(run: Run, *words: str) -> dict[str, int]:
 def test_what_is_no_request_is_loss_and_all_else_counts(told: Told) -> None:
     assert set(told.runs["socket"].loss) == {"opaque_session", "framing"}
     assert told.runs["symbol"].loss == {}
-    for rung, run in told.runs.items():
-        assert set(run.queries["rung"]) == {rung}
+    for attach_mode, run in told.runs.items():
+        assert set(run.queries["attach_mode"]) == {attach_mode}
         assert _beginning(run, "shop.other") == {"shop.other find {good: ?}": 3}
 
 

@@ -18,7 +18,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from tracing import mysql_story as day
 from tracing.cpu_time import check_owners
 from tracing.mysql_client import CHUNK
-from tracing.recording import Run, both_rungs, qjoule, recording
+from tracing.recording import Run, both_attach_modes, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -72,13 +72,13 @@ CHILDREN = Counter(
 class Told:
     story: day.Story
     run: Run
-    rung: str
+    attach_mode: str
     name: str
     directory: Path
 
     @property
     def on_sockets(self) -> bool:
-        return self.rung == "socket"
+        return self.attach_mode == "socket"
 
 
 def _tell(server: DatabaseServer, name: str, directory: Path) -> dict[str, Told]:
@@ -89,11 +89,14 @@ def _tell(server: DatabaseServer, name: str, directory: Path) -> dict[str, Told]
             with recording(directory / "symbol", *options):
                 story = day.tell(server, before)
         else:
-            with both_rungs(directory, server.pid, options=("--children",)):
+            with both_attach_modes(directory, server.pid, options=("--children",)):
                 story = day.tell(server, before)
-    rungs = ("symbol",) if name == "pool" else ("socket", "symbol")
+    attach_modes = ("symbol",) if name == "pool" else ("socket", "symbol")
     return {
-        rung: Told(story, Run(directory / rung), rung, name, directory / rung) for rung in rungs
+        attach_mode: Told(
+            story, Run(directory / attach_mode), attach_mode, name, directory / attach_mode
+        )
+        for attach_mode in attach_modes
     }
 
 
@@ -129,8 +132,8 @@ def on_pool(
     ids="-".join,
 )
 def told(request: pytest.FixtureRequest) -> Told:
-    server, rung = request.param
-    result: Told = request.getfixturevalue(server)[rung]
+    server, attach_mode = request.param
+    result: Told = request.getfixturevalue(server)[attach_mode]
     return result
 
 
@@ -138,7 +141,7 @@ def test_hidden_sessions_alone_are_lost_and_on_sockets_only(told: Told) -> None:
     hidden = {"opaque_session": told.story.hidden_sessions} if told.on_sockets else {}
     assert told.run.loss == hidden
     assert told.run.trace.complete
-    assert set(told.run.queries["rung"]) == {told.rung}
+    assert set(told.run.queries["attach_mode"]) == {told.attach_mode}
 
 
 def test_every_statement_counts_under_its_own_shape(told: Told) -> None:
@@ -252,7 +255,7 @@ def test_long_statements_are_marked(told: Told) -> None:
         lengths["text"], lengths["statement_bytes"], lengths["flags"], strict=True
     ):
         sent = int(text.split("m_length_")[1].split(",")[0])
-        # The socket rung knows only the length of the first packet: 16 MB, less its command byte.
+        # The socket mode knows only the length of the first packet: 16 MB, less its command byte.
         assert size == (min(sent, CHUNK - 1) if told.on_sockets else sent)
         assert bool(flags & QueryFlag.TRUNCATED) == (sent > 4096)
 

@@ -16,16 +16,16 @@ from tracing import postgres_story as day
 from tracing.cpu_time import check_owners
 from tracing.mysql_story import MARKER, marker_counts
 from tracing.postgres_client import postgres_client, query
-from tracing.recording import Run, attribute, both_rungs
+from tracing.recording import Run, attribute, both_attach_modes
 from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-RUNGS = ("socket", "symbol")
+ATTACH_MODES = ("socket", "symbol")
 #: Requests with different statements: on sockets they have no statement of their own.
 MIXED = {"m_same", "m_other", "m_inside", "m_failing_pipe"}
 #: Bytes that the database's encoding does not have: refused before the server keeps the statement,
-#: so on the symbol rung the call has no text.
+#: so on the symbol mode the call has no text.
 REFUSED = "m_bytes"
 #: The names of a server's processes.
 ROLES = {
@@ -38,7 +38,7 @@ ROLES = {
 class Told:
     story: day.Story
     run: Run
-    rung: str
+    attach_mode: str
     directory: Path
 
 
@@ -53,16 +53,19 @@ def on_postgres(
         before = stack.enter_context(closing(day.Before(postgres)))
         client = stack.enter_context(postgres_client(postgres.port))
         observer = stack.enter_context(closing(postgres.connect()))
-        with both_rungs(directory, postgres.pid):
+        with both_attach_modes(directory, postgres.pid):
             story = day.tell(postgres, before)
             client.send(query(b"select pg_sleep(60) as m_outlives"))
             until(lambda: observer.execute(f"select 1 from {outlives}").fetchone())
         observer.execute(f"select pg_cancel_backend(pid) from {outlives}")
         client.replies()
-    return {rung: Told(story, Run(directory / rung), rung, directory / rung) for rung in RUNGS}
+    return {
+        attach_mode: Told(story, Run(directory / attach_mode), attach_mode, directory / attach_mode)
+        for attach_mode in ATTACH_MODES
+    }
 
 
-@pytest.fixture(params=RUNGS)
+@pytest.fixture(params=ATTACH_MODES)
 def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
     return on_postgres[request.param]
 
@@ -70,7 +73,7 @@ def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
 def test_postgres_nothing_is_lost(told: Told) -> None:
     assert told.run.loss == {}
     assert told.run.trace.complete
-    assert set(told.run.queries["rung"]) == {told.rung}
+    assert set(told.run.queries["attach_mode"]) == {told.attach_mode}
 
 
 def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
@@ -82,7 +85,7 @@ def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
     # It counts each statement of a text, which is one query to us. It does not count PREPARE.
     assert expected.pop("m_multi") == 3 * executed.pop("m_multi") == 3
     executed["m_by_name"] -= 1
-    for marker in MIXED if told.rung == "socket" else ():
+    for marker in MIXED if told.attach_mode == "socket" else ():
         del expected[marker]
         executed.pop(marker, None)
     assert executed == expected
@@ -108,7 +111,7 @@ def test_what_failed_is_told(told: Told) -> None:
 
 def test_every_other_statement_counts_under_its_own_shape(told: Told) -> None:
     sent, counted = told.story.sent.copy(), marker_counts(told.run.queries)
-    if told.rung == "symbol":
+    if told.attach_mode == "symbol":
         del sent[REFUSED]
     assert {marker: counted[marker] for marker in sent} == sent
     assert len(told.run.having("m_fetched")) == 4, "one for each part of its rows"
@@ -127,7 +130,7 @@ def test_statements_prepared_before_have_their_text(told: Told) -> None:
     executed = told.run.executions()
     expected = Counter({day.before_shape(n): day.BEFORE for n in range(day.STATEMENTS)})
     expected += day.BEFORE_EXTRA
-    if told.rung == "symbol":  # it shows each statement of a request
+    if told.attach_mode == "symbol":  # it shows each statement of a request
         expected.update((day.before_shape(4), day.before_shape(5)))
     assert {text: executed[text] for text in expected} == expected
     before = told.run.having("m_before_")

@@ -30,7 +30,7 @@ def test_valkey_counts_are_its_own(valkey: DatabaseServer, tmp_path: Path) -> No
         story = day.tell(valkey, referee)
     run = Run(tmp_path / "t")
     assert run.loss == {}
-    assert set(run.queries["rung"]) == {"socket"}
+    assert set(run.queries["attach_mode"]) == {"socket"}
     assert run.trace.meta.servers[0].kind == "valkey"
     counted = run.executions()
     del counted["INFO"]  # the queries of this test's own checks
@@ -55,6 +55,6 @@ def test_io_threads_that_read_are_counted_only(tmp_path: Path) -> None:
     assert run.loss == {}
     counted = run.executions()
     assert (counted["SET user:?"], counted["SET before:?"], counted["GET x:?"]) == (100, 1, asked)
-    assert set(run.having("SET user:")["rung"]) == {"statistical"}
-    assert set(run.having("SET before:")["rung"]) == {"socket"}
-    assert "statistical" in set(run.having("GET x:")["rung"])
+    assert set(run.having("SET user:")["attach_mode"]) == {"statistical"}
+    assert set(run.having("SET before:")["attach_mode"]) == {"socket"}
+    assert "statistical" in set(run.having("GET x:")["attach_mode"])

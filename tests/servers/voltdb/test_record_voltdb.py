@@ -107,8 +107,10 @@ def test_voltdb_cpu_time_has_owners_with_names(told: Told) -> None:
     assert of_queries >= 0.9 * sum(told.site_cpu_ns.values())
 
 
-def test_voltdb_has_no_socket_rung(prepared: DatabaseServer, tmp_path: Path) -> None:
+def test_voltdb_has_no_socket_attach_mode(prepared: DatabaseServer, tmp_path: Path) -> None:
     pid = str(prepared.pid)
-    done = qjoule("record", "-o", str(tmp_path / "t"), "--pid", pid, "--rung", "socket", "-d", "1")
+    done = qjoule(
+        "record", "-o", str(tmp_path / "t"), "--pid", pid, "--attach", "socket", "-d", "1"
+    )
     assert done.returncode == 1
     assert "other threads than connections" in done.stderr

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The socket rung's parsers on the host: one thread of a server that reads from one client, the
+ * The socket mode's parsers on the host: one thread of a server that reads from one client, the
  * kernel's helpers, and what the programs would send to the tracer. For PostgreSQL and MySQL the
  * server reads into a buffer; for Redis, the hooks of bpf/redis/sockets.bpf.c are called.
  */
@@ -432,7 +432,7 @@ static void begin_connection(int server_kind, int phase)
 	cpus[0].pid = cpus[0].tgid = 1;
 	thread.server = 1;
 	thread.server_kind = server_kind;
-	thread.rung = QJ_RUNG_SOCKET;
+	thread.attach_mode = QJ_ATTACH_SOCKET;
 	thread.phase = phase;
 }
 

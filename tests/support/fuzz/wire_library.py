@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket rung's parsers of bpf/ compiled for the host (wire_host.c)."""
+"""The socket mode's parsers of bpf/ compiled for the host (wire_host.c)."""
 
 from __future__ import annotations
 

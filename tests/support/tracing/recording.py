@@ -132,12 +132,12 @@ def credentials(directory: Path, text: str, mode: int = 0o600) -> tuple[str, ...
 
 
 @contextmanager
-def both_rungs(directory: Path, *pids: int, options: Sequence[str] = ()) -> Iterator[None]:
-    """Records the block twice, on the socket and the symbol rung: each checks the other."""
+def both_attach_modes(directory: Path, *pids: int, options: Sequence[str] = ()) -> Iterator[None]:
+    """Records the block twice, on the socket and the symbol mode: each checks the other."""
     with ExitStack() as stack:
-        for rung in ("socket", "symbol"):
-            which = *(f"--pid={pid}" for pid in pids), "--rung", rung, "--ring-mb", "64"
-            stack.enter_context(recording(directory / rung, *which, *options))
+        for attach_mode in ("socket", "symbol"):
+            which = *(f"--pid={pid}" for pid in pids), "--attach", attach_mode, "--ring-mb", "64"
+            stack.enter_context(recording(directory / attach_mode, *which, *options))
         yield
 
 
@@ -200,11 +200,11 @@ class Told(Generic[Story]):
     run: Run
 
 
-def check_whole(run: Run, rung: str, **loss: int) -> None:
+def check_whole(run: Run, attach_mode: str, **loss: int) -> None:
     """Nothing else is lost, and no value is told."""
     assert run.loss == loss
     assert run.trace.complete
-    assert set(run.queries["rung"]) == {rung}
+    assert set(run.queries["attach_mode"]) == {attach_mode}
     assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
     assert len(run.trace.pandas("statements")) == 0
 

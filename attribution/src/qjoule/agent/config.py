@@ -60,7 +60,7 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Tracing(_Section, frozen=True):
     interval_s: Annotated[float, Meta(ge=1, le=60)] = 10.0
     energy: str = "auto"
-    rung: Literal["auto", "socket", "symbol", "statistical"] = "auto"
+    attach: Literal["auto", "socket", "symbol", "statistical"] = "auto"
     generic: bool = False
     follow: bool = True
     ids: bool = False
@@ -166,6 +166,9 @@ def load(path: Path | None, read: Callable[[Path, int], bytes] = read_some) -> C
     recordings = found.get("recordings")
     if isinstance(recordings, dict) and "seconds" in recordings:
         raise UsageError(f"{path}: {_NO_ORDERS}")
+    tracing = found.get("tracing")
+    if isinstance(tracing, dict) and "rung" in tracing:
+        tracing.setdefault("attach", tracing.pop("rung"))  # its name until November 2026
     config = convert(found, Config, str(path))
     for words in _wrong(config):
         raise UsageError(f"{path}: {words}")

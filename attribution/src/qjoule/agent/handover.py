@@ -38,7 +38,7 @@ class _Query:
     numbers: tuple[int, ...]  #: energy, CPU time, calls, latency
     latency: tuple[int, ...]
     text: str
-    rung: str
+    attach_mode: str
     ids: tuple[tuple[str, ...], ...]
     #: as `Outcomes`; None: of an agent that did not count them
     outcomes: tuple[int, ...] | None = None
@@ -150,7 +150,7 @@ def _query(shape: Shape, one: QuerySeries) -> _Query:
     numbers = (amounts.energy_nj, amounts.cpu_ns, amounts.calls, amounts.latency_ns)
     ids = tuple(tuple(part or "" for part in other) for other in one.ids)
     return _Query(
-        *(tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.rung),
+        *(tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.attach_mode),
         *(ids, tuple(amounts.outcomes)),
     )
 
@@ -173,7 +173,7 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         )
         ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in one.ids)
         found.queries[Shape(*one.key)] = QuerySeries(
-            one.created_s, amounts, one.text, one.rung, ids
+            one.created_s, amounts, one.text, one.attach_mode, ids
         )
     for its in saved.owners:
         _counts([its.cpu_ns, *its.energy_nj.values()])

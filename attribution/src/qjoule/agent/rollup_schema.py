@@ -72,9 +72,11 @@ SAMPLE_ROWS = pa.schema(
 #: Of each table that changes slowly: the columns that say what a row is about, and the others. All
 #: are texts. `valid_from`, `valid_to` (timestamps) and `host_id` follow.
 SLOW_COLUMNS = {
-    "shapes": (("fingerprint", "server", "database"), ("text", "rung", "ids")),
-    "servers": (("server",), ("kind", "version", "exe", "rung")),
+    "shapes": (("fingerprint", "server", "database"), ("text", "attach_mode", "ids")),
+    "servers": (("server",), ("kind", "version", "exe", "attach_mode")),
 }
+#: Columns of theirs in parts that were written until November 2026, by their present names.
+FORMER_COLUMNS = {"attach_mode": "rung"}
 
 
 def as_written_now(table: pa.Table, schema: pa.Schema = ROWS) -> pa.Table:

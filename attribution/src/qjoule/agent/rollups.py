@@ -84,9 +84,9 @@ class Rollups:
             if one.text:
                 ids = " ".join(f"{other.name}={other.id}" for other in one.ids if other.id)
                 key = (shape.fingerprint, shape.server, shape.database)
-                self._tell("shapes", key, (*key, one.text, one.rung, ids), now_s)
+                self._tell("shapes", key, (*key, one.text, one.attach_mode, ids), now_s)
         for its in servers:
-            values = (its.name, its.kind, its.version, its.exe, its.rung)
+            values = (its.name, its.kind, its.version, its.exe, its.attach_mode)
             self._tell("servers", (its.name,), values, now_s)
 
     def families(self) -> Iterator[Family]:

@@ -241,7 +241,7 @@ class Service:
                 Sample(
                     (
                         *(("server", one.name), ("kind", one.kind)),
-                        *(("version", one.version), ("rung", one.rung)),
+                        *(("version", one.version), ("attach_mode", one.attach_mode)),
                     ),
                     "1",
                 )
@@ -296,7 +296,7 @@ class Service:
             what = f"a server of {owner} runs that was not there at the start"
             if hidden:
                 names = ", ".join(name for _, name in hidden)
-                what = f"the rung symbol shows what TLS or compression hides of {names}"
+                what = f"the attach mode symbol shows what TLS or compression hides of {names}"
             self.say(f"{what}: starting again")
             self.stop()
 
@@ -306,9 +306,9 @@ class Service:
         """
         stays = ""
         if self.rollups is None:
-            stays = "without a store no other rung outlasts a start"
-        elif self.config.tracing.rung != "auto":
-            stays = "tracing.rung is not auto"
+            stays = "without a store no other attach mode outlasts a start"
+        elif self.config.tracing.attach != "auto":
+            stays = "tracing.attach is not auto"
         elif self.level >= PROBES_LEFT_OUT:
             stays = f"budget level {self.level} leaves out {LEVELS[self.level]}"
         for one in found.trace.changes:

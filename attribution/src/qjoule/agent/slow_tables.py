@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from qjoule.agent.rollup_schema import FORMER_COLUMNS
+
 #: Rows that are kept; those that ended longest ago go first.
 MAX_ROWS = 20_000
 HOST_ID = "host_id"
@@ -54,6 +56,8 @@ class SlowTable:
         """What an earlier agent wrote. False if it is something else."""
         if HOST_ID in table.schema.names:
             table = table.drop_columns([HOST_ID])
+        present = {former: name for name, former in FORMER_COLUMNS.items()}
+        table = table.rename_columns([present.get(name, name) for name in table.schema.names])
         if not table.schema.equals(self.schema):
             return False
         for row in table.cast(_with_numbers(self.schema)).to_pylist():

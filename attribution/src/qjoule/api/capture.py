@@ -16,6 +16,7 @@ from qjoule.contract import (
     TEXT,
     TRACER_CPU,
     WHOLE_PACKAGE,
+    AttachMode,
     Block,
     Command,
     Grade,
@@ -23,7 +24,6 @@ from qjoule.contract import (
     Mode,
     OwnerKind,
     QueryFlag,
-    Rung,
     TaskEvent,
 )
 from qjoule.stream.blocks import Frame, Stream
@@ -47,6 +47,7 @@ __all__ = [
     "TEXT",
     "TRACER_CPU",
     "WHOLE_PACKAGE",
+    "AttachMode",
     "Block",
     "Command",
     "Frame",
@@ -55,7 +56,6 @@ __all__ = [
     "Mode",
     "OwnerKind",
     "QueryFlag",
-    "Rung",
     "Stream",
     "StreamContext",
     "TaskEvent",

@@ -4,6 +4,7 @@
 from qjoule.agent.hour_sums import SPAN_S
 from qjoule.agent.rollup_schema import (
     ERRORS,
+    FORMER_COLUMNS,
     ROWS,
     SAMPLE_ROWS,
     SLOW_COLUMNS,
@@ -11,4 +12,13 @@ from qjoule.agent.rollup_schema import (
     as_written_now,
 )
 
-__all__ = ["ERRORS", "ROWS", "SAMPLE_ROWS", "SLOW_COLUMNS", "SPAN_S", "TAG_ROWS", "as_written_now"]
+__all__ = [
+    "ERRORS",
+    "FORMER_COLUMNS",
+    "ROWS",
+    "SAMPLE_ROWS",
+    "SLOW_COLUMNS",
+    "SPAN_S",
+    "TAG_ROWS",
+    "as_written_now",
+]

@@ -24,8 +24,9 @@ from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
 from qjoule.agent.store import Store
 from qjoule.commands.agent_listeners import Listeners
+from qjoule.commands.options import attach_mode
 from qjoule.commands.say import say
-from qjoule.contract import Block, Mode, Rung
+from qjoule.contract import AttachMode, Block, Mode
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
@@ -156,15 +157,14 @@ def _controller(service: Service) -> Controller | None:
 
 def _targets(service: Service, pids: Collection[int], *, client_tags: bool = False) -> Targets:
     """The servers of this machine. Where the level leaves out probes: by sockets, where a server
-    can be traced so; a rung that was configured stays.
+    can be traced so; an attach mode that was configured stays.
 
     Without any server, only the machine is measured; once one runs, the agent starts again.
     """
     config = service.config
-    rung = config.tracing.rung
     wanted = TracingOptions(
         pids,
-        None if rung == "auto" else Rung[rung.upper()],
+        attach_mode(config.tracing.attach),
         generic=config.tracing.generic,
         follow=config.tracing.follow,
         ids=config.tracing.ids,
@@ -172,8 +172,8 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
         hidden=tuple(service.handed.hidden),
     )
     try:
-        if service.level >= PROBES_LEFT_OUT and wanted.rung is None:
-            wanted = replace(wanted, rung=Rung.SOCKET, fall_back=True)
+        if service.level >= PROBES_LEFT_OUT and wanted.attach_mode is None:
+            wanted = replace(wanted, attach_mode=AttachMode.SOCKET, fall_back=True)
         targets = find_targets(wanted)
     except QjouleError as error:
         if pids:

@@ -67,7 +67,7 @@ class Findings:
     epilog="""\b
 Examples:
   sudo qjoule doctor
-  sudo qjoule doctor --json | jq '.servers[] | {label, rung, why}'
+  sudo qjoule doctor --json | jq '.servers[] | {label, attach_mode, why}'
 
 \b
 Exit code 0: a recording can be made. 1: something it needs is missing.
@@ -215,9 +215,9 @@ def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iter
     facts = [f"{server.flavour} {server.version}".strip(), state, *where, server.program]
     number = f"{server.id}." if planned.traced else "-"
     yield from _wrap(f"  {number:<2} {', '.join(facts)}", width, 5)
-    word = choice.rung.name.lower()
+    word = choice.attach_mode.name.lower()
     how = f"{word}{'' if choice.exact else ', not exact'}" if planned.traced else "cannot be traced"
-    rows = [("rung", f"{how}: {choice.why}"), ("", choice.other)]
+    rows = [("attach", f"{how}: {choice.why}"), ("", choice.other)]
     rows.append(("seen", doctor_traffic.words(traffic, planned)))
     if planned.boundary_cost_ns:
         rows.append(("cost", f"about {planned.boundary_cost_ns / 1000:.1f} us a query for probes"))
@@ -227,7 +227,7 @@ def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iter
     rows += [("note", note) for note in planned.notes]
     for name, text in rows:
         if text:
-            yield from _wrap(f"     {name:<6}{text}", width, 11)
+            yield from _wrap(f"     {name:<7}{text}", width, 12)
 
 
 def _verdict(findings: Findings, width: int) -> Iterator[str]:

@@ -26,7 +26,7 @@ def to_json(server: Server) -> dict[str, Any]:
 def lines(servers: Sequence[Server]) -> Iterator[str]:
     """One line each, of any length, not yet sanitised."""
     yield "  not traced unless asked for, with --generic or --pid: by thread name, without queries;"
-    yield "  calls of clients here that run under 'qjoule run' are counted (rung tag, not exact)"
+    yield "  calls of clients here that run under 'qjoule run' are counted (mode tag, not exact)"
     for server in servers[:_SHOWN]:
         where = [f"port {port}" for port in server.ports]
         where += [f"UDP port {port}" for port in server.udp_ports]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor --traffic`: a moment of tracing, before a rung is called exact."""
+"""`qjoule doctor --traffic`: a moment of tracing, before an attach mode is called exact."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.reporters.changes import advice
 from qjoule.reporters.missing import alarm_of, lost
@@ -49,9 +49,9 @@ def words(traffic: Traffic | None, planned: PlannedServer) -> str:
     if not requests and not hidden:
         return f"no request in {traffic.seconds:g} s, so this is not proven"
     said = f"{requests:,} requests in {traffic.seconds:g} s"
-    rungs = traffic.rungs.get(planned.server.id, frozenset())
-    if others := rungs - {planned.choice.rung.name.lower()}:
-        said += f", some on another rung: {', '.join(sorted(others))}"
+    attach_modes = traffic.attach_modes.get(planned.server.id, frozenset())
+    if others := attach_modes - {planned.choice.attach_mode.name.lower()}:
+        said += f", some on another attach mode: {', '.join(sorted(others))}"
     if hidden:
         change = Change(HIDDEN, planned.server.label, why=planned.choice.no_symbol or "")
         said += f", and {hidden:,} sessions hidden by TLS or compression ({advice([change])})"
@@ -71,9 +71,14 @@ def of_server(traffic: Traffic | None, planned: PlannedServer) -> dict[str, Any]
     number = planned.server.id
     requests, hidden = traffic.requests.get(number, 0), traffic.hidden.get(number, 0)
     proven = planned.choice.exact and requests > 0 and not hidden and not _alarm(traffic)
-    rungs = sorted(traffic.rungs.get(number, frozenset()))
+    attach_modes = sorted(traffic.attach_modes.get(number, frozenset()))
     return {
-        "traffic": {"requests": requests, "hidden": hidden, "rungs": rungs, "proven_exact": proven}
+        "traffic": {
+            "requests": requests,
+            "hidden": hidden,
+            "attach_modes": attach_modes,
+            "proven_exact": proven,
+        }
     }
 
 
@@ -92,7 +97,11 @@ def to_json(traffic: Traffic | None) -> dict[str, Any]:
 
 
 def _is_measured(planned: PlannedServer) -> bool:
-    return planned.traced and planned.server.running and planned.choice.rung is not Rung.NONE
+    return (
+        planned.traced
+        and planned.server.running
+        and planned.choice.attach_mode is not AttachMode.NONE
+    )
 
 
 def _alarm(traffic: Traffic) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qjoule.contract import AttachMode
 from qjoule.machine.sources import tracer_sources
 from qjoule.model.idle_policies import IDLE_POLICIES
 from qjoule.servers.registry import servers
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _WITH_AGENT = " or ".join(
     flavour.capitalize()
     for server in servers().values()
-    if "agent" in server.rungs
+    if "agent" in server.attach_modes
     for flavour in server.flavours
 )
 
@@ -104,6 +105,22 @@ credentials = click.option(
     'of the listed users (users = ["mysql"]). A section without a user permits it for a server '
     "without accounts. Only a server that is proven to be the traced one gets a password.",
 )
+
+_ATTACH_MODES = ("auto", "socket", "symbol", "statistical")
+
+
+def attach_mode(text: str | None) -> AttachMode | None:
+    """The mode that a word asks for. None: the cheapest that is exact, for each server."""
+    return None if text in (None, "auto") else AttachMode[text.upper()]
+
+
+def attach(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--attach`; its former name `--rung` is still read."""
+    word = click.Choice(_ATTACH_MODES)
+    about = "How query boundaries are found. [default: auto]"
+    command = click.option("--rung", "attach", type=word, hidden=True)(command)
+    return click.option("--attach", type=word, help=about)(command)
+
 
 client_tags = click.option(
     "--client-tags",

@@ -15,7 +15,7 @@ from qjoule.commands import options
 from qjoule.commands.keep_options import Keeping, Triggers, keep_options
 from qjoule.commands.say import say
 from qjoule.commands.via import ViaCommand, record_there, sent, streamed, via
-from qjoule.contract import Mode, Rung
+from qjoule.contract import Mode
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import imports
 from qjoule.machine.perf_events import PerfEvent
@@ -76,13 +76,7 @@ Examples:
 )
 @options.generic
 @options.agent
-@click.option(
-    "--rung",
-    type=click.Choice(["auto", "socket", "symbol", "statistical"]),
-    default="auto",
-    show_default=True,
-    help="How query boundaries are found.",
-)
+@options.attach
 @options.energy(
     "auto, none, powercap[:ROOT], perf[:SYSFS], hwmon[:ROOT], host:ROOT, replay:FILE or "
     "estimated:W0,W10,W50,W100 (docs/energy.md)."
@@ -137,7 +131,7 @@ def command(
     pids: tuple[int, ...],
     generic: bool,
     agent: bool,
-    rung: str,
+    attach: str | None,
     energy: str,
     meter: str | None,
     meter_file: Path | None,
@@ -184,7 +178,7 @@ def command(
         streams, directory = Streams(), Path("trace")
     wanted = TracingOptions(
         pids,
-        None if rung == "auto" else Rung[rung.upper()],
+        options.attach_mode(attach),
         generic=generic,
         agent=agent,
         client_tags=client_tags,

@@ -81,8 +81,8 @@ class Job:
 
 
 def servers(meta: Meta) -> str:
-    """The servers that are traced, each with its rung."""
+    """The servers that are traced, each with its attach mode."""
     return ", ".join(
-        f"{server.name} ({'by thread' if server.rung == BY_THREAD else server.rung})"
+        f"{server.name} ({'by thread' if server.attach_mode == BY_THREAD else server.attach_mode})"
         for server in meta.servers
     )

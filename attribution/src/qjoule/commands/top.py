@@ -16,7 +16,6 @@ from qjoule.commands import options
 from qjoule.commands.conversion import readable
 from qjoule.commands.ending import terminable
 from qjoule.commands.via import ViaCommand, streamed, via, words_there
-from qjoule.contract import Rung
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
@@ -32,8 +31,6 @@ from qjoule.reporters.table import render
 from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
-
-_RUNGS = ("auto", "socket", "symbol", "statistical")
 
 
 @click.command(
@@ -127,7 +124,7 @@ Examples:
 @options.ids
 @options.no_follow
 @options.credentials
-@click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
+@options.attach
 @via
 @streamed
 def command(
@@ -155,7 +152,7 @@ def command(
     ids: bool,
     no_follow: bool,
     credentials: Path | None,
-    rung: str | None,
+    attach: str | None,
     via: str | None,
     streamed: bool,
 ) -> None:
@@ -170,9 +167,9 @@ def command(
     if via is not None:
         from_where = _there(via, ",".join(keys), shows=batch)
     elif replay is not None:
-        if energy or pids or rung or generic or agent or client_tags or credentials:
+        if energy or pids or attach or generic or agent or client_tags or credentials:
             raise UsageError(
-                "--energy, --pid, --generic, --agent, --client-tags, --credentials and --rung are "
+                "--energy, --pid, --generic, --agent, --client-tags, --credentials, --attach are "
                 "for live tracing, not for --replay"
             )
         pace = speed if speed is not None else 0.0 if batch else 1.0
@@ -195,7 +192,7 @@ def command(
         _check_live(keys, selected, client_tags=client_tags)
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
-        chosen = None if rung in (None, "auto") else Rung[rung.upper()]
+        chosen = options.attach_mode(attach)
         from_where = live(
             TracingOptions(
                 pids,

@@ -167,7 +167,7 @@ class QueryRecords:
             return Coded((self.ended.commit_ns >= 0).astype(np.int64), ["", COMMIT])
         name = {"thread": "pid"}.get(field, field)
         column = self._table.column(name)
-        return coded(column, "" if field in ("rung", "server") else NONE_LABEL)
+        return coded(column, "" if field in ("attach_mode", "server") else NONE_LABEL)
 
     @property
     def _transaction(self) -> U64:

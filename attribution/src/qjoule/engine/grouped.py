@@ -201,4 +201,4 @@ def _server_names(meta: Meta) -> Callable[[int | None], str]:
 
 def _servers_by_thread(meta: Meta) -> frozenset[int]:
     """Ids of the servers that were traced without query boundaries."""
-    return frozenset(server.id for server in meta.servers if server.rung == BY_THREAD)
+    return frozenset(server.id for server in meta.servers if server.attach_mode == BY_THREAD)

@@ -57,12 +57,13 @@ class LabelIndex:
         return number
 
     def widen(self, number: int, label: GroupLabel) -> None:
-        """Takes the server and the rung from a group's label if they are not those of `label`."""
+        """Takes the server and the attach mode from a group's label if they are not those of
+        `label`."""
         known = self.labels[number]
-        if (known.server, known.rung) != (label.server, label.rung):
+        if (known.server, known.attach_mode) != (label.server, label.attach_mode):
             server = known.server if known.server == label.server else SEVERAL
-            rung = known.rung if known.rung == label.rung else ""
-            self.labels[number] = replace(known, server=server, rung=rung)
+            attach_mode = known.attach_mode if known.attach_mode == label.attach_mode else ""
+            self.labels[number] = replace(known, server=server, attach_mode=attach_mode)
 
     def rename(self, number: int, label: GroupLabel) -> int:
         """Gives a group another label; returns the group that has its keys already, or `number`."""

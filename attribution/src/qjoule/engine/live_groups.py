@@ -170,7 +170,7 @@ class LiveGroups:
         if label.kind == "other_processes":
             return process(FORGOTTEN_PROCESSES)
         if label.kind == "background":
-            return background(label.server, FORGOTTEN_ROLES, label.rung)
+            return background(label.server, FORGOTTEN_ROLES, label.attach_mode)
         name = FORGOTTEN_VALUES if self.by.startswith(TAG) else FORGOTTEN_SHAPES
         name = name if label.named else OTHER_SHAPES
         if self._tag or self.by in ("fingerprint", PER_SERVER):
@@ -185,7 +185,7 @@ class LiveGroups:
         if kind == OwnerKind.SERVER:
             name = self.names.server(server)
             role = thread_role(self.names.thread(pid), self.names.process(tgid))
-            by_thread = self.names.rung(name) == BY_THREAD
+            by_thread = self.names.attach_mode(name) == BY_THREAD
             return self.index.thread(name, role, by_thread=by_thread)
         if kind == OwnerKind.KERNEL:
             return self.index.number(KERNEL)
@@ -195,20 +195,20 @@ class LiveGroups:
 
     def _query(self, shape: int, server: str, said: Tagged) -> int:
         told = self.names.tags(shape)
-        rung = self.names.rung(server) if told is None else BY_CALLS
+        attach_mode = self.names.attach_mode(server) if told is None else BY_CALLS
         tags = said if told is None else told
         if not self._wants(server, tags):
-            label = GroupLabel("queries", (), "", server, rung, named=True)
+            label = GroupLabel("queries", (), "", server, attach_mode, named=True)
             return self.index.not_selected(label, (self.by,))
         if self.by.startswith(TAG):
-            return self.index.widened(self._by_tag(server, rung, tags))
+            return self.index.widened(self._by_tag(server, attach_mode, tags))
         if self.by == "server":
-            by_server = GroupLabel("queries", (("server", server),), "", server, rung)
+            by_server = GroupLabel("queries", (("server", server),), "", server, attach_mode)
             return self.index.number(by_server)
         fingerprint, text, named = self._statement(shape)
         value = ((self._tag, self._value(tags)),) if self._tag else ()
         keys = self._by_statement(fingerprint, server, value)
-        label = GroupLabel("queries", keys, text, server, rung, named=named)
+        label = GroupLabel("queries", keys, text, server, attach_mode, named=named)
         number = self.index.widened(label)
         if not text:
             self._unnamed.setdefault(shape, set()).add(number)
@@ -232,11 +232,11 @@ class LiveGroups:
                 return False
         return True
 
-    def _by_tag(self, server: str, rung: str, tags: Tagged) -> GroupLabel:
+    def _by_tag(self, server: str, attach_mode: str, tags: Tagged) -> GroupLabel:
         if tags is None:
             return GroupLabel("queries", ((self.by, UNTOLD),), "", server, named=True, serves=True)
         value = self._value(tags)
-        return GroupLabel("queries", ((self.by, value),), "", server, rung, named=True)
+        return GroupLabel("queries", ((self.by, value),), "", server, attach_mode, named=True)
 
     def _value(self, tags: Tagged) -> str:
         """The value of the tag that groups are by."""

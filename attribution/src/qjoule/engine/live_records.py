@@ -22,7 +22,7 @@ Identity = tuple[int, int, int, int, int, int]
 Tagged = Mapping[str, str] | None
 
 
-def _no_rung(_server: str) -> str:
+def _no_attach_mode(_server: str) -> str:
     return ""
 
 
@@ -39,7 +39,7 @@ class LiveNames:
     server: Callable[[int], str]
     process: Callable[[int], str]  #: by tgid
     thread: Callable[[int], str]  #: by pid
-    rung: Callable[[str], str] = _no_rung  #: by the server's name
+    attach_mode: Callable[[str], str] = _no_attach_mode  #: by the server's name
     tags: Callable[[int], Mapping[str, str] | None] = _no_tags
     """Shape hash to the tags of such calls; None if it is a statement's."""
 

@@ -58,7 +58,9 @@ class QueryLabels:
         self._wanted = dict(where.wanted)
         self._server_name = server_name
         self.texts = texts
-        self._fields = tuple(dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "rung")))
+        self._fields = tuple(
+            dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "attach_mode"))
+        )
         self._known: dict[str, dict[Value, int]] = {name: {} for name in self._fields}
         self._numbers: dict[_Variant, int] = {}
         self._finished = False
@@ -113,8 +115,10 @@ class QueryLabels:
                 part = parts.setdefault(self._part(variant, values), len(parts))
                 by_keys.setdefault((*keys, part), []).append(number)
             elif variant[0]:
-                rung = variant[self._place("rung")] if self._is_counted(variant, values) else -1
-                others.setdefault((variant[self._place("server")], rung), []).append(number)
+                attach_mode = (
+                    variant[self._place("attach_mode")] if self._is_counted(variant, values) else -1
+                )
+                others.setdefault((variant[self._place("server")], attach_mode), []).append(number)
         ranks = [*(_ranks(values[key]) for key in self.by), range(len(parts))]
         shapes = [shape for shape, _ in parts]
         for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
@@ -143,19 +147,19 @@ class QueryLabels:
 
         The first text is server and shape, unless the keys already separate shapes, because costs
         are learned by shape. It is empty for calls that only clients report, whose only shape is
-        their tags. The second is rung and server, see `GroupLabel`.
+        their tags. The second is attach mode and server, see `GroupLabel`.
         """
         if not self._is_counted(variant, values):
             return "", ""
-        server, fingerprint, rung = (
+        server, fingerprint, attach_mode = (
             self._name(field, values[field][variant[self._place(field)]])
-            for field in ("server", "fingerprint", "rung")
+            for field in ("server", "fingerprint", "attach_mode")
         )
-        by_shape = rung != BY_CALLS and "fingerprint" not in self.by
-        return f"{server} {fingerprint}" if by_shape else "", f"{rung} {server}"
+        by_shape = attach_mode != BY_CALLS and "fingerprint" not in self.by
+        return f"{server} {fingerprint}" if by_shape else "", f"{attach_mode} {server}"
 
     def _is_counted(self, variant: _Variant, values: dict[str, list[Value]]) -> bool:
-        return values["rung"][variant[self._place("rung")]] in COUNTED
+        return values["attach_mode"][variant[self._place("attach_mode")]] in COUNTED
 
     def _selected(self, variants: list[_Variant], values: dict[str, list[Value]]) -> Bool:
         """(variants,): whether each has an accepted value of every selected key."""
@@ -201,21 +205,21 @@ class QueryLabels:
         values: dict[str, list[Value]],
     ) -> GroupLabel:
         shared = {}
-        for field in ("fingerprint", "server", "rung"):
+        for field in ("fingerprint", "server", "attach_mode"):
             codes = {variant[self._place(field)] for variant in variants}
             one = values[field][codes.pop()]
             shared[field] = SEVERAL if codes else self._name(field, one)
         flags = 0
         for variant in variants:
             flags |= variant[1]
-        fingerprint, rung = shared["fingerprint"], shared["rung"]
+        fingerprint, attach_mode = shared["fingerprint"], shared["attach_mode"]
         text = self.texts.get(fingerprint, fingerprint if fingerprint == TEXT_LOST else "")
         return GroupLabel(
             "queries",
             tuple(named),
             text,
             shared["server"],
-            "" if rung == SEVERAL else rung,
+            "" if attach_mode == SEVERAL else attach_mode,
             tuple(flag.name.lower() for flag in _SHOWN if flags & flag and flag.name),
             not stands_for_no_text(text),
         )

@@ -34,7 +34,7 @@ def live_names(
         untraced = "" if watch is None else watch.untraced_now(tgid)
         return untraced or names.comm(tgid)
 
-    return LiveNames(names.statement, names.server, process, names.comm, names.rung, tags)
+    return LiveNames(names.statement, names.server, process, names.comm, names.attach_mode, tags)
 
 
 class Grouping:

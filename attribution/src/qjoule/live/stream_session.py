@@ -100,7 +100,7 @@ class StreamSession(BlockReader):
         self._calls = CallSums(reports, names.add_call, self._keys)
         self._client_tags = TaggedSums(reports) if context.client_tags else None
         self._labels = live_names(names, self._calls.tags, watch)
-        self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
+        self._threads = {server.id for server in meta.servers if server.attach_mode == BY_THREAD}
         self._now_ns = self._begin_ns  #: the groupings contain the windows up to here
         self._groupings: dict[str, Grouping] = {}
         for by in options.groups:

@@ -189,11 +189,11 @@ def uprobes(root: Path = ROOT, process: int | None = None) -> Check:
     stable series). That an older one would do without it is not relied on.
     """
     if not (root / "sys/bus/event_source/devices/uprobe/type").is_file():
-        fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket rung works"
+        fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket mode works"
         return Check("uprobes", False, "no PMU 'uprobe'", fix)
     held = None if process is None else _capabilities(root, process)
     if held is not None and "CAP_SYS_ADMIN" not in held:
-        fix = "add CAP_SYS_ADMIN if a server below needs the symbol rung (packaging/oci/README.md)"
+        fix = "add CAP_SYS_ADMIN if a server below needs the symbol mode (packaging/oci/README.md)"
         return Check("uprobes", False, "not without CAP_SYS_ADMIN", fix)
     return Check("uprobes", True, "available")
 

@@ -179,13 +179,15 @@ def _shape(shape: Shape) -> Labels:
 def _info(shape: Shape, series: QuerySeries) -> Labels:
     ids = {one.name: one.id for one in series.ids if one.id is not None}
     named = tuple((label_name(name), safe(of)) for name, of in sorted(ids.items()))
-    return (*_shape(shape), ("rung", series.rung), ("text", series.text), *named)
+    return (*_shape(shape), ("attach_mode", series.attach_mode), ("text", series.text), *named)
 
 
 def label_name(name: str) -> str:
     """What a tool calls its id, as a label: `queryid`, `digest`."""
     plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())
-    return plain if plain not in ("server", "database", "fingerprint", "text", "rung") else "id"
+    return (
+        plain if plain not in ("server", "database", "fingerprint", "text", "attach_mode") else "id"
+    )
 
 
 def _latency(labels: Labels, series: QuerySeries, created: str) -> Sample:
@@ -207,7 +209,7 @@ def _quality(counters: Counters) -> Iterator[Family]:
     )
     about = (
         "Records lost, by cause. opaque_session: sessions hidden by TLS or compression, "
-        "which only the rung symbol sees."
+        "which only the attach mode symbol sees."
     )
     yield by_label("qjoule_lost_records", about, "cause", counters.loss, created)
     yield Family(

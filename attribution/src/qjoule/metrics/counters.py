@@ -36,7 +36,7 @@ class QuerySeries:
     created_s: float
     amounts: Amounts = field(default_factory=Amounts)
     text: str = ""
-    rung: str = ""
+    attach_mode: str = ""
     ids: tuple[OtherId, ...] = ()
 
 
@@ -73,7 +73,7 @@ class Counters:
             series = self._query_series(shape, wall_s)
             series.amounts.add(query.amounts)
             if query.text:
-                series.text, series.rung = query.text, query.rung
+                series.text, series.attach_mode = query.text, query.attach_mode
                 series.ids = query.ids or series.ids
         for owner, spent in folded.owners.items():
             self._owner_series(owner, wall_s).spent.add(spent)

@@ -82,7 +82,7 @@ class Query:
     amounts: Amounts = field(default_factory=Amounts)
     error: RowErrors | None = None
     text: str = ""
-    rung: str = ""
+    attach_mode: str = ""
     ids: tuple[OtherId, ...] = ()
     named: bool = False  #: whether it is one statement, whose text is known
     parts: int = 0  #: how many were added up
@@ -91,7 +91,7 @@ class Query:
         self.error = added_errors(self.error, other.error) if self.parts else other.error
         self.parts += 1
         self.amounts.add(other.amounts)
-        self.text, self.rung = other.text or self.text, other.rung or self.rung
+        self.text, self.attach_mode = other.text or self.text, other.attach_mode or self.attach_mode
         self.ids, self.named = other.ids or self.ids, other.named or self.named
 
 
@@ -242,7 +242,7 @@ def _query(row: Row, energy_nj: int, text_length: int) -> Query:
         ),
         row.error,
         safe(row.shape, text_length),
-        row.rung,
+        row.attach_mode,
         row.ids,
         named=_is_statement(row),
     )

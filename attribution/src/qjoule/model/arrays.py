@@ -138,7 +138,7 @@ class Entries:
 class Requests:
     """The number of requests per window and group, sorted by these: (n,) each.
 
-    Only for servers whose requests own no CPU time (the statistical rung).
+    Only for servers whose requests own no CPU time (the statistical mode).
     """
 
     window: I64

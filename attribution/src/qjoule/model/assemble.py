@@ -196,7 +196,7 @@ def _rows(
                 cycles=counters[0],
                 instructions=counters[1],
                 llc_misses=counters[2],
-                rung=label.rung,
+                attach_mode=label.attach_mode,
                 flags=(*_flags(ledger, g, label), *findings.flags(g)),
                 energy_by_domain_nj={n: int(ledger.domains[n].energy_nj[g]) for n in others},
                 energy_by_domain_ci95={
@@ -276,12 +276,12 @@ def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
     Servers without queries do not count.
     """
     ledger.grow(len(labels))
-    by_calls = {one.server for one in labels if one.rung == BY_CALLS}
+    by_calls = {one.server for one in labels if one.attach_mode == BY_CALLS}
     servers = [
         i
         for i, one in enumerate(labels)
         if one.kind in ("queries", "background")
-        and (one.rung != BY_THREAD or one.server in by_calls)
+        and (one.attach_mode != BY_THREAD or one.server in by_calls)
     ]
     total = int(ledger.cpu_ns[servers].sum())
     named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())

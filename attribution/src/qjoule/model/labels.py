@@ -11,11 +11,14 @@ NO_TEXT = "(no text)"  #: a child whose statement could not be read
 PREPARED_BEFORE = "(prepared before tracing began)"
 TEXT_LOST = "(text lost)"  #: queries of unknown statements; with a cause where that is known
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
-BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads
-BY_CALLS = "tag"  #: rung of queries that only their clients report
-#: Rungs whose queries are only counted: they own no CPU time; a regression gives their joules.
+BY_THREAD = (
+    "none"  #: attach mode of a server without query boundaries: its rows are roles of threads
+)
+BY_CALLS = "tag"  #: attach mode of queries that only their clients report
+#: Attach modes whose queries are only counted: they own no CPU time; a regression gives their
+#: joules.
 COUNTED = ("statistical", BY_CALLS)
-SEVERAL = "(several)"  #: a group that belongs to several servers, or several rungs
+SEVERAL = "(several)"  #: a group that belongs to several servers, or several attach modes
 OTHERS_OF = "others_of"  #: key of the row of a server's queries outside of the selection
 SHAPE_OF = "shape_of"  #: key of the part of a row that has one shape: costs are by shape
 NOT_SELECTED = "not_selected"  #: flag of a row of all queries outside of the selection
@@ -44,7 +47,7 @@ class GroupLabel:
     keys: tuple[tuple[str, str], ...]
     shape: str = ""
     server: str = ""
-    rung: str = ""
+    attach_mode: str = ""
     flags: tuple[str, ...] = ()
     named: bool = False
     serves: bool = False  #: whether it contains the work for requests that are only counted
@@ -52,21 +55,23 @@ class GroupLabel:
     @property
     def is_counted(self) -> bool:
         """Whether it is of queries that are only counted."""
-        return self.kind == "queries" and self.rung in COUNTED
+        return self.kind == "queries" and self.attach_mode in COUNTED
 
     @property
     def identity(self) -> Identity:
         """Equal labels are one group."""
-        return self.kind, self.keys, f"{self.rung} {self.server}" if self.is_counted else ""
+        return self.kind, self.keys, f"{self.attach_mode} {self.server}" if self.is_counted else ""
 
 
 Identity = tuple[str, tuple[tuple[str, str], ...], str]
 
 
-def background(server: str, role: str, rung: str = "", flags: tuple[str, ...] = ()) -> GroupLabel:
-    """`rung`: `BY_THREAD` if the server has no queries, otherwise empty."""
+def background(
+    server: str, role: str, attach_mode: str = "", flags: tuple[str, ...] = ()
+) -> GroupLabel:
+    """`attach_mode`: `BY_THREAD` if the server has no queries, otherwise empty."""
     keys = (("server", server), ("role", role))
-    return GroupLabel("background", keys, role, server, rung, flags)
+    return GroupLabel("background", keys, role, server, attach_mode, flags)
 
 
 def process(name: str) -> GroupLabel:

@@ -83,7 +83,7 @@ class Row:
     cycles: float | None = None
     instructions: float | None = None
     llc_misses: float | None = None
-    rung: str = ""
+    attach_mode: str = ""
     flags: tuple[str, ...] = ()
     energy_by_domain_nj: dict[str, int] = field(default_factory=dict)
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -108,19 +108,19 @@ class Row:
     def exact(self) -> bool:
         """Whether its CPU time was observed. Otherwise its queries were only counted, and a
         regression gives its joules."""
-        return self.rung not in COUNTED
+        return self.attach_mode not in COUNTED
 
     @property
     def identity(self) -> tuple[str, tuple[tuple[str, str], ...], str]:
         """Unique for each row of a trace: queries that are only counted have a row for each
         server, beside that of equal keys."""
-        apart = "" if self.exact else f"{self.rung} {self.server}"
+        apart = "" if self.exact else f"{self.attach_mode} {self.server}"
         return self.kind, tuple(sorted(self.keys.items())), apart
 
     @property
     def by_thread(self) -> bool:
         """Threads of one role, of a server that was traced without query boundaries."""
-        return self.kind == "background" and self.rung == BY_THREAD
+        return self.kind == "background" and self.attach_mode == BY_THREAD
 
     @property
     def j_per_call(self) -> float | None:

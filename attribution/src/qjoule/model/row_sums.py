@@ -88,7 +88,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         cycles=_sum([row.cycles for row in rows]),
         instructions=_sum([row.instructions for row in rows]),
         llc_misses=_sum([row.llc_misses for row in rows]),
-        rung=_same([row.rung for row in rows], ""),
+        attach_mode=_same([row.attach_mode for row in rows], ""),
         flags=tuple(sorted({flag for row in rows for flag in row.flags})),
         energy_by_domain_nj=domains,
         energy_by_domain_ci95=ends_by_domain,

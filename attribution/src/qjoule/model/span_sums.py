@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of the statistical rung's regression: per span of time, what serving used and who asked.
+"""The data of the statistical mode's regression: per span of time, what serving used and who asked.
 
 Spans are counted from the first window on. They are `SPAN_NS` long until there are more than
 `SPANS_MAX`, then twice as long, and so on. So memory does not grow with time, and the same windows
@@ -27,7 +27,7 @@ _FEWEST = 64  #: initial room for spans
 
 
 class Roles:
-    """The role of each group in the statistical rung, from labels; more labels may follow.
+    """The role of each group in the statistical mode, from labels; more labels may follow.
 
     `serving`: prefixes of the names of threads' roles that work for requests.
     """
@@ -39,7 +39,7 @@ class Roles:
         self._shapes: dict[str, int] = {}
         self._server = np.zeros(0, np.int64)
         self._asks = np.zeros(0, bool)
-        self._by_calls = {one.server for one in labels if one.rung == BY_CALLS}
+        self._by_calls = {one.server for one in labels if one.attach_mode == BY_CALLS}
 
     def server(self, group: I64) -> I64:
         """For each group, the index in `servers` of the server whose serving row it is; -1:
@@ -80,7 +80,7 @@ class Roles:
         """
         if label.kind != "background":
             return label.serves
-        anybody = label.rung == BY_THREAD or label.server in self._by_calls
+        anybody = label.attach_mode == BY_THREAD or label.server in self._by_calls
         return (anybody and label.shape != SESSION_OVERHEAD) or label.shape.startswith(
             self._serving
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies the statistical rung to a ledger.
+"""Applies the statistical mode to a ledger.
 
 The cost of requests is learned from the ledger's spans of time. The energy of the shapes is then
 taken from their server's serving rows, to the nanojoule. Costs may be learned from one ledger and
@@ -77,7 +77,7 @@ def _learn(spans: SpanSums, server: str, domains: tuple[str, ...]) -> Learned:
     found = Learned(shapes)
     # Calls that clients report are counted where they ended, after the work they caused. With time
     # reversed the work comes later, as it does for requests that are observed on arrival.
-    by_calls = any(spans.roles.labels[g].rung == BY_CALLS for g in mine)
+    by_calls = any(spans.roles.labels[g].attach_mode == BY_CALLS for g in mine)
     way = slice(None, None, -1) if by_calls else slice(None)
     for domain in (CPU_TIME, *domains):
         used = spans.used.get((server, domain))

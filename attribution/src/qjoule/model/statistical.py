@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statistical rung: the cost of a request of each shape, by regression on request counts.
+"""The statistical mode: the cost of a request of each shape, by regression on request counts.
 
 Where no thread shows whom it works for, spans of time are compared: in each span, the server's
 serving threads used y (energy or CPU time), and n_s requests of each shape s came in:

@@ -192,7 +192,7 @@ class _Watching(Observer):
         out: dict[int, list[int]] = {number: [] for number in range(len(rows))}
         for group, label in enumerate(self._labels):
             keys = tuple(sorted((k, v) for k, v in label.keys if k != SHAPE_OF))
-            apart = f"{label.rung} {label.server}" if label.is_counted else ""
+            apart = f"{label.attach_mode} {label.server}" if label.is_counted else ""
             number = numbers.get((label.kind, keys, apart))
             if number is not None:
                 out[number].append(group)

@@ -147,7 +147,7 @@ def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
         "instructions": [_whole(row.instructions) for row in rows],
         "llc_misses": [_whole(row.llc_misses) for row in rows],
         "factor": [factor(row) if row.power_factor else None for row in rows],
-        "rung": [clean(row.rung, 40) for row in rows],
+        "attach_mode": [clean(row.attach_mode, 40) for row in rows],
         "flags": [clean(" ".join(row.flags), 200) for row in rows],
     }
 

@@ -10,7 +10,7 @@ from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
 from qjoule.trace.meta import FOLLOWED, HIDDEN, UNSEEN, UNTRACED
 
-_SHOWS = ": --rung symbol"
+_SHOWS = ": --attach symbol"
 
 
 class _Hiding(Protocol):
@@ -43,9 +43,9 @@ def advice(changes: Iterable[_Hiding]) -> str:
         if one.what == HIDDEN:
             by_problem.setdefault(one.why, {})[one.name] = None
     return "; ".join(
-        f"--rung symbol is not possible for {', '.join(names)}: {why}"
+        f"--attach symbol is not possible for {', '.join(names)}: {why}"
         if why
-        else f"--rung symbol shows those of {', '.join(names)}"
+        else f"--attach symbol shows those of {', '.join(names)}"
         for why, names in sorted(by_problem.items())
     )
 

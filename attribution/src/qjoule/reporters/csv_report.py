@@ -86,7 +86,7 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
         "power_factor": factor[0],
         "power_factor_low95": factor[1],
         "power_factor_high95": factor[2],
-        "rung": row.rung,
+        "attach_mode": row.attach_mode,
         "flags": " ".join(row.flags),
     }
     record |= {name: id_cell(row, name) for name in id_names(attribution)}

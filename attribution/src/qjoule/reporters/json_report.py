@@ -131,7 +131,7 @@ def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool
         one = part.attribution
         for row in (*one.rows, *one.fixed):
             by_name = found.setdefault(_key(row), {})
-            # Two rows of a trace that differ in their rung are one row of the sum.
+            # Two rows of a trace that differ in their attach mode are one row of the sum.
             before = by_name.get(part.name)
             mine = added([before[0], row], row.keys, apart=False) if before else row
             by_name[part.name] = (mine, bool(one.domains))
@@ -190,7 +190,7 @@ def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> d
         out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
     if row.alone:
         out |= {"alone_s": row.alone.alone_s, "alone_information_nats": row.alone.information_nats}
-    out |= {"rung": row.rung, "flags": list(row.flags)}
+    out |= {"attach_mode": row.attach_mode, "flags": list(row.flags)}
     if known and row.error and (lost_nj := row.error.loss_nj + row.error.unnamed_nj) > 0:
         out["loss_error_j"] = lost_nj / 1e9
     if known and row.error and row.error.total_nj > 0 and row.calls:

@@ -65,7 +65,7 @@ def statement_label(row: Row) -> str:
 
 def _has_statement(row: Row) -> bool:
     """Calls that have none are named by their tags."""
-    return "fingerprint" in row.keys or (bool(row.shape) and row.rung != BY_CALLS)
+    return "fingerprint" in row.keys or (bool(row.shape) and row.attach_mode != BY_CALLS)
 
 
 def fixed_label(row: Row) -> str:

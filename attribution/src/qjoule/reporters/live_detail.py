@@ -52,7 +52,7 @@ def _identity(row: Row, width: int) -> Line:
         [
             (fingerprint(row), "title"),
             (fmt.one_line(row.server), ""),
-            (f"rung {fmt.one_line(row.rung)}" if row.rung else "", ""),
+            (f"attach mode {fmt.one_line(row.attach_mode)}" if row.attach_mode else "", ""),
             *((fmt.one_line(flag), "warn") for flag in row.flags),
         ],
         width,

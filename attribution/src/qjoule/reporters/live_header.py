@@ -11,7 +11,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import Line, Span, flow, place
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.missing import alarm
-from qjoule.reporters.provenance import graded, has_energy, rungs
+from qjoule.reporters.provenance import attach_modes, graded, has_energy
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
 _TREND_FROM = 100  #: columns from which the total's history is drawn
@@ -34,7 +34,7 @@ def header(state: ViewState, width: int) -> list[Line]:
     return [
         _title(state, attribution, width),
         _provenance(attribution, width),
-        _rungs(attribution, width),
+        _attach_modes(attribution, width),
         _status(state, width),
     ]
 
@@ -91,13 +91,14 @@ def _provenance(attribution: Attribution, width: int) -> Line:
     return flow([*shown, *rest], width)
 
 
-def _rungs(attribution: Attribution, width: int) -> Line:
-    """What goes wrong comes first, so that no width hides it: loss, then what no rung sees."""
+def _attach_modes(attribution: Attribution, width: int) -> Line:
+    """What goes wrong comes first, so that no width hides it: loss, then what no attach mode
+    sees."""
     words, untraced = alarm(attribution), ", ".join(changes.untraced(attribution))
     items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
     items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]
-    return flow([*items, (f"rung {rungs(attribution)}", "dim")], width)
+    return flow([*items, (f"attach {attach_modes(attribution)}", "dim")], width)
 
 
 def _fits(items: list[tuple[str, str]], width: int) -> bool:

@@ -44,7 +44,7 @@ class Effect(Enum):
 def row_key(row: Row) -> str:
     """An identity of a row that is the same in all snapshots."""
     keys = (f"{name}={row.keys[name]}" for name in sorted(row.keys))
-    return "\x1f".join([row.server, "" if row.exact else row.rung, *keys])
+    return "\x1f".join([row.server, "" if row.exact else row.attach_mode, *keys])
 
 
 def _searched(row: Row) -> str:

@@ -23,7 +23,7 @@ _GRADES = {
     "simulated": "simulated by a test source: these are not real joules",
     "none": "no energy source: energies are unknown",
 }
-_RUNGS = {BY_THREAD: "none (by thread)"}
+_SHOWN = {BY_THREAD: "none (by thread)"}
 
 
 def has_energy(attribution: Attribution) -> bool:
@@ -74,7 +74,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     lines = [
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
         *power.without_counter(attribution),
-        ("rung", rungs(attribution)),
+        ("attach", attach_modes(attribution)),
         ("coverage", _coverage(attribution)),
         *(("", _named(one)) for one in attribution.servers),
         ("loss", missing.loss(attribution)),
@@ -93,16 +93,16 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     return [(name, fmt.one_line(text)) for name, text in lines]
 
 
-def rungs(attribution: Attribution) -> str:
+def attach_modes(attribution: Attribution) -> str:
     """How query boundaries were found, per server: `mariadb:3306 symbol · postgres:5432 socket`."""
     found: dict[str, set[str]] = {}
     for row in attribution.tabled:
-        if row.rung:
-            found.setdefault(row.server, set()).add(row.rung)
+        if row.attach_mode:
+            found.setdefault(row.server, set()).add(row.attach_mode)
     if len(found) > 1:
         found.pop(SEVERAL, None)  # a statement of several servers: each server has its own rows
     named = (
-        f"{server or 'all servers'} {'+'.join(_RUNGS.get(name, name) for name in sorted(names))}"
+        f"{server or 'all servers'} {'+'.join(_SHOWN.get(name, name) for name in sorted(names))}"
         for server, names in sorted(found.items())
     )
     return fmt.one_line(" · ".join(named)) or fmt.UNKNOWN

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision for a rung, and what the servers' decisions have in common.
+"""A decision for an attach mode, and what the servers' decisions have in common.
 
-The socket rung sees queries in the traffic of the serving thread. It is exact if one thread serves
+The socket mode sees queries in the traffic of the serving thread. It is exact if one thread serves
 a connection from request to reply and the bytes are not encrypted. Otherwise probes on the server's
-own functions are used (the symbol rung), which cost more per query.
+own functions are used (the symbol mode), which cost more per query.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.types import Fact, Server
 
 
 @dataclass(frozen=True)
 class KernelFacts:
-    reads: bool  #: reads of sockets are seen, for the socket rung
-    sends: bool  #: writes are, for the socket rung of servers that need them
-    uprobes: bool  #: for the symbol rung
+    reads: bool  #: reads of sockets are seen, for the socket mode
+    sends: bool  #: writes are, for the socket mode of servers that need them
+    uprobes: bool  #: for the symbol mode
     early: bool = False  #: lacks what Linux 5.19 has: the programs for early kernels are loaded
 
 
@@ -29,30 +29,32 @@ _NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
 
 @dataclass(frozen=True)
 class Choice:
-    """A decision. `why` is one line; `other` states what the other rung would need."""
+    """A decision. `why` is one line; `other` states what the other attach mode would need."""
 
-    rung: Rung  #: NONE: no query boundaries; `why` names what is missing
+    attach_mode: AttachMode  #: NONE: no query boundaries; `why` names what is missing
     why: str
     other: str = ""
     exact: bool = True
-    unseen: str = ""  #: sessions that this rung misses without a loss being counted, one line
+    unseen: str = (
+        ""  #: sessions that this attach mode misses without a loss being counted, one line
+    )
     by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
-    refused: bool = False  #: not traced, because it cannot have the rung that the user wants
-    no_symbol: str | None = None  #: why not the symbol rung; empty: possible; None: not known
+    refused: bool = False  #: not traced, because it cannot have the attach mode that the user wants
+    no_symbol: str | None = None  #: why not the symbol mode; empty: possible; None: not known
 
     @property
     def traced(self) -> bool:
-        return self.rung is not Rung.NONE or self.by_thread
+        return self.attach_mode is not AttachMode.NONE or self.by_thread
 
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that a server's rung depends on."""
+    """Everything that a server's attach mode depends on."""
 
     server: Server
     kernel: KernelFacts
-    symbol_problem: str = ""  #: why the symbol rung is not possible, empty when it is
-    wanted: Rung | None = None  #: the user's choice
+    symbol_problem: str = ""  #: why the symbol mode is not possible, empty when it is
+    wanted: AttachMode | None = None  #: the user's choice
     shared_executable: str = ""  #: why another server that runs the same file needs probes in it
 
     @property
@@ -67,7 +69,7 @@ class Case:
 
     @property
     def no_probes(self) -> str:
-        """Why the symbol rung is not possible on this kernel, empty when it is."""
+        """Why the symbol mode is not possible on this kernel, empty when it is."""
         if self.kernel.uprobes:
             return self.symbol_problem
         return self.symbol_problem or "the kernel has no uprobes, or not with these rights"
@@ -80,19 +82,19 @@ def with_hidden(server: Server, label: str, hidden: Collection[tuple[str, str]])
     return replace(server, encryption=Fact(True, "TLS or compression hid some of them"))
 
 
-def rung_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") -> Choice:
+def attach_mode_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") -> Choice:
     """For a server with one worker per connection, unless it is configured to pool.
 
     Args:
-        unseen: which of its sessions the socket rung cannot read although they are plain text.
+        unseen: which of its sessions the socket mode cannot read although they are plain text.
     """
-    choice = _rung_by_connection(case, worker, unseen)
-    if choice.rung is not Rung.SOCKET or not unseen:
+    choice = _attach_mode_by_connection(case, worker, unseen)
+    if choice.attach_mode is not AttachMode.SOCKET or not unseen:
         return choice
     return replace(choice, exact=False, unseen=unseen, why=f"{choice.why}; not seen: {unseen}")
 
 
-def _rung_by_connection(case: Case, worker: str, unseen: str) -> Choice:
+def _attach_mode_by_connection(case: Case, worker: str, unseen: str) -> Choice:
     server, missing, symbol_problem = case.server, case.no_recv, case.no_probes
     hidden = _what_hides_queries(server)
     moves = _what_moves_queries(server)
@@ -100,37 +102,37 @@ def _rung_by_connection(case: Case, worker: str, unseen: str) -> Choice:
         return as_wanted(case, symbol_problem, missing or moves, hidden)
     blocked = missing or moves or hidden or case.shared_executable
     if unseen and not symbol_problem and blocked in ("", case.shared_executable):
-        return Choice(Rung.SYMBOL, f"the socket rung misses {unseen}")
+        return Choice(AttachMode.SYMBOL, f"the socket mode misses {unseen}")
     if not blocked:
         why = f"one {worker} per connection, plain text ({server.encryption.source})"
-        return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem))
+        return Choice(AttachMode.SOCKET, why, _symbol_needs(symbol_problem))
     if not symbol_problem:
-        return Choice(Rung.SYMBOL, blocked, _socket_needs(server, missing))
+        return Choice(AttachMode.SYMBOL, blocked, _socket_needs(server, missing))
     if missing or moves:
-        return Choice(Rung.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
+        return Choice(AttachMode.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
     # Encrypted sessions are recognised and counted as loss, so tracing only plain ones is honest.
     why = f"plain text is seen; sessions that are encrypted are counted, not seen: {blocked}"
-    return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
+    return Choice(AttachMode.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
 
 
 def as_wanted(case: Case, symbol_problem: str, socket_problem: str, hidden: str = "") -> Choice:
     """The user's choice.
 
     Args:
-        symbol_problem: why it cannot be the symbol rung, empty when it can.
+        symbol_problem: why it cannot be the symbol mode, empty when it can.
         socket_problem: likewise.
-        hidden: why the socket rung would miss some sessions.
+        hidden: why the socket mode would miss some sessions.
     """
     wanted = case.wanted
     assert wanted is not None
     obstacle = {
-        Rung.SYMBOL: symbol_problem,
-        Rung.SOCKET: socket_problem,
+        AttachMode.SYMBOL: symbol_problem,
+        AttachMode.SOCKET: socket_problem,
     }.get(wanted, "there is none for this kind of server")
     if obstacle:
-        why = f"cannot use the {wanted.name.lower()} rung: {obstacle}"
-        return Choice(Rung.NONE, why, exact=False, refused=True)
-    if wanted is Rung.SOCKET and hidden:
+        why = f"cannot use the {wanted.name.lower()} mode: {obstacle}"
+        return Choice(AttachMode.NONE, why, exact=False, refused=True)
+    if wanted is AttachMode.SOCKET and hidden:
         why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
         return Choice(wanted, why, exact=False)
     return Choice(wanted, "as asked for")

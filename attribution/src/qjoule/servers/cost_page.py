@@ -73,10 +73,11 @@ By the same accounts, to `record` without it, in ns per query. A statement that 
 option looks for can cost more: these loads send no tags and call no procedures. Each is one look
 of four seconds. Differences below zero show how far apart two looks at the same can be.
 """
-_RUNGS = """## What an attach mode costs the server
+_ATTACH_MODES = """## What an attach mode costs the server
 
-`make bench-rungs` measures the smallest query that a server can be sent, alone on its connection,
-on each server and attach mode: [servers.md](servers.md#cost-per-query) has these figures.
+`make bench-attach-modes` measures the smallest query that a server can be sent, alone on its
+connection, on each server and attach mode: [servers.md](servers.md#cost-per-query) has these
+figures.
 """
 
 
@@ -85,7 +86,7 @@ def document() -> str:
     overheads = known_overheads()
     parts = (
         *(_SATURATED, *_saturated(overheads), "", _FIXED, *_fixed(overheads), ""),
-        *(_PLACES, *_places(overheads), "", _ADDED, *_added(overheads), "", _RUNGS),
+        *(_PLACES, *_places(overheads), "", _ADDED, *_added(overheads), "", _ATTACH_MODES),
         *("## Measured on", "", *_machines(overheads)),
     )
     return "\n".join((_HEAD, *parts)) + "\n"
@@ -93,15 +94,15 @@ def document() -> str:
 
 def _saturated(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head("load", "attach mode", "mode", "takes", "by CPU time", "pairs")
-    for load, rung in _loads(overheads, "saturated"):
+    for load, attach_mode in _loads(overheads, "saturated"):
         for mode in MODES:
-            key = *load, mode, rung, "", "saturated"
+            key = *load, mode, attach_mode, "", "saturated"
             figures = [
                 overheads.get((*key, each)) for each in ("throughput_lost_ppm", "cpu_lost_ppm")
             ]
             if first := next(filter(None, figures), None):
                 cells = [_interval(each, 1e4, " %") for each in figures]
-                yield _row(_named(load), rung, f"`{mode}`", *cells, str(first.rounds))
+                yield _row(_named(load), attach_mode, f"`{mode}`", *cells, str(first.rounds))
 
 
 def _fixed(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
@@ -116,12 +117,12 @@ def _fixed(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         "pairs",
     )
     yield from _head(*titles)
-    for load, rung in _loads(overheads, "fixed"):
+    for load, attach_mode in _loads(overheads, "fixed"):
         untraced = [
-            overheads.get((*load, "record", rung, "", "fixed", f"untraced_{name}_ns"))
+            overheads.get((*load, "record", attach_mode, "", "fixed", f"untraced_{name}_ns"))
             for name in places[:4]
         ]
-        busy = overheads.get((*load, "record", rung, "", "fixed", "busy_ppm"))
+        busy = overheads.get((*load, "record", attach_mode, "", "fixed", "busy_ppm"))
         share = "" if busy is None else f"{busy.median / 1e4:.0f} % busy"
         yield _row(
             _named(load),
@@ -131,16 +132,16 @@ def _fixed(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         )
         for mode in MODES:
             found = {
-                name: overheads.get((*load, mode, rung, "", "fixed", f"{name}_ns"))
+                name: overheads.get((*load, mode, attach_mode, "", "fixed", f"{name}_ns"))
                 for name in (*places, "outside")
             }
-            runs = overheads.get((*load, mode, rung, "", "fixed", "tracer_runs_per_s"))
+            runs = overheads.get((*load, mode, attach_mode, "", "fixed", "tracer_runs_per_s"))
             if (first := found["machine"]) is None:
                 continue
             cells = [_interval(overhead, 1e3) for overhead in found.values()]
             runs_per_s = "" if runs is None else str(runs.median)
             rate = f"{first.queries_per_s:,}"
-            yield _row("", f"`{mode}`, {rung}", *cells, runs_per_s, rate, str(first.rounds))
+            yield _row("", f"`{mode}`, {attach_mode}", *cells, runs_per_s, rate, str(first.rounds))
 
 
 def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
@@ -148,31 +149,31 @@ def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         "load", "mode", "attach mode", "programs", "tracer", "reader", "outside the kernel"
     )
     for key, _ in groupby(overheads, key=lambda key: key[:5]):
-        server, workload, mode, rung, options = key
+        server, workload, mode, attach_mode, options = key
         if options:
             continue
-        cells = _inside(overheads, (server, workload), mode, rung, "")
+        cells = _inside(overheads, (server, workload), mode, attach_mode, "")
         if cells is None:
             continue
         outside = cells["tracer_ns"].median + cells["reader_ns"].median
         met = "met" if outside <= OUTSIDE_TARGET_NS else "missed"
         shown = [str(overhead.median) for overhead in cells.values()]
         target = f"{outside} (≤ {OUTSIDE_TARGET_NS}: {met})"
-        yield _row(_named((server, workload)), f"`{mode}`", rung, *shown, target)
+        yield _row(_named((server, workload)), f"`{mode}`", attach_mode, *shown, target)
 
 
 def _added(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head("option", "load", "programs", "tracer", "reader")
     for option in OPTIONS:
-        for (load, rung), _ in groupby(_loads(overheads, "inside")):
-            without = _inside(overheads, load, "record", rung, "")
-            with_it = _inside(overheads, load, "record", rung, option)
+        for (load, attach_mode), _ in groupby(_loads(overheads, "inside")):
+            without = _inside(overheads, load, "record", attach_mode, "")
+            with_it = _inside(overheads, load, "record", attach_mode, option)
             if without is None or with_it is None:
                 continue
             more = [
                 f"{overhead.median - without[name].median:+d}" for name, overhead in with_it.items()
             ]
-            yield _row(f"`{option}`", f"{_named(load)}, {rung}", *more)
+            yield _row(f"`{option}`", f"{_named(load)}, {attach_mode}", *more)
 
 
 def _machines(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
@@ -193,9 +194,9 @@ def _machines(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
 def _loads(
     overheads: Mapping[Key, MeasuredOverhead], part: str
 ) -> list[tuple[tuple[str, str], str]]:
-    """Server, workload and rung of what was measured, without options."""
+    """Server, workload and attach mode of what was measured, without options."""
     loads = {
-        ((overhead.server, overhead.workload), overhead.rung)
+        ((overhead.server, overhead.workload), overhead.attach_mode)
         for overhead in overheads.values()
         if overhead.load == part and not overhead.options
     }
@@ -206,12 +207,14 @@ def _inside(
     overheads: Mapping[Key, MeasuredOverhead],
     load: tuple[str, str],
     mode: str,
-    rung: str,
+    attach_mode: str,
     options: str,
 ) -> dict[str, MeasuredOverhead] | None:
     """What the kernel counted, by place; None: not measured."""
     names = ("programs_ns", "tracer_ns", "reader_ns")
-    figures = {name: overheads.get((*load, mode, rung, options, "inside", name)) for name in names}
+    figures = {
+        name: overheads.get((*load, mode, attach_mode, options, "inside", name)) for name in names
+    }
     cells = {name: overhead for name, overhead in figures.items() if overhead is not None}
     return cells if len(cells) == len(names) else None
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of measured figures: one per server's folder, CSV with a comment, a row per figure.
 
-`measured_costs.csv` has what a query was measured to cost on each rung, by `make bench-rungs`;
-`measured_overhead.csv` what tracing was measured to cost whole loads, by
-`make bench-overhead BENCH_ARGS=--save`.
+`measured_costs.csv` has what a query was measured to cost on each attach mode, by `make
+bench-attach-modes`; `measured_overhead.csv` what tracing was measured to cost whole loads, by `make
+bench-overhead BENCH_ARGS=--save`.
 """
 
 from __future__ import annotations
@@ -125,15 +125,15 @@ COSTS_FILE = "measured_costs.csv"
 class MeasuredCost:
     """CPU time that tracing adds to the server per query: medians and their 95 % intervals.
 
-    `cost`: what the rung adds to a recording that leaves the server out. `whole`: what tracing adds
-    compared with no recording at all. `programs`: the part of the cost that the kernel counts for
-    the rung's BPF programs themselves, without the overhead of invoking them. For a server whose
-    queries take a thousand times as long, only this part can be measured.
+    `cost`: what the attach mode adds to a recording that leaves the server out. `whole`: what
+    tracing adds compared with no recording at all. `programs`: the part of the cost that the kernel
+    counts for the attach mode's BPF programs themselves, without the overhead of invoking them. For
+    a server whose queries take a thousand times as long, only this part can be measured.
     """
 
     server: str  #: a flavour of the registry
     version: str
-    rung: str  #: as `contract.Rung`, in lower case
+    attach_mode: str  #: as `contract.AttachMode`, in lower case
     cost_ns: int
     low_ns: int
     high_ns: int
@@ -148,22 +148,22 @@ class MeasuredCost:
 
     @property
     def key(self) -> tuple[str, str]:
-        return self.server, self.rung
+        return self.server, self.attach_mode
 
 
 _COSTS = FigureFiles(
     MeasuredCost,
     COSTS_FILE,
-    "CPU time that tracing adds to a server's query, by `make bench-rungs`.",
+    "CPU time that tracing adds to a server's query, by `make bench-attach-modes`.",
 )
-#: By (server, rung). See `FigureFiles` for arguments and errors.
+#: By (server, attach mode). See `FigureFiles` for arguments and errors.
 known_costs, save_costs = _COSTS.known, _COSTS.save
 read_costs, write_costs = _COSTS.read, _COSTS.write
 
 
 OVERHEAD_FILE = "measured_overhead.csv"
 
-#: Identifies a figure: server, workload, mode, rung, options, load, figure.
+#: Identifies a figure: server, workload, mode, attach mode, options, load, figure.
 Key = tuple[str, str, str, str, str, str, str]
 
 
@@ -179,7 +179,7 @@ class MeasuredOverhead:
     version: str
     workload: str
     mode: str  #: record or top
-    rung: str
+    attach_mode: str
     options: str  #: further ones of the command; empty: none
     load: str
     figure: str
@@ -197,7 +197,7 @@ class MeasuredOverhead:
     @property
     def key(self) -> Key:
         return (
-            *(self.server, self.workload, self.mode, self.rung),
+            *(self.server, self.workload, self.mode, self.attach_mode),
             *(self.options, self.load, self.figure),
         )
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:DEVICE:INODE
-                                 a server; KIND and RUNG as in `registry.toml`. DEVICE and INODE are
-                                 its executable's (stat(2)): processes that start from it later
-                                 belong to the first server listed with it
+    --server ID:KIND:ATTACH_MODE:DEVICE:INODE
+                                 a server; KIND and ATTACH_MODE as in `registry.toml`. DEVICE and
+                                 INODE are its executable's (stat(2)): processes that start from it
+                                 later belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.examine`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
@@ -16,10 +16,10 @@
                                  `registry.toml`; a fact that is not listed is 0
 
 Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
-that run the same file share one rung, its probes are listed once, under the first of them, and a
-hit counts for the server of the process that was hit. The fact `pool` is of all of them or of none,
-because whichever restarts counts for the first: such a server may run a thread pool, or who logs in
-on its threads cannot be seen, so what they do between commands belongs to no query.
+that run the same file share one attach mode, its probes are listed once, under the first of them,
+and a hit counts for the server of the process that was hit. The fact `pool` is of all of them or of
+none, because whichever restarts counts for the first: such a server may run a thread pool, or who
+logs in on its threads cannot be seen, so what they do between commands belongs to no query.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.choice import Choice, KernelFacts
@@ -67,7 +67,7 @@ class PlannedServer:
     @property
     def hides_sessions(self) -> bool:
         """Whether some of its sessions may not be readable on their sockets."""
-        return self.choice.rung is Rung.SOCKET and not self.choice.exact
+        return self.choice.attach_mode is AttachMode.SOCKET and not self.choice.exact
 
     @property
     def boundary_cost_ns(self) -> int:
@@ -88,7 +88,7 @@ class PlannedServer:
             "ports": list(server.ports),
             "udp_ports": list(server.udp_ports),
             "sockets": list(server.sockets),
-            "rung": self.choice.rung.name.lower(),
+            "attach_mode": self.choice.attach_mode.name.lower(),
             "by_thread": self.choice.by_thread,
             "exact": self.choice.exact,
             "why": self.choice.why,
@@ -110,7 +110,7 @@ def plan_bytes(planned: PlannedServer) -> bytes:
         restart.arguments,
         os.major(device) << 20 | os.minor(device),  # MKDEV() of the kernel
         server.kind,
-        int(planned.choice.rung),
+        int(planned.choice.attach_mode),
         ("executable", "arguments", "never").index(restart.how),  # enum qj_restart
         0,
         *facts,
@@ -145,7 +145,7 @@ class AttachPlan:
 def build_plan(
     servers: Sequence[Server],
     kernel: KernelFacts,
-    rung_choice: Rung | None = None,
+    attach_mode_choice: AttachMode | None = None,
     pids: Collection[int] | None = None,
     agents: Mapping[int, Agent] | None = None,
     *,
@@ -158,17 +158,18 @@ def build_plan(
     Args:
         servers: as returned by `discovery.find_servers`, the most important first. Their ids are
             replaced by those of the plan, 0 for a server that cannot be traced.
-        rung_choice: the user's choice for all servers.
+        attach_mode_choice: the user's choice for all servers.
         pids: trace only the servers with one of these processes; none or empty: all.
         agents: agents that were put into servers, by process.
         children: also report statements of stored procedures, if that is possible.
         ids: also have servers tell the ids that they give to statements.
-        fall_back: servers that cannot have `rung_choice` get the rung that they would have without
+        fall_back: servers that cannot have `attach_mode_choice` get the attach mode that they would
+        have without
             it; otherwise they are left out, with the reason.
 
     Raises:
         QjouleError: a pid belongs to no server; or one with such a pid, or every server that runs,
-            cannot use the chosen rung.
+            cannot use the chosen attach mode.
     """
     chosen = _with_pids(servers, pids)
     resolved = [resolution_of(server) for server in chosen]
@@ -176,7 +177,7 @@ def build_plan(
         resolved = [resolution.without_uprobes() for resolution in resolved]
     inside = [(agents or {}).get(server.tgids[0]) if server.tgids else None for server in chosen]
     members = [
-        Member(server, resolution, agent, rung_choice)
+        Member(server, resolution, agent, attach_mode_choice)
         for server, resolution, agent in zip(chosen, resolved, inside, strict=True)
     ]
     if fall_back:
@@ -193,7 +194,7 @@ def build_plan(
             planned.append(PlannedServer(replace(server, id=0), choice))
             continue
         if agent is not None:
-            facts = support_of(server.flavour).facts(server, resolution, choice.rung)
+            facts = support_of(server.flavour).facts(server, resolution, choice.attach_mode)
             planned_server = _with_agent(server, choice, agent, facts)
         else:
             pooled, first = resolution.file in decided.pooled, resolution.file not in listed
@@ -204,7 +205,7 @@ def build_plan(
         more = len(planned_server.probes) if planned_server.lists_probes else 0
         if probes + more > PROBES_MAX:
             full = f"at most {PROBES_MAX} probes at a time: choose with --pid"
-            planned.append(PlannedServer(replace(server, id=0), Choice(Rung.NONE, full)))
+            planned.append(PlannedServer(replace(server, id=0), Choice(AttachMode.NONE, full)))
             continue
         probes += more
         if agent is None:
@@ -219,7 +220,7 @@ def _planned(
 ) -> PlannedServer:
     """One server, as if it were the first of its file. `pooled`: the file has the fact `pool`."""
     server, resolution = member.server, member.resolution
-    on_symbols = choice.rung is Rung.SYMBOL
+    on_symbols = choice.attach_mode is AttachMode.SYMBOL
     pool = pooled or (on_symbols and bool(resolution.no_names))
     support = support_of(server.flavour)
     reads = kernel.reads and not pool and support.ends_at_reads(resolution)
@@ -232,7 +233,7 @@ def _planned(
         + (boundary + resolution.names if on_symbols else ())
         + resolution.parallel
         + (resolution.children if children else ()),
-        facts=support.facts(server, resolution, choice.rung),
+        facts=support.facts(server, resolution, choice.attach_mode),
         library=resolution.library,
         library_handle=resolution.handle,
         notes=(
@@ -301,22 +302,24 @@ def _refuse(servers: Sequence[Server], choices: Sequence[Choice], *, named: bool
         return
     for server, choice in zip(servers, choices, strict=True):
         if choice.refused and server.running:
-            advice = "leave out --rung, or choose servers that have it with --pid"
+            advice = "leave out --attach, or choose servers that have it with --pid"
             raise QjouleError(f"{server.label} {choice.why}; {advice}")
 
 
 def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
     """Applies the tracer's limit on servers. Those beyond it are named, not dropped silently."""
-    full = Choice(Rung.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False)
+    full = Choice(
+        AttachMode.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False
+    )
     seen = count(1)
     return [choice if not choice.traced or next(seen) <= limit else full for choice in choices]
 
 
 def _arguments(planned: PlannedServer) -> list[str]:
     server = planned.server
-    kind, rung = registry.name_of(server.kind), planned.choice.rung.name.lower()
+    kind, attach_mode = registry.name_of(server.kind), planned.choice.attach_mode.name.lower()
     device, inode = server.exe_id
-    arguments = ["--server", f"{server.id}:{kind}:{rung}:{device}:{inode}"]
+    arguments = ["--server", f"{server.id}:{kind}:{attach_mode}:{device}:{inode}"]
     if server.running:
         arguments += ["--running", f"{server.id}:{server.tgids[0]}"]
     if server.restart.argument:

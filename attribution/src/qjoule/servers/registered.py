@@ -4,8 +4,9 @@
 The first call loads all of them. That must happen before a process gives up the right to open files
 (`examine.prepare`).
 
-By them a plan gets an examined server's rung (the cheapest that is exact for its configuration),
-what can be attached to, and what is never seen; and servers of kinds that have an agent get it.
+By them a plan gets an examined server's attach mode (the cheapest that is exact for its
+configuration), what can be attached to, and what is never seen; and servers of kinds that have an
+agent get it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.choice import Case, Choice, KernelFacts
@@ -75,11 +76,11 @@ def resolution_of(server: Server) -> Resolution:
     return replace(server.resolution, notes=(*notes, *server.resolution.notes))
 
 
-def choose_rung(
+def choose_attach_mode(
     server: Server,
     kernel: KernelFacts,
     symbol_problem: str,
-    wanted: Rung | None = None,
+    wanted: AttachMode | None = None,
     shared_executable: str = "",
     *,
     agent: bool = False,
@@ -87,7 +88,7 @@ def choose_rung(
     """Decide for one server.
 
     Args:
-        symbol_problem: why the symbol rung is not possible, empty when it is.
+        symbol_problem: why the symbol mode is not possible, empty when it is.
         wanted: the user's choice.
         shared_executable: why another server that runs the same file needs probes in it.
         agent: qjoule's agent has been put into it.
@@ -100,10 +101,10 @@ def choose_rung(
         symbol_problem = symbol_problem or f"the kernel lacks {lacks}"
     case = Case(server, kernel, symbol_problem, wanted, shared_executable)
     no_symbol = case.no_probes
-    if Rung.SYMBOL.name.lower() not in registry.server_of(server.flavour).rungs:
+    if AttachMode.SYMBOL.name.lower() not in registry.server_of(server.flavour).attach_modes:
         no_symbol = f"{support.flavours[server.flavour]} has none"
         no_symbol += "" if support.agent is None else ", but --agent shows them"
-    return replace(support.choose_rung(case), no_symbol=no_symbol)
+    return replace(support.choose_attach_mode(case), no_symbol=no_symbol)
 
 
 def put_agents(

@@ -18,8 +18,8 @@ from typing import Any
 
 TABLE = Path(__file__).with_name("registry.toml")
 
-#: Names that stand in `enum qj_rung` and that a plan may ask for.
-RUNGS = ("none", "socket", "symbol", "agent", "statistical")
+#: Names that stand in `enum qj_attach_mode` and that a plan may ask for.
+ATTACH_MODES = ("none", "socket", "symbol", "agent", "statistical")
 HOOKS = ("switched", "labelled", "forked", "executed", "exited", "started")
 NEEDS = ("inflate",)
 #: Texts that belong to no server: key='value' pairs from any server's client.
@@ -44,7 +44,7 @@ class Server:
     name: str
     kind: int
     flavours: tuple[str, ...]
-    rungs: tuple[str, ...]
+    attach_modes: tuple[str, ...]
     dialects: Mapping[str, int]
     roles: tuple[str, ...]
     hooks: tuple[str, ...]
@@ -121,13 +121,13 @@ def roles(name: str) -> tuple[str, ...]:
     return servers()[name].roles
 
 
-def rungs(name: str) -> tuple[str, ...]:
-    """The rungs that a plan may ask for, for a server.
+def attach_modes(name: str) -> tuple[str, ...]:
+    """The attach modes that a plan may ask for, for a server.
 
     Raises:
         KeyError: no server has this name.
     """
-    return servers()[name].rungs
+    return servers()[name].attach_modes
 
 
 def load(path: Path = TABLE) -> tuple[Server, ...]:
@@ -171,27 +171,27 @@ def _server(name: str, table: dict[str, Any]) -> Server:
     for key in table:
         if key not in Server.__dataclass_fields__ or key == "name":
             raise RegistryError(f"{name}: unknown key '{key}'")
-    for key in ("kind", "rungs"):
+    for key in ("kind", "attach_modes"):
         if key not in table:
             raise RegistryError(f"{name}: no '{key}'")
-    rungs = _words(name, "rungs", table["rungs"], RUNGS)
-    if not rungs:
-        raise RegistryError(f"{name}: 'rungs' is empty")
+    attach_modes = _words(name, "attach_modes", table["attach_modes"], ATTACH_MODES)
+    if not attach_modes:
+        raise RegistryError(f"{name}: 'attach_modes' is empty")
     return Server(
         name,
         kind=_number(name, "kind", table["kind"], 1, _KIND_MAX),
         flavours=_flavours(name, table),
-        rungs=rungs,
+        attach_modes=attach_modes,
         dialects=_numbers(name, "dialects", table.get("dialects", {}), _DIALECT_MAX),
         roles=_roles(name, table),
         hooks=_words(name, "hooks", table.get("hooks", []), HOOKS),
         thread=_is_true(name, table.get("thread", False)),
         facts=_numbers(name, "facts", table.get("facts", {}), _FACT_MAX),
-        programs=_by_rung(name, "programs", table, rungs),
+        programs=_by_attach_mode(name, "programs", table, attach_modes),
         programs_with=_by_fact(name, "programs_with", table),
-        maps=_by_rung(name, "maps", table, rungs),
-        maps_with_tags=_by_rung(name, "maps_with_tags", table, rungs),
-        needs=_by_rung(name, "needs", table, rungs, NEEDS),
+        maps=_by_attach_mode(name, "maps", table, attach_modes),
+        maps_with_tags=_by_attach_mode(name, "maps_with_tags", table, attach_modes),
+        needs=_by_attach_mode(name, "needs", table, attach_modes, NEEDS),
     )
 
 
@@ -246,14 +246,14 @@ def _words(
     return tuple(value)
 
 
-def _by_rung(
+def _by_attach_mode(
     name: str,
     key: str,
     table: dict[str, Any],
-    rungs: tuple[str, ...],
+    attach_modes: tuple[str, ...],
     known: tuple[str, ...] | None = None,
 ) -> Mapping[str, tuple[str, ...]]:
-    """A table of names to those of the server's rungs that need them."""
+    """A table of names to those of the server's attach modes that need them."""
     names = table.get(key, {})
     if not isinstance(names, dict):
         raise RegistryError(f"{name}: '{key}' is not a table")
@@ -263,8 +263,8 @@ def _by_rung(
         if not _C_NAME.fullmatch(word):
             raise RegistryError(f"{name}: '{word}' of '{key}' is no name of C in lower case")
         if not names[word]:
-            raise RegistryError(f"{name}: '{word}' of '{key}' has no rung")
-    return MappingProxyType({word: _words(name, word, names[word], rungs) for word in names})
+            raise RegistryError(f"{name}: '{word}' of '{key}' has no attach mode")
+    return MappingProxyType({word: _words(name, word, names[word], attach_modes) for word in names})
 
 
 def _by_fact(name: str, key: str, table: dict[str, Any]) -> Mapping[str, str]:

@@ -71,9 +71,9 @@ def _registry(servers: tuple[Server, ...]) -> list[str]:
             [f'{c_name(role)}, "{role}", {s.name.upper()}' for s in servers for role in s.roles],
         ),
         *_list(
-            "QJ_RUNGS_OF",
-            "name, NAME, mask of rungs",
-            [f"{_names(s)}, {_mask(s.rungs)}" for s in servers],
+            "QJ_ATTACH_MODES_OF",
+            "name, NAME, mask of attach modes",
+            [f"{_names(s)}, {_mask(s.attach_modes)}" for s in servers],
         ),
         *_needed("QJ_PROGRAMS", "program", servers, "programs"),
         *_list(
@@ -100,8 +100,12 @@ def _names(server: Server) -> str:
     return f"{server.name}, {server.name.upper()}"
 
 
-def _mask(rungs: tuple[str, ...]) -> str:
-    return "(" + " | ".join(f"1u << QJ_RUNG_{rung.upper()}" for rung in rungs) + ")"
+def _mask(attach_modes: tuple[str, ...]) -> str:
+    return (
+        "("
+        + " | ".join(f"1u << QJ_ATTACH_{attach_mode.upper()}" for attach_mode in attach_modes)
+        + ")"
+    )
 
 
 def _list(name: str, arguments: str, rows: list[str]) -> list[str]:
@@ -111,11 +115,11 @@ def _list(name: str, arguments: str, rows: list[str]) -> list[str]:
 
 def _needed(name: str, first: str, servers: tuple[Server, ...], key: str) -> list[str]:
     rows = [
-        f"{word}, QJ_SERVER_{server.name.upper()}, {_mask(rungs)}"
+        f"{word}, QJ_SERVER_{server.name.upper()}, {_mask(attach_modes)}"
         for server in servers
-        for word, rungs in getattr(server, key).items()
+        for word, attach_modes in getattr(server, key).items()
     ]
-    return _list(name, f"{first}, kind, mask of rungs", rows)
+    return _list(name, f"{first}, kind, mask of attach modes", rows)
 
 
 def _fact(server: Server, fact: str) -> str:

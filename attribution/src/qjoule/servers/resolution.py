@@ -60,17 +60,17 @@ class Resolution:
     no_ids: str = ""
     #: Numbers for the BPF programs: all that `ServerSupport.resolved` lists, or none.
     facts: Mapping[str, int] = field(default_factory=dict, hash=False)
-    symbol_notes: tuple[str, ...] = ()  #: what is missing on the symbol rung, one line each
+    symbol_notes: tuple[str, ...] = ()  #: what is missing on the symbol mode, one line each
     #: path of the file with the probes, for messages, if that is not the executable
     library: str = ""
     handle: int = 0  #: the root part's number for `library`
-    problem: str = ""  #: why there is no symbol rung
+    problem: str = ""  #: why there is no symbol mode
     notes: tuple[str, ...] = ()
 
     def without_uprobes(
         self, missing: str = "there are no uprobes, or not with these rights"
     ) -> Resolution:
-        """What is left for the socket rung where none can be attached."""
+        """What is left for the socket mode where none can be attached."""
         notes = self.notes
         if self.parallel:
             lacks = (

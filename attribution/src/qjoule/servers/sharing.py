@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides for the rungs of servers, some of which may run the same executable.
+"""Decides for the attach modes of servers, some of which may run the same executable.
 
-A probe is hit by all processes that run the file, so those servers share one rung. A server of one
-owner must not get a probe into a file that another owner's server does without: it is traced
+A probe is hit by all processes that run the file, so those servers share one attach mode. A server
+of one owner must not get a probe into a file that another owner's server does without: it is traced
 without, or not at all. Only the host's own services may, and servers that the user named.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.choice import Choice, KernelFacts
-from qjoule.servers.registered import choose_rung
+from qjoule.servers.registered import choose_attach_mode
 from qjoule.servers.resolution import Agent, FileKey, Resolution
 from qjoule.servers.types import Server
 
@@ -25,7 +25,7 @@ class Member:
     server: Server
     resolution: Resolution
     agent: Agent | None
-    wanted: Rung | None  #: the user's choice
+    wanted: AttachMode | None  #: the user's choice
 
     @property
     def file(self) -> FileKey:
@@ -39,7 +39,9 @@ class Member:
         """`problem`: why there must be no probe for it; `shared`: why there are some anyway."""
         problem = self.resolution.problem or problem
         with_agent = self.agent is not None
-        return choose_rung(self.server, kernel, problem, self.wanted, shared, agent=with_agent)
+        return choose_attach_mode(
+            self.server, kernel, problem, self.wanted, shared, agent=with_agent
+        )
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,13 @@ class Decided:
 def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> Decided:
     """One choice per member. `named`: the user named all of these servers."""
     own = [member.choice(kernel) for member in members]
-    on_symbols = [m for m, choice in zip(members, own, strict=True) if choice.rung is Rung.SYMBOL]
+    on_symbols = [
+        m for m, choice in zip(members, own, strict=True) if choice.attach_mode is AttachMode.SYMBOL
+    ]
     without = [
         member
         for member, choice in zip(members, own, strict=True)
-        if choice.traced and choice.rung is not Rung.SYMBOL
+        if choice.traced and choice.attach_mode is not AttachMode.SYMBOL
     ]
     probed: dict[FileKey, str] = {}
     for member in on_symbols:
@@ -78,7 +82,7 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
     choices = [
         member.choice(
             kernel,
-            problem(member) if choice.rung is Rung.SYMBOL else "",
+            problem(member) if choice.attach_mode is AttachMode.SYMBOL else "",
             probed.get(member.file, ""),
         )
         for member, choice in zip(members, own, strict=True)

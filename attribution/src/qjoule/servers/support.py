@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.elf import Executable
@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class AgentSupport:
-    """How an agent is put into a server, for the rung of that name."""
+    """How an agent is put into a server, for the attach mode of that name."""
 
     choice: Choice  #: of a server that has one
     #: Loads it; the second argument: whether it reports tags that clients send. Raises
@@ -80,7 +80,7 @@ class ServerSupport:
     #: Finds what can be attached to in a candidate of this version. Raises `QjouleError`.
     resolve: Callable[[Candidate, str], Resolution]
     #: Decides how queries are found. Raises `QjouleError` if the user's choice is impossible.
-    choose_rung: Callable[[Case], Choice]
+    choose_attach_mode: Callable[[Case], Choice]
 
     system: str = ""  #: its `db.system.name` in OpenTelemetry, if that is not its flavour
     executables: str = ""  #: pattern of the names of its executables, as a first sieve
@@ -98,9 +98,9 @@ class ServerSupport:
     configured: tuple[str, ...] = ()  #: facts of the registry that `settings` finds
     resolved: tuple[str, ...] = ()  #: facts of the registry that `resolve` finds, all or none
     has_library: bool = False  #: its probes may be in another file than its executable
-    symbol_loops: bool = False  #: its programs on the symbol rung need bpf_loop() (Linux 5.17)
-    symbol_only: tuple[str, ...] = ()  #: those of `resolved` that only the symbol rung needs
-    #: Its symbol rung if the kernel shows reads of sockets, and these facts are known: roles of
+    symbol_loops: bool = False  #: its programs on the symbol mode need bpf_loop() (Linux 5.17)
+    symbol_only: tuple[str, ...] = ()  #: those of `resolved` that only the symbol mode needs
+    #: Its symbol mode if the kernel shows reads of sockets, and these facts are known: roles of
     #: `boundary` that are left out, and roles that are there only then. Its fact `next-read` is 1.
     replaced_by_reads: tuple[str, ...] = ()
     beside_reads: tuple[str, ...] = ()
@@ -119,16 +119,18 @@ class ServerSupport:
         pattern = rf"({self.executables})([-_.].*)?"
         return bool(self.executables) and re.fullmatch(pattern, name) is not None
 
-    def facts(self, server: Server, resolution: Resolution, rung: Rung) -> dict[str, int]:
+    def facts(
+        self, server: Server, resolution: Resolution, attach_mode: AttachMode
+    ) -> dict[str, int]:
         """Facts about a planned server, for its BPF programs."""
         names = {*self.configured, *self.resolved}
-        if rung is not Rung.SYMBOL:
+        if attach_mode is not AttachMode.SYMBOL:
             names -= set(self.symbol_only)
         facts = {**server.facts, **resolution.facts}
         return {name: number for name, number in facts.items() if name in names}
 
     def ends_at_reads(self, resolution: Resolution) -> bool:
-        """Whether reads of sockets can end its queries on the symbol rung."""
+        """Whether reads of sockets can end its queries on the symbol mode."""
         all_known = all(resolution.facts.get(fact) for fact in self.reads_need)
         roles = {probe.role for probe in resolution.boundary}
         return bool(self.replaced_by_reads) and all_known and roles.issuperset(self.beside_reads)

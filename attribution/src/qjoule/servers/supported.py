@@ -11,9 +11,9 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.choice import Choice, KernelFacts
-from qjoule.servers.registered import choose_rung, supported
+from qjoule.servers.registered import choose_attach_mode, supported
 from qjoule.servers.types import Fact, Server
 
 
@@ -24,10 +24,10 @@ class Mode:
     title: str
     encryption: bool | None = False  #: may sessions be encrypted? None: not known
     thread_pool: bool | None = False  #: may a session change its thread?
-    wanted: Rung | None = None  #: a rung that the user has to ask for
+    wanted: AttachMode | None = None  #: an attach mode that the user has to ask for
 
     def choice(self, flavour: str, kernel: KernelFacts, symbol_problem: str) -> Choice:
-        """How qjoule traces such a server on such a kernel (see `choose_rung`)."""
+        """How qjoule traces such a server on such a kernel (see `choose_attach_mode`)."""
         server = Server(
             id=0,
             flavour=flavour,
@@ -41,17 +41,17 @@ class Mode:
             encryption=Fact(self.encryption, ""),
             thread_pool=Fact(self.thread_pool, ""),
         )
-        if self.wanted is Rung.AGENT:
-            return choose_rung(server, kernel, symbol_problem, agent=True)
-        return choose_rung(server, kernel, symbol_problem, self.wanted)
+        if self.wanted is AttachMode.AGENT:
+            return choose_attach_mode(server, kernel, symbol_problem, agent=True)
+        return choose_attach_mode(server, kernel, symbol_problem, self.wanted)
 
 
 @dataclass(frozen=True)
 class Functions:
-    """The functions that the symbol rung looks for, in some versions."""
+    """The functions that the symbol mode looks for, in some versions."""
 
     versions: str
-    names: tuple[str, ...]  #: empty: there is no symbol rung
+    names: tuple[str, ...]  #: empty: there is no symbol mode
     tested: str = "no"  #: versions that the tests run with these
 
 

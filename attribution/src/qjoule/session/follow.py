@@ -3,7 +3,7 @@
 
 It finds out what a process is in the same way as at the start: an examiner without rights parses
 it, and the root part attaches only to the file that was examined. Only programs that were loaded at
-the start can be attached, so a server of another kind, or on another rung, is refused.
+the start can be attached, so a server of another kind, or on another attach mode, is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.root_part.access import identity_of
 from qjoule.root_part.bound import who_is
@@ -54,11 +54,11 @@ class Following:
         kernel: KernelFacts,
         *,
         chosen: bool,
-        rung: Rung | None,
+        attach_mode: AttachMode | None,
         fall_back: bool = False,
         hidden: Collection[tuple[str, str]] = (),
     ) -> None:
-        self._kernel, self._chosen, self._rung = kernel, chosen, rung
+        self._kernel, self._chosen, self._attach_mode = kernel, chosen, attach_mode
         self._fall_back, self._hidden = fall_back, hidden
         self._new: Counter[Owner] = Counter()
         self._places = [_Place.of(planned) for planned in plan.traced]
@@ -101,7 +101,10 @@ class Following:
         return next((place for place in alike if not place.runs), None)
 
     def _planned(self, server: Server, before: _Place | None) -> PlannedServer:
-        rungs = [self._rung, *([before.planned.choice.rung] if before is not None else [])]
+        attach_modes = [
+            self._attach_mode,
+            *([before.planned.choice.attach_mode] if before is not None else []),
+        ]
         # It must not get probes into a file that others' servers do without.
         file = _file(server)
         others = [
@@ -110,15 +113,15 @@ class Following:
         label = server.label if before is None else before.planned.server.label
         server = with_hidden(server, label, self._hidden)
         why = "no probes fit it"
-        for rung in dict.fromkeys(rungs):
+        for attach_mode in dict.fromkeys(attach_modes):
             beside = [*others, server]
-            plan = build_plan(beside, self._kernel, rung, fall_back=self._fall_back)
+            plan = build_plan(beside, self._kernel, attach_mode, fall_back=self._fall_back)
             planned = plan.servers[-1]
             why = planned.choice.why
             if not planned.traced:
                 continue
             if _needs(planned) not in self._loaded:
-                why = f"no program for its rung ({planned.choice.rung.name.lower()}) was loaded"
+                why = f"no program of mode {planned.choice.attach_mode.name.lower()} was loaded"
             elif missing := {probe.role for probe in planned.probes} - self._roles:
                 why = f"it needs probes that were not loaded: {', '.join(sorted(missing))}"
             else:
@@ -224,9 +227,9 @@ def _file(server: Server) -> FileKey:
     return server.exe_id if server.resolution is None else server.resolution.file
 
 
-def _needs(planned: PlannedServer) -> tuple[int, Rung, bool]:
+def _needs(planned: PlannedServer) -> tuple[int, AttachMode, bool]:
     """What decides which programs it needs beside its probes."""
-    return planned.server.kind, planned.choice.rung, planned.next_read
+    return planned.server.kind, planned.choice.attach_mode, planned.next_read
 
 
 def _started(pid: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qjoule.children import run_in_subprocess
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.client import root_part
@@ -99,7 +99,7 @@ def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambd
     def planned() -> AttachPlan:
         return plan_tracing(
             wanted.pids,
-            wanted.rung,
+            wanted.attach_mode,
             generic=wanted.generic,
             agents=agents,
             children=wanted.children,
@@ -123,7 +123,7 @@ def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambd
         plan,
         kernel,
         chosen=bool(wanted.pids),
-        rung=wanted.rung,
+        attach_mode=wanted.attach_mode,
         fall_back=wanted.fall_back,
         hidden=wanted.hidden,
     )
@@ -145,7 +145,7 @@ def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambd
 
 def plan_tracing(
     pids: Collection[int] = (),
-    rung: Rung | None = None,
+    attach_mode: AttachMode | None = None,
     *,
     generic: bool = False,
     agents: Mapping[int, Agent] | None = None,
@@ -158,14 +158,14 @@ def plan_tracing(
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
     Args:
-        rung: the user's choice for all servers that have queries.
+        attach mode: the user's choice for all servers that have queries.
         generic: also trace everything else that listens, and servers whose queries cannot be
             distinguished, by thread.
         agents: as returned by `find_and_put_agents`.
         children: also report statements that stored procedures execute (`build_plan`).
         ids: also find the ids that other tools have for statements.
         kernel: what it supports; None: it is asked, and no right counts as missing.
-        fall_back: a server that cannot have `rung` gets another one, and is not left out.
+        fall_back: a server that cannot have `attach_mode` gets another one, and is not left out.
         hidden: as of `TracingOptions`.
 
     Raises:
@@ -179,7 +179,7 @@ def plan_tracing(
 
     def planned(servers: Sequence[Server]) -> AttachPlan:
         return build_plan(
-            *(servers, kernel, rung, pids or None, agents),
+            *(servers, kernel, attach_mode, pids or None, agents),
             children=children,
             ids=ids,
             fall_back=fall_back,
@@ -189,10 +189,10 @@ def plan_tracing(
     if generic and len(plan.traced) < len(plan.servers):
         plan = planned(by_thread_instead(servers, plan))
     unknown = next((one for one in plan.traced if one.choice.by_thread), None)
-    if pids and rung is not None and unknown is not None:
+    if pids and attach_mode is not None and unknown is not None:
         raise QjouleError(
-            f"{unknown.server.label} has no {rung.name.lower()} rung: {unknown.choice.why}; "
-            "leave out --rung"
+            f"{unknown.server.label} has no {attach_mode.name.lower()} mode: {unknown.choice.why}; "
+            "leave out --attach"
         )
     if plan.traced:
         return plan

@@ -30,7 +30,7 @@ def server_of(planned: PlannedServer) -> Server:
         kind=str(planned.server.flavour),
         version=planned.server.version,
         exe=planned.server.program,
-        rung=planned.choice.rung.name.lower(),
+        attach_mode=planned.choice.attach_mode.name.lower(),
         reason=planned.choice.why,
         no_symbol=planned.choice.no_symbol,
     )

@@ -16,7 +16,7 @@ from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import tracing
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.losses import Losses, known_causes
-from qjoule.trace.vocabulary import RUNGS
+from qjoule.trace.vocabulary import ATTACH_MODES
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Traffic:
 
     seconds: float
     requests: Mapping[int, int] = field(default_factory=dict)  #: counted, by server
-    rungs: Mapping[int, frozenset[str]] = field(default_factory=dict)  #: how, by server
+    attach_modes: Mapping[int, frozenset[str]] = field(default_factory=dict)  #: how, by server
     hidden: Mapping[int, int] = field(default_factory=dict)  #: encrypted sessions, by server
     loss: Mapping[str, int] = field(default_factory=dict)  #: by cause, of all servers together
     problem: str = ""  #: why nothing was measured
@@ -56,21 +56,25 @@ def sum_up(stream: Stream, seconds: float) -> Traffic:
     """Reads a stream to its end."""
     losses = Losses()
     requests: Counter[int] = Counter()
-    rungs: dict[int, set[str]] = {}
+    attach_modes: dict[int, set[str]] = {}
     hidden: Counter[int] = Counter()
     for frame in stream:
         if frame.kind is Block.QUERY:
-            _add_requests(frame, requests, rungs)
+            _add_requests(frame, requests, attach_modes)
         elif frame.kind is Block.SESSION and frame.records["event"][0] == SessionEvent.OPAQUE:
             hidden[int(frame.records["server"][0])] += 1
         elif frame.kind is Block.LOSS:
             losses.add(frame.records[known_causes(frame.records)])
-    names = {server: frozenset(some) for server, some in rungs.items()}
+    names = {server: frozenset(some) for server, some in attach_modes.items()}
     return Traffic(seconds, dict(requests), names, dict(hidden), losses.counts())
 
 
-def _add_requests(frame: Frame, requests: Counter[int], rungs: dict[int, set[str]]) -> None:
-    for server, rung, executions in frame.records[["server", "rung", "executions"]].tolist():
+def _add_requests(frame: Frame, requests: Counter[int], attach_modes: dict[int, set[str]]) -> None:
+    for server, attach_mode, executions in frame.records[
+        ["server", "attach_mode", "executions"]
+    ].tolist():
         if executions:
             requests[server] += executions
-            rungs.setdefault(server, set()).add(RUNGS[rung] if rung < len(RUNGS) else "")
+            attach_modes.setdefault(server, set()).add(
+                ATTACH_MODES[attach_mode] if attach_mode < len(ATTACH_MODES) else ""
+            )

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from qjoule.contract import TASK, QueryFlag, Rung, SessionEvent, TaskEvent
+from qjoule.contract import TASK, AttachMode, QueryFlag, SessionEvent, TaskEvent
 from qjoule.servers.decoding_types import Startup
 from qjoule.spool.names import CaptureEvent, Counted, Untraced
 from qjoule.stream.client_tags import Tagged
@@ -102,7 +102,9 @@ class LiveNameTable:
         As `qjoule.stream.queries` does for the records that a reader still sees.
         """
         changes = np.isin(queries["shape"], np.fromiter(databases, np.uint64))
-        changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (queries["rung"] == Rung.SOCKET)
+        changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (
+            queries["attach_mode"] == AttachMode.SOCKET
+        )
         for one in queries[changes]:
             if known := self._sessions.get(int(one["session"])):
                 done = int(one["flags"]) & QueryFlag.OK

@@ -48,7 +48,7 @@ class Names:
         self._ids: OrderedDict[int, tuple[OtherId, ...]] = OrderedDict()
         self._fingerprint = fingerprint
         self._servers = {server.id: server.name for server in servers}
-        self._rungs = {server.name: server.rung for server in servers}
+        self._attach_modes = {server.name: server.attach_mode for server in servers}
         self._max_hashes = max_hashes
         self._by_hash: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._text_bytes = 0
@@ -146,11 +146,11 @@ class Names:
     def add_server(self, server: Server) -> None:
         """Adds a server that is followed, or replaces one that it was."""
         self._servers[server.id] = server.name
-        self._rungs[server.name] = server.rung
+        self._attach_modes[server.name] = server.attach_mode
 
-    def rung(self, server: str) -> str:
-        """The rung of a server, by the server's name."""
-        return self._rungs.get(server, "")
+    def attach_mode(self, server: str) -> str:
+        """The attach mode of a server, by the server's name."""
+        return self._attach_modes.get(server, "")
 
     def server(self, server: int) -> str:
         """The name of a server, by its id in the attach plan."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import Block, QueryFlag, Rung
+from qjoule.contract import AttachMode, Block, QueryFlag
 from qjoule.stream import rows, valid
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.pending import Pending, chosen
@@ -154,13 +154,15 @@ class Queries:
     def _follow_databases(self, queries: Array) -> None:
         """Follows a session's default database: a `USE` that succeeded changes it.
 
-        On the symbol rung MySQL's function that changes it is probed instead.
+        On the symbol mode MySQL's function that changes it is probed instead.
         """
         databases = self._statements.databases
         if not databases:
             return
         changes = np.isin(queries["shape"], np.fromiter(databases, np.uint64))
-        changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (queries["rung"] == Rung.SOCKET)
+        changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (
+            queries["attach_mode"] == AttachMode.SOCKET
+        )
         for one in queries[changes]:
             done = int(one["flags"]) & QueryFlag.OK
             name = databases[int(one["shape"])] if done else None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns calls that only their clients report into rows of `queries` (rung `tag`) and of `shapes`.
+"""Turns calls that only their clients report into rows of `queries` (attach mode `tag`) and of
+`shapes`.
 
 Such a call has no statement. Its shape is the database system it went to plus its tags, without the
 tags that identify a single request.
@@ -13,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from qjoule.contract import QueryFlag, Rung
+from qjoule.contract import AttachMode, QueryFlag
 from qjoule.lazy_import import pa
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.stream.statements import MAX_SHAPES
@@ -147,7 +148,7 @@ def call_rows(calls: Sequence[ReportedCall], first: int, shapes: CallShapes) -> 
         "command": ["query"] * len(calls),
         "status": [_STATUSES[call.status] for call in calls],
         "tags": pa.array([list(call.tags) for call in calls], tags_type()),
-        "rung": [Rung.TAG.name.lower()] * len(calls),
+        "attach_mode": [AttachMode.TAG.name.lower()] * len(calls),
         "executions": [1] * len(calls),
         "flags": flags,
     }

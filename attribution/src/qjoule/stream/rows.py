@@ -25,7 +25,7 @@ from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, METER, MORE, NAME, QUERIES, SEGMENTS
-from qjoule.trace.vocabulary import CAUSES, COMMANDS, RUNGS, STATUSES
+from qjoule.trace.vocabulary import ATTACH_MODES, CAUSES, COMMANDS, STATUSES
 
 
 def segment_rows(
@@ -108,7 +108,7 @@ def query_rows(
         "command": names(queries["command"], COMMANDS),
         "status": names(status, STATUSES),
         "tags": pa.nulls(queries.size, tags_type()) if tags is None else tags,
-        "rung": names(queries["rung"], RUNGS),
+        "attach_mode": names(queries["attach_mode"], ATTACH_MODES),
         "statement_bytes": numbers(
             queries["statement_bytes"], queries["flags"] & QueryFlag.NO_TEXT == 0
         ),

@@ -20,7 +20,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import QueryFlag, Rung, SessionEvent
+from qjoule.contract import AttachMode, QueryFlag, SessionEvent
 from qjoule.stream.pending import chosen
 from qjoule.stream.transaction_rows import Named, TransactionRows
 from qjoule.trace.columns import Array
@@ -177,8 +177,8 @@ class Transactions:
     def _find_older(self, queries: Array) -> None:
         """Decides by each session's first query whether it was open before.
 
-        On the rung `symbol`, logins are events like any other; a session from before has its first
-        event in its first query.
+        On the attach mode `symbol`, logins are events like any other; a session from before has its
+        first event in its first query.
         """
         if not self._met:
             return
@@ -187,7 +187,7 @@ class Transactions:
         sessions, first = np.unique(queries["session"][rows], return_index=True)
         for session, query in zip(sessions.tolist(), queries[rows[first]], strict=True):
             met_ns = self._met.pop(session)
-            is_older = query["rung"] != Rung.SYMBOL or met_ns >= int(query["begin_ns"])
+            is_older = query["attach_mode"] != AttachMode.SYMBOL or met_ns >= int(query["begin_ns"])
             if is_older and len(self._older) < MAX_OLDER:
                 self._older.add(session)
 

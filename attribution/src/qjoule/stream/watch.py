@@ -47,7 +47,7 @@ class Watch:
         chosen: the user chose processes (`--pid`). Other servers are then left out on purpose, so
             only one that may have succeeded a traced one is told.
         reasons: why a process is not traced, where that is known.
-        unseen: sessions that a traced server's rung misses, by its name.
+        unseen: sessions that a traced server's attach mode misses, by its name.
         follower: has servers followed that run untraced.
 
     `learnt` is called with each server that is followed.

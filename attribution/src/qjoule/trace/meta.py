@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
-from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION
-from qjoule.typed_json import read_as
+from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION, FORMER_NAMES
+from qjoule.typed_json import read_as, rename_key
 
 #: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
 MOST_META_BYTES = 16 << 20
@@ -97,9 +97,9 @@ class IdleState:
 
 @dataclass(frozen=True)
 class Server:
-    """A traced server. `id` is what the tables call `server`; `reason`: why this rung.
+    """A traced server. `id` is what the tables call `server`; `reason`: why this attach mode.
 
-    `no_symbol`: why the rung `symbol` is not possible; empty: it is; None: not known.
+    `no_symbol`: why the attach mode `symbol` is not possible; empty: it is; None: not known.
     """
 
     id: int
@@ -107,7 +107,7 @@ class Server:
     kind: str = ""
     version: str = ""
     exe: str = ""
-    rung: str = ""
+    attach_mode: str = ""
     reason: str = ""
     no_symbol: str | None = None
 
@@ -121,10 +121,11 @@ class Change:
     """A traced server that exited or was followed, or a server whose queries nobody saw.
 
     `what`: exited, untraced, followed (from then on as process `pid`), unseen (sessions that its
-    rung misses, named by `why`), or hidden (sessions of TLS or compression; `why` the rung `symbol`
-    is not possible either). `name`: of the server in `servers`, or of an untraced process. `t_ns`:
-    since when; None: since before the trace. `until_ns`: until when; None: until its end.
-    `process`: its name among the other processes. `cpu_ns`: the CPU time that it hides, if known.
+    attach mode misses, named by `why`), or hidden (sessions of TLS or compression; `why` the attach
+    mode `symbol` is not possible either). `name`: of the server in `servers`, or of an untraced
+    process. `t_ns`: since when; None: since before the trace. `until_ns`: until when; None: until
+    its end. `process`: its name among the other processes. `cpu_ns`: the CPU time that it hides, if
+    known.
     """
 
     what: str
@@ -277,6 +278,8 @@ def parse_meta(text: bytes) -> Meta:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'it has no "format": "{FORMAT}"')
     check_version(document.get("version"))
+    for present, former in FORMER_NAMES.items():
+        rename_key(document.get("servers"), former, present)
     meta: Meta = read_as(Meta, document, "meta.json")
     return meta
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from qjoule.trace.arrow import pq
 from qjoule.trace.meta import check_version
-from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
+from qjoule.trace.vocabulary import FORMAT_VERSION, FORMER_NAMES, VERSION_KEY
 
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
 #: Of a row group, when it is decoded: no recording writes larger ones, but a trace may be
@@ -140,14 +140,19 @@ def read_group(
     `use_threads`: decode columns in parallel; not while recording, beside the traced servers. The
     file is not memory-mapped: if it were cut short, SIGBUS would kill the process.
     """
-    wanted = None if columns is None else [name for name in columns if name in footer.columns]
+    former = {n: old for n, old in FORMER_NAMES.items() if old in footer.columns}
+    wanted = None if columns is None else [former.get(name, name) for name in columns]
+    if wanted is not None:
+        wanted = [name for name in wanted if name in footer.columns]
     options = {
         "metadata": footer.metadata,
         "page_checksum_verification": True,
         "read_dictionary": footer.texts if repeats else None,
     }
     with pq.ParquetFile(footer.part.path, **options) as file:
-        return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=use_threads))
+        table = file.read_row_group(group, columns=wanted, use_threads=use_threads)
+    present = {old: name for name, old in former.items()}
+    return cast(pa.Table, table.rename_columns([present.get(n, n) for n in table.column_names]))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from qjoule.lazy_import import LazyModule
 from qjoule.tags.joins import tags_type
 from qjoule.trace.vocabulary import (
+    ATTACH_MODES,
     CAUSES,
     COMMANDS,
     DIALECTS,
@@ -28,7 +29,6 @@ from qjoule.trace.vocabulary import (
     METER_CAUSE,
     OTHER_FINGERPRINT,
     OWNER_KINDS,
-    RUNGS,
     SESSION_EVENTS,
     SPOOL_CAUSE,
     STATUSES,
@@ -40,6 +40,7 @@ from qjoule.trace.vocabulary import (
 )
 
 __all__ = (
+    "ATTACH_MODES",
     "CAUSES",
     "COMMANDS",
     "CPU_TIME",
@@ -60,7 +61,6 @@ __all__ = (
     "OWNERS",
     "OWNER_KINDS",
     "QUERIES",
-    "RUNGS",
     "SEGMENTS",
     "SESSIONS",
     "SESSION_EVENTS",
@@ -150,7 +150,7 @@ QUERIES = _table(
     ("command", NAME, "?"),  # COMMANDS
     ("status", NAME, "?"),  # STATUSES
     ("tags", tags_type(), "?"),
-    ("rung", NAME, "?"),  # RUNGS
+    ("attach_mode", NAME, "?"),  # ATTACH_MODES
     ("executions", _u32, "?"),  # statements that the server counts for it; null: one
     ("flags", _u32, "?"),  # bits of qjoule.contract.QueryFlag
     ("statement_bytes", _u32, "?"),

@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from enum import IntEnum
 
-from qjoule.contract import Command, DomainKind, Loss, OwnerKind, Rung, SessionEvent
+from qjoule.contract import AttachMode, Command, DomainKind, Loss, OwnerKind, SessionEvent
 from qjoule.servers import registry
 
 FORMAT = "qjoule.trace"
 FORMAT_VERSION = 1
+#: Columns and keys of traces written until November 2026, by their present names.
+FORMER_NAMES = {"attach_mode": "rung"}
 #: Key of a part's own key-value metadata that holds FORMAT_VERSION.
 VERSION_KEY = b"qjoule.trace.version"
 
@@ -37,7 +39,7 @@ def _by_number(numbers: Mapping[str, int]) -> list[str]:
 
 
 OWNER_KINDS = lower_names(OwnerKind)
-RUNGS = lower_names(Rung)
+ATTACH_MODES = lower_names(AttachMode)
 COMMANDS = lower_names(Command)
 CAUSES = [
     *lower_names(Loss),

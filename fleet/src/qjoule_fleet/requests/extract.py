@@ -136,14 +136,14 @@ def _calls(trace: Trace, host: str, tag: str) -> pa.Table:
 def _call_parts(trace: Trace, tag: str) -> Iterator[pa.Table]:
     """Per row group, so that records are not all in memory."""
     for group in trace.row_groups("queries"):
-        table = group.read(["begin_ns", "end_ns", "tags", "rung"])
+        table = group.read(["begin_ns", "end_ns", "tags", "attach_mode"])
         if table is None or not table.num_rows:
             continue
         ids = pc.map_lookup(table.column("tags"), text_scalar(tag), "first")
         table = table.append_column("id", ids).filter(pc.is_valid(ids))
         spans = pc.map_lookup(table.column("tags"), text_scalar("span"), "first")
-        rung = table.column("rung").cast(pa.string())
-        client = pc.fill_null(pc.equal(rung, text_scalar(BY_CALLS)), pa.scalar(False))
+        attach_mode = table.column("attach_mode").cast(pa.string())
+        client = pc.fill_null(pc.equal(attach_mode, text_scalar(BY_CALLS)), pa.scalar(False))
         yield _summed(
             pa.table(
                 {

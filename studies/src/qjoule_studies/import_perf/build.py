@@ -97,7 +97,9 @@ def _meta(
 def _annotated(meta: Meta, header: Header, stream: PerfStream) -> Meta:
     """Includes the servers whose probes were hit; has no wall clock if perf gives none."""
     servers = tuple(
-        replace(server, rung="symbol", reason=PROBED) if server.id in stream.queries.hit else server
+        replace(server, attach_mode="symbol", reason=PROBED)
+        if server.id in stream.queries.hit
+        else server
         for server in meta.servers
     )
     offset_ns = meta.realtime_offset_ns if header.realtime_offset_ns is not None else None

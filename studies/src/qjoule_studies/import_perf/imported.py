@@ -27,6 +27,6 @@ class Imported:
             name=self.label,
             kind=self.flavour,
             version=self.version,
-            rung="none",
+            attach_mode="none",
             reason="imported from perf: none of its probes was hit",
         )

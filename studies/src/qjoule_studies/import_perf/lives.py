@@ -19,12 +19,12 @@ from qjoule.api.capture import (
     SHAPE_OTHER,
     TEXT,
     TRACER_CPU,
+    AttachMode,
     Block,
     Command,
     Frame,
     Loss,
     QueryFlag,
-    Rung,
 )
 from qjoule.api.statements import LANGUAGES, Lexis, fingerprint, reduce_statement
 from qjoule.api.traces import Array
@@ -156,7 +156,7 @@ class Lives:
             (
                 *(thread.query, thread.begin_ns, end_ns, thread.session, thread.shape),
                 *(tid, thread.tgid, thread.executions, thread.flags, thread.statement_bytes),
-                *(thread.server, Rung.SYMBOL, thread.command, 0, b"", 0, 0, 0),
+                *(thread.server, AttachMode.SYMBOL, thread.command, 0, b"", 0, 0, 0),
             )
         )
 

@@ -16,7 +16,7 @@ _SPEC = re.compile(r"([0-9]{1,2})=([a-z]+)(\+pool)?,([0-9]{1,7}),([^,]{0,40}),(.
 _POOL = "+pool"
 
 
-#: `reason` of a server's rung, once one was.
+#: `reason` of a server's attach mode, once one was.
 PROBED = "imported from perf: uprobes on the server's functions"
 
 

@@ -1,4 +1,4 @@
-# Every rung of this kernel: a server that starts while it is recorded, and then the live view of it.
+# Every attach mode of this kernel: a server that starts while it is recorded, and then the live view of it.
 # Probes and tracepoints do not need tracefs.
 umount /sys/kernel/tracing
 uname -r >/share/out/release

@@ -1,4 +1,4 @@
-# Loads and attaches the programs of each server and rung, one plan per line of /share/plans: a name, and
+# Loads and attaches the programs of each server and attach mode, one plan per line of /share/plans: a name, and
 # options. What a kernel refuses is left in NAME.err.
 SERVER=/tmp/program
 cp /bin/busybox $SERVER

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Fact, Server
@@ -60,13 +60,13 @@ def copy_programs(directory: Path, *names: str) -> None:
             shutil.copy(library, directory / "lib")
 
 
-def plan_arguments(executable: Path, rung: Rung, *, reads: bool = False) -> str:
+def plan_arguments(executable: Path, attach_mode: AttachMode, *, reads: bool = False) -> str:
     """The attach plan of a server that will start in the machine.
 
     DEVICE:INODE stands for what is only known in the machine.
 
     Args:
-        reads: the kernel shows reads of sockets, which then end the symbol rung's queries.
+        reads: the kernel shows reads of sockets, which then end the symbol mode's queries.
     """
     status = executable.stat()
     server = Server(
@@ -84,8 +84,11 @@ def plan_arguments(executable: Path, rung: Rung, *, reads: bool = False) -> str:
         handle=1,
     )
     facts = KernelFacts(reads=reads, sends=reads, uprobes=True)
-    plan = build_plan([examined(server)], facts, rung)
+    plan = build_plan([examined(server)], facts, attach_mode)
     (planned,) = plan.servers
-    assert (planned.choice.rung, planned.next_read) == (rung, reads and rung is Rung.SYMBOL)
+    assert (planned.choice.attach_mode, planned.next_read) == (
+        attach_mode,
+        reads and attach_mode is AttachMode.SYMBOL,
+    )
     identity = f"{status.st_dev}:{status.st_ino}"
     return " ".join(plan.arguments()).replace(identity, "DEVICE:INODE")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// What the symbol rung looks for in a mongod: a message, where its bytes lie, and who handles it.
+// What the symbol mode looks for in a mongod: a message, where its bytes lie, and who handles it.
 // Names are MongoDB's (rpc/message.h, util/shared_buffer.h, db/dbmessage.h).
 #pragma once
 

@@ -18,7 +18,7 @@ const number = (value, unit) => {
   return `${Number((value / by).toPrecision(3))} ${prefix}${unit}`.trim();
 };
 const joules = (nj) => number(nj / 1e9, 'J');
-const key = (row) => JSON.stringify([row.server, row.rung, row.keys]);
+const key = (row) => JSON.stringify([row.server, row.attach_mode, row.keys]);
 const label = (row) => safe(row.shape || row.keys.fingerprint || '(none)', MOST_LABEL);
 const element = (name, text, most = MOST_LABEL) => {
   const made = document.createElement(name);
@@ -92,7 +92,7 @@ const detail = (interval, seconds) => {
   at('shape').textContent = safe(row.shape || '(text not shown)', MOST_SHOWN);
   const ci = row.energy_nj_ci95.map((nj) => joules(nj));
   const figures = [
-    ['server', row.server], ...Object.entries(row.keys), ['rung', row.rung ?? ''],
+    ['server', row.server], ...Object.entries(row.keys), ['attach_mode', row.attach_mode ?? ''],
     ['power', number(row.energy_nj / 1e9 / seconds, 'W')],
     ['energy', `${joules(row.energy_nj)} (95 %: ${ci.join(' to ')})`],
     ['calls', row.calls], ['calls per second', number(row.calls / seconds, '')],

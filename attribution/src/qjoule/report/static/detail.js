@@ -41,7 +41,7 @@ function facts(row) {
     ['instructions per cycle', row.cycles && row.instructions ? (row.instructions / row.cycles).toFixed(2) : null],
     ['LLC misses per call', row.llc_misses !== null && row.calls ? qj.si(row.llc_misses / row.calls, '') : null],
     ['power against its weight', row.factor], ['server', row.server], ['fingerprint', row.fingerprint],
-    ...row.keys, ['rung', row.rung], ['flags', row.flags],
+    ...row.keys, ['attach_mode', row.attach_mode], ['flags', row.flags],
   ];
   return qj.el('dl', { class: 'facts' }, ...list.filter(([, value]) => value !== null && value !== undefined && value !== '')
     .flatMap(([name, value]) => [qj.el('dt', {}, name), qj.el('dd', {}, value)]));

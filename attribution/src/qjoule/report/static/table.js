@@ -29,7 +29,7 @@ qj.rowsOf = (trace) => {
       row.keys.forEach(([name, value]) => { row[`key:${name}`] = value; });
       row.part = qj.PARTS[row.kind];
       row.call_nj = row.calls && row.nj !== null ? row.nj / row.calls : undefined;
-      row.found = [row.text, row.server, row.fingerprint, row.flags, row.rung, row.part,
+      row.found = [row.text, row.server, row.fingerprint, row.flags, row.attach_mode, row.part,
         ...row.keys.map(([name, value]) => `${name}=${value}`)].join('\n').toLowerCase();
       return row;
     });

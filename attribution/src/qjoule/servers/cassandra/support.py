@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.cassandra.find import (
     boundary_cost_ns,
@@ -36,24 +36,24 @@ _OWN_STAGES = "a request goes from stage to stage, each with threads of its own"
 _NEEDS_AGENT = "agent: exact, and dearer: with --agent, which changes its code while it runs"
 #: With qjoule's agent in it.
 WITH_AGENT = Choice(
-    Rung.AGENT, "as asked for: an agent in its JVM tells which thread works for which request"
+    AttachMode.AGENT, "as asked for: an agent in its JVM tells which thread works for which request"
 )
 
 
-def choose_rung(case: Case) -> Choice:
+def choose_attach_mode(case: Case) -> Choice:
     """A request goes through several threads, and nothing outside shows which request they work
     for.
     """
     server, missing = case.server, case.no_recv
-    if case.wanted is not None and case.wanted is not Rung.STATISTICAL:
+    if case.wanted is not None and case.wanted is not AttachMode.STATISTICAL:
         return as_wanted(case, _OWN_STAGES, _OWN_STAGES)
     if missing:
         why = f"CPU time and energy by stage: requests cannot be counted, {missing}"
-        return Choice(Rung.NONE, why, _NEEDS_AGENT, exact=False, by_thread=True)
+        return Choice(AttachMode.NONE, why, _NEEDS_AGENT, exact=False, by_thread=True)
     why = "requests are counted on its sockets; joules by regression on their counts"
     if server.encryption.value is not False:
         why += f"; encrypted sessions are counted, not seen ({server.encryption.source})"
-    return Choice(Rung.STATISTICAL, why, _NEEDS_AGENT, exact=False)
+    return Choice(AttachMode.STATISTICAL, why, _NEEDS_AGENT, exact=False)
 
 
 def _recognise(candidate: Candidate) -> Identified | None:
@@ -87,7 +87,7 @@ SUPPORT = ServerSupport(
     settings=settings,
     configured=(PORT,),
     resolve=_resolve,
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
     agent=AgentSupport(WITH_AGENT, _put_agent),
@@ -101,7 +101,7 @@ DOCUMENTED = (
     Supported(
         "cassandra",
         "Cassandra",
-        (PLAIN, TLS, UNKNOWN, Mode("any, with `--agent`", None, None, Rung.AGENT)),
+        (PLAIN, TLS, UNKNOWN, Mode("any, with `--agent`", None, None, AttachMode.AGENT)),
         (_TESTED,),
         (Functions("Cassandra", (), f"Cassandra {_TESTED}"),),
     ),

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FerretDB, which speaks the protocol of MongoDB: recognising it, its settings, and its rung.
+"""FerretDB, which speaks the protocol of MongoDB: recognising it, its settings, and its attach
+mode.
 
 Its executable contains no certain version. It has no function that probes would be attached to.
 """
 
 from __future__ import annotations
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.config_files import shown_value
@@ -47,18 +48,18 @@ def encryption(candidate: Candidate) -> Fact:
     return Fact(False, f"without {_OPTION}")
 
 
-def choose_rung(case: Case) -> Choice:
+def choose_attach_mode(case: Case) -> Choice:
     """Requests are seen. Their CPU time is not, since threads serve other requests in between."""
     server, missing = case.server, case.no_recv
     moves = server.thread_pool.source
-    if case.wanted not in (None, Rung.STATISTICAL):
+    if case.wanted not in (None, AttachMode.STATISTICAL):
         return as_wanted(case, moves, moves)
     if missing:
-        return Choice(Rung.NONE, missing, exact=False)
+        return Choice(AttachMode.NONE, missing, exact=False)
     why = f"requests are counted and timed; {moves}, so none owns CPU time"
     if server.encryption.value is not False:
         why += "; those with TLS would be counted as loss, not seen"
-    return Choice(Rung.STATISTICAL, why, "symbol: FerretDB has none", exact=False)
+    return Choice(AttachMode.STATISTICAL, why, "symbol: FerretDB has none", exact=False)
 
 
 SUPPORT = ServerSupport(
@@ -69,7 +70,7 @@ SUPPORT = ServerSupport(
     identify=identify,
     settings=settings,
     resolve=no_function_of("FerretDB"),
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
 )
 
 

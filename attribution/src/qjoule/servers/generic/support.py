@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.resolution import Resolution, without_probes
@@ -12,13 +12,13 @@ from qjoule.servers.supported import Mode, Supported
 from qjoule.servers.types import NO_PROTOCOL, Fact, Server
 
 _BY_THREAD = Choice(
-    Rung.NONE,
+    AttachMode.NONE,
     "where its queries begin is not known: CPU time and energy by thread name",
     by_thread=True,
 )
 
 
-def choose_rung(_case: Case) -> Choice:
+def choose_attach_mode(_case: Case) -> Choice:
     """The same for any wish of the user."""
     return _BY_THREAD
 
@@ -43,7 +43,7 @@ SUPPORT = ServerSupport(
     flavours={NO_PROTOCOL: "any other process"},
     settings=_settings,
     resolve=_resolve,
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
     blind_spots=_blind_spots,
 )
 

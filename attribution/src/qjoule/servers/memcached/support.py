@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memcached: recognising it, its settings, and its rung. It has no function to attach to."""
+"""memcached: recognising it, its settings, and its attach mode. It has no function to attach to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
@@ -73,19 +73,21 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
                 yield letter, ""
 
 
-def choose_rung(case: Case) -> Choice:
+def choose_attach_mode(case: Case) -> Choice:
     """A connection stays with its worker thread, which executes what it reads."""
     missing = case.no_traffic
     if case.wanted is not None:
         return as_wanted(case, "memcached has none", missing)
     if missing:
-        return Choice(Rung.NONE, missing, exact=False)
+        return Choice(AttachMode.NONE, missing, exact=False)
     why = "a worker thread reads and executes a request; all commands of one read are one request"
     encryption = case.server.encryption
     if encryption.value is False:
-        return Choice(Rung.SOCKET, why, "symbol: memcached has none")
+        return Choice(AttachMode.SOCKET, why, "symbol: memcached has none")
     why += f"; what comes by TLS or UDP is counted as loss, not seen ({encryption.source})"
-    return Choice(Rung.SOCKET, why, "symbol: memcached has none; exact without these", exact=False)
+    return Choice(
+        AttachMode.SOCKET, why, "symbol: memcached has none; exact without these", exact=False
+    )
 
 
 SUPPORT = ServerSupport(
@@ -95,7 +97,7 @@ SUPPORT = ServerSupport(
     identify=identify,
     settings=settings,
     resolve=no_function_of("memcached"),
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
 )
 
 

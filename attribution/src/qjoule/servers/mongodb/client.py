@@ -3,7 +3,7 @@
 
 The user needs the privilege `inprog` (the role clusterMonitor has it), and is one of the database
 admin. Each connection is told twice: by its client's address, and by the name of its thread, which
-the server calls `desc` (`conn5`). On the rung `symbol` no address is known.
+the server calls `desc` (`conn5`). On the attach mode `symbol` no address is known.
 
 MongoDB Manual, "$currentOp (aggregation stage)".
 """

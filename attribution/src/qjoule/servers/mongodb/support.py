@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from qjoule.servers.choice import rung_by_connection
+from qjoule.servers.choice import attach_mode_by_connection
 from qjoule.servers.elf import Executable
 from qjoule.servers.mongodb.find import SIGNATURES, boundary_cost_ns, resolve
 from qjoule.servers.mongodb.settings import settings
@@ -42,7 +42,7 @@ SUPPORT = ServerSupport(
     identify=identify,
     settings=settings,
     resolve=resolve,
-    choose_rung=rung_by_connection,
+    choose_attach_mode=attach_mode_by_connection,
     symbol_loops=True,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,

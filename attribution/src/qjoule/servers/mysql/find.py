@@ -202,7 +202,7 @@ _NO_APPLICATION = (
     "sessions opened before tracing have no application (program_name) without --credentials FILE"
 )
 _NO_APPLICATIONS = (
-    "on the symbol rung, no session has an application (program_name) without --credentials FILE"
+    "on the symbol mode, no session has an application (program_name) without --credentials FILE"
 )
 
 

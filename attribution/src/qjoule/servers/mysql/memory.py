@@ -70,7 +70,7 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
     statements = "statements prepared before tracing have no text without --credentials"
     names = "sessions opened before tracing have no user and database"
     rules = "shapes end where sql_mode or the client's character set decides what a byte means"
-    clients = "on the symbol rung, sessions opened before tracing have no client address"
+    clients = "on the symbol mode, sessions opened before tracing have no client address"
     parts: tuple[tuple[Callable[[Executable, SessionMemory], SessionMemory], str], ...] = (
         (_mariadb_statements if is_mariadb else _mysql_statements, statements),
         (_mariadb_names if is_mariadb else _mysql_names, names),

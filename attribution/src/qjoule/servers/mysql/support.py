@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from qjoule.servers.choice import Case, Choice, rung_by_connection
+from qjoule.servers.choice import Case, Choice, attach_mode_by_connection
 from qjoule.servers.mysql.find import FACTS, SIGNATURES, Role, boundary_cost_ns, identify, resolve
 from qjoule.servers.mysql.settings import settings
 from qjoule.servers.mysql.vocabulary import vocabulary
@@ -30,9 +30,9 @@ def _x_protocol(server: Server) -> str:
     return f"sessions of the X Protocol ({where})"
 
 
-def _choose_rung(case: Case) -> Choice:
-    """The X Plugin hands its statements to the function that the symbol rung probes."""
-    return rung_by_connection(case, unseen=_x_protocol(case.server))
+def _choose_attach_mode(case: Case) -> Choice:
+    """The X Plugin hands its statements to the function that the symbol mode probes."""
+    return attach_mode_by_connection(case, unseen=_x_protocol(case.server))
 
 
 SUPPORT = ServerSupport(
@@ -49,7 +49,7 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=resolve,
     resolved=FACTS,
-    choose_rung=_choose_rung,
+    choose_attach_mode=_choose_attach_mode,
     replaced_by_reads=(Role.END,),
     boundary_cost_ns=boundary_cost_ns,
     vocabulary=vocabulary,

@@ -143,8 +143,8 @@ READ_BOUNDS = ("read-at", "read-end")
 CONFORMING = "conforming"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
-_SKIPPED = "on the socket rung, executions that it skips after an error in a pipeline are counted"
-#: Facts found here, by their names in the registry, and those that only the symbol rung needs.
+_SKIPPED = "on the socket mode, executions that it skips after an error in a pipeline are counted"
+#: Facts found here, by their names in the registry, and those that only the symbol mode needs.
 SYMBOL_FACTS = (
     *_UNKNOWN_STATES.facts(),
     *("client", "portal-start", "statement", "authenticates"),
@@ -213,7 +213,7 @@ def _prepared(executable: Executable) -> tuple[PreparedStatements, tuple[str, ..
     try:
         return prepared_statements(executable), ()
     except QjouleError as error:
-        lacks = "on the socket rung, statements prepared before tracing have no text"
+        lacks = "on the socket mode, statements prepared before tracing have no text"
         return PreparedStatements(), (f"{lacks}: {error}",)
 
 

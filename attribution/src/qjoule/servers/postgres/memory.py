@@ -58,13 +58,13 @@ class BackendMemory:
 
 
 def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:
-    """The offsets found, and for each missing one a line with what the symbol rung lacks without
+    """The offsets found, and for each missing one a line with what the symbol mode lacks without
     it.
     """
     notes = []
     client = _distance(executable, _CLIENT)
     if not client:
-        notes.append(f"queries of its symbol rung have no tags: no {_CLIENT} in the executable")
+        notes.append(f"queries of its symbol mode have no tags: no {_CLIENT} in the executable")
     application = _distance(executable, _APPLICATION)
     try:
         portal_start = portal_start_offset(executable)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.choice import Case, Choice, rung_by_connection
+from qjoule.servers.choice import Case, Choice, attach_mode_by_connection
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import AFTER, places
 from qjoule.servers.postgres.find import (
@@ -47,13 +47,13 @@ def is_postmaster(candidate: Candidate) -> bool:
 _READS_NEED = ("statement", "authenticates", "portal-start")
 
 
-def _choose_rung(case: Case) -> Choice:
-    return rung_by_connection(case, worker="process")
+def _choose_attach_mode(case: Case) -> Choice:
+    return attach_mode_by_connection(case, worker="process")
 
 
 def _blind_spots(_server: Server) -> tuple[str, ...]:
     return (
-        "user and database are not known of sessions opened before tracing, and on the symbol rung "
+        "user and database are not known of sessions opened before tracing, and on the symbol mode "
         "of all, if one of these names has a space",
     )
 
@@ -71,7 +71,7 @@ SUPPORT = ServerSupport(
     resolve=resolve,
     resolved=tuple(dict.fromkeys((*FACTS, *_READS_NEED))),
     symbol_only=tuple(dict.fromkeys((*SYMBOL_FACTS, *_READS_NEED))),
-    choose_rung=_choose_rung,
+    choose_attach_mode=_choose_attach_mode,
     replaced_by_reads=(Role.ACTIVITY, Role.PORTAL_RUN),
     beside_reads=(Role.EXECUTE, Role.REPLICATION, Role.REPORT),
     reads_need=_READS_NEED,

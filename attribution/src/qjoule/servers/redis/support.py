@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis: recognising it, and its rung. It has no function that probes would be attached to."""
+"""Redis: recognising it, and its attach mode. It has no function that probes would be attached
+to."""
 
 from __future__ import annotations
 
 import re
 from itertools import islice
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import FOUND_MAX, is_whole
@@ -44,7 +45,7 @@ def identify_by(executable: Executable, banner: bytes, flavour: str) -> Identifi
     return Identified(flavour, ".".join(map(str, max(since))) if since else "")
 
 
-def choose_rung(case: Case) -> Choice:
+def choose_attach_mode(case: Case) -> Choice:
     """A command takes less time than a probe would: so it is the sockets or nothing.
 
     With reading io-threads, requests are seen, but the main thread executes what several threads
@@ -53,16 +54,16 @@ def choose_rung(case: Case) -> Choice:
     """
     server, wanted, missing = case.server, case.wanted, case.no_traffic
     threads = server.thread_pool
-    if wanted is not None and not (threads.value and wanted is Rung.STATISTICAL):
+    if wanted is not None and not (threads.value and wanted is AttachMode.STATISTICAL):
         others = threads.source if threads.value else ""
         return as_wanted(case, "Redis has none", missing or others)
     if missing:
-        return Choice(Rung.NONE, missing, exact=False)
+        return Choice(AttachMode.NONE, missing, exact=False)
     if threads.value:
         why = f"requests are counted and timed; {threads.source}, so none owns CPU time"
         if server.encryption.value is not False:
             why += "; those with TLS would be counted as loss, not seen"
-        return Choice(Rung.STATISTICAL, why, "symbol: Redis has none", exact=False)
+        return Choice(AttachMode.STATISTICAL, why, "symbol: Redis has none", exact=False)
     why = "one thread executes all commands; those of one read are one request"
     doubts = []
     if server.encryption.value is not False:
@@ -72,7 +73,7 @@ def choose_rung(case: Case) -> Choice:
     if doubts:
         why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
     other = "symbol: Redis has none" + ("; exact without these" if doubts else "")
-    return Choice(Rung.SOCKET, why, other, exact=not doubts)
+    return Choice(AttachMode.SOCKET, why, other, exact=not doubts)
 
 
 def blind_spots(_server: Server) -> tuple[str, ...]:
@@ -91,7 +92,7 @@ SUPPORT = ServerSupport(
     serves=is_redis_server,
     settings=settings,
     resolve=resolve,
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
     blind_spots=blind_spots,
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable
 from qjoule.servers.redis.settings import encryption, io_threads, is_server
-from qjoule.servers.redis.support import blind_spots, choose_rung, identify_by, resolve
+from qjoule.servers.redis.support import blind_spots, choose_attach_mode, identify_by, resolve
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 
@@ -41,7 +41,7 @@ SUPPORT = ServerSupport(
     serves=is_valkey_server,
     settings=settings,
     resolve=resolve,
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
     blind_spots=blind_spots,
 )
 

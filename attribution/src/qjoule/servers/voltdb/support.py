@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VoltDB: recognising it, its settings, and its rung: probes on the function of all its SQL."""
+"""VoltDB: recognising it, its settings, and its attach mode: probes on the function of all its
+SQL."""
 
 from __future__ import annotations
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
@@ -33,16 +34,16 @@ def settings(running: Running) -> Settings:
 _OTHER_THREADS = "procedures run on other threads than connections"
 
 
-def choose_rung(case: Case) -> Choice:
+def choose_attach_mode(case: Case) -> Choice:
     """Connections and procedures have different threads: sockets do not show whose work is done."""
     symbol_problem = case.no_probes
     if case.wanted is not None:
         return as_wanted(case, symbol_problem, _OTHER_THREADS)
     if symbol_problem:
         why = f"CPU time and energy by thread name: {symbol_problem}"
-        return Choice(Rung.NONE, why, exact=False, by_thread=True)
+        return Choice(AttachMode.NONE, why, exact=False, by_thread=True)
     why = "one site thread executes a procedure's SQL, all of it through one native function"
-    return Choice(Rung.SYMBOL, why, f"socket: not possible, {_OTHER_THREADS}")
+    return Choice(AttachMode.SYMBOL, why, f"socket: not possible, {_OTHER_THREADS}")
 
 
 #: What is less than complete, one line each.
@@ -71,7 +72,7 @@ SUPPORT = ServerSupport(
     resolve=resolve,
     resolved=FACTS,
     has_library=True,
-    choose_rung=choose_rung,
+    choose_attach_mode=choose_attach_mode,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
 )

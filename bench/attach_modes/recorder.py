@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from qjoule.contract import Block, Mode, Rung
+from qjoule.contract import AttachMode, Block, Mode
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
@@ -65,18 +65,18 @@ class Recorder:
         self._process.kill()
 
     @contextmanager
-    def tracing(self, pid: int, rung: Rung) -> Iterator[Recorded]:
-        """Records; yields once everything is attached. Rung NONE leaves the server out.
+    def tracing(self, pid: int, attach_mode: AttachMode) -> Iterator[Recorded]:
+        """Records; yields once everything is attached. Attach mode NONE leaves the server out.
 
         Raises:
-            QjouleError: the server cannot be traced on this rung.
+            QjouleError: the server cannot be traced on this attach mode.
         """
-        turn = self._asked((pid, rung))
+        turn = self._asked((pid, attach_mode))
         yield turn
         ended = self._asked(None)
         turn.executions, turn.lost_records = ended.executions, ended.lost_records
 
-    def _asked(self, what: tuple[int, Rung] | None) -> Recorded:
+    def _asked(self, what: tuple[int, AttachMode] | None) -> Recorded:
         self._pipe.send(what)
         if not self._pipe.poll(_PATIENCE_S):
             raise QjouleError("the recorder does not answer")
@@ -129,7 +129,7 @@ class _Turn:
 
 def _serve(pipe: Connection, cpus: frozenset[int], client_tags: bool) -> None:
     os.sched_setaffinity(0, cpus)
-    plans: dict[tuple[int, Rung], AttachPlan] = {}
+    plans: dict[tuple[int, AttachMode], AttachPlan] = {}
     settings = Settings(Mode.RECORD, client_tags=client_tags)
     turn: _Turn | None = None
     try:
@@ -153,23 +153,26 @@ def _serve(pipe: Connection, cpus: frozenset[int], client_tags: bool) -> None:
 
 
 def _begin(
-    pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan], settings: Settings
+    pid: int,
+    attach_mode: AttachMode,
+    plans: dict[tuple[int, AttachMode], AttachPlan],
+    settings: Settings,
 ) -> _Turn:
     """Starts a root part for this turn: each root part serves only one tracer."""
     with ExitStack() as stack:
         root = stack.enter_context(root_part())
         agents = {}
-        if rung is Rung.AGENT:
+        if attach_mode is AttachMode.AGENT:
             reach = reach_by(client.RootPart(root.connection))
             agents = put_agents(find_servers(), reach, [pid])
-        plan = plans.get((pid, rung))
-        if rung is Rung.NONE:
+        plan = plans.get((pid, attach_mode))
+        if attach_mode is AttachMode.NONE:
             plan = AttachPlan(())
         elif plan is None or agents:
-            plan = plan_tracing([pid], None if agents else rung, agents=agents)
-            if plan.traced[0].choice.rung is not rung:
+            plan = plan_tracing([pid], None if agents else attach_mode, agents=agents)
+            if plan.traced[0].choice.attach_mode is not attach_mode:
                 raise QjouleError(plan.traced[0].choice.why)
-            plans[pid, rung] = plan
+            plans[pid, attach_mode] = plan
         tracer = start_tracer(with_handles(root, plan), settings, [pid], agents, root.connection)
         tracer.wait_attached()
         version = plan.traced[0].server.version if plan.traced else ""

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query costs its server on each rung: CPU time with tracing compared with CPU time without.
+"""What a query costs its server on each attach mode: CPU time with tracing compared with CPU time
+without.
 
-    python bench/bench_rungs.py [--quick] [--only SERVER:RUNG]... [--client-tags] [--save]
+    python bench/bench_attach_modes.py [--quick] [--only SERVER:MODE]... [--client-tags] [--save]
 
 One connection runs a query that costs almost nothing, so every query wakes a thread, is served, and
 the thread sleeps again. Tracing adds the most in that case. Server and client take turns on one
-CPU, the tracer has the other CPUs, and no CPU ever idles (`rungs/quiet.py` explains why). The
-benchmark goes through turns: untraced, a recording that leaves the server out, and a recording on
-each of its rungs. The figure of a turn is the median of many batches of queries ("slices"). Sweeps
-through the turns alternate between forwards and backwards. Each sweep gives one figure, and the
-result is their median with its interval:
+CPU, the tracer has the other CPUs, and no CPU ever idles (`attach_modes/quiet.py` explains why).
+The benchmark goes through turns: untraced, a recording that leaves the server out, and a recording
+on each of its attach modes. The figure of a turn is the median of many batches of queries
+("slices"). Sweeps through the turns alternate between forwards and backwards. Each sweep gives one
+figure, and the result is their median with its interval:
 
-- *rung*: the addition over the recording without the server. The targets are about this.
+- *attach mode*: the addition over the recording without the server. The targets are about this.
 - *whole*: the addition over untraced, so also what every thread of the machine pays in a recording.
 
 Only the CPU time of the server's own processes counts. Other processes still disturb caches and
@@ -21,7 +22,7 @@ the BPF programs (sysctl kernel.bpf_stats_enabled) are printed as well; they see
 
 `--client-tags` measures recordings with that option, which examines both ends of every statement:
 with queries that carry no tags, and with the same queries plus a comment. The targets stay the
-same: they apply to the rung with all its options.
+same: they apply to the attach mode with all its options.
 
 `--save` writes `measured_costs.csv` in the servers' folders, which `make docs` shows. Targets that
 were not measured keep their saved figures. Nothing passes or fails here.
@@ -40,6 +41,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
+from bench.attach_modes.quiet import kept_awake, places  # noqa: E402
+from bench.attach_modes.recorder import Recorder  # noqa: E402
+from bench.attach_modes.targets import LIMIT_NS, SUBJECTS, Subject  # noqa: E402
+from bench.attach_modes.turns import Bench, Costs, Size, measure  # noqa: E402
 from bench.command import (  # noqa: E402
     IDLE,
     NO_SERVER,
@@ -52,12 +57,8 @@ from bench.command import (  # noqa: E402
     run,
 )
 from bench.overhead.stats import Estimate, median_interval, verdict  # noqa: E402
-from bench.rungs.quiet import kept_awake, places  # noqa: E402
-from bench.rungs.recorder import Recorder  # noqa: E402
-from bench.rungs.targets import LIMIT_NS, SUBJECTS, Subject  # noqa: E402
-from bench.rungs.turns import Bench, Costs, Size, measure  # noqa: E402
 
-from qjoule.contract import Rung  # noqa: E402
+from qjoule.contract import AttachMode  # noqa: E402
 from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.machine.cpu import read_cpu_info  # noqa: E402
 from qjoule.servers.measured import COSTS_FILE, MeasuredCost, save_costs  # noqa: E402
@@ -69,26 +70,26 @@ SIZES = {
     (True, False): Size(sweeps=6, slices=15, accounted=1000),
     (True, True): Size(sweeps=6, slices=9, queries=30, accounted=300, warm_up=0.1),
 }
-NAMES = [subject.name(rung) for subject in SUBJECTS for rung in subject.rungs]
+NAMES = [subject.name(attach_mode) for subject in SUBJECTS for attach_mode in subject.attach_modes]
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, NAMES, "SERVER:RUNG", "half the time, wide intervals")
+    parser = options(__doc__, NAMES, "SERVER:ATTACH_MODE", "half the time, wide intervals")
     parser.add_argument("--save", action="store_true", help=f"in {COSTS_FILE}, for the docs")
     parser.add_argument(
         "--client-tags", action="store_true", help="record with it, queries with and without tags"
     )
     chosen = parser.parse_args()
     if chosen.save and chosen.client_tags:
-        parser.error("--save is for what a rung costs without --client-tags")
+        parser.error("--save is for what an attach mode costs without --client-tags")
     return chosen
 
 
-def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
+def lines(name: str, attach_mode: AttachMode, costs: Costs) -> Iterator[str]:
     """The added cost and its subject, the verdict on the limit, and the kernel's account."""
-    added, whole = median_interval(costs.rung), median_interval(costs.whole)
+    added, whole = median_interval(costs.attach_mode), median_interval(costs.whole)
     untraced = median_interval(costs.untraced)
-    limit = LIMIT_NS.get(rung)
+    limit = LIMIT_NS.get(attach_mode)
     said = f"≤ {limit / 1000:g} µs: {verdict(added, limit)}" if limit else "no target"
     row = f"{name:27}{_microseconds(added):>24}{_microseconds(whole):>26}"
     row += f"{untraced.median / 1000:9.1f} µs  {said}"
@@ -99,13 +100,13 @@ def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
         yield f"{'':4}by the kernel's accounts {costs.accounts.shown()}"
 
 
-def cost(subject: Subject, rung: Rung, costs: Costs) -> MeasuredCost:
+def cost(subject: Subject, attach_mode: AttachMode, costs: Costs) -> MeasuredCost:
     """The cost in its saved form."""
-    added, whole = median_interval(costs.rung), median_interval(costs.whole)
+    added, whole = median_interval(costs.attach_mode), median_interval(costs.whole)
     return MeasuredCost(
         server=str(subject.flavour),
         version=costs.version,
-        rung=rung.name.lower(),
+        attach_mode=attach_mode.name.lower(),
         cost_ns=round(added.median),
         low_ns=round(added.low),
         high_ns=round(added.high),
@@ -130,7 +131,10 @@ def bench(chosen: argparse.Namespace) -> None:
         load = os.getloadavg()[0]
         raise QjouleError(f"others use this machine (load {load:.1f}): not worth saving")
     print("\n".join(machine_lines(machine())), end="\n\n")
-    print(f"{'':27}{'rung adds per query':>24}{'whole':>26}{'untraced':>12}  target", flush=True)
+    print(
+        f"{'':27}{'mode adds per query':>24}{'whole':>26}{'untraced':>12}  target",
+        flush=True,
+    )
     where = places(os.sched_getaffinity(0))
     recorder = Recorder(where.tracing, client_tags=chosen.client_tags)
     with recorder, kept_awake(where.all):
@@ -159,26 +163,28 @@ def bench_subject(
     chosen: argparse.Namespace, place: Bench, subject: Subject, what: str = ""
 ) -> list[MeasuredCost]:
     """`what`: what the queries carry, printed beside the name."""
-    rungs = [r for r in subject.rungs if not chosen.only or subject.name(r) in chosen.only]
-    if not rungs:
+    attach_modes = [
+        r for r in subject.attach_modes if not chosen.only or subject.name(r) in chosen.only
+    ]
+    if not attach_modes:
         return []
     say = progress_to(sys.stderr, str(subject.flavour))
     try:
-        found = measure(place, subject, rungs, say)
+        found = measure(place, subject, attach_modes, say)
     except NO_SERVER as reason:
         say("")
         print(not_measured(str(subject.flavour), reason), flush=True)
         return []
     say("")
-    for rung, costs in found.items():
-        name = f"{subject.name(rung)} {what}".rstrip()
-        print("\n".join(lines(name, rung, costs)), flush=True)
-    return [cost(subject, rung, costs) for rung, costs in found.items()]
+    for attach_mode, costs in found.items():
+        name = f"{subject.name(attach_mode)} {what}".rstrip()
+        print("\n".join(lines(name, attach_mode, costs)), flush=True)
+    return [cost(subject, attach_mode, costs) for attach_mode, costs in found.items()]
 
 
 def main() -> int:
     chosen = arguments()
-    return run("bench_rungs", lambda: bench(chosen))
+    return run("bench_attach_modes", lambda: bench(chosen))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-checks a rung's cost with the kernel's own accounts of the BPF programs it runs."""
+"""Cross-checks an attach mode's cost with the kernel's own accounts of the BPF programs it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Firing:
     program: str
     runs: float
     ns_per_run: float
-    shared: bool = False  #: also present in a recording without the rung
+    shared: bool = False  #: also present in a recording without the attach mode
 
     @property
     def ns(self) -> float:
@@ -35,13 +35,13 @@ class Accounts:
 
     @property
     def own_ns(self) -> float:
-        """Cost of the programs that only this rung has. Other activity on the machine does not
-        affect it.
+        """Cost of the programs that only this attach mode has. Other activity on the machine does
+        not affect it.
         """
         return sum(one.ns for one in self.firings.values() if not one.shared)
 
     def over(self, without: Accounts) -> Accounts:
-        """What a rung adds to a recording without it.
+        """What an attach mode adds to a recording without it.
 
         Programs that both have are compared by their time per run only: how often they ran depends
         on what else the machine did.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time per query of one server, in turns: untraced, recorded without it, and on its rungs."""
+"""CPU time per query of one server, in turns: untraced, recorded without it, and on its attach
+modes."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import median
 
+from bench.attach_modes.accounts import Accounts, account_of
+from bench.attach_modes.quiet import as_client, pin
+from bench.attach_modes.recorder import Recorded, Recorder
+from bench.attach_modes.targets import Subject
 from bench.overhead.cpu import cpu_ns
-from bench.rungs.accounts import Accounts, account_of
-from bench.rungs.quiet import as_client, pin
-from bench.rungs.recorder import Recorded, Recorder
-from bench.rungs.targets import Subject
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule_studies.servers.process import DatabaseServer
 
@@ -34,13 +35,13 @@ class Size:
 
 @dataclass
 class Costs:
-    """The costs of one rung, in ns per query, one figure per sweep.
+    """The costs of one attach mode, in ns per query, one figure per sweep.
 
-    `rung`: over a recording of everything but this server; `whole`: over untraced.
+    `attach_mode`: over a recording of everything but this server; `whole`: over untraced.
     """
 
     version: str
-    rung: list[float] = field(default_factory=list)
+    attach_mode: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
     untraced: list[float] = field(default_factory=list)
     lost_records: dict[str, int] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Costs:
     def add(self, untraced: float, segments: float, traced: float) -> None:
         """Adds one sweep."""
         self.untraced.append(untraced)
-        self.rung.append(traced - segments)
+        self.attach_mode.append(traced - segments)
         self.whole.append(traced - untraced)
 
     def lose(self, records: dict[str, int]) -> None:
@@ -66,20 +67,20 @@ class Under:
         self.server, self.run, self.size = server, run, size
         self._recorder = recorder
 
-    def turn(self, rung: Rung | None, warm_up: int) -> tuple[float, Recorded | None]:
-        """The server's CPU time per query in ns. `rung` None: untraced, NONE: recorded without the
-        server.
+    def turn(self, attach_mode: AttachMode | None, warm_up: int) -> tuple[float, Recorded | None]:
+        """The server's CPU time per query in ns. `attach_mode` None: untraced, NONE: recorded
+        without the server.
         """
-        if rung is None:
+        if attach_mode is None:
             return self._cost(warm_up), None
-        with self._recorder.tracing(self.server.pid, rung) as recorded:
+        with self._recorder.tracing(self.server.pid, attach_mode) as recorded:
             cost = self._cost(warm_up)
-        check(recorded, rung, warm_up + self.size.slices * self.size.queries)
+        check(recorded, attach_mode, warm_up + self.size.slices * self.size.queries)
         return cost, recorded
 
-    def accounts(self, rung: Rung) -> Accounts:
+    def accounts(self, attach_mode: AttachMode) -> Accounts:
         """What each BPF program took per query, by the kernel's accounts."""
-        with self._recorder.tracing(self.server.pid, rung) as recorded:
+        with self._recorder.tracing(self.server.pid, attach_mode) as recorded:
             self.repeat(self.size.queries)
             return account_of(
                 recorded.root, lambda: self.repeat(self.size.accounted), self.size.accounted
@@ -105,23 +106,29 @@ class Under:
         return median(costs)
 
 
-def check(recorded: Recorded, rung: Rung, queries: int) -> None:
+def check(recorded: Recorded, attach_mode: AttachMode, queries: int) -> None:
     """Checks that the server's queries are recorded.
 
     Raises:
         QjouleError: fewer were recorded, and no reported loss explains it.
     """
-    if rung is not Rung.NONE and recorded.executions < queries and not recorded.lost_records:
+    if (
+        attach_mode is not AttachMode.NONE
+        and recorded.executions < queries
+        and not recorded.lost_records
+    ):
         raise QjouleError(
-            f"rung {rung.name.lower()}: {queries:,} queries ran, {recorded.executions:,} recorded"
+            f"{attach_mode.name.lower()}: {queries:,} queries ran, {recorded.executions:,} recorded"
         )
 
 
-def orders(rungs: Sequence[Rung], sweeps: int) -> Iterator[tuple[Rung | None, ...]]:
+def orders(
+    attach_modes: Sequence[AttachMode], sweeps: int
+) -> Iterator[tuple[AttachMode | None, ...]]:
     """The order of turns in each sweep: alternately forwards and backwards, so that drift
     cancels.
     """
-    kinds = (None, Rung.NONE, *rungs)
+    kinds = (None, AttachMode.NONE, *attach_modes)
     for number in range(sweeps):
         yield kinds[::-1] if number % 2 else kinds
 
@@ -136,12 +143,12 @@ class Bench:
 
 
 def measure(
-    bench: Bench, subject: Subject, rungs: Sequence[Rung], say: Callable[[str], None]
-) -> dict[Rung, Costs]:
+    bench: Bench, subject: Subject, attach_modes: Sequence[AttachMode], say: Callable[[str], None]
+) -> dict[AttachMode, Costs]:
     """Runs the sweeps on a newly started server.
 
     Raises:
-        QjouleError: this server cannot be traced on one of the rungs.
+        QjouleError: this server cannot be traced on one of the attach modes.
         Unavailable: this server is not available here.
     """
     say("starts")
@@ -152,27 +159,27 @@ def measure(
             under = Under(server, subject.prepare(connection), bench.recorder, bench.size)
             say("warms up")
             under.repeat(round(subject.warm_up * bench.size.warm_up))
-            costs = _sweeps(under, subject, rungs, say)
+            costs = _sweeps(under, subject, attach_modes, say)
             say("by the kernel's accounts")
-            without = under.accounts(Rung.NONE)
-            for rung in rungs:
-                costs[rung].accounts = under.accounts(rung).over(without)
+            without = under.accounts(AttachMode.NONE)
+            for attach_mode in attach_modes:
+                costs[attach_mode].accounts = under.accounts(attach_mode).over(without)
     return costs
 
 
 def _sweeps(
-    under: Under, subject: Subject, rungs: Sequence[Rung], say: Callable[[str], None]
-) -> dict[Rung, Costs]:
-    costs = {rung: Costs(subject.version) for rung in rungs}
+    under: Under, subject: Subject, attach_modes: Sequence[AttachMode], say: Callable[[str], None]
+) -> dict[AttachMode, Costs]:
+    costs = {attach_mode: Costs(subject.version) for attach_mode in attach_modes}
     warm_up = round(subject.turn_warm_up * under.size.warm_up) or under.size.queries
-    for number, order in enumerate(orders(rungs, under.size.sweeps), 1):
+    for number, order in enumerate(orders(attach_modes, under.size.sweeps), 1):
         say(f"sweep {number} of {under.size.sweeps}")
-        found: dict[Rung | None, float] = {}
+        found: dict[AttachMode | None, float] = {}
         for kind in order:
             found[kind], recorded = under.turn(kind, warm_up)
             if kind and recorded is not None:
                 costs[kind].version = subject.version or recorded.version
                 costs[kind].lose(recorded.lost_records or {})
-        for rung in rungs:
-            costs[rung].add(found[None], found[Rung.NONE], found[rung])
+        for attach_mode in attach_modes:
+            costs[attach_mode].add(found[None], found[AttachMode.NONE], found[attach_mode])
     return costs

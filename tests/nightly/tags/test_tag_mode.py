@@ -86,7 +86,7 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
     for name, called in calls.items():
         row = rows[name]
         assert row["calls"] <= called <= row["calls"] + lost
-        assert (row["rung"], row["exact"]) == ("tag", False)
+        assert (row["attach_mode"], row["exact"]) == ("tag", False)
         assert row["latency_ns_p50"] > 0
         # Nothing else sent requests, so the CPU time in an endpoint's turns belongs to that
         # endpoint. The endpoint's own account is of elapsed time, part of which others use on a
@@ -124,7 +124,7 @@ def test_calls_over_tls(server: DatabaseServer, tags_socket: Path, tmp_path: Pat
                 client.get("one") if number % 3 else client.set("one", "x")
     assert not Trace(tmp_path / "t").loss.get("tags", 0)
     rows = attribute(tmp_path / "t", "--by", "tag:endpoint")["rows"]
-    told = {row["tag:endpoint"]: row for row in rows if row["rung"] == "tag"}
+    told = {row["tag:endpoint"]: row for row in rows if row["attach_mode"] == "tag"}
     assert {name: told[name]["calls"] for name in ("get", "set")} == {"get": 80, "set": 40}
     assert all(told[name]["latency_ns_p50"] > 0 for name in ("get", "set"))
     del tags_socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers, rungs and queries. To add a server, add one entry to SUBJECTS."""
+"""Servers, attach modes and queries. To add a server, add one entry to SUBJECTS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from qjoule.contract import Rung
+from qjoule.contract import AttachMode
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.process import DatabaseServer
@@ -18,8 +18,9 @@ from servers.databases import cassandra_server, mysql_server, voltdb_server
 from servers.fetched.go_programs import ferretdb
 from servers.mongodb import ferretdb_server, mongod_stand_in
 
-#: CPU time that a rung may add to a query, in ns. A rung that is not listed has no target.
-LIMIT_NS = {Rung.SOCKET: 1000, Rung.SYMBOL: 2000}
+#: CPU time that an attach mode may add to a query, in ns. An attach mode that is not listed has no
+#: target.
+LIMIT_NS = {AttachMode.SOCKET: 1000, AttachMode.SYMBOL: 2000}
 
 Start = Callable[[], AbstractContextManager[DatabaseServer]]
 #: Takes a connection of `DatabaseServer.connect`; returns a function that runs the query once.
@@ -28,7 +29,7 @@ Prepare = Callable[[Any], Callable[[], object]]
 
 @dataclass(frozen=True)
 class Subject:
-    """A server, its rungs, and a query that costs it little otherwise.
+    """A server, its attach modes, and a query that costs it little otherwise.
 
     `warm_up`: uncounted queries at the beginning, so that a JVM compiles its hot code.
     `turn_warm_up`: uncounted queries in each turn; 0 if a slice is enough. An agent that is loaded
@@ -36,7 +37,7 @@ class Subject:
     """
 
     flavour: str
-    rungs: tuple[Rung, ...]
+    attach_modes: tuple[AttachMode, ...]
     start: Start
     query: str
     prepare: Prepare
@@ -52,8 +53,8 @@ class Subject:
         if self.says is not None:
             yield "tags", replace(self, prepare=self.says)
 
-    def name(self, rung: Rung) -> str:
-        return f"{self.flavour}:{rung.name.lower()}"
+    def name(self, attach_mode: AttachMode) -> str:
+        return f"{self.flavour}:{attach_mode.name.lower()}"
 
 
 def _mysql(connection: Any, comment: str = "") -> Callable[[], object]:
@@ -107,7 +108,7 @@ _mysql_says, _postgres_says = (
     partial(_mysql, comment=_COMMENT),
     partial(_postgres, comment=_COMMENT),
 )
-_BOTH = (Rung.SOCKET, Rung.SYMBOL)
+_BOTH = (AttachMode.SOCKET, AttachMode.SYMBOL)
 _FIND = "find orders {_id}"
 _SELECT = "SELECT id FROM item WHERE id = ?"
 _JVM_WARM_UP = 20_000
@@ -115,11 +116,11 @@ SUBJECTS = (
     Subject("mariadb", _BOTH, mariadb_server, "SELECT 1", _mysql, says=_mysql_says),
     Subject("mysql", _BOTH, _plain_mysql, "SELECT 1", _mysql, says=_mysql_says),
     Subject("postgres", _BOTH, _plain_postgres, "SELECT 1", _postgres, says=_postgres_says),
-    Subject("redis", (Rung.SOCKET,), redis_server, "GET key:1", _redis),
+    Subject("redis", (AttachMode.SOCKET,), redis_server, "GET key:1", _redis),
     Subject("mongodb", _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
     Subject(
         "ferretdb",
-        (Rung.STATISTICAL,),
+        (AttachMode.STATISTICAL,),
         ferretdb_server,
         _FIND,
         _mongodb,
@@ -128,7 +129,7 @@ SUBJECTS = (
     ),
     Subject(
         "cassandra",
-        (Rung.STATISTICAL,),
+        (AttachMode.STATISTICAL,),
         cassandra_server,
         _SELECT,
         _cassandra,
@@ -137,7 +138,7 @@ SUBJECTS = (
     ),
     Subject(
         "cassandra",
-        (Rung.AGENT,),
+        (AttachMode.AGENT,),
         cassandra_server,
         _SELECT,
         _cassandra,
@@ -147,7 +148,7 @@ SUBJECTS = (
     ),
     Subject(
         "voltdb",
-        (Rung.SYMBOL,),
+        (AttachMode.SYMBOL,),
         voltdb_server,
         "BENCH.select",
         _voltdb,
