@@ -54,7 +54,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attribution/shapes/*.c attribution/shapes/*.h)
 
 PY_SOURCES := conftest.py attribution/src drivers/src studies fleet tests bench examples packaging/tools packaging/monitoring
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/hooks/*.c bench/overhead/*.c $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
 
 # What most people want, in this order.
 FIRST := demo build test test-all lint
@@ -279,6 +279,10 @@ docs: $(VENV)/installed-test ## Pages of docs/ that are made from code and measu
 .PHONY: bench-overhead
 bench-overhead: build ## What tracing costs a server, paired and interleaved (BENCH_ARGS=--save for the docs)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
+
+.PHONY: bench-hooks
+bench-hooks: build ## What the hooks cost another process and a server's thread, in tight loops (4 minutes)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_hooks.py $(BENCH_ARGS)
 
 .PHONY: bench-attach
 bench-attach: build ## How long attaching takes beside 100 processes of a hostile user
