@@ -83,7 +83,7 @@ def arguments() -> argparse.Namespace:
 
 def bench_workload(chosen: argparse.Namespace, workload: Workload, server: DatabaseServer) -> Found:
     """The parts that were chosen, of one load."""
-    subject = subject_for(server, chosen.attach_mode)
+    subject = subject_for(server, chosen.attach)
     found = Found(workload, subject.attach_mode, subject.plan.traced[0].server.version)
     say = progress_to(sys.stderr, workload.name)
     size = Size(chosen.rounds, chosen.slot)
@@ -152,7 +152,7 @@ def show(lines: list[str]) -> None:
 
 
 def bench_steady(chosen: argparse.Namespace, server: DatabaseServer) -> list[Steady]:
-    subject = subject_for(server, chosen.attach_mode)
+    subject = subject_for(server, chosen.attach)
     point_select = next(one for one in WORKLOADS if one.name == "oltp_point_select")
     seconds = 5 if chosen.quick else 15
     modes = [mode for mode in ("record", "live") if mode in chosen.modes]
