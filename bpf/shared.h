@@ -89,31 +89,41 @@ struct qj_control {
 	__u32 epoch;	 /* its number; sums go to map epoch & 1 */
 	__u32 close_all; /* the tick closes every slice: tracing is about to end */
 	__u32 tagged;	 /* rows created in this window: see QJ_SUMS_TAGGED */
-	__u32 reserved;
+	__u32 adopted;	 /* how many running threads were found to be servers' */
 };
 
-/* What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines. */
+/* A CPU runs a process that is no server. */
+#define QJ_SERVING_NONE 255
+
+/*
+ * What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines;
+ * what every context switch and every read needs is in the first line.
+ */
 struct qj_cpu_state {
 	__u64 t0_ns; /* start of the open slice; 0 until the first event on this CPU */
 	__u64 query;
 	__u64 shape;
-	__u64 tags;	  /* live view: the query's tags ... */
-	__u64 naming;	  /* ... and its session's naming */
-	__u64 since_ns;	  /* first event on this CPU */
 	__u64 busy_clock; /* see core/cpu_times.h */
-	__u64 lost_ns;
-	__u64 ids;			     /* query and session ids made on this CPU */
-	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
-	struct qj_reading read[QJ_COUNTERS]; /* readings at t0_ns */
+	__u64 ids;	  /* query and session ids made on this CPU */
 	__u32 pid;
 	__u32 tgid;
+	__u32 adopted; /* `adopted` of struct qj_control for which `serving` holds */
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid;	 /* counters that were readable at t0_ns */
-	__u8 has_ended;	 /* the running thread has a query record to send with its slice */
-	__u8 woke;	 /* enum qj_woke: idle times that the open slice ended */
+	__u8 serving;	/* enum qj_server_kind of the running thread, QJ_SERVING_NONE; 0: unknown */
+	__u8 valid;	/* counters that were readable at t0_ns */
+	__u8 has_ended; /* the running thread has a query record to send with its slice */
+	__u8 woke;	/* enum qj_woke: idle times that the open slice ended */
 	__u8 exchanging; /* early kernels: a program is taking the slice over */
-	__u8 reserved;
+	__u32 reserved;
+	__u64 ahead_ns; /* of the scheduler clock is CLOCK_MONOTONIC ... */
+	__u64 read_ns;	/* ... when both were read last, by the scheduler clock */
+	__u64 tags;	/* live view: the query's tags ... */
+	__u64 naming;	/* ... and its session's naming */
+	__u64 since_ns; /* first event on this CPU */
+	__u64 lost_ns;
+	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
+	struct qj_reading read[QJ_COUNTERS]; /* readings at t0_ns */
 	__u32 loss[QJ_LOSS_SLOTS];
 } __attribute__((aligned(128)));
 

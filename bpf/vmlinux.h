@@ -42,6 +42,7 @@ enum {
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
@@ -190,9 +191,23 @@ struct cred {
 	kuid_t uid;
 };
 
+/* kernel/sched/sched.h */
+struct rq {
+	__u64 clock; /* sched_clock() when the scheduler last looked */
+};
+
+struct cfs_rq {
+	struct rq *rq; /* CONFIG_FAIR_GROUP_SCHED */
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq; /* CONFIG_FAIR_GROUP_SCHED */
+};
+
 struct task_struct {
 	unsigned int __state; /* since 5.14; read only for servers whose probes need 6.3 */
 	unsigned int flags;
+	struct sched_entity se;
 	struct mm_struct *mm;
 	pid_t pid;
 	pid_t tgid;
@@ -204,6 +219,10 @@ struct task_struct {
 	struct files_struct *files;
 	void *bpf_storage; /* since 5.11: struct bpf_local_storage */
 	struct thread_struct thread;
+};
+
+struct hrtimer {
+	__s64 _softexpires; /* ktime_t: when it was to expire, on its own clock */
 };
 
 struct in6_addr {

@@ -68,12 +68,20 @@ static struct rp_request request_of(const struct bpf_program *program)
 	return request;
 }
 
-static int attach_program(const struct bpf_program *program)
+/* `kind`: of the servers for whose threads an attached program calls this one; 0: attaches it. */
+static int attach_for(const struct bpf_program *program, uint32_t kind)
 {
 	struct rp_request request = request_of(program);
-	int err = root_part_ask(&request, -1, NULL);
+	int err;
 
+	request.number = kind;
+	err = root_part_ask(&request, -1, NULL);
 	return err ? cannot_attach(bpf_program__name(program), err) : 0;
+}
+
+static int attach_program(const struct bpf_program *program)
+{
+	return attach_for(program, 0);
 }
 
 static int attach_probe(struct probes *probes, const struct probe *probe)
@@ -148,9 +156,12 @@ static int attach_all(struct probes *probes, const struct options *options)
 		err = adopt_running(probes);
 	for (unsigned i = 0; !err && i < options->probe_count; i++)
 		err = attach_probe(probes, &options->probes[i]);
-	for (unsigned i = 0; !err && i < PROGRAMS_OF_TRAFFIC; i++)
-		if (bpf_program__autoload(programs_of_traffic(s, i)))
-			err = attach_program(programs_of_traffic(s, i));
+	for (unsigned i = 0; !err && i < PROGRAMS_OF_TRAFFIC; i++) {
+		struct traffic_program traffic = programs_of_traffic(s, i);
+
+		if (bpf_program__autoload(traffic.program))
+			err = attach_for(traffic.program, traffic.kind);
+	}
 	if (!err)
 		err = attach_program(s->progs.on_tick);
 	if (!err)

@@ -49,13 +49,20 @@ void probes_detach(struct probes *probes);
  */
 int programs_load(struct probes *probes, const struct options *options, const struct qj_cpu *cpus);
 
-/* The servers' programs on reads and writes of sockets: each on a tracepoint, or on 3 functions. */
-#define X(name) +4
+/*
+ * The programs on reads and writes of sockets: of each server one for a tracepoint, and one for
+ * each of 3 functions; then those that are attached to the two tracepoints.
+ */
+#define X(name, kind) +4
 enum {
-	PROGRAMS_OF_TRAFFIC = 0 QJ_PROGRAM_NAMES(X)
+	PROGRAMS_OF_TRAFFIC = 2 QJ_PROGRAM_NAMES(X)
 };
 #undef X
-struct bpf_program *programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number);
+struct traffic_program {
+	struct bpf_program *program;
+	uint32_t kind; /* whose threads' events it is called with; 0: it is attached itself */
+};
+struct traffic_program programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number);
 
 struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role);
 

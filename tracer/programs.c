@@ -83,14 +83,16 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 	return NULL;
 }
 
-struct bpf_program *programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number)
+struct traffic_program programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number)
 {
-	struct bpf_program *all[] = {
-#define X(name)                                                                                    \
-	skeleton->progs.name, skeleton->progs.name##_inet, skeleton->progs.name##_inet6,           \
-	    skeleton->progs.name##_unix,
+	struct traffic_program all[] = {
+#define X(name, kind)                                                                              \
+	{skeleton->progs.name, kind}, {skeleton->progs.name##_inet, 0},                            \
+	    {skeleton->progs.name##_inet6, 0}, {skeleton->progs.name##_unix, 0},
 	    QJ_PROGRAM_NAMES(X)
 #undef X
+		{skeleton->progs.on_read, 0},
+	    {skeleton->progs.on_write, 0},
 	};
 
 	return all[number];
@@ -104,7 +106,7 @@ static void replace_tracepoints(struct qjoule_bpf *skeleton)
 {
 	if (libbpf_find_vmlinux_btf_id("sock_recv_length", BPF_TRACE_RAW_TP) >= 0)
 		return;
-#define X(name)                                                                                    \
+#define X(name, kind)                                                                              \
 	if (bpf_program__autoload(skeleton->progs.name)) {                                         \
 		bpf_program__set_autoload(skeleton->progs.name, false);                            \
 		bpf_program__set_autoload(skeleton->progs.name##_inet, true);                      \
@@ -115,13 +117,24 @@ static void replace_tracepoints(struct qjoule_bpf *skeleton)
 #undef X
 }
 
+/* What is attached to a tracepoint and calls this program of a server (bpf/core/traffic.bpf.c). */
+static void load_caller(struct qjoule_bpf *skeleton, struct traffic_program called)
+{
+	if (!called.kind || !bpf_program__autoload(called.program))
+		return;
+	bpf_program__set_autoload(strstr(bpf_program__section_name(called.program), "recv")
+				      ? skeleton->progs.on_read
+				      : skeleton->progs.on_write,
+				  true);
+}
+
 /* Programs and maps are opt-in: what no server of the plan needs is neither loaded nor made. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options, bool early)
 {
 	const struct qj_plan *plan = &skeleton->rodata->plan;
 
 	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
-		bpf_program__set_autoload(programs_of_traffic(skeleton, i), false);
+		bpf_program__set_autoload(programs_of_traffic(skeleton, i).program, false);
 #define X(name, kind, attach_modes)                                                                \
 	if (plan->kind_attach_modes[kind] & (attach_modes))                                        \
 		bpf_program__set_autoload(skeleton->progs.name, true);
@@ -138,13 +151,15 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 					  true);
 	if (!early)
 		replace_tracepoints(skeleton);
+	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
+		load_caller(skeleton, programs_of_traffic(skeleton, i));
 }
 
 /* Whether servers need programs beside probes: all such programs are on reads and writes. */
 static bool loads_servers_programs(struct qjoule_bpf *skeleton)
 {
 	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
-		if (bpf_program__autoload(programs_of_traffic(skeleton, i)))
+		if (bpf_program__autoload(programs_of_traffic(skeleton, i).program))
 			return true;
 	return false;
 }

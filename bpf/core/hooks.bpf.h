@@ -109,6 +109,9 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 	struct thread_state *thread;
 	__u32 pid = TASK_FIELD(task, pid);
 
+	/* Before the look-up: a thread that is adopted after it has another number. */
+	cpu->adopted = *(volatile __u32 *)&control.adopted;
+	cpu->serving = 0;
 	if (!pid != !(cpu->busy_clock & QJ_CLOCK_RUNS)) {
 		cpu->busy_clock = qj_busy_set(cpu->busy_clock, !!pid, now);
 		if (sums_effects() && pid)
@@ -127,6 +130,7 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 	}
 	thread = thread_of(task);
 	if (thread) {
+		cpu->serving = thread->server_kind;
 		hooks_labelled(cpu, task, thread);
 		cpu->server = thread->server;
 		cpu->query = thread->query;
@@ -138,14 +142,18 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 			cpu->owner_kind = QJ_OWNER_SERVER;
 		else
 			cpu->owner_kind = QJ_OWNER_QUERY;
-	} else if (TASK_FIELD(task, flags) & PF_KTHREAD) {
-		cpu->owner_kind = QJ_OWNER_KERNEL;
-	} else if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid ||
-		   cpu->tgid == plan.root_tgid) {
-		cpu->owner_kind = QJ_OWNER_TRACER;
-	} else {
-		cpu->owner_kind = QJ_OWNER_PROCESS;
+		return;
 	}
+	if (TASK_FIELD(task, flags) & PF_KTHREAD) {
+		cpu->owner_kind = QJ_OWNER_KERNEL;
+		return;
+	}
+	cpu->serving = cpu->tgid == 1 ? 0 : QJ_SERVING_NONE;
+	if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid ||
+	    cpu->tgid == plan.root_tgid)
+		cpu->owner_kind = QJ_OWNER_TRACER;
+	else
+		cpu->owner_kind = QJ_OWNER_PROCESS;
 }
 
 #endif

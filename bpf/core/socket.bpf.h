@@ -2,9 +2,7 @@
 /*
  * Reads of sockets by servers whose threads serve one connection each, from request to reply, on
  * the attach mode `socket`. A query begins when the thread reads from its socket; finding nothing
- * to read shows that the reply was sent. Sends need no hook. Every server has programs of its own
- * on reads (traffic.bpf.h): below one program for all, the frames of one server would count for the
- * calls of another, and exceed the stack.
+ * to read shows that the reply was sent. Sends need no hook.
  */
 #ifndef QJOULE_SOCKET_BPF_H
 #define QJOULE_SOCKET_BPF_H

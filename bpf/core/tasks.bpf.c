@@ -109,6 +109,13 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	hooks_started(task, thread);
 }
 
+/* The same of a thread that may be running on another CPU, whose state does not know it yet. */
+static __always_inline void adopt_running(struct task_struct *task, __u16 server)
+{
+	adopt(task, server, PHASE_UNKNOWN);
+	__sync_fetch_and_add(&control.adopted, 1);
+}
+
 static __always_inline __u8 owner_kind_of(struct task_struct *task, __u16 server)
 {
 	__u32 tgid = BPF_CORE_READ(task, tgid);
@@ -256,7 +263,7 @@ int on_alive(struct bpf_iter__task *ctx)
 		return 0;
 	server = server_of_running(task);
 	if (server)
-		adopt(task, server, PHASE_UNKNOWN);
+		adopt_running(task, server);
 	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
 	return 0;
 }
@@ -275,7 +282,7 @@ int on_follow(struct bpf_iter__task *ctx)
 	parent = BPF_CORE_READ(task, real_parent, tgid);
 	if (tgid != followed.tgid && (parent != followed.tgid || !runs_file_of(task, server)))
 		return 0;
-	adopt(task, server, PHASE_UNKNOWN);
+	adopt_running(task, server);
 	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
 	return 0;
 }

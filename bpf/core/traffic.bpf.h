@@ -4,6 +4,8 @@
  * those of one server, where `work` does what there is to do.
  *
  * Linux 6.3 has tracepoints for both (commit 6e6eda44b939), in sock_recvmsg() and sock_sendmsg().
+ * One program for all servers is attached to each, and calls the one of the thread's server
+ * (traffic.bpf.c).
  * Before, the same is seen where the functions that those two call return, one for each family of
  * addresses. The tracer loads either these or the tracepoints' programs (tracer/programs.c). In the
  * object for early kernels, which has the same programs, they do nothing and are never loaded.
@@ -14,6 +16,14 @@
 #include "state.bpf.h"
 
 struct msghdr;
+
+/* By the kind of server: its program on reads, or on writes. */
+struct traffic_map {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, QJ_KINDS);
+	__type(key, __u32);
+	__type(value, __u32);
+};
 
 /* One more program of `server`, where a read of this family returns. */
 #define READS_OF_(server, family, function, work)                                                  \

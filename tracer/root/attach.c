@@ -195,6 +195,22 @@ static int iterate(struct bpf_link *link, struct answer *answer)
 }
 
 /*
+ * The programs that are attached to reads and writes call this one for threads of this kind of
+ * server. It must be of their tracepoint: they pass their arguments on.
+ */
+static int call(const struct bpf_program *program, uint32_t kind)
+{
+	const char *section = bpf_program__section_name(program);
+	bool reads = !strcmp(section, "tp_btf/sock_recv_length");
+	int fd = bpf_program__fd(program);
+
+	if (!reads && strcmp(section, "tp_btf/sock_send_length"))
+		return -EINVAL;
+	return bpf_map__update_elem(reads ? skeleton->maps.reads : skeleton->maps.writes, &kind,
+				    sizeof(kind), &fd, sizeof(fd), 0);
+}
+
+/*
  * Probes are attached by inode, for every process: a server that restarts is probed from its first
  * query. The keeper attaches nothing but probes.
  */
@@ -210,6 +226,8 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 		return -EINVAL; /* no such program was loaded */
 	if (bpf_program__expected_attach_type(program) == BPF_TRACE_ITER)
 		return iterate(bpf_program__attach(program), answer);
+	if (request->number && !peer->late)
+		return call(program, request->number);
 	if (bpf_program__type(program) != BPF_PROG_TYPE_KPROBE)
 		return peer->late ? -EINVAL : keep(bpf_program__attach(program));
 	fd = opened_check(request->pid, request->offset, request->text, request->size);

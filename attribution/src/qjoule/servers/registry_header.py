@@ -51,9 +51,11 @@ def _guarded(guard: str, lines: list[str]) -> str:
 
 
 def _registry(servers: tuple[Server, ...]) -> list[str]:
-    programs = dict.fromkeys(
-        program for server in servers for program in (*server.programs, *server.programs_with)
-    )
+    programs = {
+        program: f"{program}, QJ_SERVER_{server.name.upper()}"
+        for server in servers
+        for program in (*server.programs, *server.programs_with)
+    }
     lines = [
         *_list("QJ_SERVERS", "name, NAME, number", [f"{_names(s)}, {s.kind}" for s in servers]),
         *_list(
@@ -85,7 +87,7 @@ def _registry(servers: tuple[Server, ...]) -> list[str]:
                 for program, fact in s.programs_with.items()
             ],
         ),
-        *_list("QJ_PROGRAM_NAMES", "program", list(programs)),
+        *_list("QJ_PROGRAM_NAMES", "program, kind", list(programs.values())),
         *_needed("QJ_MAPS", "map", servers, "maps"),
         *_needed("QJ_MAPS_WITH_TAGS", "map", servers, "maps_with_tags"),
         *_needed("QJ_NEEDS", "part", servers, "needs"),
