@@ -5,6 +5,7 @@
  */
 #include "batch.bpf.h"
 #include "hooks.bpf.h"
+#include "task.bpf.h"
 
 /* Not inline, so that the verifier checks it once. */
 __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
@@ -17,12 +18,45 @@ __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
 	return 0;
 }
 
+/*
+ * When this context switch began, by CLOCK_MONOTONIC. If the thread before goes to sleep, the
+ * scheduler has just read its own clock (update_rq_clock() in __schedule()), and reading another
+ * one would be more than half of what this program costs. Otherwise the scheduler may go by the
+ * moment in which another CPU decided to switch (rq_clock_skip_update()).
+ *
+ * Both clocks are read once in a while. They drift apart at most as fast as NTP slews one of them,
+ * by 500 ppm (adjtimex(2)). Their difference here contains the time since the scheduler read its
+ * clock, so the least is right.
+ */
+#define READ_BOTH_NS (1 << 20)
+
+static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_struct *prev)
+{
+	__u64 clock, since, now;
+	__s64 more;
+
+	if (IS_EARLY || !bpf_core_field_exists(prev->se.cfs_rq) || !is_asleep(prev))
+		return bpf_ktime_get_ns();
+	clock = prev->se.cfs_rq->rq->clock;
+	since = clock - cpu->read_ns;
+	if (since >= READ_BOTH_NS) {
+		more = bpf_ktime_get_ns() - clock - cpu->ahead_ns;
+		if (cpu->read_ns && more > (__s64)(since >> 11))
+			more = since >> 11;
+		cpu->ahead_ns += more;
+		cpu->read_ns = clock;
+	}
+	now = clock + cpu->ahead_ns;
+	/* A query may have ended since: the scheduler need not read its clock twice. */
+	return now > cpu->t0_ns ? now : cpu->t0_ns;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	struct thread_state *thread = 0;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = preempt ? bpf_ktime_get_ns() : switch_time(cpu, prev);
 	__u64 t0 = restart_slice_alone(cpu, now);
 
 	if (cpu->has_ended)
@@ -45,17 +79,21 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 /*
  * The scheduler's tick is a high-resolution timer and stops on idle CPUs (CONFIG_NO_HZ_IDLE), so
  * this wakes no CPU. A CPU in full dynticks mode has no tick: its slices are longer, and are
- * divided over windows by time.
+ * divided over windows by time. All other such timers come here too. A timer of another clock has
+ * a time of its own, so the slice's length is tested again by our clock.
  */
 SEC("tp_btf/hrtimer_expire_entry")
-int BPF_PROG(on_tick)
+int BPF_PROG(on_tick, struct hrtimer *timer)
 {
 	struct qj_cpu_state *cpu = this_cpu();
-	__u64 t0 = cpu->t0_ns;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 t0 = cpu->t0_ns, now;
 
+	if (t0 && (__s64)(timer->_softexpires - t0) < (__s64)plan.slice_ns &&
+	    t0 >= control.epoch_ns && !control.close_all)
+		return 0;
 	if (IS_EARLY && cpu->exchanging)
 		return 0;
+	now = bpf_ktime_get_ns();
 	if (!t0) {
 		label_slice(cpu, bpf_get_current_task_btf(), now);
 		restart_slice_alone(cpu, now);
