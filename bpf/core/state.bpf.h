@@ -101,43 +101,44 @@ struct unnamed_use {
 
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
 
+/* What every read of a client's socket needs comes first, in as few cache lines as possible. */
 struct thread_state {
 	__u64 query;	/* id of the current query, or of the next one; 0: none */
 	__u64 begin_ns; /* 0: not begun, the thread waits for its next request */
 	__u64 end_ns;	/* when a reply was sent that may not be the last one */
-	__u64 session;
-	__u64 shape;
-	__u64 socket;	 /* address of the client's struct sock ... */
-	__u64 cookie;	 /* ... and its cookie: together its identity */
-	__u64 text_sent; /* the last shape whose text was certainly sent */
-	__u64 rows;	 /* valid if QJ_QUERY_ROWS */
-	__u64 tags;	 /* as in struct qj_query */
-	__u64 named;	 /* live view: the session that `naming` belongs to */
-	__u64 naming;	 /* live view: as in struct qj_aggregate */
-	__u64 text_addr;
-	struct qj_shape_state text;
-	__u32 text_left; /* bytes of the statement still to be hashed */
-	__u32 need;	 /* bytes of the current message still to come */
-	__u32 statement_bytes;
-	__u32 executions;
+	__u64 socket;	/* address of the client's struct sock ... */
+	__u64 cookie;	/* ... and its cookie: together its identity */
+	__u32 need;	/* bytes of the current message still to come */
 	__u32 flags;
 	__u16 server;
-	__u16 stream; /* as in struct qj_query */
 	__u8 server_kind;
 	__u8 attach_mode;
 	__u8 command;
 	__u8 phase;
+	__u8 borrowed;	 /* serves another thread's query (parallel worker) */
 	__u8 head_bytes; /* bytes seen of a message header that came in pieces */
 	__u8 head[8];
+	__u64 session;
+	__u64 shape;
+	__u64 rows; /* valid if QJ_QUERY_ROWS */
+	__u64 tags; /* as in struct qj_query */
+	__u32 executions;
+	__u32 statement_bytes;
+	__u32 text_left; /* bytes of the statement still to be hashed */
+	__u16 stream;	 /* as in struct qj_query */
+	__u8 collected;	 /* its statement is in memory of the programs: read_text() */
 	__u8 sqlstate[5];
-	__u8 borrowed;	/* serves another thread's query (parallel worker) */
-	__u8 collected; /* its statement is in memory of the programs: read_text() */
-	union {		/* state that only one kind of server needs */
+	union { /* state that only one kind of server needs */
 		struct of_query cleared;
 #define X(name, NAME) struct name##_thread name;
 		QJ_THREADS(X)
 #undef X
 	};
+	__u64 text_sent; /* the last shape whose text was certainly sent */
+	__u64 named;	 /* live view: the session that `naming` belongs to */
+	__u64 naming;	 /* live view: as in struct qj_aggregate */
+	__u64 text_addr;
+	struct qj_shape_state text;
 	struct caller_state caller;
 	struct qj_query ended;	 /* not sent yet; query 0: none. In the live view: drawn */
 	__u64 cpu_ns;		 /* live view: of the query's slices that are closed */

@@ -165,7 +165,11 @@ static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u6
 	__u32 have = thread->head_bytes & 3, take = MYSQL_HEADER - have;
 
 	if (!have && bytes >= MYSQL_HEADER) { /* the usual case */
-		bpf_probe_read_user(thread->head, MYSQL_HEADER, (const void *)addr);
+		__u32 header = 0;
+
+		/* To the stack: the kernel checks other places longer (mm/usercopy.c). */
+		bpf_probe_read_user(&header, sizeof(header), (const void *)addr);
+		__builtin_memcpy(thread->head, &header, sizeof(header));
 		thread->head_bytes = MYSQL_HEADER;
 		return MYSQL_HEADER;
 	}
