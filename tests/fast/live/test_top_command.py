@@ -20,7 +20,7 @@ import fake_tracer
 from fake_attribution import snapshot
 from qjoule.cli import cli
 from qjoule.errors import QjouleError, UsageError
-from qjoule.reporters.live_lines import export
+from qjoule.reporters.live_pages import export
 from qjoule.reporters.live_state import ViewState
 from qjoule.session.directory import inside
 from qjoule.stream.blocks import Stream

@@ -29,7 +29,7 @@ from qjoule.model.result import PARTS, Attribution, ServerChange
 from qjoule.report.page_data import about
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import document, run_forms, to_json
-from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
+from qjoule.reporters.live_pages import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.parquet_report import to_table

@@ -20,7 +20,7 @@ from qjoule.live.replay import ReplaySource
 from qjoule.model.result import Attribution
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
-from qjoule.reporters.live_lines import csv_lines, json_lines
+from qjoule.reporters.live_pages import csv_lines, json_lines
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView

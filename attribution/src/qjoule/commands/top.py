@@ -26,7 +26,7 @@ from qjoule.model.coefficients import IdlePolicy
 from qjoule.remote.streams import Streams
 from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import encode
-from qjoule.reporters.live_lines import csv_lines, export, first, json_lines
+from qjoule.reporters.live_pages import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
 from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A screen as lines of styled spans: pure data for a terminal or a test."""
+"""A screen as lines of styled spans, and the lines above every mode: total power, where it comes
+from, and what is missing.
+
+Pure data, for a terminal or a test."""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
+from qjoule.model.result import Attribution
+from qjoule.reporters import changes, missing
+from qjoule.reporters import format as fmt
+from qjoule.reporters.live_state import SORTS, ViewState
+from qjoule.reporters.missing import alarm
+from qjoule.reporters.provenance import attach_modes, graded, has_energy
 from qjoule.shapes.safe_text import sanitise
 
 ELLIPSIS = "…"
@@ -101,3 +110,148 @@ def _chop(word: str, width: int) -> list[str]:
             pieces.append("")
         pieces[-1] += character
     return pieces
+
+
+_GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
+_TREND_FROM = 100  #: columns from which the total's history is drawn
+
+
+def header(state: ViewState, width: int) -> list[Line]:
+    """Four lines, whatever the width."""
+    attribution = state.attribution
+    if attribution is None:
+        waiting = "the source ended without a snapshot" if state.ended else "waiting"
+        return [
+            flow([("qjoule top", "title"), (fmt.one_line(state.title), "")], width),
+            flow(
+                [(f"{waiting} for the first interval" if not state.ended else waiting, "dim")],
+                width,
+            ),
+            Line(),
+            _status(state, width),
+        ]
+    return [
+        _title(state, attribution, width),
+        _provenance(attribution, width),
+        _attach_modes(attribution, width),
+        _status(state, width),
+    ]
+
+
+def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
+    source = attribution.energy_source
+    seconds = attribution.trace.duration_s
+    power_w = (
+        attribution.main.measured_nj * 1e-9 / seconds
+        if has_energy(attribution) and seconds > 0
+        else None
+    )
+    style = _GRADE_STYLES.get(source.grade, "bad")
+    total = f"{fmt.watts(power_w)} W {fmt.one_line(source.main_domain)}".rstrip()
+    right = [Span(0, total, "title"), Span(0, graded(attribution), style)]
+    if width >= _TREND_FROM:
+        right.insert(0, Span(0, fmt.sparkline(list(state.power_w), width // 5), "accent"))
+    taken = sum(cell_len(span.text) + 2 for span in right)
+    host = fmt.one_line(attribution.trace.host)
+    items = [("qjoule top", "title"), (host, ""), (fmt.one_line(state.title), "dim")]
+    x = max(1, width - taken + 1)
+    # If there is no room for both, the power is shown, because it matters most.
+    spans = list(flow(items, x - 2).spans) if x > len("qjoule top") + 2 else []
+    for span in right:
+        spans.append(place(span.text, x, max(0, width - x), style=span.style))
+        x += cell_len(span.text) + 2
+    return Line(tuple(spans))
+
+
+def _provenance(attribution: Attribution, width: int) -> Line:
+    """Losses are shown on narrow screens too: in words, or as a count."""
+    source, loss = attribution.energy_source, attribution.trace.loss
+    gaps = attribution.unattributed_windows
+    named = source.name not in ("", "none", source.grade)  # the grade is in the title
+
+    def items(lost: str) -> list[tuple[str, str]]:
+        return [
+            (fmt.one_line(source.name), "dim") if named else ("", ""),
+            (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
+            (f"lost: {lost}", "dim" if lost == missing.NOTHING else "warn"),
+            (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
+            _calibration(attribution),
+            (_coverage(attribution), "dim"),
+            (_tracer(attribution), "dim"),
+        ]
+
+    words = [missing.loss(attribution)]
+    if loss:
+        words += [missing.lost(loss), fmt.count(sum(loss.values()))]
+    lines = [items(lost) for lost in words]
+    shown = next((line for line in lines if _fits(line, width)), lines[-1])
+    odd = missing.anomalies(attribution)
+    rest = [(f"oddities: {odd}" if odd else "", "warn"), (fmt.one_line(source.reason), "dim")]
+    return flow([*shown, *rest], width)
+
+
+def _attach_modes(attribution: Attribution, width: int) -> Line:
+    """What goes wrong comes first, so that no width hides it: loss, then what no attach mode
+    sees."""
+    words, untraced = alarm(attribution), ", ".join(changes.untraced(attribution))
+    items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
+    left_out = attribution.energy_source.left_out.items()
+    items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]
+    return flow([*items, (f"attach {attach_modes(attribution)}", "dim")], width)
+
+
+def _fits(items: list[tuple[str, str]], width: int) -> bool:
+    return flow(items, width).plain() == flow(items, 1 << 16).plain()
+
+
+def _calibration(attribution: Attribution) -> tuple[str, str]:
+    """One word; the reports state what of a calibration does not fit."""
+    model = attribution.model
+    if model.calibrated and model.calibration_flags:
+        return "calibrated, in doubt", "warn"
+    return ("calibrated" if model.calibrated else "not calibrated"), "dim"
+
+
+def _tracer(attribution: Attribution) -> str:
+    """The tracer's own cost: of one CPU, and of the energy."""
+    seconds = attribution.trace.duration_s
+    rows = [row for row in attribution.fixed if row.kind == "tracer"]
+    cpu = sum(row.cpu_ns for row in rows) * 1e-9 / seconds if rows and seconds > 0 else None
+    energy = None
+    if has_energy(attribution) and attribution.main.measured_nj:
+        energy = attribution.main.parts_nj.get("tracer", 0) / attribution.main.measured_nj
+    return f"tracer {fmt.share(cpu)} CPU, {fmt.share(energy)} E"
+
+
+def _status(state: ViewState, width: int) -> Line:
+    arrow = "▼" if state.descending else "▲"
+    filtered = fmt.one_line(state.filter)
+    shown = state.attribution
+    where = fmt.one_line(shown.policy.get("where", "")) if shown is not None else ""
+    return flow(
+        [
+            ("PAUSED", "warn") if state.paused else ("", ""),
+            ("END OF TRACE", "warn") if state.ended else ("", ""),
+            (_span(state), ""),
+            (f"filter {filtered!r}", "accent") if filtered else ("", ""),
+            (f"where {where}", "accent") if where else ("", ""),
+            (f"by {fmt.one_line(state.group)}", ""),
+            (f"{SORTS[state.sort][0]} {arrow}", ""),
+        ],
+        width,
+    )
+
+
+def _span(state: ViewState) -> str:
+    if state.shown is None:
+        return f"every {fmt.duration(state.interval_s * 1e9)}"
+    elapsed = fmt.duration(state.shown.elapsed_s * 1e9)
+    if state.cumulative:
+        return f"{fmt.duration(state.shown.total.trace.duration_s * 1e9)} since reset, at {elapsed}"
+    return f"last {fmt.duration(state.shown.interval.trace.duration_s * 1e9)}, at {elapsed}"
+
+
+def _coverage(attribution: Attribution) -> str:
+    if attribution.only_threads:
+        return "by thread, no queries"
+    return f"coverage {fmt.share(attribution.coverage)}"

@@ -3,16 +3,23 @@
 
 Only spans that changed since the last frame are redrawn, and new snapshots at most `REDRAWS_PER_S`
 times a second, so that the view is usable over a slow line.
-"""
+
+The terminal may vanish (a closed window, a lost ssh) or stop taking anything. textual alone would
+wait for such a terminal, and read its end of input over and over."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import queue
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -20,6 +27,7 @@ from rich.style import Style
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
+from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -29,8 +37,74 @@ from qjoule.errors import QjouleError
 from qjoule.reporters.live_frame import Line
 from qjoule.reporters.live_screen import HEADER_LINES, compose, visible_rows
 from qjoule.reporters.live_state import Effect, ViewState, row_key
-from qjoule.reporters.live_terminal import Terminal
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
+
+_TICK_S = 0.05
+
+
+class Screen:
+    """The file that textual writes to. A write waits for the one before, unless that is given
+    up."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._texts: queue.Queue[str] = queue.Queue(1)
+        self._given_up = threading.Event()
+        threading.Thread(target=self._run, name="qjoule-screen", daemon=True).start()
+
+    def write(self, text: str) -> None:
+        while not self._given_up.is_set():
+            with suppress(queue.Full):
+                self._texts.put(text, timeout=_TICK_S)
+                return
+
+    def flush(self) -> None:
+        while self._texts.unfinished_tasks and not self._given_up.wait(_TICK_S / 10):
+            pass
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def give_up(self) -> None:
+        """All that is not written yet is left out, and what follows."""
+        self._given_up.set()
+
+    def _run(self) -> None:
+        while True:
+            left = self._texts.get().encode(errors="replace")
+            try:
+                while left:
+                    left = left[os.write(self._descriptor, left) :]
+            except OSError:
+                self.give_up()
+            self._texts.task_done()
+
+
+class Terminal(LinuxDriver):
+    """textual's driver, on standard output."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        assert sys.__stdout__ is not None
+        self.screen = Screen(sys.__stdout__.fileno())
+        self._file: Any = self.screen
+
+    def run_input_thread(self) -> None:
+        with suppress(OSError):  # the terminal has gone
+            super().run_input_thread()
+
+    def when_gone(self, call: Callable[[], object]) -> None:
+        """Calls `call`, on another thread, once there is no terminal any more."""
+
+        def wait() -> None:
+            hangup = select.poll()
+            hangup.register(self.fileno, 0)
+            hangup.poll()
+            self.screen.give_up()
+            call()
+
+        threading.Thread(target=wait, name="qjoule-terminal", daemon=True).start()
+
 
 REDRAWS_PER_S = 4.0
 #: How long a terminal that takes nothing is waited for once the view is to end.

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the live view shows beside its table: everything about one row, the help; and snapshots as
+text: one JSON document per line, CSV with a header, the screen as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from qjoule.errors import QjouleError
+from qjoule.model.result import Attribution, Row
+from qjoule.reporters import format as fmt
+from qjoule.reporters.csv_report import cell, flat_rows
+from qjoule.reporters.json_report import document, row_document
+from qjoule.reporters.labels import fingerprint, id_pairs, query_label
+from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
+from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
+from qjoule.reporters.power import alone, factor
+from qjoule.reporters.provenance import has_energy
+from qjoule.snapshots import Controls, Snapshot, SnapshotSource
+
+_NAME = 18  #: cells of the figures' names
+_FIGURE = 24  #: cells of a figure, if there is room
+
+
+def detail(state: ViewState, width: int) -> list[Line]:
+    """Any number of lines; notes it if the row had no calls in the last interval."""
+    if state.shown is None or state.selected is None:
+        return []
+    interval = _find(state.shown.interval, state.selected)
+    total = _find(state.shown.total, state.selected)
+    row = total or interval
+    if row is None:
+        return [Line(), flow([("this row is in no snapshot since the last reset", "dim")], width)]
+    lines = [Line(), _identity(row, width), Line()]
+    lines += [Line((Span(2, piece),)) for piece in wrap(query_label(row), max(8, width - 4))]
+    for name, text in id_pairs(row):
+        lines.append(flow([(name, "dim"), (text, "")], width, x=2))
+    lines += [Line(), _history(state, width), Line()]
+    room = min(_FIGURE, max(1, (width - _NAME - 5) // 2))
+    lines.append(_figure("", ("last interval", "since reset"), room, "dim"))
+    names = dict(_figures(row, state.shown.total))
+    last = dict(_figures(interval, state.shown.interval)) if interval else {}
+    whole = dict(_figures(total, state.shown.total)) if total else {}
+    for name in names:
+        columns = (last.get(name, fmt.UNKNOWN), whole.get(name, fmt.UNKNOWN))
+        lines.append(_figure(name, columns, room))
+    return lines
+
+
+def _find(attribution: Attribution, key: str) -> Row | None:
+    return next((row for row in attribution.tabled if row_key(row) == key), None)
+
+
+def _identity(row: Row, width: int) -> Line:
+    return flow(
+        [
+            (fingerprint(row), "title"),
+            (fmt.one_line(row.server), ""),
+            (f"attach mode {fmt.one_line(row.attach_mode)}" if row.attach_mode else "", ""),
+            *((fmt.one_line(flag), "warn") for flag in row.flags),
+        ],
+        width,
+        x=2,
+    )
+
+
+def _history(state: ViewState, width: int) -> Line:
+    series = list(state.history_w.get(state.selected or "", ()))
+    known = [value for value in series if math.isfinite(value)]
+    room = max(8, width - _NAME - 26)
+    peak = f"peak {fmt.watts(max(known) if known else None)} W"
+    spark = fmt.sparkline(series, room)
+    return Line(
+        (
+            Span(2, "power, W", "dim"),
+            Span(2 + _NAME, spark, "accent"),
+            Span(2 + _NAME + len(spark) + 2, peak, "dim"),
+        )
+    )
+
+
+def _figure(name: str, columns: tuple[str, str], room: int, style: str = "") -> Line:
+    return Line(
+        (
+            Span(2, name, "dim"),
+            place(columns[0], 2 + _NAME, room, right=True, style=style),
+            place(columns[1], 4 + _NAME + room, room, right=True, style=style),
+        )
+    )
+
+
+def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
+    seconds, calls = attribution.trace.duration_s, row.calls
+    energy = has_energy(attribution)
+    energy_j = row.energy_nj * 1e-9 if energy else None
+    low, high = (edge * 1e-9 for edge in row.energy_nj_ci95)
+    yield "energy", fmt.with_interval(energy_j, (low, high))
+    yield "per call", fmt.with_interval(row.j_per_call if energy else None, row.j_per_call_ci95)
+    power = energy_j / seconds if energy_j is not None and seconds > 0 else None
+    yield "power", fmt.si(power, "W")
+    yield "share of energy", fmt.share(row.share if energy else None)
+    for domain, domain_nj in row.energy_by_domain_nj.items():
+        yield f"energy, {fmt.one_line(domain)}", _domain_energy(row, domain, domain_nj)
+    if row.power_factor:
+        yield "power / weight", factor(row)
+    if row.alone:
+        yield "ran alone", alone(row)
+    if row.shared_nj:
+        yield "of it shared", fmt.joules(row.shared_nj * 1e-9)
+    yield "calls", fmt.count(calls)
+    yield "calls per second", fmt.rate(calls / seconds if seconds > 0 else None)
+    yield "CPU time", fmt.duration(row.cpu_ns)
+    yield "CPU per call", fmt.duration(row.cpu_ns / calls if calls else None)
+    yield "latency mean", fmt.duration(row.latency_ns_mean)
+    yield "latency p50", fmt.duration(row.latency_ns_p50)
+    yield "latency p95", fmt.duration(row.latency_ns_p95)
+    yield "latency p99", fmt.duration(row.latency_ns_p99)
+    yield "cycles", fmt.si(row.cycles, "")
+    yield "instructions", fmt.si(row.instructions, "")
+    ipc = row.instructions / row.cycles if row.instructions and row.cycles else None
+    yield "IPC", fmt.significant(ipc)
+    yield "LLC misses", fmt.si(row.llc_misses, "")
+
+
+def _domain_energy(row: Row, domain: str, energy_nj: int) -> str:
+    ends = row.energy_by_domain_ci95.get(domain)
+    if ends is None:
+        return fmt.joules(energy_nj * 1e-9)
+    return fmt.with_interval(energy_nj * 1e-9, (ends[0] * 1e-9, ends[1] * 1e-9))
+
+
+_HELP = (
+    ("e c l n", "sort by energy, CPU, latency, calls"),
+    ("<", "turn the sort order round"),
+    ("/", "filter by query text, fingerprint or server; Esc clears it"),
+    ("Space", "pause the view; counting goes on"),
+    ("↑ ↓ PgUp PgDn", "move the cursor"),
+    ("Enter", "everything about one row"),
+    ("g", "group by fingerprint, server, database, user or a tag, as far as the source knows them"),
+    ("a", "figures of the last interval, or of everything since the last reset"),
+    ("+ -", "longer or shorter interval"),
+    ("E", "write this screen to a JSON file here, or in the temporary directory"),
+    ("R", "reset: count anew from now on"),
+    ("h", "this help"),
+    ("q", "quit"),
+)
+_FIGURES = (
+    ("W, %E", "mean power over the interval, and its part of the measured energy"),
+    ("J/CALL", "energy per call with its 95 % interval; one-sided where the sides differ"),
+    ("CPU ms/CALL", "time on a CPU, parallel workers included"),
+    ("IPC", "instructions per cycle, where hardware counters can be read"),
+    ("LAT", "time from the server's receipt of a statement to its end"),
+    ("other queries", "every query that this screen has no line for"),
+    ("residual", "measured energy that no owner's time accounts for"),
+    (fmt.UNKNOWN, "unknown; never the same as 0"),
+    ("grade", "measured: a hardware counter. estimated: a power model. simulated: a test source"),
+)
+
+
+def help_lines(width: int) -> list[Line]:
+    lines = [Line(), Line((Span(2, "Keys", "title"),)), *_entries(_HELP, width), Line()]
+    return [*lines, Line((Span(2, "Figures", "title"),)), *_entries(_FIGURES, width)]
+
+
+def _entries(entries: tuple[tuple[str, str], ...], width: int) -> list[Line]:
+    lines = []
+    for name, text in entries:
+        for index, piece in enumerate(wrap(text, max(8, width - 20))):
+            spans = [Span(2, name, "accent")] if index == 0 else []
+            lines.append(Line((*spans, Span(18, piece))))
+    return lines
+
+
+SCHEMA = "qjoule.top/1"
+
+
+def json_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
+    """A line per snapshot: the last interval's attribution with the time it was taken at."""
+    for snapshot in first(source, controls, snapshots):
+        head = {"schema": SCHEMA, "elapsed_s": snapshot.elapsed_s, "ended": snapshot.ended}
+        line = head | {"interval": document(snapshot.interval)}
+        yield json.dumps(line, allow_nan=False) + "\n"
+
+
+def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
+    """RFC 4180 with one header; a line per row and snapshot, fixed rows included.
+
+    The columns are those of the first snapshot. Control characters are escaped.
+    """
+    columns: list[str] = []
+    for snapshot in first(source, controls, snapshots):
+        rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in flat_rows(snapshot.interval)]
+        out = io.StringIO()
+        if not columns:
+            columns = list(rows[0])
+            csv.writer(out).writerow(columns)
+        writer = csv.DictWriter(out, columns, extrasaction="ignore")
+        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+        yield out.getvalue()
+
+
+def screen_document(state: ViewState) -> dict[str, Any]:
+    """The content of the live view, rows in its order, with its settings."""
+    shown = state.attribution
+    if state.shown is None or shown is None:
+        return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
+    known = bool(shown.domains)
+    in_rows = shown.energy_source.error_in_rows
+    rows = [row_document(row, known, in_rows) for row in state.rows()]
+    return {
+        "schema": SCHEMA,
+        "elapsed_s": state.shown.elapsed_s,
+        "ended": state.ended,
+        "view": {
+            "sort": SORTS[state.sort][0],
+            "descending": state.descending,
+            "filter": state.filter,
+            "group": state.group,
+            "span": "since reset" if state.cumulative else "last interval",
+            "paused": state.paused,
+            "selected": _selected(state, known, in_rows),
+        },
+        "interval": {**document(shown), "rows": rows},
+    }
+
+
+def _selected(state: ViewState, known: bool, in_rows: bool) -> dict[str, Any] | None:
+    """The row of the drill-down with its power history."""
+    row = state.selected_row() if state.mode is Mode.DETAIL else None
+    if row is None:
+        return None
+    history = state.history_w.get(row_key(row), ())
+    watts = [value if value == value else None for value in history]  # noqa: PLR0124 (NaN)
+    return {**row_document(row, known, in_rows), "history_w": watts}
+
+
+def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:
+    """At most `limit` snapshots; stops the source after the last one."""
+    for number, snapshot in enumerate(source.snapshots(controls), 1):
+        yield snapshot
+        if snapshot.ended or number == limit:
+            controls.stop()
+            return
+
+
+def export(state: ViewState) -> str:
+    """Writes the screen as JSON to a new file; returns its name.
+
+    The file is in the working directory. If that is not writable, because root has been given up,
+    it is in the directory for temporary files. Raises `QjouleError` if neither works.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    text = json.dumps(screen_document(state), indent=1, allow_nan=False) + "\n"
+    reason = ""
+    for directory in ("", tempfile.gettempdir()):
+        path = Path(directory, f"qjoule-top-{stamp}.json")
+        try:
+            # A new file, for the user alone: shapes may contain what others should not read.
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            reason = f"{path}: {error.strerror}"
+        else:
+            return str(path)
+    raise QjouleError(reason)
