@@ -120,13 +120,11 @@ def header(state: ViewState, width: int) -> list[Line]:
     """Four lines, whatever the width."""
     attribution = state.attribution
     if attribution is None:
-        waiting = "the source ended without a snapshot" if state.ended else "waiting"
+        ended = "the source ended without a snapshot"
+        waits = ended if state.ended else "waiting for the first interval"
         return [
             flow([("qjoule top", "title"), (fmt.one_line(state.title), "")], width),
-            flow(
-                [(f"{waiting} for the first interval" if not state.ended else waiting, "dim")],
-                width,
-            ),
+            flow([(waits, "dim")], width),
             Line(),
             _status(state, width),
         ]

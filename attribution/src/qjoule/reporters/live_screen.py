@@ -12,12 +12,13 @@ from rich.cells import cell_len
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters.labels import FIXED_NAMES, fingerprint, key_cells, statement_label
+from qjoule.reporters.labels import FIXED_NAMES, key_cells, statement_label
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, header, place
 from qjoule.reporters.live_pages import detail, help_lines
 from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit
 from qjoule.reporters.provenance import has_energy
+from qjoule.reporters.table import cells_per_call
 
 _QUERY_WIDTH = 22  #: columns are dropped before the query gets narrower than this
 COLUMNS = (
@@ -182,22 +183,15 @@ def _keys(row: Row) -> dict[str, str]:
 
 def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, str]:
     seconds = attribution.trace.duration_s
-    energy = has_energy(attribution)
     ipc = row.instructions / row.cycles if row.instructions and row.cycles else None
     history = list(state.history_w.get(row_key(row), ()))
     return {
-        "fingerprint": fingerprint(row),
+        **cells_per_call(row, attribution),
         "database": fmt.one_line(row.keys.get("database", "")) or fmt.UNKNOWN,
         "user": fmt.one_line(row.keys.get("user", "")) or fmt.UNKNOWN,
         "rate": fmt.rate(row.calls / seconds if seconds > 0 else None),
-        "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
-        if energy
-        else fmt.UNKNOWN,
-        "share": fmt.share(row.share if energy else None),
-        "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
+        "share": fmt.share(row.share if has_energy(attribution) else None),
         "ipc": fmt.significant(ipc),
-        "mean": fmt.duration(row.latency_ns_mean),
-        "p95": fmt.duration(row.latency_ns_p95),
         "trend": fmt.sparkline(history, 12),
         "query": statement_label(row),
         **_keys(row),

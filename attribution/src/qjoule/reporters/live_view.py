@@ -5,12 +5,12 @@ Only spans that changed since the last frame are redrawn, and new snapshots at m
 times a second, so that the view is usable over a slow line.
 
 The terminal may vanish (a closed window, a lost ssh) or stop taking anything. textual alone would
-wait for such a terminal, and read its end of input over and over."""
+wait for such a terminal, and read its end of input over and over.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import queue
 import select
@@ -250,7 +250,7 @@ class LiveView(App[int]):
         terminal = self._driver if isinstance(self._driver, Terminal) else None
 
         def leave(*_signal: object) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._leave)
             if terminal is not None:
                 late = threading.Timer(TERMINAL_S, terminal.screen.give_up)
@@ -259,7 +259,7 @@ class LiveView(App[int]):
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # Not available outside the main thread, where tests may run the view.
-            with contextlib.suppress(ValueError):
+            with suppress(ValueError):
                 signal.signal(number, leave)
         if terminal is not None:
             terminal.when_gone(leave)

@@ -145,18 +145,11 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
 def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
     line = _line("query", statement_label(row), row.energy_nj, attribution, row.share)
     line.cells.update({_KEY + name: value for name, value in key_cells(row).items()})
-    calls = row.calls
     line.cells.update(
+        **cells_per_call(row, attribution),
         server=fmt.one_line(row.server),
-        fingerprint=fingerprint(row),
-        calls=fmt.count(calls),
-        per_call=fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
-        if has_energy(attribution)
-        else fmt.UNKNOWN,
+        calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
-        cpu=fmt.milliseconds(row.cpu_ns / calls if calls else None),
-        mean=fmt.duration(row.latency_ns_mean),
-        p95=fmt.duration(row.latency_ns_p95),
     )
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
@@ -164,6 +157,19 @@ def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Li
         if has_energy(attribution) and row.energy_nj:
             line.cells["commit"] = fmt.share(row.commit_nj / row.energy_nj)
     return line
+
+
+def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
+    """What one call of a statement costs, by column; the live view has the same columns."""
+    return {
+        "fingerprint": fingerprint(row),
+        "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
+        if has_energy(attribution)
+        else fmt.UNKNOWN,
+        "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
+        "mean": fmt.duration(row.latency_ns_mean),
+        "p95": fmt.duration(row.latency_ns_p95),
+    }
 
 
 def _rest_line(
