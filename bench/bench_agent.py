@@ -23,9 +23,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from qjoule.agent.small import keep_small
+from qjoule.agent.small import limit_memory
 
-keep_small()  # before numpy is imported, as the agent does
+limit_memory()  # before numpy is imported, as the agent does
 
 import numpy as np
 

@@ -62,7 +62,7 @@ NEED_ROOT = (
 
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
 #: With one, results are equal to the last digit everywhere. A second one only spins while we start.
-#: What these commands start themselves does no algebra. (The agent has `agent.small`.)
+#: What these commands start themselves does no algebra. (The agent has `limit_memory`.)
 _ONE_THREAD = ("attribute", "record", "top", "calibrate")
 _FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, Shed
+from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
 from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, Ran
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import Family
@@ -39,7 +39,7 @@ class SimulatedAgent:
         self.shares: list[float] = []
         chance = random.Random(seed)
         wall_s = begin_s = 1.8e9
-        controller = Controller(LIMIT, Shed())
+        controller = Controller(LIMIT, DegradationLevel())
         while wall_s < begin_s + days * DAY_S:
             wall_s += chance.uniform(15, 45)
             share = full(wall_s - begin_s)

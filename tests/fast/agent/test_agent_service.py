@@ -16,7 +16,7 @@ import pytest
 
 from metrics_pages import META, is_monotone, samples, snapshots, total
 from qjoule.agent import handover
-from qjoule.agent.budget import MEASUREMENTS, Controller, Shed
+from qjoule.agent.budget import MEASUREMENTS, Controller, DegradationLevel
 from qjoule.agent.config import Config, Metrics, Tracing
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
@@ -64,7 +64,7 @@ def test_the_page_shows_the_agent_itself_and_each_metric_is_documented(tmp_path:
     documented = (Path(__file__).parents[3] / "packaging/monitoring/README.md").read_text()
     service = service_of(tmp_path, processes={"engine": 1, "gone": 2**22 + 1})
     service.handed.counters.loss["switch"] = 1
-    service.meter, service.controller = metered(0.5), Controller(0.01, Shed())
+    service.meter, service.controller = metered(0.5), Controller(0.01, DegradationLevel())
     for snapshot in snapshots(appears=b"intel-rapl:1"):
         service.take(snapshot, META.servers)
     service.close(orderly=False)

@@ -11,7 +11,7 @@ import pytest
 
 from metrics_pages import total
 from qjoule.agent import handover
-from qjoule.agent.budget import Shed
+from qjoule.agent.budget import DegradationLevel
 from qjoule.agent.handover import Handover
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.root_part.protocol import Account, Kind, Refused, ask
@@ -114,6 +114,6 @@ class Prepared(Agent):
     def configure(self, *, store: bool = True, shapes: int = 100, more: str = "") -> None:
         super().configure(store=store, shapes=shapes, more=f'[budget]\ncpu = "0.1%"\n{more}')
         now_s = time.time()
-        shed = Shed(level=2, since_s=now_s)
+        shed = DegradationLevel(level=2, since_s=now_s)
         handover.leave(self.store, Handover(Counters(Limits(), now_s), shed=shed))
         os.chown(self.store / handover.NAME, self.store.stat().st_uid, -1)

@@ -27,8 +27,8 @@ _RATIO = 0.5  #: what a level is thought to leave of the cost before it was ever
 
 
 @dataclass(frozen=True)
-class Shed:
-    """The level and what was learned; the next start goes on with it."""
+class DegradationLevel:
+    """How much is left out, and what was learned; the next start goes on with it."""
 
     level: int = 0
     hold_s: float = HOLD_S
@@ -60,11 +60,11 @@ class Controller:
     """
 
     limit: float
-    shed: Shed
+    shed: DegradationLevel
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=MEASUREMENTS))
     _learned: bool = False
 
-    def take(self, share: float, wall_s: float) -> Shed | None:
+    def take(self, share: float, wall_s: float) -> DegradationLevel | None:
         """A measurement. Returns what the next start should do, if it should be another level."""
         self._recent.append(share)
         if len(self._recent) < MEASUREMENTS:
@@ -94,7 +94,7 @@ class Controller:
         return None
 
 
-def _learn(shed: Shed, mean: float) -> Shed:
+def _learn(shed: DegradationLevel, mean: float) -> DegradationLevel:
     """The ratio of the two levels of the last change, from the cost before and after it.
 
     The load may have changed as well, so half of it is what was thought before.

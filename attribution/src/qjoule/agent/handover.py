@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qjoule.agent.budget import Shed
+from qjoule.agent.budget import DegradationLevel
 from qjoule.agent.restarts import Restarts, Starts
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
@@ -73,7 +73,7 @@ class _Saved:
     unattributed: int
     intervals: int
     tried: tuple[int, ...] = ()
-    shed: Shed = field(default_factory=Shed)
+    shed: DegradationLevel = field(default_factory=DegradationLevel)
     starts: tuple[Starts, ...] = ()
     hidden: tuple[tuple[str, str], ...] = ()
 
@@ -86,7 +86,7 @@ class Handover:
 
     counters: Counters
     tried: list[int] = field(default_factory=list)
-    shed: Shed = field(default_factory=Shed)
+    shed: DegradationLevel = field(default_factory=DegradationLevel)
     restarts: Restarts = field(default_factory=Restarts)
     hidden: list[tuple[str, str]] = field(default_factory=list)
     continued: bool = False  #: whether the counters are those of an agent before

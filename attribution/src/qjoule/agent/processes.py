@@ -14,7 +14,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
 
-def families(processes: Mapping[str, int], created: str) -> Iterator[Family]:
+def process_families(processes: Mapping[str, int], created: str) -> Iterator[Family]:
     """`processes`: their pids, by what they do. Those that /proc does not show are left out."""
     found = {name: one for name, pid in processes.items() if (one := _of(pid)) is not None}
     yield Family(

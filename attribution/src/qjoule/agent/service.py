@@ -18,7 +18,7 @@ from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter
 from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
-from qjoule.agent.processes import families as of_processes
+from qjoule.agent.processes import process_families
 from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.restarts import Owner
 from qjoule.agent.rollups import Rollups
@@ -249,7 +249,7 @@ class Service:
             ],
         )
         yield of_left_out(snapshot.interval.energy_source.left_out)
-        yield from of_processes(self.processes, seconds(self.began_s))
+        yield from process_families(self.processes, seconds(self.began_s))
         if self.tags is not None:
             yield from self.tags.families()
         if self.meter is not None:

@@ -20,7 +20,7 @@ _TRIM_BYTES = 1 << 20
 _ARENAS = 1
 
 
-def keep_small() -> None:
+def limit_memory() -> None:
     """Restrains BLAS, Arrow and the C library's heap.
 
     The model's matrices are small: a second BLAS thread only spins beside the first.

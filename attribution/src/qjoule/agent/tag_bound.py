@@ -13,10 +13,10 @@ from qjoule.trace.arrow import pc
 #: Stands for the values, and for the statements, beyond the bound.
 OTHER = "other"
 #: Rows of an hour.
-MAX_ROWS = 10_000
+MAX_TAG_ROWS = 10_000
 
 
-def bounded(rows: pa.Table, hour_s: int, most: int, most_rows: int = MAX_ROWS) -> pa.Table:
+def bounded(rows: pa.Table, hour_s: int, most: int, most_rows: int = MAX_TAG_ROWS) -> pa.Table:
     """An hour's rows by tag, of which only the `most` values of each tag with most energy are
     named, and only `most_rows` rows have their own value and statement. Sums stay the same.
     """

@@ -10,7 +10,7 @@ import click
 from qjoule.agent.config import EXAMPLE, load
 from qjoule.agent.files import write_files
 from qjoule.agent.notify import Manager
-from qjoule.agent.small import keep_small
+from qjoule.agent.small import limit_memory
 from qjoule.commands.agent_listeners import start_listeners
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
@@ -91,7 +91,7 @@ def command(
         return 0
     _check_recordings(recordings, program)
     root_part().need("the agent")
-    keep_small()
+    limit_memory()
     manager = Manager.of_environment()
     listeners = start_listeners(config)
     from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening process stays small)

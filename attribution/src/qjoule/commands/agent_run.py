@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from qjoule.agent import handover
-from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, Shed
+from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, DegradationLevel
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
@@ -150,7 +150,7 @@ def _controller(service: Service) -> Controller | None:
     if limit is not None and service.rollups is None:
         say("budget.cpu: without a store no level outlasts a start: nothing is left out")
     if limit is None or service.rollups is None:
-        service.handed.shed = Shed()
+        service.handed.shed = DegradationLevel()
         return None
     return Controller(limit, service.handed.shed)
 
