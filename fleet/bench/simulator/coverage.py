@@ -21,7 +21,7 @@ from fleet.bench.simulator.population import Plan, draw
 from scipy import stats
 
 from qjoule.agent.hour_sums import of_hour
-from qjoule.agent.part_encoding import parquet
+from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, Part
 from qjoule.agent.rollup_schema import ROWS
 from qjoule.trace.arrow import pc

@@ -23,7 +23,7 @@ from fleet.bench.simulator.hours import Hour, simulate
 from fleet.bench.simulator.population import GRADES, SERVERS, Fleet, Plan, draw
 
 from qjoule.agent.hour_sums import of_hour, thinned
-from qjoule.agent.part_encoding import parquet
+from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW, Part
 from qjoule.agent.rollup_schema import SLOW_COLUMNS
 from qjoule.agent.slow_tables import SlowTable

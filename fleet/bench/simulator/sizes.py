@@ -11,7 +11,7 @@ from fleet.bench.simulator.hours import simulate
 from fleet.bench.simulator.population import Plan, draw
 
 from qjoule.agent.hour_sums import of_hour, thinned
-from qjoule.agent.part_encoding import parquet
+from qjoule.agent.part_files import parquet
 from qjoule.agent.store import Kept
 
 #: Statements that run, and calls per second.

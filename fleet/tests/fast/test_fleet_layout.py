@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.agent import rollup_layout as layout
-from qjoule.agent.host_identity import host_id
+from qjoule.agent.part_files import host_id_of
 from qjoule.agent.rollup_layout import Part, part_at
 
 HOUR_S = 1_795_000_000 // 3600 * 3600
@@ -55,12 +55,12 @@ def test_the_host_id_is_the_machines_and_does_not_tell_its_machine_id(tmp_path: 
     (tmp_path / "etc").mkdir()
     file, machine_id = tmp_path / "etc/machine-id", "0123456789abcdef" * 2
     file.write_text(machine_id + "\n")
-    number = host_id(tmp_path / "no store", tmp_path)
-    assert number == host_id(tmp_path / "another", tmp_path) and len(number) == 16
+    number = host_id_of(tmp_path / "no store", tmp_path)
+    assert number == host_id_of(tmp_path / "another", tmp_path) and len(number) == 16
     assert number not in machine_id
     for content in ("", "uninitialized\n"):
         file.write_text(content)
-        kept = host_id(tmp_path, tmp_path)
-        assert host_id(tmp_path, tmp_path) == kept != number and len(kept) == 16
+        kept = host_id_of(tmp_path, tmp_path)
+        assert host_id_of(tmp_path, tmp_path) == kept != number and len(kept) == 16
         (tmp_path / "host-id").write_text("rubbish")
-        assert host_id(tmp_path, tmp_path) != kept
+        assert host_id_of(tmp_path, tmp_path) != kept

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 import dashboards
 import qjoule
-from qjoule.agent import files
+from qjoule.agent import config as files
 from qjoule.cli import COMMANDS, cli
 from qjoule.giving_up_root import SHIPPER
 from qjoule.installed import installed_program

@@ -18,10 +18,9 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS
 from metrics_pages import META, fingerprint_of, opening, query, window
 from qjoule.agent import store as agent_store
-from qjoule.agent.rollup import Minute
+from qjoule.agent.rollup import Minute, sample_rows
 from qjoule.agent.rollup_layout import SAMPLES, Part
 from qjoule.agent.rollup_schema import SAMPLE_ROWS
-from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept, Store
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER

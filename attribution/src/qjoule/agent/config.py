@@ -3,12 +3,17 @@
 
 `example.toml` has every key with its default and what it is; docs/agent.md lists the same keys.
 Tests compare them.
+
+`write_files` writes what belongs to the agent and no Python package installs: a service for
+systemd, rules for Prometheus, dashboards for Grafana. They are in packaging/ of the tree; a wheel
+brings copies.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from qjoule.agent.rollup_layout import OWN_STORE
-from qjoule.errors import UsageError
+from qjoule.errors import QjouleError, UsageError
 from qjoule.model.idle_policies import IdlePolicy
 from qjoule.strict_toml import convert, read_file, read_some
 
@@ -191,3 +196,54 @@ def _wrong(config: Config) -> Iterator[str]:
         yield f"budget.cpu must be from 0.1% to 100%, such as 1%, not {config.budget.cpu!r}"
     if len(set(config.store.tags)) < len(config.store.tags):
         yield f"store.tags must be {_TAGS['must be']}"
+
+
+#: In a wheel, and in a tree.
+PLACES = (Path(__file__).parents[1] / "packaged", Path(__file__).parents[4] / "packaging")
+#: From a place to where they are written.
+NAMES = {
+    "systemd/qjoule-agent.service": "systemd/system/qjoule-agent.service",
+    "systemd/sysusers.conf": "sysusers.d/qjoule.conf",
+    "systemd/tmpfiles.conf": "tmpfiles.d/qjoule.conf",
+    "systemd/agent.toml": "qjoule/agent.toml",
+    "monitoring/rules.yml": "prometheus/qjoule-rules.yml",
+}
+DASHBOARDS = "monitoring/grafana"
+COMMAND = "/usr/bin/qjoule"  #: in the packaged service
+
+
+def write_files(directory: Path) -> list[Path]:
+    """Writes all of them below a directory, and returns their paths. The service starts the
+    command of this installation.
+
+    Raises:
+        QjouleError: this installation has none, or they cannot be written.
+    """
+    place = next((one for one in PLACES if (one / "systemd").is_dir()), None)
+    if place is None:
+        raise QjouleError("this installation lacks the agent's files: install it again")
+    written = []
+    try:
+        for name, text in _texts(place):
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o644)
+            written.append(path)
+    except OSError as error:
+        raise QjouleError(f"{error.filename}: {error.strerror}") from None
+    return written
+
+
+def _texts(place: Path) -> Iterator[tuple[str, str]]:
+    for source, name in NAMES.items():
+        text = (place / source).read_text(encoding="utf-8")
+        yield name, text.replace(COMMAND, str(_command()))
+    for board in sorted((place / DASHBOARDS).glob("*.json")):
+        yield f"grafana/{board.name}", board.read_text(encoding="utf-8")
+
+
+def _command() -> Path:
+    """The command of this installation; the Debian package has it elsewhere than beside Python."""
+    beside = Path(sys.executable).parent / "qjoule"
+    return beside if beside.is_file() else Path(COMMAND)

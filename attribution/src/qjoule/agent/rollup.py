@@ -2,6 +2,8 @@
 """The rows of the store: what each series counted in one minute, with its errors.
 
 Errors are kept to three digits, rounded away from zero: an interval is never narrower than it was.
+
+Rows of the sample are drawn queries, each with its share of its statement's energy.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import pyarrow as pa
 
 from qjoule.agent.hour_sums import rounded_up
 from qjoule.agent.rollup_schema import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS
-from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged
+from qjoule.contract import QueryFlag
+from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged, safe
 from qjoule.model.interval import RowErrors
+from qjoule.sampled import Sampled
 
 
 @dataclass
@@ -110,3 +114,78 @@ def _errors(error: RowErrors | None) -> dict[str, float | None]:
         return {}
     values = rounded_up(np.array([getattr(error, name) for name in ERRORS]))
     return dict(zip(ERRORS, values.tolist(), strict=True))
+
+
+#: A statement's energy per CPU time, and its error at 95 %, both in nJ per ns.
+_Rates = dict[tuple[str, str], tuple[float, float]]
+
+
+def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
+    """Rows of `fleet.schema.SAMPLE_ROWS`, without what all of them have in common.
+
+    `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
+    its statement in the interval, divided by CPU time.
+    """
+    rates = _rates(found)
+    columns = zip(
+        sampled.queries,
+        sampled.cpu_ns.tolist(),
+        sampled.probability.tolist(),
+        sampled.ago_ns.tolist(),
+        sampled.servers,
+        sampled.fingerprints,
+        sampled.users,
+        sampled.databases,
+        sampled.applications,
+        sampled.clients,
+        strict=True,
+    )
+    rows = []
+    for query, cpu_ns, probability, ago_ns, server, fingerprint, *session in columns:
+        rate = rates.get((safe(server), fingerprint))
+        flags = int(query["flags"])
+        user, database, application, client = (_text(one) for one in session)
+        rows.append(
+            {
+                "time": round(wall_s * 1e6) - ago_ns // 1000,
+                **{"server": safe(server), "fingerprint": fingerprint},
+                **{"database": database, "user": user},
+                **{"application": application, "client": client},
+                "calls": int(query["executions"]),
+                "latency_ns": int(query["end_ns"]) - int(query["begin_ns"]),
+                "cpu_ns": cpu_ns,
+                "energy_nj": None if rate is None else round(rate[0] * cpu_ns),
+                "error_nj": None if rate is None else rate[1] * cpu_ns,
+                "rows": int(query["rows"]) if flags & QueryFlag.ROWS else None,
+                "outcome": _outcome(flags),
+                "probability": probability,
+            }
+        )
+    return rows
+
+
+def _rates(found: Interval) -> _Rates:
+    rates: _Rates = {}
+    by_statement: dict[tuple[str, str], Query] = {}
+    for shape, query in found.queries.items():
+        by_statement.setdefault((shape.server, shape.fingerprint), Query()).add(query)
+    for key, query in by_statement.items():
+        cpu_ns, energy_nj = query.amounts.cpu_ns, query.amounts.energy_nj
+        if not cpu_ns:
+            continue
+        error_nj = 0.0
+        if query.error is not None:
+            low, high = query.error.ends(float(energy_nj), absolute=True)
+            error_nj = (float(high) - float(low)) / 2
+        rates[key] = energy_nj / cpu_ns, error_nj / cpu_ns
+    return rates
+
+
+def _outcome(flags: int) -> str | None:
+    if flags & QueryFlag.ERROR:
+        return "error"
+    return "ok" if flags & QueryFlag.OK else None
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else safe(value)

@@ -15,14 +15,13 @@ from qjoule import __version__
 from qjoule.agent import handover
 from qjoule.agent.budget import LEVELS, PROBES_LEFT_OUT, Controller
 from qjoule.agent.config import Config
-from qjoule.agent.cost import CostMeter
+from qjoule.agent.cost import CostMeter, process_families
 from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
-from qjoule.agent.processes import process_families
 from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.restarts import Owner
+from qjoule.agent.rollup import sample_rows
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.metrics.collected import of_counters, of_left_out

@@ -20,9 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from qjoule.agent.host_identity import host_id
-from qjoule.agent.hour_sums import of_hour, thinned
-from qjoule.agent.part_files import PartFiles
+from qjoule.agent.hour_sums import bounded, of_hour, thinned
+from qjoule.agent.part_files import PartFiles, host_id_of
 from qjoule.agent.rollup import Minute
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
@@ -37,7 +36,6 @@ from qjoule.agent.rollup_layout import (
 )
 from qjoule.agent.rollup_schema import KEYS, SAMPLE_ROWS, SLOW_COLUMNS, TAG_ROWS
 from qjoule.agent.slow_tables import SlowTable
-from qjoule.agent.tag_bound import bounded
 from qjoule.errors import QjouleError
 
 _LOCK = ".lock"
@@ -92,7 +90,7 @@ class Store:
         self._host = host_name(host)
         self._lock = _locked(path)
         try:
-            self._host_id = host_id(path)
+            self._host_id = host_id_of(path)
         except OSError as error:
             os.close(self._lock)
             raise _not_ours(path, error) from None

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from qjoule.agent.config import EXAMPLE, load
-from qjoule.agent.files import write_files
+from qjoule.agent.config import EXAMPLE, load, write_files
 from qjoule.agent.notify import Manager
 from qjoule.agent.small import limit_memory
 from qjoule.commands.agent_listeners import start_listeners
