@@ -32,7 +32,7 @@ import pyarrow as pa  # noqa: E402
 from qjoule.engine import tables  # noqa: E402
 from qjoule.engine.accounts import account_settings, divided  # noqa: E402
 from qjoule.engine.attribute import attribute  # noqa: E402
-from qjoule.freed_memory import keep_freed_memory  # noqa: E402
+from qjoule.memory_settings import keep_freed_memory  # noqa: E402
 from qjoule.model.account import Account  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
 from qjoule.model.energy import Series, WindowEnergy  # noqa: E402

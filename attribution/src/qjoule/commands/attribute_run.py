@@ -20,9 +20,9 @@ from qjoule.engine.attribute import Observer, attribute
 from qjoule.engine.keys import check_keys, selection
 from qjoule.engine.recorded import recorded_ids, with_ids
 from qjoule.errors import QjouleError, UsageError
-from qjoule.freed_memory import keep_freed_memory
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_trace
+from qjoule.memory_settings import keep_freed_memory
 from qjoule.model.arrays import Segments
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.combine_results import combine_results
