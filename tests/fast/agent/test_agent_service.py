@@ -17,13 +17,13 @@ import pytest
 from metrics_pages import META, is_monotone, samples, snapshots, total
 from qjoule.agent import handover
 from qjoule.agent.budget import MEASUREMENTS, Controller, DegradationLevel
-from qjoule.agent.config import Config, Metrics, Tracing
+from qjoule.agent.config import Config, Metrics
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
 from qjoule.agent.notify import Manager
-from qjoule.agent.restarts import Restarts
+from qjoule.agent.restarts import PATIENCE_S, UNKNOWN_S, Restarts, UntracedServers
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.service import PATIENCE_S, UNKNOWN_S, Service, kept, limits
+from qjoule.agent.service import Service, kept, limits
 from qjoule.agent.store import Store
 from qjoule.errors import UsageError
 from qjoule.metrics.counters import Limits
@@ -37,16 +37,19 @@ from qjoule.snapshots import Snapshot
 WALL_S = 1_795_000_000.0
 
 
-def service_of(tmp_path: Path | None = None, **other: Any) -> Service:
-    said: list[str] = []
+def service_of(
+    tmp_path: Path | None = None,
+    owner: Callable[[int], Owner | None] = lambda _pid: None,
+    say: Callable[[str], object] = lambda _words: None,
+    **other: Any,
+) -> Service:
     rollups = None
     if tmp_path is not None:
-        rollups = Rollups(tmp_path, Store(tmp_path, "db1", kept(Config())), said.append)
+        rollups = Rollups(tmp_path, Store(tmp_path, "db1", kept(Config())), say)
         rollups.start()
     handed = handover.take(tmp_path, limits(Config()), WALL_S)
-    service = Service(
-        *(Config(), Config, handed, Manager(), said.append, Board(), rollups), **other
-    )
+    service = Service(*(Config(), Config, handed, Manager(), say, Board(), rollups), **other)
+    service.untraced = UntracedServers(handed, say, "auto", rollups is not None, owner)
     service.clock = lambda: WALL_S
     return service
 
@@ -274,7 +277,7 @@ USER = Owner(1001, "", Trust.STRANGER)
 
 def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> None:
     stopped: list[bool] = []
-    service = service_of(tmp_path, stop=lambda: stopped.append(True), owner=lambda _pid: ROOT)
+    service = service_of(tmp_path, lambda _pid: ROOT, stop=lambda: stopped.append(True))
     snapshot = snapshots()[0]
     untraced = ServerChange("untraced", "cassandra", pid=9, why="no program for its attach mode")
     service.take(dark(snapshot, 10.0, untraced), META.servers)
@@ -285,7 +288,7 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> 
     service.take(dark(snapshot, 20.0 + 2 * PATIENCE_S, untraced), META.servers)
     assert service.starts_again and stopped == [True] and service.handed.tried == [9]
     service.close(orderly=True)
-    again = service_of(tmp_path, stop=lambda: stopped.append(True), owner=lambda _pid: ROOT)
+    again = service_of(tmp_path, lambda _pid: ROOT, stop=lambda: stopped.append(True))
     for step in range(5):
         again.take(dark(snapshot, step * PATIENCE_S, untraced), META.servers)
     assert not again.starts_again
@@ -301,9 +304,10 @@ def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
     hides = ServerChange("hidden", "db:1", pid=9, why=why)
     for run in range(2):
         said: list[str] = []
-        service = service_of(tmp_path, owner=lambda _pid: WEB, chosen=True)
-        service.config = Config(tracing=Tracing(attach=attach_mode))
-        service.level, service.say = level, said.append
+        service = service_of(tmp_path, lambda _pid: WEB, said.append)
+        assert service.untraced is not None
+        untraced = replace(service.untraced, attach=attach_mode, chosen=True, level=level)
+        service.untraced = untraced
         for step in range(3):
             service.take(dark(snapshots()[0], step * PATIENCE_S, hides), META.servers)
         assert service.starts_again is (run < starts)
@@ -322,8 +326,7 @@ def starts_in_six_hours(
     now_s, pid, snapshot = WALL_S, 0, snapshots()[0]
     while now_s < WALL_S + 6 * 3600:
         said: list[str] = []
-        service = service_of(directory, owner=lambda pid: owners[pid % len(owners)])
-        service.say = said.append
+        service = service_of(directory, lambda pid: owners[pid % len(owners)], said.append)
         begun_s = now_s
         while not service.starts_again and now_s < WALL_S + 6 * 3600:
             now_s += stay_s

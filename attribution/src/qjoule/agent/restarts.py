@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often servers may make the agent start again: each start leaves some seconds untraced.
+"""Which servers make the agent start again, and how often: each start leaves some seconds untraced.
 
 A start is worth it for a server whose programs only another start can load. But anybody can run
 servers of ever new kinds. So each owner's starts have a budget of their own, and each start makes
@@ -9,10 +9,23 @@ the owner's next one wait twice as long. It is handed over from start to start (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
+from qjoule.agent.budget import LEVELS, PROBES_LEFT_OUT
+from qjoule.model.result import Attribution, ServerChange
+from qjoule.snapshots import Snapshot
+from qjoule.trace.meta import HIDDEN, UNTRACED
+
+if TYPE_CHECKING:
+    from qjoule.agent.handover import Handover
+
+#: A server that is not followed by then is worth another start. A stranger's must have stayed for
+#: longer: others may start and end servers all the time.
+PATIENCE_S, STRANGERS_PATIENCE_S = 20.0, 900.0
+#: Without a store, nobody knows of earlier starts: a run lasts so long before the next.
+UNKNOWN_S = 600.0
 #: (first, longest) seconds between two starts of one owner.
 TRUSTED_S, STRANGERS_S = (60.0, 3600.0), (600.0, 86_400.0)
 #: Seconds between two starts of all strangers together: there may be many of them.
@@ -93,3 +106,109 @@ class Restarts:
 def _left_s(last_s: float, pause_s: float, now_s: float) -> float:
     # If the clock was set back, the last one was at most now.
     return max(0.0, min(last_s, now_s) + pause_s - now_s)
+
+
+@dataclass
+class UntracedServers:
+    """Servers that this run cannot trace, or not wholly, until the agent starts again.
+
+    Args:
+        handed: what the next start is to know, which is changed where one is due.
+        say: logs a line.
+        attach: the configured attach mode.
+        stored: whether a store hands over what is in `handed`.
+        owner: of a process; None: it has ended.
+        chosen: the user chose processes, so another start would find no others.
+        level: of the budget, in this run.
+    """
+
+    handed: Handover
+    say: Callable[[str], object]
+    attach: str
+    stored: bool
+    owner: Callable[[int], Owner | None]
+    chosen: bool = False
+    level: int = 0
+    _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
+    _told: set[Owner | str] = field(default_factory=set)  #: whose servers wait, or stay as they are
+
+    def worth_a_start(self, snapshot: Snapshot, wall_s: float) -> str:
+        """Why the agent should start again now; empty: it should not. `wall_s`: Unix time."""
+        untraced = {
+            one.pid
+            for one in not_traced(snapshot.interval)
+            if one.what == UNTRACED and one.pid and one.pid not in self.handed.tried
+            # Without a store, `tried` is not handed over.
+            if (one.since or self.stored) and not self.chosen
+        }
+        hiding = dict(self._hiding(snapshot.interval))
+        pids = untraced | hiding.keys()
+        self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in pids}
+        due = [
+            pid
+            for pid, since_s in self._waiting.items()
+            if snapshot.elapsed_s - since_s >= PATIENCE_S
+        ]
+        owner = self._most_trusted(due, snapshot.elapsed_s, wall_s)
+        if owner is None:
+            return ""
+        self.handed.tried += (pid for pid in due if pid in untraced)
+        hidden = [hiding[pid] for pid in due if pid in hiding]
+        self.handed.hidden += hidden
+        self.handed.restarts.note(owner, wall_s)
+        if hidden:
+            names = ", ".join(name for _, name in hidden)
+            return f"the attach mode symbol shows what TLS or compression hides of {names}"
+        return f"a server of {owner} runs that was not there at the start"
+
+    def _hiding(self, found: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
+        """Servers of which probes would show the sessions that TLS or compression hides: main
+        process, and what `Handover.hidden` calls them.
+        """
+        stays = ""
+        if not self.stored:
+            stays = "without a store no other attach mode outlasts a start"
+        elif self.attach != "auto":
+            stays = "tracing.attach is not auto"
+        elif self.level >= PROBES_LEFT_OUT:
+            stays = f"budget level {self.level} leaves out {LEVELS[self.level]}"
+        for one in found.trace.changes:
+            if one.what != HIDDEN:
+                continue
+            if why := one.why or stays:
+                if one.name not in self._told:
+                    self.say(
+                        f"{one.name} hides sessions by TLS or compression, and stays so: {why}"
+                    )
+                self._told.add(one.name)
+            elif (owner := self.owner(one.pid)) is not None:
+                key = str(owner), one.name
+                if key not in self.handed.hidden:
+                    yield one.pid, key
+
+    def _most_trusted(self, pids: Iterable[int], elapsed_s: float, wall_s: float) -> Owner | None:
+        """The most trusted owner of one of these servers for whom another start is due."""
+        waited_s: dict[Owner, float] = {}
+        for pid in pids:
+            if (whose := self.owner(pid)) is not None:
+                waited_s[whose] = max(waited_s.get(whose, 0.0), elapsed_s - self._waiting[pid])
+        for owner in sorted(waited_s, key=lambda one: (one.trust, str(one))):
+            wait_s = self.handed.restarts.wait_s(owner, wall_s)
+            if not owner.trusted:
+                wait_s = max(wait_s, STRANGERS_PATIENCE_S - waited_s[owner])
+            if not self.stored:  # nothing is handed over: this run is all that is known
+                wait_s = UNKNOWN_S - elapsed_s if owner.trusted else math.inf
+            if wait_s <= 0:
+                return owner
+            if owner not in self._told:
+                self._told.add(owner)
+                when = "never without a store" if wait_s == math.inf else f"in {wait_s:.0f} s"
+                self.say(f"a server of {owner} stays as it is: starting again for it {when}")
+        return None
+
+
+def not_traced(found: Attribution) -> Iterator[ServerChange]:
+    """Servers that run untraced now, or have exited."""
+    for one in found.trace.changes:
+        if one.what in (UNTRACED, "exited") and not one.until:
+            yield one

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from qjoule import __version__
 from qjoule.agent import handover
-from qjoule.agent.budget import LEVELS, PROBES_LEFT_OUT, Controller
+from qjoule.agent.budget import LEVELS, Controller
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, process_families
 from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
 from qjoule.agent.recordings import FlightRecorder
-from qjoule.agent.restarts import Owner
+from qjoule.agent.restarts import UntracedServers, not_traced
 from qjoule.agent.rollup import sample_rows
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Kept
@@ -30,19 +29,14 @@ from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import Interval, interval_of, tagged_of
 from qjoule.metrics.shared import Board
 from qjoule.metrics.tagged import TagCounters
-from qjoule.model.result import Attribution, ServerChange
+from qjoule.model.result import Attribution
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
-from qjoule.trace.meta import HIDDEN, UNTRACED, Server
+from qjoule.trace.meta import HIDDEN, Server
 
 if TYPE_CHECKING:
     from qjoule.metrics.live_page import SnapshotBoard
 
-#: A server that is not followed by then is worth another start. A stranger's must have stayed for
-#: longer: others may start and end servers all the time.
-PATIENCE_S, STRANGERS_PATIENCE_S = 20.0, 900.0
-#: Without a store, nobody knows of earlier starts: a run lasts so long before the next.
-UNKNOWN_S = 600.0
 #: How long what was learned of the machine serves, if no block of windows ends before. Learning
 #: takes most of the engine's time.
 REFRESH_S = 60.0
@@ -84,11 +78,8 @@ class Service:
     stop: Callable[[], None] = lambda: None
     began_s: float = field(default_factory=time.time)  #: Unix time at which the processes began
     level: int = 0  #: of the budget, in this run
+    untraced: UntracedServers | None = None
     _status: str = ""
-    owner: Callable[[int], Owner | None] = lambda _pid: None  #: of a process; None: it has ended
-    chosen: bool = False  #: the user chose processes: another start would find no others
-    _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
-    _told: set[Owner | str] = field(default_factory=set)  #: whose servers wait, or stay as they are
 
     def take(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
         """One interval."""
@@ -227,7 +218,7 @@ class Service:
         )
         version = (("version", __version__), ("contract", str(CONTRACT_VERSION)))
         yield Family("qjoule_build", "info", "This agent.", samples=[Sample(version, "1")])
-        dark = {one.name for one in self._dark(snapshot.interval)}
+        dark = {one.name for one in not_traced(snapshot.interval)}
         traced = {one.name: int(one.name not in dark) for one in servers}
         traced |= dict.fromkeys(dark, 0)
         about = "Whether a server's queries are seen; 0: it runs untraced or has exited."
@@ -261,88 +252,14 @@ class Service:
         for sink in self._sinks():
             yield from sink.families()
 
-    @staticmethod
-    def _dark(found: Attribution) -> Iterator[ServerChange]:
-        """Servers that run untraced now, or have exited."""
-        for one in found.trace.changes:
-            if one.what in (UNTRACED, "exited") and not one.until:
-                yield one
-
     def _look_for_servers(self, snapshot: Snapshot) -> None:
         """Ends this run if a server needs programs that only another start can load."""
-        untraced = {
-            one.pid
-            for one in self._dark(snapshot.interval)
-            if one.what == UNTRACED and one.pid and one.pid not in self.handed.tried
-            # Without a store, `tried` is not handed over.
-            if (one.since or self.rollups is not None) and not self.chosen
-        }
-        hiding = dict(self._hiding(snapshot.interval))
-        pids = untraced | hiding.keys()
-        self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in pids}
-        due = [
-            pid
-            for pid, since_s in self._waiting.items()
-            if snapshot.elapsed_s - since_s >= PATIENCE_S
-        ]
-        owner = None if self.starts_again else self._worth_a_start(due, snapshot.elapsed_s)
-        if owner is not None:
-            self.handed.tried += (pid for pid in due if pid in untraced)
-            hidden = [hiding[pid] for pid in due if pid in hiding]
-            self.handed.hidden += hidden
-            self.handed.restarts.note(owner, self.clock())
-            self.starts_again = True
-            what = f"a server of {owner} runs that was not there at the start"
-            if hidden:
-                names = ", ".join(name for _, name in hidden)
-                what = f"the attach mode symbol shows what TLS or compression hides of {names}"
-            self.say(f"{what}: starting again")
-            self.stop()
-
-    def _hiding(self, found: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Servers of which probes would show the sessions that TLS or compression hides: main
-        process, and what `Handover.hidden` calls them.
-        """
-        stays = ""
-        if self.rollups is None:
-            stays = "without a store no other attach mode outlasts a start"
-        elif self.config.tracing.attach != "auto":
-            stays = "tracing.attach is not auto"
-        elif self.level >= PROBES_LEFT_OUT:
-            stays = f"budget level {self.level} leaves out {LEVELS[self.level]}"
-        for one in found.trace.changes:
-            if one.what != HIDDEN:
-                continue
-            if why := one.why or stays:
-                if one.name not in self._told:
-                    self.say(
-                        f"{one.name} hides sessions by TLS or compression, and stays so: {why}"
-                    )
-                self._told.add(one.name)
-            elif (owner := self.owner(one.pid)) is not None:
-                key = str(owner), one.name
-                if key not in self.handed.hidden:
-                    yield one.pid, key
-
-    def _worth_a_start(self, pids: Iterable[int], elapsed_s: float) -> Owner | None:
-        """The owner of one of these servers, for which another start is due: the most trusted."""
-        waited_s: dict[Owner, float] = {}
-        for pid in pids:
-            if (whose := self.owner(pid)) is not None:
-                waited_s[whose] = max(waited_s.get(whose, 0.0), elapsed_s - self._waiting[pid])
-        for owner in sorted(waited_s, key=lambda one: (one.trust, str(one))):
-            wait_s = self.handed.restarts.wait_s(owner, self.clock())
-            if not owner.trusted:
-                wait_s = max(wait_s, STRANGERS_PATIENCE_S - waited_s[owner])
-            if self.rollups is None:  # nothing is handed over: this run is all that is known
-                wait_s = UNKNOWN_S - elapsed_s if owner.trusted else math.inf
-            if wait_s <= 0:
-                return owner
-            if owner not in self._told:
-                self._told.add(owner)
-                when = "never without a store" if wait_s == math.inf else f"in {wait_s:.0f} s"
-                self.say(f"a server of {owner} stays as it is: starting again for it {when}")
-        return None
+        if self.untraced is not None and not self.starts_again:
+            why = self.untraced.worth_a_start(snapshot, self.clock())
+            if why:
+                self.starts_again = True
+                self.say(f"{why}: starting again")
+                self.stop()
 
     def _words(self, found: Attribution) -> str:
         watts = found.main.measured_nj / 1e9 / found.trace.duration_s if self._timed(found) else 0.0

@@ -19,6 +19,7 @@ from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
 from qjoule.agent.part_files import let_group_read
 from qjoule.agent.recordings import FlightRecorder, made
+from qjoule.agent.restarts import UntracedServers
 from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
@@ -81,7 +82,6 @@ def run(
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
-    service.owner, service.chosen = owner_of_process, bool(pids)
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
     try:
@@ -107,6 +107,15 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     config = service.config
     service.controller = _controller(service)
     service.level = level = service.handed.shed.level
+    service.untraced = UntracedServers(
+        service.handed,
+        say,
+        config.tracing.attach,
+        stored=service.rollups is not None,
+        owner=owner_of_process,
+        chosen=bool(pids),
+        level=level,
+    )
     service.recorder = _recorder(config, recordings, level)
     # What the kernel side reads of tags is left out first, with what else a level leaves out.
     tag = "" if level else config.tracing.tag
