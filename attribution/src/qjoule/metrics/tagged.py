@@ -18,7 +18,7 @@ from qjoule.metrics.interval import OTHER, energies_of, safe
 from qjoule.model.result import Attribution
 
 
-class Tagged(NamedTuple):
+class TagValue(NamedTuple):
     """Queries on one server with one value of the tag."""
 
     server: str
@@ -45,7 +45,7 @@ class TagCounters:
 
     key: str
     limits: Limits
-    _series: dict[Tagged, _Series] = field(default_factory=dict)
+    _series: dict[TagValue, _Series] = field(default_factory=dict)
     _admitted: dict[str, Admission[str]] = field(default_factory=dict)  #: values, by server
 
     def take(self, result: Attribution, now_s: float, wall_s: float) -> None:
@@ -97,30 +97,30 @@ class TagCounters:
             samples=[Sample(labels, str(one.calls), at) for labels, one, at in series_of],
         )
 
-    def _sums(self, result: Attribution, wall_s: float) -> dict[Tagged, _Series]:
-        sums: dict[Tagged, _Series] = {}
+    def _sums(self, result: Attribution, wall_s: float) -> dict[TagValue, _Series]:
+        sums: dict[TagValue, _Series] = {}
         rows, energy_nj, beyond_nj = energies_of(result)
         for row, nj in zip(rows, energy_nj, strict=True):
             if row.kind == "queries":
-                tagged = Tagged(safe(row.server), safe(row.keys.get(f"tag:{self.key}", OTHER)))
+                tagged = TagValue(safe(row.server), safe(row.keys.get(f"tag:{self.key}", OTHER)))
                 series = sums.setdefault(tagged, _Series(wall_s))
                 series.add(_Series(wall_s, nj, row.cpu_ns, row.calls))
         if beyond_nj:
-            sums.setdefault(Tagged("", OTHER), _Series(wall_s)).energy_nj += beyond_nj
+            sums.setdefault(TagValue("", OTHER), _Series(wall_s)).energy_nj += beyond_nj
         return sums
 
     def _settle(self, server: str, weights: dict[str, int], now_s: float, wall_s: float) -> None:
         weights.pop(OTHER, None)
         gone: Sequence[str] = self._of_server(server).admit(weights, now_s)
         for value in gone:
-            series = self._series.pop(Tagged(server, value), None)
+            series = self._series.pop(TagValue(server, value), None)
             if series is not None:
-                self._of(Tagged(server, RETIRED), wall_s).add(series)
+                self._of(TagValue(server, RETIRED), wall_s).add(series)
 
     def _of_server(self, server: str) -> Admission[str]:
         if server not in self._admitted:
             self._admitted[server] = Admission(self.limits.shapes, self.limits.lifetime_s)
         return self._admitted[server]
 
-    def _of(self, tagged: Tagged, wall_s: float) -> _Series:
+    def _of(self, tagged: TagValue, wall_s: float) -> _Series:
         return self._series.setdefault(tagged, _Series(wall_s))
