@@ -16,9 +16,8 @@ from metrics_pages import exact, is_monotone, query, samples, source, window
 from qjoule.agent.hour_sums import of_hour
 from qjoule.agent.rollup import Minute
 from qjoule.contract import OwnerKind
-from qjoule.metrics.admission import Admission
 from qjoule.metrics.collected import of_counters
-from qjoule.metrics.counters import Counters, Limits
+from qjoule.metrics.counters import Admission, Counters, Limits
 from qjoule.metrics.exposition import page
 from qjoule.metrics.interval import interval_of
 from qjoule.metrics.tagged import TagCounters

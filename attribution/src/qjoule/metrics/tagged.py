@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from qjoule.metrics.admission import Admission
-from qjoule.metrics.counters import RETIRED, Limits
+from qjoule.metrics.counters import RETIRED, Admission, Limits
 from qjoule.metrics.families import Family, Sample, decimal, seconds
 from qjoule.metrics.interval import OTHER, energies_of, safe
 from qjoule.model.result import Attribution
