@@ -24,10 +24,9 @@ from qjoule.metrics import http as module
 from qjoule.metrics.exposition import page
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import MAX_REQUEST_BYTES, Bounds, listen_on
-from qjoule.metrics.live_page import LivePage, SnapshotBoard
 from qjoule.metrics.messages import Origins
-from qjoule.metrics.server import MetricsServer
-from qjoule.metrics.shared import Board
+from qjoule.metrics.server import LivePage, MetricsServer
+from qjoule.metrics.shared import Board, SnapshotBoard
 
 FAMILY = Family("qjoule_test", "counter", "A test.", samples=[Sample((("a", "b"),), "3", "1.000")])
 

@@ -15,7 +15,8 @@ from browser import chromium, needs_browser
 from fake_attribution import SHAPES, typical
 from fast.agent.test_metrics_server import Serving
 from qjoule.metrics.http import Bounds
-from qjoule.metrics.live_page import LivePage, SnapshotBoard
+from qjoule.metrics.server import LivePage
+from qjoule.metrics.shared import SnapshotBoard
 from qjoule.model.result import Attribution
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from qjoule import __version__
 from qjoule.agent import handover
@@ -27,15 +27,12 @@ from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import Interval, interval_of, tagged_of
-from qjoule.metrics.shared import Board
+from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
 from qjoule.trace.meta import HIDDEN, Server
-
-if TYPE_CHECKING:
-    from qjoule.metrics.live_page import SnapshotBoard
 
 #: How long what was learned of the machine serves, if no block of windows ends before. Learning
 #: takes most of the engine's time.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from qjoule.agent.config import Config
 from qjoule.children import FIRST, fork_helper
@@ -16,14 +15,11 @@ from qjoule.errors import QjouleError
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
 from qjoule.metrics.messages import Origins, UserOf
-from qjoule.metrics.server import MetricsServer, warm_up
-from qjoule.metrics.shared import Board
+from qjoule.metrics.server import LivePage, MetricsServer, warm_up
+from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.root_part.reader_filter import confine_listener
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import SocketOwners
-
-if TYPE_CHECKING:
-    from qjoule.metrics.live_page import LivePage, SnapshotBoard
 
 
 @dataclass
@@ -42,8 +38,6 @@ def start_listeners(config: Config) -> Listeners:
         found.board = board = Board()
         live = None
         if config.metrics.page:
-            from qjoule.metrics.live_page import LivePage, SnapshotBoard  # noqa: PLC0415
-
             found.snapshots = SnapshotBoard()
             live = LivePage(found.snapshots)
         rate = config.metrics.requests_per_second

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counters: adds intervals up, in a bounded number of series.
 
-`Admission` decides which keys have a series of their own, because clients and local users choose the
-keys. Membership is sticky. A member keeps its place until it was not seen for a lifetime and
+`Admission` decides which keys have a series of their own, because clients and local users choose
+the keys. Membership is sticky. A member keeps its place until it was not seen for a lifetime and
 another key needs the place. Taking the largest at each scrape instead would bring new series with
 every scrape. A key becomes a member when it was seen in two intervals, so statements that never
 come again add no series.

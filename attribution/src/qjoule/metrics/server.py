@@ -4,6 +4,10 @@ can do nothing else.
 
 On loopback only an IP address or `localhost` is answered as `Host`. A browser lets a page of a
 stranger whose name leads to 127.0.0.1 (DNS rebinding) ask, but then that name is in `Host`.
+
+The live page is one HTML file that requests snapshots from where it came from, nothing else. It is
+for browsers on this machine, so it has no password. Its own scripts insert what arrives as text,
+never as markup.
 """
 
 from __future__ import annotations
@@ -11,21 +15,17 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import secrets
 import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from qjoule.metrics import exposition, protobuf
 from qjoule.metrics.families import Family, Sample, seconds
 from qjoule.metrics.http import Bounds, HttpServer
 from qjoule.metrics.messages import Answer, Origins, Request
-from qjoule.metrics.shared import Board
-
-if TYPE_CHECKING:
-    from qjoule.metrics.live_page import LivePage
-
+from qjoule.metrics.shared import Board, SnapshotBoard
 
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 
@@ -74,12 +74,8 @@ class MetricsServer(HttpServer):
             self._pages.clear()
 
     def _health(self) -> Answer:
-        age_s = time.monotonic() - self._shown_s
-        if not self._families:
-            return Answer(503, content=b"no interval yet\n")
-        if age_s > self._stale_s:
-            return Answer(503, content=f"the last interval ended {age_s:.0f} s ago\n".encode())
-        return Answer(200, content=b"ok\n")
+        shown_s = self._shown_s if self._families else None
+        return _unwell(shown_s, self._stale_s) or Answer(200, content=b"ok\n")
 
     def _metrics(self, accept: str) -> Answer:
         kind = exposition.wanted(accept)
@@ -95,6 +91,16 @@ class MetricsServer(HttpServer):
         ]
         about = "Answers to scrapers until the last interval, by HTTP status."
         return Family("qjoule_http_responses", "counter", about, samples=samples)
+
+
+def _unwell(shown_s: float | None, stale_s: float) -> Answer | None:
+    """The answer if nothing has been shown yet (None), or for too long. By the monotonic clock."""
+    if shown_s is None:
+        return Answer(503, content=b"no interval yet\n")
+    age_s = time.monotonic() - shown_s
+    if age_s > stale_s:
+        return Answer(503, content=f"the last interval ended {age_s:.0f} s ago\n".encode())
+    return None
 
 
 def is_no_strangers(host: str) -> bool:
@@ -117,3 +123,57 @@ def warm_up(families: Iterable[Family]) -> None:
     exposition.content(families, protobuf.PROTOBUF)
     with suppress(PermissionError):  # a service's own filter may refuse it
         os.nice(5)
+
+
+class LivePage:
+    """Answers `/` and `/snapshot`."""
+
+    def __init__(self, board: SnapshotBoard) -> None:
+        self._board = board
+        self._html, self._headers = _page()
+        self._start = secrets.token_hex(8)
+
+    def respond(self, request: Request) -> Answer | None:
+        """None: it is another path."""
+        if request.path not in ("/", "/snapshot"):
+            return None
+        if request.path == "/":
+            return Answer(200, "text/html; charset=utf-8", self._html, self._headers)
+        return self._snapshot(request)
+
+    def _snapshot(self, request: Request) -> Answer:
+        version, shown = self._board.version, self._board.read()
+        shown_s, stale_s, content = shown or (None, 0.0, b"")
+        if (unwell := _unwell(shown_s, stale_s)) is not None:
+            return unwell
+        tag = f'"{self._start}-{version}"'
+        headers = (f"ETag: {tag}",)
+        if request.headers.get("if-none-match", "") == tag:
+            return Answer(304, headers=headers)
+        return Answer(200, "application/json", content, headers)
+
+
+def _page() -> tuple[bytes, tuple[str, ...]]:
+    """The page, and the headers that it needs."""
+    from importlib.resources import files  # noqa: PLC0415 (an agent without a page needs neither)
+
+    from qjoule.report.page import policy  # noqa: PLC0415
+
+    report = files("qjoule.report").joinpath("vendor")
+    static = files("qjoule.metrics").joinpath("static")
+    plot = report.joinpath("uPlot-1.6.32.min.js").read_text(encoding="utf-8").strip()
+    own = static.joinpath("live.js").read_text(encoding="utf-8").strip()
+    style = "\n".join(
+        file.read_text(encoding="utf-8")
+        for file in (report.joinpath("uPlot-1.6.32.min.css"), static.joinpath("live.css"))
+    ).strip()
+    html = static.joinpath("live.html").read_text(encoding="utf-8")
+    for name, text in (("STYLE", style), ("PLOT", plot), ("OWN", own)):
+        html = html.replace(f"@{name}@", text)
+    more = "connect-src 'self'; img-src data:; frame-ancestors 'none'"
+    headers = (
+        f"Content-Security-Policy: {policy([plot, own], style)}; {more}",
+        "Referrer-Policy: no-referrer",
+        "X-Frame-Options: DENY",
+    )
+    return html.encode(), headers

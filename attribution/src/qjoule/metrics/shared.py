@@ -22,6 +22,7 @@ from qjoule.metrics.families import Family, Sample
 #: Pages of it are in use only once they are written.
 BYTES = 16 << 20
 _HEAD = struct.Struct("=QQ")  #: version, size
+_TIMES = struct.Struct("=dd")  #: when it was shown, and when it is stale, by the monotonic clock
 _TRIES, _PAUSE_S = 100, 0.0005
 _SEAL_FUTURE_WRITE = 0x10  #: linux/fcntl.h, since Linux 5.1
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _SEAL_FUTURE_WRITE
@@ -99,6 +100,19 @@ class Board(SharedBytes):
             return None
         now_s, stale_s, listed = json.loads(content)
         return now_s, stale_s, [_family(*family) for family in listed]
+
+
+class SnapshotBoard(SharedBytes):
+    """Passes encoded snapshots (`qjoule.remote.wire`), as `Board` passes families."""
+
+    def show(self, content: bytes, now_s: float, stale_s: float) -> bool:
+        return self.put(_TIMES.pack(now_s, stale_s) + content)
+
+    def read(self) -> tuple[float, float, bytes] | None:
+        content = self.get()
+        if content is None:
+            return None
+        return *_TIMES.unpack_from(content), content[_TIMES.size :]
 
 
 def _values(sample: Sample) -> tuple[object, ...]:
