@@ -48,10 +48,10 @@ class CallSums:
         for shape, fingerprint, text, _ in self._shapes.take_new():
             self._name(shape, fingerprint, text)
             self._keys.meet(self._shapes.tags[shape])
-        return sums(calls, shapes)
+        return records_of_calls(calls, shapes)
 
 
-def sums(calls: Sequence[ReportedCall], shapes: npt.NDArray[np.uint64]) -> Records:
+def records_of_calls(calls: Sequence[ReportedCall], shapes: npt.NDArray[np.uint64]) -> Records:
     """An aggregate record for each call, without CPU time."""
     found = np.zeros(len(calls), AGGREGATE)
     if not calls:
