@@ -14,7 +14,7 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
-from qjoule.live.limits import GroupLru
+from qjoule.live.grouping import GroupLru
 from qjoule.live.source import StreamSource
 from qjoule.model.labels import FORGOTTEN_SHAPES, OTHER_SHAPES, process
 from qjoule.snapshots import Controls, Snapshot

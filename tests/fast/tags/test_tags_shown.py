@@ -15,8 +15,8 @@ import pytest
 import attribute_trace as hand
 from fake_attribution import FakeSource
 from qjoule.engine.attribute import attribute
-from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.replay import ReplaySource
+from qjoule.live.tagged_sums import CallSums, Keys
 from qjoule.model.result import Attribution
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json

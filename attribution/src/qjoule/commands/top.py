@@ -19,7 +19,7 @@ from qjoule.commands.via import ViaCommand, streamed, via, words_there
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.limits import LimitedValues
+from qjoule.live.options import LimitedValues
 from qjoule.live.replay import ReplaySource
 from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy

@@ -19,8 +19,8 @@ from qjoule.engine.calls import Calls
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.recorded import Recording, with_ids
 from qjoule.engine.requests import CallsByEnd
-from qjoule.live.call_sums import groups_of_tags
 from qjoule.live.interval_ledgers import IntervalLedgers
+from qjoule.live.tagged_sums import groups_of_tags
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.batches import cut, windows
 from qjoule.model.coefficients import IdlePolicy

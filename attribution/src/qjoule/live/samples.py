@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import SAMPLE
+from qjoule.live.tagged_sums import LATE_NS
 from qjoule.model.arrays import F64
 from qjoule.sampled import Sampled
 from qjoule.stream.sessions import Sessions
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from qjoule.stream.blocks import Frame
     from qjoule.stream.names import Names
 
-#: Sessions' events of another CPU may arrive this much later.
-_LATE_NS = 1_000_000_000
 #: The kernel side draws at most 1,000 in a second, and an interval has at most 60.
 MAX_WAITING = 100_000
 _UNIT = 2.0**-32  #: of a record's probability
@@ -48,7 +47,7 @@ class Samples:
 
     def take(self, now_ns: int) -> Sampled | None:
         """All queries that were added since the last call; None if there are none."""
-        self._sessions.settle(max(0, now_ns - _LATE_NS))
+        self._sessions.settle(max(0, now_ns - LATE_NS))
         if not self._parts:
             return None
         drawn = np.concatenate(self._parts)

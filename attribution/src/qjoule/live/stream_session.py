@@ -17,15 +17,14 @@ from qjoule.engine.accounts import (
 from qjoule.engine.keys import TAG
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS
-from qjoule.engine.live_records import identities
+from qjoule.engine.live_records import Records, identities
 from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.recorded import server_changes, with_ids
-from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
 from qjoule.live.samples import Samples
-from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
-from qjoule.live.window_assembler import Chunk, Records, WindowAssembler
+from qjoule.live.tagged_sums import CallSums, Keys, SumTags, TaggedSums, untagged
+from qjoule.live.window_assembler import Chunk, WindowAssembler
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, ENERGY, PACKAGE_TIME
+from qjoule.engine.live_records import Records
 from qjoule.model.arrays import Machine
 from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.slow import SlowCounterState, add_slow
 
-Records = npt.NDArray[np.void]
 UNKNOWN = -1
 
 
