@@ -49,7 +49,7 @@ def service_of(
         rollups.start()
     handed = handover.take(tmp_path, limits(Config()), WALL_S)
     service = Service(*(Config(), Config, handed, Manager(), say, Board(), rollups), **other)
-    service.untraced = UntracedServers(handed, say, "auto", rollups is not None, owner)
+    service.untraced = UntracedServers(handed.restarts, say, "auto", rollups is not None, owner)
     service.clock = lambda: WALL_S
     return service
 
@@ -102,11 +102,11 @@ def test_the_next_agent_goes_on(tmp_path: Path) -> None:
         first.take(snapshot, META.servers)
     shape = next(s for s in first.handed.counters.queries if s.fingerprint != "other")
     first.handed.counters.queries[shape].ids = (OtherId("digest", "ab", "mysql"),)
-    first.handed.tried.append(77)
+    first.handed.restarts.tried.append(77)
     before = shown(first)
     first.close(orderly=True)
     second = service_of(tmp_path)
-    assert second.handed.continued and second.handed.tried == [77]
+    assert second.handed.continued and second.handed.restarts.tried == [77]
     assert not (tmp_path / NAME).exists(), "after a crash there must be no old counters"
     second.take(some[0], META.servers)
     after = shown(second)
@@ -286,7 +286,7 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> 
     service.take(dark(snapshot, 20.0 + PATIENCE_S, untraced), META.servers)
     assert not service.starts_again
     service.take(dark(snapshot, 20.0 + 2 * PATIENCE_S, untraced), META.servers)
-    assert service.starts_again and stopped == [True] and service.handed.tried == [9]
+    assert service.starts_again and stopped == [True] and service.handed.restarts.tried == [9]
     service.close(orderly=True)
     again = service_of(tmp_path, lambda _pid: ROOT, stop=lambda: stopped.append(True))
     for step in range(5):
@@ -311,7 +311,7 @@ def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
         for step in range(3):
             service.take(dark(snapshots()[0], step * PATIENCE_S, hides), META.servers)
         assert service.starts_again is (run < starts)
-        assert service.handed.hidden == starts * [(str(WEB), "db:1")]
+        assert service.handed.restarts.hidden == starts * [(str(WEB), "db:1")]
         assert len(said) == (run < starts or not starts) and "sessions of db:1" in service._status
         service.close(orderly=True)
 

@@ -80,15 +80,12 @@ class _Saved:
 
 @dataclass
 class Handover:
-    """What one agent leaves to the next. `tried`: processes that need no further start;
-    `shed`: what is left out to keep the budget; `restarts`: who has caused starts; `hidden`: owners
-    and labels of servers with sessions that sockets do not show."""
+    """What one agent leaves to the next. `shed`: what is left out to keep the budget; `restarts`:
+    who has caused starts, and for which servers."""
 
     counters: Counters
-    tried: list[int] = field(default_factory=list)
     shed: DegradationLevel = field(default_factory=DegradationLevel)
     restarts: Restarts = field(default_factory=Restarts)
-    hidden: list[tuple[str, str]] = field(default_factory=list)
     continued: bool = False  #: whether the counters are those of an agent before
 
 
@@ -137,10 +134,10 @@ def leave(directory: Path, handover: Handover) -> None:
         found.loss,
         found.folded,
         *(found.lost_cpu_ns, found.windows, found.unattributed, found.intervals),
-        tuple(handover.tried[-MAX_TRIED:]),
+        tuple(handover.restarts.tried[-MAX_TRIED:]),
         handover.shed,
         handover.restarts.starts,
-        tuple(handover.hidden[-MAX_TRIED:]),
+        tuple(handover.restarts.hidden[-MAX_TRIED:]),
     )
     write_whole(directory / NAME, json.dumps(asdict(saved)).encode(), mode=0o600)
 
@@ -188,9 +185,8 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
     if not _adds_up(found):
         raise ValueError(f"{NAME} has owners that have not the node's energy")
     found.restore_members()
-    restarts = Restarts(saved.starts)
-    hidden = list(saved.hidden)
-    return Handover(found, list(saved.tried), saved.shed, restarts, hidden, continued=True)
+    restarts = Restarts(saved.starts, saved.tried, saved.hidden)
+    return Handover(found, saved.shed, restarts, continued=True)
 
 
 def _counts(values: Any) -> list[int]:

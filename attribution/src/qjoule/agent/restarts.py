@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from qjoule.agent.budget import LEVELS, PROBES_LEFT_OUT
 from qjoule.model.result import Attribution, ServerChange
 from qjoule.snapshots import Snapshot
 from qjoule.trace.meta import HIDDEN, UNTRACED
-
-if TYPE_CHECKING:
-    from qjoule.agent.handover import Handover
 
 #: A server that is not followed by then is worth another start. A stranger's must have stayed for
 #: longer: others may start and end servers all the time.
@@ -72,10 +69,20 @@ class Starts:
 
 
 class Restarts:
-    """The budget of all owners."""
+    """The budget of all owners, and for which servers the agent has started again already.
 
-    def __init__(self, starts: Iterable[Starts] = ()) -> None:
+    `tried`: processes that need no further start. `hidden`: owners and labels of servers with
+    sessions that sockets do not show.
+    """
+
+    def __init__(
+        self,
+        starts: Iterable[Starts] = (),
+        tried: Iterable[int] = (),
+        hidden: Iterable[tuple[str, str]] = (),
+    ) -> None:
         self._of = {one.owner: one for one in starts}
+        self.tried, self.hidden = list(tried), list(hidden)
 
     @property
     def starts(self) -> tuple[Starts, ...]:
@@ -113,16 +120,16 @@ class UntracedServers:
     """Servers that this run cannot trace, or not wholly, until the agent starts again.
 
     Args:
-        handed: what the next start is to know, which is changed where one is due.
+        restarts: learns of the start where one is due.
         say: logs a line.
         attach: the configured attach mode.
-        stored: whether a store hands over what is in `handed`.
+        stored: whether a store hands `restarts` over to the next start.
         owner: of a process; None: it has ended.
         chosen: the user chose processes, so another start would find no others.
         level: of the budget, in this run.
     """
 
-    handed: Handover
+    restarts: Restarts
     say: Callable[[str], object]
     attach: str
     stored: bool
@@ -137,7 +144,7 @@ class UntracedServers:
         untraced = {
             one.pid
             for one in not_traced(snapshot.interval)
-            if one.what == UNTRACED and one.pid and one.pid not in self.handed.tried
+            if one.what == UNTRACED and one.pid and one.pid not in self.restarts.tried
             # Without a store, `tried` is not handed over.
             if (one.since or self.stored) and not self.chosen
         }
@@ -152,10 +159,10 @@ class UntracedServers:
         owner = self._most_trusted(due, snapshot.elapsed_s, wall_s)
         if owner is None:
             return ""
-        self.handed.tried += (pid for pid in due if pid in untraced)
+        self.restarts.tried += (pid for pid in due if pid in untraced)
         hidden = [hiding[pid] for pid in due if pid in hiding]
-        self.handed.hidden += hidden
-        self.handed.restarts.note(owner, wall_s)
+        self.restarts.hidden += hidden
+        self.restarts.note(owner, wall_s)
         if hidden:
             names = ", ".join(name for _, name in hidden)
             return f"the attach mode symbol shows what TLS or compression hides of {names}"
@@ -163,7 +170,7 @@ class UntracedServers:
 
     def _hiding(self, found: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
         """Servers of which probes would show the sessions that TLS or compression hides: main
-        process, and what `Handover.hidden` calls them.
+        process, and what `Restarts.hidden` calls them.
         """
         stays = ""
         if not self.stored:
@@ -183,7 +190,7 @@ class UntracedServers:
                 self._told.add(one.name)
             elif (owner := self.owner(one.pid)) is not None:
                 key = str(owner), one.name
-                if key not in self.handed.hidden:
+                if key not in self.restarts.hidden:
                     yield one.pid, key
 
     def _most_trusted(self, pids: Iterable[int], elapsed_s: float, wall_s: float) -> Owner | None:
@@ -193,7 +200,7 @@ class UntracedServers:
             if (whose := self.owner(pid)) is not None:
                 waited_s[whose] = max(waited_s.get(whose, 0.0), elapsed_s - self._waiting[pid])
         for owner in sorted(waited_s, key=lambda one: (one.trust, str(one))):
-            wait_s = self.handed.restarts.wait_s(owner, wall_s)
+            wait_s = self.restarts.wait_s(owner, wall_s)
             if not owner.trusted:
                 wait_s = max(wait_s, STRANGERS_PATIENCE_S - waited_s[owner])
             if not self.stored:  # nothing is handed over: this run is all that is known

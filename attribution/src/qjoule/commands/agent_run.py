@@ -108,7 +108,7 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     service.controller = _controller(service)
     service.level = level = service.handed.shed.level
     service.untraced = UntracedServers(
-        service.handed,
+        service.handed.restarts,
         say,
         config.tracing.attach,
         stored=service.rollups is not None,
@@ -178,7 +178,7 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
         follow=config.tracing.follow,
         ids=config.tracing.ids,
         client_tags=client_tags,
-        hidden=tuple(service.handed.hidden),
+        hidden=tuple(service.handed.restarts.hidden),
     )
     try:
         if service.level >= PROBES_LEFT_OUT and wanted.attach_mode is None:
