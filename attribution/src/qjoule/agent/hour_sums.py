@@ -163,9 +163,9 @@ OTHER = "other"
 MAX_TAG_ROWS = 10_000
 
 
-def bounded(rows: pa.Table, hour_s: int, most: int, most_rows: int = MAX_TAG_ROWS) -> pa.Table:
+def bounded(rows: pa.Table, hour_s: int, most: int) -> pa.Table:
     """An hour's rows by tag, of which only the `most` values of each tag with most energy are
-    named, and only `most_rows` rows have their own value and statement. Sums stay the same.
+    named, and only `MAX_TAG_ROWS` rows have their own value and statement. Sums stay the same.
     """
     by_value = rows.group_by(["tag", "value"]).aggregate([("energy_nj", "sum")])
     by_value = by_value.sort_by([("energy_nj_sum", "descending"), ("value", "ascending")])
@@ -178,7 +178,7 @@ def bounded(rows: pa.Table, hour_s: int, most: int, most_rows: int = MAX_TAG_ROW
     folds = np.array([value != OTHER and value not in named[tag] for tag, value in pairs], np.bool_)
     energy_nj = pc.fill_null(rows["energy_nj"], 0).to_numpy()
     beyond = np.zeros(len(rows), np.bool_)
-    beyond[np.argsort(-energy_nj, kind="stable")[most_rows:]] = True
+    beyond[np.argsort(-energy_nj, kind="stable")[MAX_TAG_ROWS:]] = True
     if not (folds | beyond).any():
         return rows
     rows = _with(rows, "value", pa.array(folds | beyond))

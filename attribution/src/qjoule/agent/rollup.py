@@ -121,7 +121,7 @@ _Rates = dict[tuple[str, str], tuple[float, float]]
 
 
 def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
-    """Rows of `fleet.schema.SAMPLE_ROWS`, without what all of them have in common.
+    """Rows of `rollup_schema.SAMPLE_ROWS`, without what all of them have in common.
 
     `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
     its statement in the interval, divided by CPU time.

@@ -219,7 +219,7 @@ class Service:
         traced = {one.name: int(one.name not in dark) for one in servers}
         traced |= dict.fromkeys(dark, 0)
         about = "Whether a server's queries are seen; 0: it runs untraced or has exited."
-        yield gauge("qjoule_server_traced", about, ("server", traced))
+        yield gauge("qjoule_server_traced", about, "server", traced)
         yield Family(
             "qjoule_server",
             "info",

@@ -7,7 +7,7 @@ as exact as what its reader makes of the digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
 from qjoule.metrics.counters import Counters, QuerySeries
@@ -22,7 +22,7 @@ from qjoule.metrics.families import (
     gauge,
     seconds,
 )
-from qjoule.metrics.interval import Shape, safe
+from qjoule.metrics.interval import Amounts, Shape, safe
 from qjoule.model.result import APPEARED
 
 
@@ -91,51 +91,45 @@ def _owner(owner: tuple[str, str, str]) -> Labels:
     return ("kind", kind), ("server", server), ("name", name)
 
 
+#: Counters by statement: name, help, unit, and a statement's value; None: it is not known.
+_BY_STATEMENT: tuple[tuple[str, str, str, Callable[[Amounts], str | None]], ...] = (
+    (
+        "qjoule_query_joules",
+        "Energy of queries by statement. They add up to the owners of kind queries.",
+        "joules",
+        lambda of: decimal(of.energy_nj),
+    ),
+    (
+        "qjoule_query_cpu_seconds",
+        "CPU time of queries by statement.",
+        "seconds",
+        lambda of: decimal(of.cpu_ns),
+    ),
+    ("qjoule_query_calls", "Executions by statement.", "", lambda of: str(of.calls)),
+    (
+        "qjoule_query_errors",
+        "Queries that ended with an error, by statement; absent where no end is known.",
+        "",
+        lambda of: str(of.outcomes.errors) if of.calls > of.outcomes.unanswered else None,
+    ),
+    (
+        "qjoule_query_rows",
+        "Rows that were returned or changed, by statement; absent where no number is known.",
+        "",
+        lambda of: str(of.outcomes.rows) if of.calls > of.outcomes.rowless else None,
+    ),
+)
+
+
 def _queries(counters: Counters) -> Iterator[Family]:
     found = [
         (_shape(shape), series, seconds(series.created_s))
         for shape, series in sorted(counters.queries.items())
     ]
-    yield Family(
-        "qjoule_query_joules",
-        "counter",
-        "Energy of queries by statement. They add up to the owners of kind queries.",
-        "joules",
-        [Sample(labels, decimal(one.amounts.energy_nj), at) for labels, one, at in found],
-    )
-    yield Family(
-        "qjoule_query_cpu_seconds",
-        "counter",
-        "CPU time of queries by statement.",
-        "seconds",
-        [Sample(labels, decimal(one.amounts.cpu_ns), at) for labels, one, at in found],
-    )
-    yield Family(
-        "qjoule_query_calls",
-        "counter",
-        "Executions by statement.",
-        samples=[Sample(labels, str(one.amounts.calls), at) for labels, one, at in found],
-    )
-    yield Family(
-        "qjoule_query_errors",
-        "counter",
-        "Queries that ended with an error, by statement; absent where no end is known.",
-        samples=[
-            Sample(labels, str(one.amounts.outcomes.errors), at)
-            for labels, one, at in found
-            if one.amounts.calls > one.amounts.outcomes.unanswered
-        ],
-    )
-    yield Family(
-        "qjoule_query_rows",
-        "counter",
-        "Rows that were returned or changed, by statement; absent where no number is known.",
-        samples=[
-            Sample(labels, str(one.amounts.outcomes.rows), at)
-            for labels, one, at in found
-            if one.amounts.calls > one.amounts.outcomes.rowless
-        ],
-    )
+    for name, about, unit, value in _BY_STATEMENT:
+        values = [(labels, value(one.amounts), at) for labels, one, at in found]
+        samples = [Sample(labels, of, at) for labels, of, at in values if of is not None]
+        yield Family(name, "counter", about, unit, samples)
     yield from _unknown(counters)
     yield Family(
         "qjoule_query_latency_seconds",
@@ -238,4 +232,4 @@ def _quality(counters: Counters) -> Iterator[Family]:
         ],
     )
     sizes = {"queries": len(counters.queries), "owners": len(counters.owners)}
-    yield gauge("qjoule_series", "Statements and owners with series.", ("of", sizes))
+    yield gauge("qjoule_series", "Statements and owners with series.", "of", sizes)

@@ -51,13 +51,10 @@ def seconds(unix_s: float) -> str:
     return f"{unix_s:.3f}"
 
 
-def gauge(
-    name: str, about: str, values: tuple[str, Mapping[str, int | float]], unit: str = ""
-) -> Family:
-    """A gauge with one label, which `values` begins with."""
-    label, of = values
-    samples = [Sample(((label, key),), f"{value:.12g}") for key, value in sorted(of.items())]
-    return Family(name, "gauge", about, unit, samples)
+def gauge(name: str, about: str, label: str, values: Mapping[str, int | float]) -> Family:
+    """A gauge with one label."""
+    samples = [Sample(((label, key),), f"{value:.12g}") for key, value in sorted(values.items())]
+    return Family(name, "gauge", about, samples=samples)
 
 
 def plain(name: str, about: str, value: float, unit: str = "") -> Family:
