@@ -33,7 +33,7 @@ _Batch = tuple[Minute, str, list[_Described]]
 
 
 class Rollups:
-    """A `Sink` that keeps minutes in `store`. Call `start` once this process may make threads."""
+    """Keeps minutes in `store`. Call `start` once this process may make threads."""
 
     def __init__(self, path: Path, store: Store, say: Callable[[str], object]) -> None:
         self.path, self._store, self._say = path, store, say

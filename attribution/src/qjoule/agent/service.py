@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from qjoule import __version__
 from qjoule.agent import handover
@@ -26,7 +25,7 @@ from qjoule.contract import CONTRACT_VERSION
 from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
-from qjoule.metrics.interval import Interval, interval_of, tagged_of
+from qjoule.metrics.interval import interval_of, tagged_of
 from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution
@@ -41,16 +40,6 @@ REFRESH_S = 60.0
 STALE_INTERVALS = 3
 
 
-class Sink(Protocol):
-    """Takes each interval, with the names of the series; `main`: the domain of its energies."""
-
-    def take(self, found: Interval, wall_s: float) -> None: ...
-
-    def families(self) -> Iterable[Family]: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass
 class Service:
     """One run of the agent. `say` logs a line; `load` reads the configuration again."""
@@ -63,7 +52,6 @@ class Service:
     board: Board | None = None
     rollups: Rollups | None = None
     live: SnapshotBoard | None = None  #: for the page
-    sinks: Sequence[Sink] = ()
     meter: CostMeter | None = None  #: of what tracing costs
     controller: Controller | None = None  #: keeps that within the budget
     tags: TagCounters | None = None  #: of queries by the tag `tracing.tag`
@@ -87,9 +75,8 @@ class Service:
         by_tag = None if self.tags is None else snapshot.also.get(f"tag:{self.tags.key}")
         if self.tags is not None and by_tag is not None:
             self.tags.take(by_tag, snapshot.elapsed_s, wall_s)
-        for sink in self._sinks():
-            sink.take(folded, wall_s)
         if self.rollups is not None:
+            self.rollups.take(folded, wall_s)
             for one in snapshot.also.values():
                 self.rollups.take_tagged(tagged_of(one), counters)
             if snapshot.sampled is not None:
@@ -117,9 +104,10 @@ class Service:
         """Writes what is left. `orderly`: the counters go to the next agent."""
         if self.meter is not None:
             self.meter.close()
-        for sink in self._sinks():
-            sink.close()
-        if orderly and self.rollups is not None:
+        if self.rollups is None:
+            return
+        self.rollups.close()
+        if orderly:
             try:
                 handover.leave(self.rollups.path, self.handed)
             except OSError as error:
@@ -137,11 +125,6 @@ class Service:
                 f"{', '.join(LEVELS[1 : found.level + 1]) or LEVELS[0]}"
             )
             self.stop()
-
-    def _sinks(self) -> Iterator[Sink]:
-        if self.rollups is not None:
-            yield self.rollups
-        yield from self.sinks
 
     def _reload(self) -> None:
         self.manager.reloading()
@@ -246,8 +229,8 @@ class Service:
             yield plain("qjoule_budget_ratio", about, self.controller.limit, "ratio")
             about = "What is left out to keep the budget; 0: nothing."
             yield plain("qjoule_budget_level", about, self.level)
-        for sink in self._sinks():
-            yield from sink.families()
+        if self.rollups is not None:
+            yield from self.rollups.families()
 
     def _look_for_servers(self, snapshot: Snapshot) -> None:
         """Ends this run if a server needs programs that only another start can load."""
