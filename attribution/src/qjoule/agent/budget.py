@@ -39,7 +39,7 @@ class DegradationLevel:
     ratios: tuple[float, ...] = (_RATIO,) * (len(LEVELS) - 1)
 
     def valid(self) -> bool:
-        """Whether a file may have said so."""
+        """Whether all numbers are possible: they may come from a damaged file."""
         numbers = (self.hold_s, self.since_s, self.before, *self.ratios)
         return (
             0 <= self.level < len(LEVELS)

@@ -181,7 +181,7 @@ def load(path: Path | None, read: Callable[[Path, int], bytes] = read_some) -> C
 
 
 def _wrong(config: Config) -> Iterator[str]:
-    """What the types do not say; the first stands for all."""
+    """Errors that the types cannot express. The caller reports the first."""
     metrics = config.metrics
     try:
         address = ipaddress.ip_address(metrics.address[0])
@@ -244,6 +244,6 @@ def _texts(place: Path) -> Iterator[tuple[str, str]]:
 
 
 def _command() -> Path:
-    """The command of this installation; the Debian package has it elsewhere than beside Python."""
+    """The command of this installation: beside Python, or else where the Debian package has it."""
     beside = Path(sys.executable).parent / "qjoule"
     return beside if beside.is_file() else Path(COMMAND)

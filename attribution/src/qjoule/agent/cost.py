@@ -76,13 +76,13 @@ SAMPLE_S = 0.5
 
 @dataclass(frozen=True)
 class Ran:
-    """What the kernel's accounts have of our programs."""
+    """Runs and time of our BPF programs so far, by the kernel's accounting."""
 
     traps: int  #: runs of uprobes' programs
     ns: int  #: of all programs
 
 
-#: Has the kernel account for programs while the descriptor is open; what they ran until now.
+#: Turns the kernel's accounting on while the returned descriptor is open; also returns the totals.
 Ask = Callable[[], tuple[Ran, int]]
 
 
@@ -108,7 +108,7 @@ class _Begun:
 
 @dataclass
 class CostMeter:
-    """Measures. `tick` is to be called several times a second.
+    """Measures what tracing costs. `tick` is to be called several times a second.
 
     Args:
         processes: pids of the agent's processes, by what they do.

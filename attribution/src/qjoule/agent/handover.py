@@ -120,7 +120,7 @@ def take(
 
 
 def leave(directory: Path, handover: Handover) -> None:
-    """Writes it. Raises `OSError`."""
+    """Writes the file for the next agent. Raises `OSError`."""
     found = handover.counters
     saved = _Saved(
         VERSION,
@@ -153,7 +153,7 @@ def _query(shape: Shape, one: QuerySeries) -> _Query:
 
 
 def _restored(saved: _Saved, limits: Limits) -> Handover:
-    """Raises `ValueError` or `TypeError` where it is damaged."""
+    """The handover that a file contains. Raises `ValueError` or `TypeError` if it is damaged."""
     if saved.version != VERSION or not saved.shed.valid():
         raise ValueError(f"{NAME} is of another version, or its level cannot be")
     if not all(one.valid() for one in saved.starts):
@@ -197,7 +197,7 @@ def _counts(values: Any) -> list[int]:
 
 
 def _adds_up(found: Counters) -> bool:
-    """Whether the owners have the node's energy."""
+    """Whether the owners' energies add up to the node's, in each domain."""
     domains: dict[str, int] = {}
     for (domain, _), energy_nj in found.node_nj.items():
         domains[domain] = domains.get(domain, 0) + energy_nj

@@ -28,7 +28,7 @@ _STATEMENT = ("kind", "server", "database", "fingerprint")
 
 
 def of_hour(rows: pa.Table, hour_s: int, keys: tuple[str, ...] = KEYS) -> pa.Table:
-    """A row for each series, with the columns of `rows` (`schema.ROWS`, or further texts).
+    """A row for each series, with the columns of `rows` (`rollup_schema.ROWS`, or further texts).
 
     `hour_s`: their `minute`, a Unix time.
 

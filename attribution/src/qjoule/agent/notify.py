@@ -23,7 +23,7 @@ class Manager:
     """The service manager; without `tell`, nobody is told."""
 
     def __init__(self, tell: Tell | None = None, watchdog_s: float = 0.0) -> None:
-        """`watchdog_s`: it wants a sign of life this often; 0: never."""
+        """`watchdog_s`: the manager expects a sign of life this often; 0: never."""
         self._tell_it = tell
         self._every_s = watchdog_s / 2
         self._last_s = -math.inf
@@ -52,11 +52,11 @@ class Manager:
         self._tell("STOPPING")
 
     def status(self, status: str) -> None:
-        """What it shows from the next sign of life on."""
+        """Sets the status that the next message contains."""
         self._status = " ".join(status.split())[:_STATUS_CHARACTERS]
 
     def alive(self) -> None:
-        """To be called often; tells it as often as it is wanted."""
+        """To be called often; sends a sign of life when one is due."""
         now_s = time.monotonic()
         if self._every_s and now_s - self._last_s >= self._every_s:
             self._last_s = now_s

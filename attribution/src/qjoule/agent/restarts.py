@@ -52,18 +52,18 @@ class Starts:
     trusted: bool = False
 
     def valid(self) -> bool:
-        """Whether a file may have said so."""
+        """Whether all numbers are possible: they may come from a damaged file."""
         return self.count > 0 and math.isfinite(self.last_s) and self.last_s >= 0
 
     @property
     def pause_s(self) -> float:
-        """How long the next one has to wait."""
+        """How long after `last_s` the owner's next start is due."""
         first_s, longest_s = TRUSTED_S if self.trusted else STRANGERS_S
         return float(min(first_s * 2 ** min(self.count - 1, 30), longest_s))
 
     @property
     def forgotten_s(self) -> float:
-        """After which quiet time they are forgotten."""
+        """They are forgotten after this long without another start."""
         _, longest_s = TRUSTED_S if self.trusted else STRANGERS_S
         return max(2 * self.pause_s, longest_s)
 
@@ -169,8 +169,8 @@ class UntracedServers:
         return f"a server of {owner} runs that was not there at the start"
 
     def _hiding(self, found: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Servers of which probes would show the sessions that TLS or compression hides: main
-        process, and what `Restarts.hidden` calls them.
+        """Servers whose sessions TLS or compression hides, and probes would show: pid of the main
+        process, and the entry for `Restarts.hidden`.
         """
         stays = ""
         if not self.stored:

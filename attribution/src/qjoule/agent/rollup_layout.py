@@ -87,7 +87,7 @@ class Part:
         return f"{self.table}/date={at:%Y-%m-%d}/host={self.host}/hour-{at:%H}{end}"
 
     def metadata(self, *, closed: bool = False) -> dict[str, str]:
-        """What the file's key-value metadata say of it."""
+        """The file's key-value metadata."""
         found = {
             VERSION_KEY: SCHEMA_VERSION,
             TABLE_KEY: self.table,
@@ -102,7 +102,7 @@ class Part:
         return found
 
     def contradicts(self, metadata: Mapping[str, str]) -> str:
-        """What its metadata say otherwise; empty: nothing. Those of schema 1 say nothing."""
+        """How its metadata contradict its path; empty: not at all. Schema 1 has none of these."""
         for key, value in self.metadata().items():
             if key not in (VERSION_KEY, WRITER_KEY) and key in metadata and metadata[key] != value:
                 return f"{key} is {metadata[key]!r} in the part, and {value!r} by its path"

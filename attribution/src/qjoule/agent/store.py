@@ -234,7 +234,7 @@ class Store:
             hour.old.unlink(missing_ok=True)
 
     def _load(self, name: str, table: SlowTable) -> None:
-        """What an earlier agent wrote; if that was schema 1, under the name of then."""
+        """Reads what an earlier agent wrote, also under the file name of schema 1."""
         part = Part(name, self._host, self._host_id)
         for path in (self._files.path(part), self._files.old(part)):
             found = self._files.read(path)

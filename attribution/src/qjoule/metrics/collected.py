@@ -70,7 +70,7 @@ def _energy(counters: Counters) -> Iterator[Family]:
 
 
 def of_left_out(left_out: Mapping[str, str]) -> Family:
-    """`left_out`: why, by domain. The reasons have figures, which would make new series."""
+    """`left_out`: reasons by domain. Their figures are left out: they would make new series."""
     return Family(
         "qjoule_left_out",
         "info",

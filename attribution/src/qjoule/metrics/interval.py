@@ -249,5 +249,5 @@ def _query(row: Row, energy_nj: int, text_length: int) -> Query:
 
 
 def _is_statement(row: Row) -> bool:
-    """Not one that stands for others, or whose text has not come yet."""
+    """False if the row stands for several statements, or its text has not arrived yet."""
     return bool(row.shape) and not row.shape.startswith("(") and row.shape != OTHER

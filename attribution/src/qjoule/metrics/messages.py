@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and answers of HTTP/1.1: what is read of one, how the other is written, and who asks.
 
-Nobody takes the share of others by his origin. Beyond this machine it is an address; of IPv6 the
-first 64 bits, because a host may choose the rest. On loopback all addresses are anybody's, so it is
-the user who made the client's socket.
+Each origin of connections has its own share of places and answers, so nobody can take those of
+others. Beyond this machine it is an address; of IPv6 the first 64 bits, because a host may choose
+the rest. On loopback all addresses are anybody's, so it is the user who made the client's socket.
 """
 
 from __future__ import annotations

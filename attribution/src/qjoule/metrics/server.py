@@ -104,8 +104,9 @@ def _unwell(shown_s: float | None, stale_s: float) -> Answer | None:
 
 
 def is_no_strangers(host: str) -> bool:
-    """Whether no DNS server decides where a name leads, as `Host` has it: with any port, because
-    `ssh -L` may forward another one.
+    """Whether a `Host` header is an IP address or `localhost`, which no DNS server can redirect.
+
+    Any port will do, because `ssh -L` may forward another one.
     """
     name = _PORT.sub("", host).lower()
     if name == "localhost":

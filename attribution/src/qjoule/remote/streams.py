@@ -25,7 +25,7 @@ GREETING = "qjoule"
 
 
 class Streams:
-    """Takes both for itself: what others of this process print goes to standard error."""
+    """Reserves both for `--stdout`: whatever else this process prints goes to standard error."""
 
     def __init__(self) -> None:
         self._input, self._output = os.dup(0), os.dup(1)
@@ -50,7 +50,7 @@ class Streams:
             self._write(content + b"\n")
 
     def last(self, write: Callable[[BinaryIO], object]) -> None:
-        """What `write` writes, as the last thing. Raises `QjouleError`: nobody reads."""
+        """Has `write` write the last part of the output. Raises `QjouleError`: nobody reads it."""
         with self._lock, os.fdopen(self._output, "wb", closefd=False) as out:
             self._is_line = False
             try:
@@ -66,13 +66,13 @@ class Streams:
             threading.Event().wait(ALIVE_S)
 
     def _has_ended(self, wait_s: float) -> bool:
-        """Whether standard input has. What it says is nothing to us."""
+        """Whether standard input has ended. Its content is ignored."""
         return bool(select.select([self._input], [], [], wait_s)[0]) and not os.read(
             self._input, 4096
         )
 
     def _says_alive(self) -> bool:
-        """False: nobody hears it, or there is more to say than that."""
+        """Sends an empty line. False if nobody reads it, or if `last` has begun."""
         with self._lock:
             try:
                 if self._is_line:

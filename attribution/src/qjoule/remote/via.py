@@ -112,7 +112,7 @@ class OtherEnd:
                 return None
 
     def read(self, size: int) -> bytes:
-        """So many bytes, after signs of life."""
+        """The next `size` bytes, after signs of life."""
         while len(self._held) < size:
             if not self._more():
                 raise self.failure()
@@ -129,8 +129,8 @@ class OtherEnd:
         self._held = self._held.lstrip(b"\n")
 
     def stop(self) -> None:
-        """Has it end in order; may be called from a signal's handler, which gives up at the second
-        time."""
+        """Asks the other end to finish; may be called by a signal handler. The second call gives
+        up."""
         if self._stopped:
             raise KeyboardInterrupt
         self._stopped = True
@@ -166,7 +166,7 @@ class OtherEnd:
             self._show(self._said.popleft())
 
     def failure(self) -> QjouleError:
-        """Why it has ended too early."""
+        """An error that says why the other end ended too early."""
         code = self.ended()
         why = ""
         if code == 127:
@@ -199,7 +199,7 @@ class OtherEnd:
             self._process.stdin.close()
 
     def _hear(self) -> None:
-        """Messages of both, the program and qjoule there."""
+        """Reads the messages of the program and of the qjoule that it started."""
         assert self._process.stderr is not None
         for number, line in enumerate(iter(partial(self._process.stderr.readline, 1 << 12), b"")):
             if number < _MOST_SAID:
@@ -255,7 +255,7 @@ class RemoteSource:
 
 
 def _added(total: Attribution | None, interval: Attribution) -> Attribution:
-    """The sum of both. It begins anew if they do not fit together, or grow beyond their bound."""
+    """The sum of both; `interval` alone if they do not fit together or have too many rows."""
     if total is None or len(total.rows) + len(total.fixed) > MAX_ROWS:
         return interval
     same = (total.trace.host, total.policy) == (interval.trace.host, interval.policy)

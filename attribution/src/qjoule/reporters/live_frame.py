@@ -189,8 +189,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
 
 
 def _attach_modes(attribution: Attribution, width: int) -> Line:
-    """What goes wrong comes first, so that no width hides it: loss, then what no attach mode
-    sees."""
+    """What goes wrong comes first, so that no width hides it: losses, then untraced servers."""
     words, untraced = alarm(attribution), ", ".join(changes.untraced(attribution))
     items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
@@ -203,7 +202,7 @@ def _fits(items: list[tuple[str, str]], width: int) -> bool:
 
 
 def _calibration(attribution: Attribution) -> tuple[str, str]:
-    """One word; the reports state what of a calibration does not fit."""
+    """One word; the reports say in which way a calibration does not fit."""
     model = attribution.model
     if model.calibrated and model.calibration_flags:
         return "calibrated, in doubt", "warn"

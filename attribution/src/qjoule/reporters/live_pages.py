@@ -32,7 +32,7 @@ _FIGURE = 24  #: cells of a figure, if there is room
 
 
 def detail(state: ViewState, width: int) -> list[Line]:
-    """Any number of lines; notes it if the row had no calls in the last interval."""
+    """The selected row's text, history and figures, of the last interval and since the reset."""
     if state.shown is None or state.selected is None:
         return []
     interval = _find(state.shown.interval, state.selected)

@@ -66,7 +66,7 @@ class Screen:
         return self._descriptor
 
     def give_up(self) -> None:
-        """All that is not written yet is left out, and what follows."""
+        """Drops what is not written yet, and everything after it."""
         self._given_up.set()
 
     def _run(self) -> None:
