@@ -12,10 +12,9 @@ import pytest
 from metrics_pages import field, fields, samples, snapshots, total
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
-from qjoule.metrics.exposition import OPENMETRICS, TEXT, content, page, wanted
+from qjoule.metrics.exposition import OPENMETRICS, PROTOBUF, TEXT, content, page, wanted
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.interval import Interval, interval_of, safe
-from qjoule.metrics.protobuf import PROTOBUF
 
 ESCAPED = 'a"b\nc\\nd\\'  #: as it would be without `safe`
 HOSTILE = ('a"b', "a\nb", "a\0b", "x" * 10_000, "\u202eabc", "\\", "é\ud800")

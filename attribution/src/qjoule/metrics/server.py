@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from qjoule.metrics import exposition, protobuf
+from qjoule.metrics import exposition
 from qjoule.metrics.families import Family, Sample, seconds
 from qjoule.metrics.http import Bounds, HttpServer
 from qjoule.metrics.messages import Answer, Origins, Request
@@ -121,7 +121,7 @@ def is_no_strangers(host: str) -> bool:
 def warm_up(families: Iterable[Family]) -> None:
     """Runs what a request needs, so that nothing is imported later, when no file can be opened."""
     exposition.content(families, exposition.wanted("text/plain;q=0.5"))
-    exposition.content(families, protobuf.PROTOBUF)
+    exposition.content(families, exposition.PROTOBUF)
     with suppress(PermissionError):  # a service's own filter may refuse it
         os.nice(5)
 
