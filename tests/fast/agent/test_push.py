@@ -25,9 +25,8 @@ from qjoule.metrics.exposition import page
 from qjoule.metrics.families import EDGES, Family, Sample, plain
 from qjoule.metrics.interval import interval_of
 from qjoule.push import otlp
-from qjoule.push.__main__ import MOST_RETRY_S, run
+from qjoule.push.__main__ import MOST_RETRY_S, families_of, run
 from qjoule.push.otlp import Otlp
-from qjoule.push.page import families_of
 from waiting import until
 
 
