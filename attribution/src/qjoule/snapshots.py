@@ -11,7 +11,25 @@ from typing import TYPE_CHECKING, Protocol
 from qjoule.model.result import Attribution
 
 if TYPE_CHECKING:
-    from qjoule.sampled import Sampled
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Queries that were drawn at random and ended in an interval, n of them."""
+
+    queries: npt.NDArray[np.void]  #: (n,) `qjoule.contract.QUERY`
+    cpu_ns: npt.NDArray[np.int64]  #: (n,)
+    probability: npt.NDArray[np.float64]  #: (n,) of being drawn
+    #: (n,) From its end to the interval's; negative: it ended after it.
+    ago_ns: npt.NDArray[np.int64]
+    servers: list[str]
+    fingerprints: list[str]  #: empty: the statement is not known
+    users: list[str | None]
+    databases: list[str | None]
+    applications: list[str | None]
+    clients: list[str | None]  #: addresses, or `unix`
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from qjoule.agent.rollup_schema import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS
 from qjoule.contract import QueryFlag
 from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged, safe
 from qjoule.model.interval import RowErrors
-from qjoule.sampled import Sampled
+from qjoule.snapshots import Sampled
 
 
 @dataclass

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from qjoule.contract import SAMPLE
 from qjoule.live.tagged_sums import LATE_NS
 from qjoule.model.arrays import F64
-from qjoule.sampled import Sampled
+from qjoule.snapshots import Sampled
 from qjoule.stream.sessions import Sessions
 
 if TYPE_CHECKING:
