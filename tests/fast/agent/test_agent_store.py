@@ -15,8 +15,8 @@ import pytest
 
 from metrics_pages import snapshots
 from qjoule.agent.handover import Handover, leave
+from qjoule.agent.minute import Minute
 from qjoule.agent.part_files import let_group_read
-from qjoule.agent.rollup import Minute
 from qjoule.agent.rollup_layout import TABLES
 from qjoule.agent.rollup_schema import ERRORS
 from qjoule.agent.rollups import Rollups

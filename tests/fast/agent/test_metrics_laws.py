@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metrics_pages import exact, is_monotone, query, samples, source, window
 from qjoule.agent.hour_sums import of_hour
-from qjoule.agent.rollup import Minute
+from qjoule.agent.minute import Minute
 from qjoule.contract import OwnerKind
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Admission, Counters, Limits

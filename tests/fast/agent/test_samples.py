@@ -18,7 +18,7 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS
 from metrics_pages import META, fingerprint_of, opening, query, window
 from qjoule.agent import store as agent_store
-from qjoule.agent.rollup import Minute, sample_rows
+from qjoule.agent.minute import Minute, sample_rows
 from qjoule.agent.rollup_layout import SAMPLES, Part
 from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.store import Kept, Store

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qjoule.agent.rollup import Minute
+from qjoule.agent.minute import Minute
 from qjoule.agent.slow_tables import MAX_ROWS
 from qjoule.agent.store import Kept, Store
 from qjoule.metrics.counters import Counters

@@ -15,10 +15,10 @@ from qjoule.agent.budget import LEVELS, Controller
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, process_families
 from qjoule.agent.handover import Handover
+from qjoule.agent.minute import sample_rows
 from qjoule.agent.notify import Manager
 from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.restarts import UntracedServers, not_traced
-from qjoule.agent.rollup import sample_rows
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Kept
 from qjoule.contract import CONTRACT_VERSION

@@ -21,8 +21,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from qjoule.agent.hour_sums import bounded, of_hour, thinned
+from qjoule.agent.minute import Minute
 from qjoule.agent.part_files import PartFiles, host_id_of
-from qjoule.agent.rollup import Minute
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOUR_S,
