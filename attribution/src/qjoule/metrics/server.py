@@ -15,7 +15,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Iterable
@@ -132,7 +131,7 @@ class LivePage:
     def __init__(self, board: SnapshotBoard) -> None:
         self._board = board
         self._html, self._headers = _page()
-        self._start = secrets.token_hex(8)
+        self._start = os.urandom(8).hex()
 
     def respond(self, request: Request) -> Answer | None:
         """None: it is another path."""
