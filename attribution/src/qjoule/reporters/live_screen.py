@@ -16,7 +16,7 @@ from qjoule.reporters.labels import FIXED_NAMES, key_cells, statement_label
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, header, place
 from qjoule.reporters.live_pages import detail, help_lines
 from qjoule.reporters.live_state import Mode, ViewState, row_key
-from qjoule.reporters.plain import GAP, Column, fit
+from qjoule.reporters.plain import GAP, Column, fit, key_width
 from qjoule.reporters.provenance import has_energy
 from qjoule.reporters.table import cells_per_call
 
@@ -161,7 +161,7 @@ def _available(rows: Sequence[Row], unit: str, group: str, width: int) -> list[C
         titles["query"] = fmt.one_line(group).upper()
     cells = [_keys(row) for row in rows]
     keys = [key for key in group.split(",") if any(key in each for each in cells)]
-    most = max(6, (width - _QUERY_WIDTH) // (2 * max(1, len(keys))))
+    most = key_width(width, len(keys), _QUERY_WIDTH)
     columns = [
         replace(column, title=titles.get(column.key, column.title))
         for column in COLUMNS
@@ -170,7 +170,7 @@ def _available(rows: Sequence[Row], unit: str, group: str, width: int) -> list[C
     for key in keys:
         title = fmt.one_line(key).upper()
         needed = max(cell_len(text) for text in (title, *(each.get(key, "") for each in cells)))
-        columns.insert(-1, Column(key, title, min(needed, most, 28), 0, "left"))
+        columns.insert(-1, Column(key, title, min(needed, most), 0, "left"))
     return columns
 
 

@@ -38,12 +38,12 @@ class Column:
     most: int | None = None
 
 
-def key_width(width: int, keys: int) -> int:
+def key_width(width: int, keys: int, statement: int = STATEMENT) -> int:
     """The most cells of each of `keys` columns beside the statement, which keeps half of the rest.
 
     Without these columns, two rows could not be told apart.
     """
-    return min(28, max(6, (width - STATEMENT) // (2 * max(1, keys))))
+    return min(28, max(6, (width - statement) // (2 * max(1, keys))))
 
 
 def fit(columns: Sequence[Column], room: int, gap: int = GAP) -> list[tuple[Column, int]]:
