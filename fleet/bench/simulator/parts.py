@@ -27,7 +27,7 @@ from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW, Part
 from qjoule.agent.rollup_schema import SLOW_COLUMNS
 from qjoule.agent.slow_tables import SlowTable
-from qjoule.agent.store import Kept
+from qjoule.agent.store import Retention
 from qjoule.trace.arrow import pq
 
 HOUR_S = 3600
@@ -58,7 +58,7 @@ class Wanted:
     minutes: bool | int = True
     latency: bool = True
     hours: int | None = None
-    minute_shapes: int = Kept(1, 1).minute_shapes
+    minute_shapes: int = Retention(1, 1).minute_shapes
 
 
 ALL = Wanted()

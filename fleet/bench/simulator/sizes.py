@@ -12,7 +12,7 @@ from fleet.bench.simulator.population import Plan, draw
 
 from qjoule.agent.hour_sums import of_hour, thinned
 from qjoule.agent.part_files import parquet
-from qjoule.agent.store import Kept
+from qjoule.agent.store import Retention
 
 #: Statements that run, and calls per second.
 GRID = ((100, 20), (100, 2_000), (500, 2), (500, 20), (500, 200), (500, 2_000))
@@ -48,7 +48,7 @@ def day(shapes: int, calls_per_s: int, seed: int = 1) -> Day:
     sums = np.zeros(4)
     for hour in range(1, 24, EVERY):
         found = simulate(fleet, 0, hour)
-        kept = thinned(found.rows, Kept(1, 1).minute_shapes)
+        kept = thinned(found.rows, Retention(1, 1).minute_shapes)
         sums += [
             len(kept),
             parquet(kept, {}, closed=True).size,

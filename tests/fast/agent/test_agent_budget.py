@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
-from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, Ran
+from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, ProgramTotals
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import Family
 
@@ -110,13 +110,13 @@ class Kernel:
         self.fd = -1
         self.asked = 0
 
-    def ask(self) -> tuple[Ran, int]:
+    def ask(self) -> tuple[ProgramTotals, int]:
         self.asked += 1
         if self.error is not None:
             raise self.error
         n = int(self.queries)
         self.fd = os.open("/dev/null", os.O_RDONLY)
-        return Ran(n, 1200 * n), self.fd
+        return ProgramTotals(n, 1200 * n), self.fd
 
     def closed(self) -> bool:
         """Whether the descriptor is, with which the kernel keeps accounts."""

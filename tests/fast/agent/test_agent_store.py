@@ -20,7 +20,7 @@ from qjoule.agent.part_files import let_group_read
 from qjoule.agent.rollup_layout import TABLES
 from qjoule.agent.rollup_schema import ERRORS
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.store import Kept, Store
+from qjoule.agent.store import Retention, Store
 from qjoule.errors import QjouleError
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.interval import Amounts, Interval, Query, Shape, Tagged, interval_of
@@ -29,7 +29,7 @@ from qjoule.trace.meta import Server
 
 START_S = 1_795_000_000 // 3600 * 3600
 HOUR_S, DAY_S = 3600, 86_400
-KEPT = Kept(30, 100)
+KEPT = Retention(30, 100)
 
 
 @cache
@@ -52,7 +52,7 @@ def minute_sum(column: str) -> int:
     return int(pc.sum(minute().table("package", "0" * 16)[column]).as_py())
 
 
-def write(path: Path, *after_s: int, kept: Kept = KEPT) -> Store:
+def write(path: Path, *after_s: int, kept: Retention = KEPT) -> Store:
     """A store that has written minutes so long after `START_S`; it is still open."""
     store = Store(path, "db1", kept)
     for seconds in after_s:
@@ -90,7 +90,7 @@ def test_old_and_too_many_files_go_oldest_first(tmp_path: Path) -> None:
     foreign = tmp_path / "rollups" / "date=2020-01-01" / "host=db1" / "mine.txt"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("not ours to remove")
-    store = write(tmp_path, *(DAY_S * day for day in range(5)), kept=Kept(2, 100))
+    store = write(tmp_path, *(DAY_S * day for day in range(5)), kept=Retention(2, 100))
 
     def days(name: str = "*") -> list[str]:
         return sorted(one.parent.parent.name for one in tmp_path.glob(f"{name}/*/*/hour-*"))
@@ -99,7 +99,7 @@ def test_old_and_too_many_files_go_oldest_first(tmp_path: Path) -> None:
     assert len(left) == 3 and foreign.exists()
     assert days("hours") == left[:-1], "each day but the last is over"
     assert 0 < store.bytes < 1_000_000
-    store.kept = Kept(2, 0)
+    store.kept = Retention(2, 0)
     store.write(minute(START_S + 4 * DAY_S + 60), "package")
     assert days() == left[-1:]
 
@@ -117,7 +117,7 @@ def test_an_hour_that_is_over_is_summed_and_closed(tmp_path: Path) -> None:
 
 
 def test_a_closed_hour_has_rows_by_minute_of_few_statements(tmp_path: Path) -> None:
-    write(tmp_path, 0, 60, 120, HOUR_S + 300, kept=Kept(30, 100, 1))
+    write(tmp_path, 0, 60, 120, HOUR_S + 300, kept=Retention(30, 100, 1))
     rows = table(tmp_path)
     past = rows.filter(pc.less(rows["minute"].cast("int64"), 1000 * (START_S + 1800)))
     queries = past.filter(pc.equal(past["kind"], "queries"))
@@ -230,7 +230,7 @@ def tag_energies(path: Path) -> dict[str, int]:
 def test_sums_by_tag_are_bounded_and_those_of_the_minutes_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    kept = Kept(30, 100, tag_values=2)
+    kept = Retention(30, 100, tag_values=2)
     for first in (0, 2):
         store = Store(tmp_path, "db1", kept)
         for number in (first, first + 1):

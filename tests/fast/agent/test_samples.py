@@ -21,7 +21,7 @@ from qjoule.agent import store as agent_store
 from qjoule.agent.minute import Minute, sample_rows
 from qjoule.agent.rollup_layout import SAMPLES, Part
 from qjoule.agent.rollup_schema import SAMPLE_ROWS
-from qjoule.agent.store import Kept, Store
+from qjoule.agent.store import Retention, Store
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
@@ -89,7 +89,7 @@ def minute(*rows: dict[str, object], start_s: int = START_S) -> Minute:
 
 
 def written(path: Path, *minutes: Minute) -> Path:
-    store = Store(path, "db1", Kept(30, 100))
+    store = Store(path, "db1", Retention(30, 100))
     for one in minutes:
         assert store.write(one, "package")
     store.close()
@@ -115,7 +115,7 @@ def test_estimates_from_the_store(tmp_path: Path) -> None:
 
 def test_an_hour_has_room_for_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_store, "MAX_SAMPLES", 5)
-    store = Store(tmp_path, "db1", Kept(30, 100))
+    store = Store(tmp_path, "db1", Retention(30, 100))
     for number in range(3):
         at_s = START_S + 60 * number
         assert store.write(minute(row(at_s), row(at_s), start_s=at_s), "package")

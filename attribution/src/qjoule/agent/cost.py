@@ -75,7 +75,7 @@ SAMPLE_S = 0.5
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramTotals:
     """Runs and time of our BPF programs so far, by the kernel's accounting."""
 
     traps: int  #: runs of uprobes' programs
@@ -83,7 +83,7 @@ class Ran:
 
 
 #: Turns the kernel's accounting on while the returned descriptor is open; also returns the totals.
-Ask = Callable[[], tuple[Ran, int]]
+Ask = Callable[[], tuple[ProgramTotals, int]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Cost:
 @dataclass
 class _Begun:
     at_s: float
-    ran: Ran
+    ran: ProgramTotals
     fd: int
 
 
@@ -191,7 +191,7 @@ class CostMeter:
         found = {pid: cpu_seconds(pid) for pid in self.processes.values()}
         return {pid: cpu_s for pid, cpu_s in found.items() if cpu_s is not None}
 
-    def _asked(self) -> tuple[Ran, int] | None:
+    def _asked(self) -> tuple[ProgramTotals, int] | None:
         if self.ask is None:
             return None
         try:

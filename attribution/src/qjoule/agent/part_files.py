@@ -95,7 +95,7 @@ _DAMAGED = ".damaged"
 _DAY = re.compile(r"date=\d{4}-\d\d-\d\d\Z", re.ASCII)
 
 
-class Found(NamedTuple):
+class PartContent(NamedTuple):
     """A part's key-value metadata and rows; none of either if there is no (sound) part."""
 
     metadata: dict[str, str]
@@ -139,10 +139,10 @@ class PartFiles:
         """Where an agent of schema 1 wrote it."""
         return self.root / replace(part, host_id="").path
 
-    def rows(self, path: Path, schema: pa.Schema = ROWS) -> Found:
+    def rows(self, path: Path, schema: pa.Schema = ROWS) -> PartContent:
         """With the columns of `schema`. What cannot be read is put aside."""
         found = self.read(path)
-        nothing = Found({}, schema.empty_table())
+        nothing = PartContent({}, schema.empty_table())
         if found is None:
             return nothing
         metadata = decoded(found.schema.metadata)
@@ -155,7 +155,7 @@ class PartFiles:
             return nothing
         known = pc.fill_null(rows["host_id"], self._host_id)
         rows = rows.set_column(schema.get_field_index("host_id"), schema.field("host_id"), known)
-        return Found(metadata, rows)
+        return PartContent(metadata, rows)
 
     def metadata(self, path: Path) -> dict[str, str] | None:
         """Its key-value metadata; None if it had to be put aside."""

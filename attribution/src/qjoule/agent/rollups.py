@@ -15,7 +15,7 @@ from typing import Any
 
 from qjoule.agent.minute import Minute
 from qjoule.agent.slow_tables import MAX_ROWS
-from qjoule.agent.store import Kept, Store
+from qjoule.agent.store import Retention, Store
 from qjoule.metrics.counters import Counters
 from qjoule.metrics.families import Family, Sample, plain
 from qjoule.metrics.interval import Interval, Query, Tagged
@@ -49,7 +49,7 @@ class Rollups:
     def start(self) -> None:
         self._thread.start()
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Retention) -> None:
         """Other bounds from the next minute on."""
         self._store.kept = kept
 

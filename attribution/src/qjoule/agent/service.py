@@ -20,7 +20,7 @@ from qjoule.agent.notify import Manager
 from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.restarts import UntracedServers, not_traced
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.store import Kept
+from qjoule.agent.store import Retention
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
@@ -264,8 +264,8 @@ def limits(config: Config) -> Limits:
     return Limits(config.metrics.shapes, config.metrics.lifetime_s)
 
 
-def kept(config: Config) -> Kept:
-    return Kept(
+def kept(config: Config) -> Retention:
+    return Retention(
         config.store.days,
         config.store.megabytes,
         config.store.minute_shapes,

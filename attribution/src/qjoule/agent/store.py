@@ -53,7 +53,7 @@ CLOSED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Kept:
+class Retention:
     """How much is kept. `minute_shapes`: statements of which a closed hour has rows by minute.
     `tag_values`: values of each tag that an hour names."""
 
@@ -80,7 +80,7 @@ class Store:
     """One agent's store; `close` it. `failures`, `moved`, `bytes` and
     `dropped_samples` are for the metrics."""
 
-    def __init__(self, path: Path, host: str, kept: Kept) -> None:
+    def __init__(self, path: Path, host: str, kept: Retention) -> None:
         """Raises `QjouleError`: not ours to write, or another agent has it."""
         self.kept = kept
         self.failures = self.bytes = 0
@@ -99,7 +99,7 @@ class Store:
         self._open: set[Part] | None = None  #: parts that are not closed; None: not known yet
         self._closed: set[int] = set()  #: hours of parts that are
         self._settled_bytes = 0  #: of all files but the current hour's
-        self._bounded: tuple[Part, Kept] | None = None  #: for what all files were looked at
+        self._bounded: tuple[Part, Retention] | None = None  #: for what all files were looked at
         self.tables = {name: SlowTable(*columns) for name, columns in SLOW_COLUMNS.items()}
         for name, table in self.tables.items():
             self._load(name, table)

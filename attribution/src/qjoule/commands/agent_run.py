@@ -15,7 +15,7 @@ from types import FrameType
 from qjoule.agent import handover
 from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, DegradationLevel
 from qjoule.agent.config import Config
-from qjoule.agent.cost import CostMeter, Ran
+from qjoule.agent.cost import CostMeter, ProgramTotals
 from qjoule.agent.notify import Manager
 from qjoule.agent.part_files import let_group_read
 from qjoule.agent.recordings import FlightRecorder, made
@@ -148,9 +148,9 @@ def _samples(config: Config, level: int) -> int:
     return min(wanted, 1) if level else wanted
 
 
-def _ran() -> tuple[Ran, int]:
+def _ran() -> tuple[ProgramTotals, int]:
     accounts, fd = root_part().accounts()
-    return Ran(accounts[UPROBES].runs, sum(one.ns for one in accounts)), fd
+    return ProgramTotals(accounts[UPROBES].runs, sum(one.ns for one in accounts)), fd
 
 
 def _controller(service: Service) -> Controller | None:

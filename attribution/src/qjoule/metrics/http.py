@@ -16,7 +16,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from qjoule.metrics.messages import Answer, Origins, Request, Wrong, head_of, is_whole, request_of
+from qjoule.metrics.messages import (
+    Origins,
+    Request,
+    RequestError,
+    Response,
+    is_complete,
+    parse_request,
+    response_head,
+)
 
 MAX_REQUEST_BYTES = 8192
 REQUEST_S, ANSWER_S = 5.0, 10.0
@@ -105,7 +113,7 @@ class HttpServer:
         self._clients: dict[int, Client] = {}
         self._answers: dict[int, int] = {}
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         raise NotImplementedError
 
     def serve(self) -> None:
@@ -187,24 +195,24 @@ class HttpServer:
         if not content:
             self._close(client)
         elif len(client.request) > MAX_REQUEST_BYTES:
-            self._answer(client, Answer(431, content=b"the request is too long\n"))
-        elif is_whole(client.request):
+            self._answer(client, Response(431, content=b"the request is too long\n"))
+        elif is_complete(client.request):
             self._handle(client)
 
     def _handle(self, client: Client) -> None:
         try:
-            request = request_of(bytes(client.request))
-        except Wrong as wrong:
+            request = parse_request(bytes(client.request))
+        except RequestError as wrong:
             self._answer(client, wrong.answer)
             return
         if self._rates.take(client.origin):
             self._answer(client, self.respond(request), bare=request.bare)
         else:
-            self._answer(client, Answer(429, content=b"too many requests\n"))
+            self._answer(client, Response(429, content=b"too many requests\n"))
 
-    def _answer(self, client: Client, answer: Answer, *, bare: bool = False) -> None:
+    def _answer(self, client: Client, answer: Response, *, bare: bool = False) -> None:
         self._answers[answer.code] = self._answers.get(answer.code, 0) + 1
-        head = head_of(answer)
+        head = response_head(answer)
         client.answer = memoryview(head if bare else head + answer.content)
         client.moved_s = time.monotonic()
         client.until_s = client.moved_s + ANSWER_S

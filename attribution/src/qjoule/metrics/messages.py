@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """What is sent back; `headers` are further ones, as they stand."""
 
     code: int
@@ -48,26 +48,26 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Wrong(Exception):
+class RequestError(Exception):
     """What is no request that is served; `answer` says why."""
 
-    answer: Answer
+    answer: Response
 
 
-def is_whole(content: bytes | bytearray) -> bool:
+def is_complete(content: bytes | bytearray) -> bool:
     """Whether the head of a request has ended."""
     return b"\r\n\r\n" in content or b"\n\n" in content
 
 
-def request_of(content: bytes) -> Request:
-    """A request whose head is whole. Raises `Wrong`."""
+def parse_request(content: bytes) -> Request:
+    """A request whose head is whole. Raises `RequestError`."""
     text = content.decode("latin-1").replace("\r\n", "\n")
     first, *rest = text.partition("\n\n")[0].split("\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise Wrong(Answer(400, content=b"that is no HTTP request\n"))
+        raise RequestError(Response(400, content=b"that is no HTTP request\n"))
     if parts[0] not in ("GET", "HEAD"):
-        raise Wrong(Answer(405, content=b"only GET and HEAD\n"))
+        raise RequestError(Response(405, content=b"only GET and HEAD\n"))
     headers: dict[str, str] = {}
     for name, _, of in (line.partition(":") for line in rest):
         named = name.strip().lower()
@@ -75,7 +75,7 @@ def request_of(content: bytes) -> Request:
     return Request(parts[1].partition("?")[0], headers, parts[0] == "HEAD")
 
 
-def head_of(answer: Answer) -> bytes:
+def response_head(answer: Response) -> bytes:
     lines = [
         f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
         f"Content-Type: {answer.kind}",

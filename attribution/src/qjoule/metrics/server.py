@@ -23,7 +23,7 @@ from contextlib import suppress
 from qjoule.metrics import exposition
 from qjoule.metrics.families import Family, Sample, seconds
 from qjoule.metrics.http import Bounds, HttpServer
-from qjoule.metrics.messages import Answer, Origins, Request
+from qjoule.metrics.messages import Origins, Request, Response
 from qjoule.metrics.shared import Board, SnapshotBoard
 
 _PORT = re.compile(r":[0-9]{1,5}\Z")
@@ -52,14 +52,14 @@ class MetricsServer(HttpServer):
         self._shown_s = self._stale_s = 0.0
         self._began_s = time.time()
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         host = request.headers.get("host")
         if self._is_loopback and host is not None and not is_no_strangers(host):
-            return Answer(403, content=b"on loopback, Host must be an IP address or localhost\n")
+            return Response(403, content=b"on loopback, Host must be an IP address or localhost\n")
         if self._live is not None and (answer := self._live.respond(request)) is not None:
             return answer
         if request.path not in ("/metrics", "/healthz"):
-            return Answer(404, content=b"there are /metrics and /healthz\n")
+            return Response(404, content=b"there are /metrics and /healthz\n")
         self._refresh()
         if request.path == "/healthz":
             return self._health()
@@ -72,15 +72,15 @@ class MetricsServer(HttpServer):
             self._version = version
             self._pages.clear()
 
-    def _health(self) -> Answer:
+    def _health(self) -> Response:
         shown_s = self._shown_s if self._families else None
-        return _unwell(shown_s, self._stale_s) or Answer(200, content=b"ok\n")
+        return _unwell(shown_s, self._stale_s) or Response(200, content=b"ok\n")
 
-    def _metrics(self, accept: str) -> Answer:
+    def _metrics(self, accept: str) -> Response:
         kind = exposition.wanted(accept)
         if kind not in self._pages:
             self._pages[kind] = exposition.content([*self._families, self._own()], kind)
-        return Answer(200, kind, self._pages[kind])
+        return Response(200, kind, self._pages[kind])
 
     def _own(self) -> Family:
         created = seconds(self._began_s)
@@ -92,13 +92,13 @@ class MetricsServer(HttpServer):
         return Family("qjoule_http_responses", "counter", about, samples=samples)
 
 
-def _unwell(shown_s: float | None, stale_s: float) -> Answer | None:
+def _unwell(shown_s: float | None, stale_s: float) -> Response | None:
     """The answer if nothing has been shown yet (None), or for too long. By the monotonic clock."""
     if shown_s is None:
-        return Answer(503, content=b"no interval yet\n")
+        return Response(503, content=b"no interval yet\n")
     age_s = time.monotonic() - shown_s
     if age_s > stale_s:
-        return Answer(503, content=f"the last interval ended {age_s:.0f} s ago\n".encode())
+        return Response(503, content=f"the last interval ended {age_s:.0f} s ago\n".encode())
     return None
 
 
@@ -133,15 +133,15 @@ class LivePage:
         self._html, self._headers = _page()
         self._start = os.urandom(8).hex()
 
-    def respond(self, request: Request) -> Answer | None:
+    def respond(self, request: Request) -> Response | None:
         """None: it is another path."""
         if request.path not in ("/", "/snapshot"):
             return None
         if request.path == "/":
-            return Answer(200, "text/html; charset=utf-8", self._html, self._headers)
+            return Response(200, "text/html; charset=utf-8", self._html, self._headers)
         return self._snapshot(request)
 
-    def _snapshot(self, request: Request) -> Answer:
+    def _snapshot(self, request: Request) -> Response:
         version, shown = self._board.version, self._board.read()
         shown_s, stale_s, content = shown or (None, 0.0, b"")
         if (unwell := _unwell(shown_s, stale_s)) is not None:
@@ -149,8 +149,8 @@ class LivePage:
         tag = f'"{self._start}-{version}"'
         headers = (f"ETag: {tag}",)
         if request.headers.get("if-none-match", "") == tag:
-            return Answer(304, headers=headers)
-        return Answer(200, "application/json", content, headers)
+            return Response(304, headers=headers)
+        return Response(200, "application/json", content, headers)
 
 
 def _page() -> tuple[bytes, tuple[str, ...]]:
