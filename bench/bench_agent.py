@@ -190,7 +190,7 @@ def run(
     tracing = Tracing(interval_s=options.interval)
     config = Config(tracing=tracing, store=StoreKeys(path=str(place)))
     store = Store(place, "bench", kept(config))
-    rollups = Rollups(place, store, print)
+    rollups = Rollups(store, print)
     rollups.start()
     now = [1_795_000_000.0]
     handed = take(None, limits(config), now[0])

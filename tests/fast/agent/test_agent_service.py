@@ -45,7 +45,7 @@ def service_of(
 ) -> Service:
     rollups = None
     if tmp_path is not None:
-        rollups = Rollups(tmp_path, Store(tmp_path, "db1", kept(Config())), say)
+        rollups = Rollups(Store(tmp_path, "db1", kept(Config())), say)
         rollups.start()
     handed = handover.take(tmp_path, limits(Config()), WALL_S)
     service = Service(*(Config(), Config, handed, Manager(), say, Board(), rollups), **other)

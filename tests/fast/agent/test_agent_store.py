@@ -175,7 +175,7 @@ def test_a_disk_that_takes_nothing_is_told_once_and_used_again(
 ) -> None:
     said: list[str] = []
     store = Store(tmp_path, "../../x y", KEPT)
-    rollups = Rollups(tmp_path, store, said.append)
+    rollups = Rollups(store, said.append)
     monkeypatch.setattr("qjoule.agent.part_files.write_whole", full)
     rollups.start()
     for number in range(4):
@@ -195,7 +195,7 @@ def test_a_disk_that_takes_nothing_is_told_once_and_used_again(
 
 def test_shapes_and_servers_are_kept_with_their_time(tmp_path: Path) -> None:
     for release, now_s in (("11.4", START_S), ("11.8", START_S + HOUR_S)):
-        rollups = Rollups(tmp_path, Store(tmp_path, "db1", KEPT), str)
+        rollups = Rollups(Store(tmp_path, "db1", KEPT), str)
         rollups.start()
         rollups.take(intervals()[0], float(now_s))
         servers = [Server(1, "db:1", "kind", release, "/usr/sbin/x", "symbol")]

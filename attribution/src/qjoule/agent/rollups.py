@@ -10,7 +10,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from qjoule.agent.minute import Minute
@@ -35,8 +34,8 @@ _Batch = tuple[Minute, str, list[_Described]]
 class Rollups:
     """Keeps minutes in `store`. Call `start` once this process may make threads."""
 
-    def __init__(self, path: Path, store: Store, say: Callable[[str], object]) -> None:
-        self.path, self._store, self._say = path, store, say
+    def __init__(self, store: Store, say: Callable[[str], object]) -> None:
+        self.path, self._store, self._say = store.path, store, say
         self._minute: Minute | None = None
         self._main = ""
         self._dropped = self._written = self._samples = 0

@@ -82,7 +82,7 @@ class Store:
 
     def __init__(self, path: Path, host: str, kept: Retention) -> None:
         """Raises `QjouleError`: not ours to write, or another agent has it."""
-        self.kept = kept
+        self.path, self.kept = path, kept
         self.failures = self.bytes = 0
         self.dropped_samples = 0  #: drawn queries beyond `MAX_SAMPLES`
         self.moved = 0  #: minutes that belonged to a closed hour, and are in a later one

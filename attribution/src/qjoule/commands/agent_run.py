@@ -77,7 +77,7 @@ def run(
         except OSError as error:
             say(f"store.path: {error.filename}: {error.strerror}: its group may not read all of it")
     store = None if path is None else Store(path, os.uname().nodename, kept(config))
-    rollups = None if store is None or path is None else Rollups(path, store, say)
+    rollups = None if store is None else Rollups(store, say)
     handed = handover.take(path, limits(config), time.time(), say)
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
