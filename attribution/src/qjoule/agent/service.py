@@ -22,6 +22,7 @@ from qjoule.agent.restarts import UntracedServers, not_traced
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Retention
 from qjoule.contract import CONTRACT_VERSION
+from qjoule.errors import QjouleError
 from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
@@ -128,8 +129,6 @@ class Service:
 
     def _reload(self) -> None:
         self.manager.reloading()
-        from qjoule.errors import QjouleError  # noqa: PLC0415
-
         try:
             new = self.load()
         except QjouleError as error:

@@ -229,13 +229,8 @@ class ViewState:
         return Effect.CONTROLS
 
     def _change_interval(self, step: int) -> Effect:
-        longer = [seconds for seconds in INTERVALS_S if seconds > self.interval_s]
-        shorter = [seconds for seconds in INTERVALS_S if seconds < self.interval_s]
-        self.interval_s = (
-            next(iter(longer), self.interval_s)
-            if step > 0
-            else next(reversed(shorter), self.interval_s)
-        )
+        further = [seconds for seconds in INTERVALS_S if (seconds - self.interval_s) * step > 0]
+        self.interval_s = next(iter(further[::step]), self.interval_s)
         return Effect.CONTROLS
 
     def _forget(self) -> None:
