@@ -29,7 +29,6 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -197,20 +196,6 @@ class LiveView(App[int]):
     ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { background: ansi_default; color: ansi_default; }"
 
-    class Arrived(Message):
-        """A snapshot from the source's thread."""
-
-        def __init__(self, snapshot: Snapshot) -> None:
-            super().__init__()
-            self.snapshot = snapshot
-
-    class Ended(Message):
-        """The source's thread has ended; `error` is the reason if that was unexpected."""
-
-        def __init__(self, error: Exception | None) -> None:
-            super().__init__()
-            self.error = error
-
     def __init__(
         self,
         source: SnapshotSource,
@@ -270,15 +255,16 @@ class LiveView(App[int]):
         # A source that hangs in a read must not hang the terminal: its thread is a daemon.
         self._thread.join(timeout=1.0)
 
-    def on_live_view_arrived(self, message: Arrived) -> None:
-        self.state.accept(message.snapshot)
+    def _take(self, snapshot: Snapshot) -> None:
+        self.state.accept(snapshot)
         self._stale = True
 
-    def on_live_view_ended(self, message: Ended) -> None:
+    def _end(self, error: Exception | None) -> None:
+        """The source has ended; `error` is the reason if that was unexpected."""
         self.state.ended = True
-        if message.error is not None:
-            self.failure = message.error
-            self.state.message = " ".join(str(message.error).split()) or repr(message.error)
+        if error is not None:
+            self.failure = error
+            self.state.message = " ".join(str(error).split()) or repr(error)
         self._stale = True
 
     async def on_event(self, event: events.Event) -> None:
@@ -334,14 +320,14 @@ class LiveView(App[int]):
         self._canvas.draw()
 
     def _feed(self) -> None:
-        """The source's thread; it may block."""
+        """The source's thread; it may block. The application's own thread shows what comes."""
         error: Exception | None = None
         try:
             for snapshot in self._source.snapshots(self._controls):
                 if self._controls.stopped:
                     return
-                self.post_message(self.Arrived(snapshot))
+                self.call_later(self._take, snapshot)
         except Exception as caught:  # shown to the user; nobody else would report a thread's error
             error = caught
         if not self._controls.stopped:
-            self.post_message(self.Ended(error))
+            self.call_later(self._end, error)
