@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from qjoule.metrics import exposition
-from qjoule.metrics.families import Family, Sample, seconds
+from qjoule.metrics.families import Family, by_label, seconds
 from qjoule.metrics.http import Bounds, HttpServer
 from qjoule.metrics.messages import Origins, Request, Response
 from qjoule.metrics.shared import Board, SnapshotBoard
@@ -83,13 +83,10 @@ class MetricsServer(HttpServer):
         return Response(200, kind, self._pages[kind])
 
     def _own(self) -> Family:
-        created = seconds(self._began_s)
-        samples = [
-            Sample((("code", str(code)),), str(count), created)
-            for code, count in sorted(self._answers.items())
-        ]
         about = "Answers to scrapers until the last interval, by HTTP status."
-        return Family("qjoule_http_responses", "counter", about, samples=samples)
+        answers = {str(code): count for code, count in self._answers.items()}
+        created = seconds(self._began_s)
+        return by_label("qjoule_http_responses", about, "code", answers, created)
 
 
 def _unwell(shown_s: float | None, stale_s: float) -> Response | None:
