@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
-from qjoule.commands import impact_options, options
+from qjoule.commands import option_groups, options
+from qjoule.commands.option_groups import Costs, Shown, gathered
 from qjoule.commands.say import write_text
 from qjoule.errors import UsageError
-from qjoule.model.idle_policies import IdlePolicy
 
 if TYPE_CHECKING:
     from qjoule.model.result import Attribution
@@ -84,25 +84,18 @@ Examples:
     help="In the table, also list the ids that other tools have for each statement, of a trace "
     "recorded with --ids. Other formats always have them.",
 )
-@impact_options.options
+@option_groups.costs
+@gathered(Costs, "costs")
+@gathered(Shown, "shown")
 def command(
     traces: tuple[Path, ...],
     *,
-    by: str,
-    where: tuple[str, ...],
-    idle: str,
-    absolute: bool,
-    calibration: str | None,
-    memory: str | None,
     form: str,
     output: Path | None,
     top: int | None,
-    max_values: int,
     ids: bool,
-    price: str | None,
-    carbon: str | None,
-    pue: float | None,
-    embodied: str | None,
+    shown: Shown,
+    costs: Costs,
 ) -> None:
     """Apportion every joule of a recorded trace to the queries and to everything else that ran.
 
@@ -113,18 +106,7 @@ def command(
         raise UsageError("--format parquet needs a file: add -o FILE")
     from qjoule.commands.attribute_run import run  # noqa: PLC0415 (`--help` stays fast)
 
-    result = run(
-        traces,
-        tuple(key.strip() for key in by.split(",")),
-        where,
-        cast(IdlePolicy, idle),
-        absolute=absolute,
-        calibration=calibration,
-        memory=memory,
-        max_values=max_values,
-        ids=ids,
-        costs=impact_options.Asked(price, carbon, pue, embodied),
-    )
+    result = run(traces, shown, costs, ids=ids)
     write(result, form, output, top, ids=ids)
 
 

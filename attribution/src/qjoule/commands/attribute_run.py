@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from qjoule.commands import impact
 from qjoule.commands.conversion import readable
-from qjoule.commands.impact_options import Asked
+from qjoule.commands.option_groups import Costs, Shown
 from qjoule.commands.say import say
 from qjoule.engine.attribute import Observer, attribute
 from qjoule.engine.keys import check_keys, selection
@@ -24,7 +24,6 @@ from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_trace
 from qjoule.memory_settings import keep_freed_memory
 from qjoule.model.arrays import Segments
-from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.combine_results import combine_results
 from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags
@@ -37,27 +36,15 @@ from qjoule.trace.several import counted_twice, open_several
 OF_ONE_TRACE = ("session", "thread")
 
 
-def run(
-    traces: tuple[Path, ...],
-    keys: tuple[str, ...],
-    where: tuple[str, ...],
-    idle: IdlePolicy,
-    *,
-    absolute: bool,
-    calibration: str | None,
-    memory: str | None,
-    max_values: int,
-    ids: bool,
-    costs: Asked,
-) -> Attribution:
-    """The joules of these traces by `keys`; the options are those of the command.
+def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> Attribution:
+    """The joules of these traces.
 
     Raises:
         UsageError, QjouleError: as the command says them.
     """
     keep_freed_memory()
     opened = open_several(readable(traces))
-    selected = selection(where)
+    keys, selected = shown.keys, selection(shown.where)
     used = {*keys, *(key for key, _ in selected.wanted)}
     if len(opened) > 1 and (local := [key for key in OF_ONE_TRACE if key in used]):
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
@@ -75,11 +62,11 @@ def run(
                 attribute(
                     trace,
                     checked,
-                    idle,
+                    shown.idle,
                     observer=_Progress(step),
-                    calibrated=for_trace(trace, calibration, memory),
+                    calibrated=for_trace(trace, shown.calibration, shown.memory),
                     where=selected,
-                    learned=_remembering(trace, memory),
+                    learned=_remembering(trace, shown.memory),
                 ),
             )
             for name, trace in opened.items()
@@ -87,9 +74,9 @@ def run(
     whole = (
         combine_results(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
     )
-    whole = with_total_error(whole) if absolute else whole
+    whole = with_total_error(whole) if shown.absolute else whole
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
-    return bound_tags(with_ids(whole, recorded), max_values)
+    return bound_tags(with_ids(whole, recorded), shown.max_values)
 
 
 class _Progress(Observer):

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
-from qjoule.commands import calibrate_quick, options
-from qjoule.commands.calibrate_quick import Quick
+from qjoule.commands import calibrate_quick, option_groups, options
 from qjoule.commands.calibrated_run import InUse, busy_share, check_source, summarise
 from qjoule.commands.ending import terminable
+from qjoule.commands.option_groups import Quick, gathered
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
@@ -66,7 +66,7 @@ Exit code 1: nothing was calibrated, and no file was written.
 )
 @click.option("--short", is_flag=True, help="About 30 seconds, with wider intervals.")
 @click.option("--busy", is_flag=True, help="Go on although other programs run.")
-@calibrate_quick.options
+@option_groups.quick
 @options.energy("auto, powercap[:ROOT], perf[:SYSFS], hwmon[:ROOT], host:ROOT or replay:FILE.")
 @click.option(
     "--keep",
@@ -75,25 +75,27 @@ Exit code 1: nothing was calibrated, and no file was written.
     help="Keep the recorded trace in this directory.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
+@gathered(Quick, "of_quick")
 def command(
     *,
     output: Path | None,
     short: bool,
     busy: bool,
+    quick: bool,
     energy: str,
     keep: Path | None,
     as_json: bool,
-    **of_quick: Any,
+    of_quick: Quick,
 ) -> None:
     """Measure idle and shared power, and what cycles, instructions and cache misses cost here.
 
     Runs known loads on this machine's CPUs beside its energy counters, and fits the model's
     coefficients to them. What the measurements cannot tell is said to be so.
     """
-    quick = calibrate_quick.chosen(click.get_current_context(), short=short, busy=busy, **of_quick)
+    in_quick = calibrate_quick.chosen(of_quick, short=short, busy=busy, quick=quick)
     root_part().need("calibrating")
     machine, path = this_machine(), output or file.MACHINE_FILE
-    known = calibrate_quick.known_before(quick, machine) if quick else None
+    known = calibrate_quick.known_before(in_quick, machine) if in_quick else None
     with (
         terminable(),
         # Opened before the measurement, so that an unwritable file is reported at once.
@@ -101,11 +103,11 @@ def command(
         nullcontext(keep) if keep else _scratch() as directory,
         inside(directory),
     ):
-        done, in_use = _run(plan_steps(read_cpu_info(), short=short), energy, busy, quick)
+        done, in_use = _run(plan_steps(read_cpu_info(), short=short), energy, busy, in_quick)
         say("fitting the model")
         if in_use is not None and known is not None:
             in_use = replace(in_use, known=known[0], notes=(*in_use.notes, *known[1]))
-        result = summarise(Trace("."), machine, done, short or quick is not None, in_use)
+        result = summarise(Trace("."), machine, done, short or quick, in_use)
         text = result.to_json()
         document.write(text.encode())
     click.echo(text if as_json else _render(result), nl=False)

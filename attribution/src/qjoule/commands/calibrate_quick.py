@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
 from math import isfinite
 from random import SystemRandom
-from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from qjoule.commands import options as shared
 from qjoule.commands.calibrated_run import InUse
+from qjoule.commands.option_groups import Quick, is_given
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.calibration import load, machine_file, match
@@ -30,66 +27,13 @@ from qjoule.session.quick_calibrating import Bounds, QuickRun
 BEGIN_S = 3.0
 
 
-@dataclass(frozen=True)
-class Quick:
-    """The options of a quick run. `rise`: in percent of the machine's CPUs."""
-
-    seconds: float
-    rise: float
-    waiting: float
-    most_cores: int | None
-    most_watts: float | None
-    anew: bool
-
-
-_OPTIONS = (
-    click.option(
-        "--quick",
-        is_flag=True,
-        help="On a machine in use: 60 seconds beside its load, on at most half of the idle cores.",
-    ),
-    shared.seconds(15, 600, 60.0, "Of --quick: how long it may take."),
-    shared.more_than_before(
-        "--rise",
-        100,
-        15.0,
-        "Of --quick: stop if other programs use so much more of the CPUs than at the start.",
-    ),
-    shared.waiting("Of --quick: stop"),
-    click.option(
-        "--most-cores",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Of --quick: load no more cores than this.",
-    ),
-    click.option(
-        "--most-watts",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="W",
-        help="Of --quick: stop if the packages draw so much more than at the start.",
-    ),
-    click.option(
-        "--anew", is_flag=True, help="Of --quick: ignore what an earlier calibration knows."
-    ),
-)
-_ONLY_QUICK = ("seconds", "rise", "waiting", "most_cores", "most_watts", "anew")
-
-
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a quick run to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def chosen(
-    context: click.Context, *, short: bool, busy: bool, quick: bool, **values: Any
-) -> Quick | None:
+def chosen(asked: Quick, *, short: bool, busy: bool, quick: bool) -> Quick | None:
     """The quick run that was asked for; None: another one. Raises `UsageError` for options that
     would have no effect."""
+    values = asdict(asked)
     if not quick:
-        for name in _ONLY_QUICK:
-            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        for name in values:
+            if is_given(name):
                 raise UsageError(f"--{name.replace('_', '-')} is of a quick run: add --quick")
         return None
     if short or busy:
@@ -98,7 +42,7 @@ def chosen(
     for name, value in values.items():
         if isinstance(value, float) and not isfinite(value):
             raise UsageError(f"--{name.replace('_', '-')} needs a number")
-    return Quick(**values)
+    return asked
 
 
 def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:

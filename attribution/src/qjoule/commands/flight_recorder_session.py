@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from qjoule.commands.keep_options import Keeping, Triggers
+from qjoule.commands.option_groups import Keeping, Triggers
 from qjoule.commands.say import say
 from qjoule.session.tracer import Spool
 from qjoule.spool.capture import CaptureContext
@@ -38,7 +38,7 @@ class FlightRecorderSession:
         """Raises QjouleError: the directory has no place for its socket."""
         self._keeping, self._name = keeping, name
         here = Path()
-        bounds = Bounds(keeping.saves, keeping.pause_s)
+        bounds = Bounds(keeping.saves, keeping.pause_s or keeping.keep_s)
         self._recorder = Recorder(here, keeping.keep_s, bounds, self._say)
         self._socket = DumpSocket(here, self._recorder)
         self._judge = self._new_judge(keeping.triggers) if keeping.triggers else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What joules cost and emit, as `impact_options` ask for it."""
+"""What joules cost and emit, as `option_groups.costs` ask for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from qjoule.commands.impact_options import CURRENCY, Asked
+from qjoule.commands.option_groups import Costs
+from qjoule.commands.without_root import CURRENCY
 from qjoule.engine import recorded
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.arrays import F64
@@ -25,7 +26,7 @@ _NUMERIC = re.compile(r"[-+.0-9]")
 _LARGEST_EMBODIED = 1e9  #: g: a thousand tonnes
 
 
-def factors(asked: Asked, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:
+def factors(asked: Costs, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:
     """The factors for the joules of `result`, which comes from `traces`; None if no option was
     given.
 

@@ -17,6 +17,9 @@ from qjoule.servers.registry import servers
 if TYPE_CHECKING:
     from qjoule.machine.perf_events import PerfEvent
 
+Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+
 #: Servers that can have an agent, as text for people.
 _WITH_AGENT = " or ".join(
     flavour.capitalize()
@@ -90,7 +93,10 @@ agent = click.option(
 
 no_follow = click.option(
     "--no-follow",
+    "follow",
     is_flag=True,
+    flag_value=False,
+    default=True,
     help="Do not follow servers that are upgraded or start elsewhere while tracing lasts: they are "
     "only named, and nothing is attached once tracing has begun.",
 )
@@ -114,12 +120,18 @@ def attach_mode(text: str | None) -> AttachMode | None:
     return None if text in (None, "auto") else AttachMode[text.upper()]
 
 
-def attach(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--attach`; its former name `--rung` is still read."""
-    word = click.Choice(_ATTACH_MODES)
-    about = "How query boundaries are found. [default: auto]"
-    command = click.option("--rung", "attach", type=word, hidden=True)(command)
-    return click.option("--attach", type=word, help=about)(command)
+def attach(command: Command) -> Command:
+    """`--attach`, as `attach_mode`; its former name `--rung` is still read."""
+    for name, about in (("--rung", None), ("--attach", "How query boundaries are found.")):
+        command = click.option(
+            name,
+            "attach_mode",
+            type=click.Choice(_ATTACH_MODES),
+            callback=lambda _context, _parameter, text: attach_mode(text),
+            hidden=about is None,
+            help=about and f"{about} [default: auto]",
+        )(command)
+    return command
 
 
 client_tags = click.option(
@@ -150,6 +162,7 @@ def _events(
 
 counters = click.option(
     "--counters",
+    "more_counters",
     callback=_events,
     metavar="NAME[,NAME…]",
     help="Also count these events, by perf's names (for `qjoule characterise`): branch-misses, "
@@ -174,7 +187,7 @@ def known_source(
     return source
 
 
-def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def energy(what: str) -> Option:
     """The option for the energy source; `what` is the help text on the command's sources."""
     return click.option(
         "--energy",
@@ -186,9 +199,7 @@ def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     )
 
 
-def seconds(
-    least: float, most: float, default: float, what: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def seconds(least: float, most: float, default: float, what: str) -> Option:
     """The option for how long a command's work takes; `what` is its help text."""
     return click.option(
         "--seconds",
@@ -200,9 +211,7 @@ def seconds(
     )
 
 
-def more_than_before(
-    name: str, most: float, default: float, what: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def more_than_before(name: str, most: float, default: float, what: str) -> Option:
     """An option, in percent, that ends a run when others do so much more than at its start."""
     return click.option(
         name,
@@ -214,7 +223,7 @@ def more_than_before(
     )
 
 
-def waiting(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def waiting(what: str) -> Option:
     """The option that ends a run when threads wait for a CPU. `what` begins its help text."""
     return click.option(
         "--waiting",
@@ -228,6 +237,7 @@ def waiting(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 meter = click.option(
     "--meter",
+    "meter_command",
     metavar="CMD",
     help="Also run this program of a wall meter or PDU, which prints lines 'TIME VALUE UNIT' "
     "(docs/energy.md): what the whole machine draws is a ledger of its own, wall.",
@@ -239,31 +249,11 @@ meter_file = click.option(
     help="The same lines from a file that grows, or a pipe.",
 )
 
-
-def capture(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What is written while recording, and when it becomes tables."""
-    for option in (
-        click.option(
-            "--compress",
-            is_flag=True,
-            help="Compress what is captured: a sixth of the size for some 0.3 us of CPU per query.",
-        ),
-        click.option(
-            "--spool-mb",
-            type=click.IntRange(1, 1 << 30),
-            metavar="MB",
-            default=16384,
-            show_default=True,
-            help="Stop recording when this much is captured: some 170 bytes per query.",
-        ),
-        click.option(
-            "--convert",
-            "conversion",
-            type=click.Choice(["end", "later"]),
-            default="end",
-            show_default=True,
-            help="When to make the tables: once recording stops, or by `qjoule convert`.",
-        ),
-    ):
-        command = option(command)
-    return command
+via = click.option(
+    "--via",
+    metavar="CMD",
+    help="Run there by this command, such as 'ssh db1 sudo' or 'kubectl exec -i POD --'.",
+)
+streamed = click.option(
+    "--stdout", "streamed", is_flag=True, help="For --via: to standard output, until input ends."
+)

@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 
 import click
 
-from qjoule.commands import options
-from qjoule.commands.keep_options import Keeping, Triggers, keep_options
+from qjoule.commands import option_groups, options
+from qjoule.commands.option_groups import Keeping, gathered
+from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
-from qjoule.commands.via import ViaCommand, record_there, sent, streamed, via
+from qjoule.commands.via import ViaCommand, record_there, sent
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import imports
-from qjoule.machine.perf_events import PerfEvent
 from qjoule.remote.streams import Streams
 from qjoule.root_part.client import check_program, root_part
 from qjoule.session.directory import inside
@@ -111,117 +112,82 @@ Examples:
 @options.ids
 @options.no_follow
 @options.credentials
-@options.capture
-@keep_options
-@click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
+@option_groups.capture
+@option_groups.keeping
+@click.option(
+    "--no-counters",
+    "counters",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Leave the hardware counters alone.",
+)
 @options.counters
 @click.option(
     "--capture-literals",
+    "literals",
     is_flag=True,
     help="Also keep statements with their literals: they may be personal data.",
 )
-@via
-@streamed
+@options.via
+@options.streamed
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
+@gathered(TracingOptions, "wanted")
+@gathered(Settings, "settings", mode=Mode.RECORD)
+@gathered(Job, "job")
+@gathered(Keeping, "keeping")
 def command(
     *,
     output: Path | None,
-    duration: float | None,
-    rest_s: float | None,
-    pids: tuple[int, ...],
-    generic: bool,
-    agent: bool,
-    attach: str | None,
-    energy: str,
-    meter: str | None,
+    meter_command: str | None,
     meter_file: Path | None,
-    calibration: str | None,
-    memory: str | None,
-    host_root: str | None,
-    window_ms: int,
-    ring_mb: int,
-    children: bool,
-    client_tags: bool,
-    ids: bool,
-    no_follow: bool,
-    credentials: Path | None,
-    conversion: str,
-    spool_mb: int,
-    compress: bool,
-    keep_s: float | None,
-    triggers: Triggers,
-    saves: int,
-    pause_s: float | None,
-    no_counters: bool,
-    counters: tuple[PerfEvent, ...],
-    capture_literals: bool,
+    wanted: TracingOptions,
+    settings: Settings,
+    job: Job,
+    keeping: Keeping,
     via: str | None,
     streamed: bool,
-    program: tuple[str, ...],
 ) -> int:
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
-    if (via is not None or streamed) and keep_s is not None:
+    if (via is not None or streamed) and keeping:
         raise UsageError("--keep is for a directory of the machine that records")
     if via is not None:
         return record_there(via, directory)
-    if triggers and keep_s is None:
-        raise UsageError("--trigger saves what --keep holds: add --keep TIME")
-    if no_counters and counters:
-        raise UsageError("--counters and --no-counters: give one of them")
-    if rest_s is not None and program and shutil.which(program[0]) is None:
-        raise QjouleError(f"there is no program {program[0]}")
-    check_program(program)
+    _check(settings, job, keeping)
     root_part().need("recording")
     streams = None
     if streamed:
         streams, directory = Streams(), Path("trace")
-    wanted = TracingOptions(
-        pids,
-        options.attach_mode(attach),
-        generic=generic,
-        agent=agent,
-        client_tags=client_tags,
-        follow=not no_follow,
-        children=children,
-        credentials=credentials,
-        ids=ids,
-    )
     targets = find_targets(wanted, _import_run)
-    from qjoule.commands.record_job import Job  # noqa: PLC0415 - see `_import_run`
-    from qjoule.commands.record_run import record  # noqa: PLC0415
+    from qjoule.commands.record_run import record  # noqa: PLC0415 - see `_import_run`
     from qjoule.session.meter import start_meter  # noqa: PLC0415
 
     for words in targets.left_out:
         say(words)
-    settings = Settings(
-        Mode.RECORD,
-        window_ms=window_ms,
-        energy=energy,
-        host_root=host_root,
-        counters=not no_counters,
-        more_counters=counters,
-        ring_mb=ring_mb,
-        client_tags=client_tags,
+    job = replace(
+        job,
+        directory=directory,
+        meter=start_meter(meter_command, meter_file),
+        other_ids=targets.ids if wanted.ids else None,
     )
-    outside = start_meter(meter, meter_file)
-    job = Job(
-        *(directory, duration, program, capture_literals, calibration, memory),
-        meter=outside,
-        rest_s=rest_s,
-        ids=targets.ids if ids else None,
-        conversion=conversion,
-    )
-    keeping = None
-    if keep_s is not None:
-        keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
+    settings = replace(settings, client_tags=wanted.client_tags)
     with ExitStack() as stack:
         if streams is not None:
             directory = stack.enter_context(sent(streams))
         stack.enter_context(inside(directory))
-        return record(
-            targets, settings, job, keeping, streams, spool_mb=spool_mb, compress=compress
-        )
+        return record(targets, settings, job, keeping, streams)
+
+
+def _check(settings: Settings, job: Job, keeping: Keeping) -> None:
+    """Raises `QjouleError` for what cannot be recorded."""
+    if keeping.triggers and not keeping:
+        raise UsageError("--trigger saves what --keep holds: add --keep TIME")
+    if settings.more_counters and not settings.counters:
+        raise UsageError("--counters and --no-counters: give one of them")
+    if job.rest_s is not None and job.program and shutil.which(job.program[0]) is None:
+        raise QjouleError(f"there is no program {job.program[0]}")
+    check_program(job.program)
 
 
 def _import_run() -> None:

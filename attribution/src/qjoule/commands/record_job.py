@@ -36,16 +36,18 @@ _NOTHING = Along()
 class Job:
     """What to record, and where to."""
 
-    directory: Path
     duration: float | None
     program: tuple[str, ...]
     literals: bool
+    spool_mb: int
+    compress: bool
+    directory: Path = Path()
     calibration: str | None = None  #: the user's choices, see `options`; they lead to `along`
     memory: str | None = None
     along: Along = _NOTHING
     meter: Meter | None = None
     rest_s: float | None = None
-    ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
+    other_ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
     conversion: str = "end"  #: when the tables are made: end or later
 
     @property

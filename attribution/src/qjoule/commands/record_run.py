@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qjoule.children import run_in_subprocess
-from qjoule.commands.keep_options import Keeping
+from qjoule.commands.option_groups import Keeping
 from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
@@ -35,24 +35,21 @@ def record(
     targets: Targets,
     settings: Settings,
     job: Job,
-    keeping: Keeping | None,
+    keeping: Keeping,
     streams: Streams | None,
-    *,
-    spool_mb: int,
-    compress: bool,
 ) -> int:
     """Records into the working directory; returns the exit code."""
     if job.chosen:  # what does not fit is refused before the tracer writes anything
         job = _with_along(job)
     with ExitStack() as stack:
-        if keeping is None:
-            spool = Spool((stack.enter_context(open_spool(Path())),), spool_mb, compress)
+        if not keeping:
+            spool = Spool((stack.enter_context(open_spool(Path())),), job.spool_mb, job.compress)
             return _record(targets, replace(settings, spool=spool), job, streams=streams)
         # With --keep alone.
         from qjoule.commands.flight_recorder_session import open_kept  # noqa: PLC0415
 
         os.environ.pop("NOTIFY_SOCKET", None)  # of the agent that had us started
-        opened = open_kept(keeping, job.directory, spool_mb, compress=compress)
+        opened = open_kept(keeping, job.directory, job.spool_mb, compress=job.compress)
         spool, kept = stack.enter_context(opened)
         return _record(targets, replace(settings, spool=spool), job, kept)
 
@@ -163,7 +160,7 @@ def _captured(
     """Captures until the stream ends; returns the trace's metadata."""
     meta = replace(running.meta, literals=job.literals)
     context = CaptureContext(
-        fingerprint, meta, client_tags, running.tags, job.meter, running.watch, job.ids
+        fingerprint, meta, client_tags, running.tags, job.meter, running.watch, job.other_ids
     )
     try:
         job.along.write()

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import cast
 
 import click
 
 from qjoule.commands import options
 from qjoule.commands.attribute_run import OF_ONE_TRACE, progress
 from qjoule.commands.conversion import readable
+from qjoule.commands.option_groups import Shown, gathered
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.active_calibration import for_trace
-from qjoule.model.coefficients import IdlePolicy
 from qjoule.named import OPENED, as_given
 from qjoule.trace.reader import Trace
 
@@ -68,15 +67,14 @@ Examples:
     metavar="DIR",
     help="Write every figure there too: SVG and PNG, and its data as CSV, Parquet and JSON.",
 )
+@gathered(Shown, "shown")
 def command(
     directories: tuple[Path, ...],
     *,
     output: Path,
-    by: str,
-    idle: str,
-    calibration: str | None,
     top: int,
     figures: Path | None,
+    shown: Shown,
 ) -> None:
     """Write one page: power over time, where the joules went, every statement.
 
@@ -90,13 +88,12 @@ def command(
 
     from qjoule.report.build import Options, build  # noqa: PLC0415
 
-    keys = tuple(key.strip() for key in by.split(","))
     studies = [path for path in directories if (path / RUNS).is_file()]
     traces = [path for path in directories if path not in studies]
-    if len(traces) > 1 and (local := [key for key in OF_ONE_TRACE if key in keys]):
+    if len(traces) > 1 and (local := [key for key in OF_ONE_TRACE if key in shown.keys]):
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
     opened = [Trace(path) for path in readable(traces)]
-    calibrated = [for_trace(trace, calibration) for trace in opened]
+    calibrated = [for_trace(trace, shown.calibration) for trace in opened]
     # The model's many small products are slower on several threads, which wait for each other.
     with (
         threadpool_limits(1, user_api="blas"),
@@ -105,7 +102,7 @@ def command(
         built = build(
             list(zip(opened, calibrated, strict=True)),
             studies,
-            Options(keys, cast(IdlePolicy, idle), top),
+            Options(shown.keys, shown.idle, top),
             step,
         )
     write(output, built.html)

@@ -7,22 +7,22 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import click
 
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
 from qjoule.commands.ending import terminable
-from qjoule.commands.via import ViaCommand, streamed, via, words_there
+from qjoule.commands.option_groups import Shown, gathered, is_given
+from qjoule.commands.via import ViaCommand, words_there
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.options import LimitedValues
 from qjoule.live.replay import ReplaySource
 from qjoule.machine.active_calibration import for_trace
-from qjoule.model.coefficients import IdlePolicy
 from qjoule.remote.streams import Streams
 from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import encode
@@ -31,6 +31,20 @@ from qjoule.reporters.table import render
 from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
+
+#: Parameters that a replay has no use for.
+_LIVE = ("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode")
+
+
+@dataclass(frozen=True)
+class _Printing:
+    """How snapshots are printed, where `batch` says so. `snapshots`: stop after so many."""
+
+    batch: bool
+    snapshots: int | None
+    as_json: bool
+    as_csv: bool
+    limit: int  #: rows of queries in a table
 
 
 @click.command(
@@ -125,34 +139,20 @@ Examples:
 @options.no_follow
 @options.credentials
 @options.attach
-@via
-@streamed
+@options.via
+@options.streamed
+@gathered(_Printing, "printing")
+@gathered(Shown, "shown")
+@gathered(TracingOptions, "wanted")
 def command(
     *,
-    batch: bool,
-    snapshots: int | None,
+    printing: _Printing,
     delay: float,
-    as_json: bool,
-    as_csv: bool,
     replay: Path | None,
     speed: float | None,
-    by: str,
-    where: tuple[str, ...],
-    max_values: int,
-    idle: str,
-    absolute: bool,
-    calibration: str | None,
-    memory: str | None,
-    limit: int,
+    shown: Shown,
     energy: str | None,
-    pids: tuple[int, ...],
-    generic: bool,
-    agent: bool,
-    client_tags: bool,
-    ids: bool,
-    no_follow: bool,
-    credentials: Path | None,
-    attach: str | None,
+    wanted: TracingOptions,
     via: str | None,
     streamed: bool,
 ) -> None:
@@ -160,67 +160,50 @@ def command(
 
     With -b, snapshots are printed instead, also where there is no terminal.
     """
-    _check(batch or streamed, as_json, as_csv, snapshots)
+    prints = printing.batch or streamed
+    _check(printing, prints=prints)
     streams = Streams() if streamed else None
-    keys = check_keys([key.strip() for key in by.split(",")])
+    keys = check_keys(list(shown.keys))
     from_where: contextlib.AbstractContextManager[SnapshotSource]
     if via is not None:
-        from_where = _there(via, ",".join(keys), shows=batch)
+        from_where = _there(via, ",".join(keys), shows=printing.batch)
     elif replay is not None:
-        if energy or pids or attach or generic or agent or client_tags or credentials:
+        if is_given(*_LIVE):
             raise UsageError(
                 "--energy, --pid, --generic, --agent, --client-tags, --credentials, --attach are "
                 "for live tracing, not for --replay"
             )
-        pace = speed if speed is not None else 0.0 if batch else 1.0
+        pace = speed if speed is not None else 0.0 if printing.batch else 1.0
         (path,) = readable([replay])
         trace = Trace(path)
         from_where = contextlib.nullcontext(
             ReplaySource(
                 trace,
                 by=keys,
-                idle=cast(IdlePolicy, idle),
+                idle=shown.idle,
                 speed=pace,
-                calibrated=for_trace(trace, calibration, memory),
-                where=selection(where),
+                calibrated=for_trace(trace, shown.calibration, shown.memory),
+                where=selection(shown.where),
             )
         )
     else:
         if speed is not None:
             raise UsageError("--speed is for --replay")
-        selected = selection(where)
-        _check_live(keys, selected, client_tags=client_tags)
+        _check_live(keys, selection(shown.where), client_tags=wanted.client_tags)
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
-        chosen = options.attach_mode(attach)
-        from_where = live(
-            TracingOptions(
-                pids,
-                chosen,
-                generic=generic,
-                agent=agent,
-                client_tags=client_tags,
-                follow=not no_follow,
-                credentials=credentials,
-                ids=ids,
-            ),
-            idle=cast(IdlePolicy, idle),
-            energy=energy or "auto",
-            calibration=calibration,
-            memory=memory,
-            where=selected,
-        )
+        from_where = live(wanted, shown, energy or "auto")
     # The total decides which of a tag's values are named.
-    totals = not (batch or streamed) or any(key.startswith(TAG) for key in keys)
+    totals = not prints or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
         # The other end of `--via` adds intervals up, and the error of the total then.
-        limited = LimitedValues(source, max_values, absolute=absolute and not streamed)
+        limited = LimitedValues(source, shown.max_values, absolute=shown.absolute and not streamed)
         try:
             if streams is not None:
                 _send(limited, controls, streams)
-            elif batch:
-                _print(limited, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
+            elif printing.batch:
+                _print(limited, controls, printing)
             else:
                 _show(limited, controls)
         finally:
@@ -235,12 +218,12 @@ def _there(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSource]:
         yield RemoteSource(end, group)
 
 
-def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> None:
-    if as_json and as_csv:
+def _check(printing: _Printing, *, prints: bool) -> None:
+    if printing.as_json and printing.as_csv:
         raise UsageError("give --json or --csv, not both")
-    if not batch and (as_json or as_csv or snapshots):
+    if not prints and (printing.as_json or printing.as_csv or printing.snapshots):
         raise UsageError("--json, --csv and -n need -b")
-    if not batch and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not prints and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the live view needs a terminal: add -b to print snapshots")
 
 
@@ -275,25 +258,17 @@ def _send(source: SnapshotSource, controls: Controls, streams: Streams) -> None:
             streams.line(encode(snapshot, source.name))
 
 
-def _print(
-    source: SnapshotSource,
-    controls: Controls,
-    snapshots: int | None,
-    *,
-    as_json: bool,
-    as_csv: bool,
-    limit: int,
-) -> None:
+def _print(source: SnapshotSource, controls: Controls, printing: _Printing) -> None:
     """Snapshots on standard output, each flushed, until the last one or a signal to end."""
-    if as_json:
-        texts = json_lines(source, controls, snapshots)
-    elif as_csv:
-        texts = csv_lines(source, controls, snapshots)
+    if printing.as_json:
+        texts = json_lines(source, controls, printing.snapshots)
+    elif printing.as_csv:
+        texts = csv_lines(source, controls, printing.snapshots)
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         texts = (
-            render(snapshot.interval, color=color, limit=limit) + "\n"
-            for snapshot in first(source, controls, snapshots)
+            render(snapshot.interval, color=color, limit=printing.limit) + "\n"
+            for snapshot in first(source, controls, printing.snapshots)
         )
     with contextlib.suppress(KeyboardInterrupt), terminable(controls.interrupted):
         for text in texts:

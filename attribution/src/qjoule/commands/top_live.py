@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from qjoule.commands.option_groups import Shown
 from qjoule.commands.say import say
 from qjoule.contract import Mode
-from qjoule.engine.keys import Selection
+from qjoule.engine.keys import selection
 from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
@@ -18,7 +19,6 @@ from qjoule.live.source import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.identity import this_machine
-from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.fit.cells import Cell
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import find_targets
@@ -34,22 +34,16 @@ WINDOW_MS = 100
 
 
 @contextmanager
-def live(
-    wanted: TracingOptions,
-    *,
-    idle: IdlePolicy,
-    energy: str,
-    calibration: str | None,
-    memory: str | None,
-    where: Selection,
-) -> Iterator[SnapshotSource]:
+def live(wanted: TracingOptions, shown: Shown, energy: str) -> Iterator[SnapshotSource]:
     """Traces while the block runs.
 
     Raises:
         QjouleError: no root part, no server, no tracer, or the tracer's own message.
     """
     failures: list[str] = []
-    choose = for_machine(calibration, memory)  # a file that cannot be read fails at once
+    choose = for_machine(
+        shown.calibration, shown.memory
+    )  # a file that cannot be read fails at once
     targets = find_targets(wanted)
     for words in targets.left_out:
         say(words)
@@ -68,11 +62,11 @@ def live(
                 watch=running.watch,
                 ids=targets.ids if wanted.ids else None,
             )
-            told = _remembering(memory, failures)
+            told = _remembering(shown.memory, failures)
             yield StreamSource(
                 running.stream,
                 context,
-                LiveOptions(idle, choose, where=where, told=told),
+                LiveOptions(shown.idle, choose, where=selection(shown.where), told=told),
                 stop=running.tracer.stop,
                 failure=running.tracer.last_words,
                 name=targets.names,

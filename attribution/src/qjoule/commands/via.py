@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options with which `top` and `record` run at the other end of a command."""
+"""Runs `top` and `record` at the other end of a command (`--via`)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,6 @@ _WORDS = "qjoule.commands.via"
 _APART = ("sh", "-c", 'exec "$0" "$@" </dev/null >&2')
 #: Options that are followed here, and not there.
 _HERE = frozenset({"via", "streamed", "output", "batch", "snapshots", "as_json", "as_csv", "limit"})
-
-via = click.option(
-    "--via",
-    metavar="CMD",
-    help="Run there by this command, such as 'ssh db1 sudo' or 'kubectl exec -i POD --'.",
-)
-streamed = click.option(
-    "--stdout", "streamed", is_flag=True, help="For --via: to standard output, until input ends."
-)
 
 
 class ViaCommand(click.Command):

@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from qjoule.commands.impact_options import CURRENCY
 from qjoule.errors import QjouleError
 from qjoule.giving_up_root import User, become, needed, reader, shipper
 from qjoule.named import NAMED, by_descriptor
@@ -37,6 +36,7 @@ _ONLY_WITH = {"top": "replay"}
 _WORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
 #: A number, a URL or the mark between two sides is no file's name either, unless there is one.
 _NO_NAME = re.compile(r"[-+.]?[0-9]|\0|[a-z0-9]+://")
+CURRENCY = re.compile(r"(.+):([A-Z]{3})")  #: after what `--price` names
 _ABSENT = 1 << 30  #: no descriptor: what is not there when it is looked for is not there later
 
 Given = dict[str, Any]
