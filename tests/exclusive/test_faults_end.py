@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from qjoule.giving_up_root import READER
+from qjoule.process import READER
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, converted_copy, qjoule

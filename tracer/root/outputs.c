@@ -35,7 +35,7 @@
 #define OWN_MEMORY	  "/.local/state/qjoule/memory.bin"
 #define DEFAULT_NAME	  "qjoule-" /* name of a trace; date and time follow */
 #define OPEN_DIRECTORY	  (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-/* The user as whom root's commands read root's traces (giving_up_root.py). */
+/* The user as whom root's commands read root's traces (process.py). */
 #define READER	   61183
 #define MOST_DEPTH 8 /* of directories in a trace */
 #define MOST_FILES 100000

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from qjoule.errors import QjouleError
-from qjoule.own_rights import drop_capability
+from qjoule.process import drop_capability
 
 FIRST = 3  #: the number of the first descriptor that a process keeps
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
@@ -46,7 +46,7 @@ def fork(
         life: runs in it.
         kept: the descriptors that it has, as numbers from `FIRST` on; None: it has all that this
             process has, rights included.
-        runs_a_program: it keeps the capability that hides it until then (`own_rights`).
+        runs_a_program: it keeps the capability that hides it until then (`process.hide`).
 
     Raises:
         QjouleError: no process can be started.

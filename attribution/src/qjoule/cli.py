@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 # Arrow's library would start a thread when it is loaded: it would keep the capability that hides us
-# until we trace (`own_rights`), which each thread has to drop for itself.
+# until we trace (`process.hide`), which each thread has to drop for itself.
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 from qjoule import interrupts

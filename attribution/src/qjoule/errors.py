@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors a user can act on: one line with what is wrong and what to do."""
+"""Errors a user can act on: one line with what is wrong and what to do. Exit codes of programs."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ class QjouleError(Exception):
 
 class UsageError(QjouleError):
     """The command line itself is wrong; exit code 2."""
+
+
+def exit_code(code: int) -> int:
+    """Exit code from a `subprocess` return code: 128 plus the signal number, as shells do."""
+    return code if code >= 0 else 128 - code

@@ -23,8 +23,8 @@ import dashboards
 import qjoule
 from qjoule.agent import config as files
 from qjoule.cli import COMMANDS, cli
-from qjoule.giving_up_root import SHIPPER
 from qjoule.installed import installed_program
+from qjoule.process import SHIPPER
 
 MONITORING = Path(dashboards.__file__).parent
 PACKAGING = MONITORING.parent

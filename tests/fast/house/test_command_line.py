@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from qjoule.cli import COMMANDS, cli
 from qjoule.commands.ending import terminable
 from qjoule.commands.lazy_group import LazyGroup
-from qjoule.exit_codes import exit_code
+from qjoule.errors import exit_code
 from qjoule_fleet.commands.fleet import command as fleet
 
 

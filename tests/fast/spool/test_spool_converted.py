@@ -27,7 +27,7 @@ from captured_trace import CANARY, META, captured_trace, eventful
 from qjoule.commands import attribute
 from qjoule.commands import convert as convert_command
 from qjoule.errors import QjouleError
-from qjoule.named import OPENED
+from qjoule.process import OPENED
 from qjoule.servers.shapes import fingerprint
 from qjoule.spool import convert as module
 from qjoule.spool.convert import convert

@@ -22,7 +22,7 @@ from qjoule.agent.rollup_layout import SAMPLES, TABLES, Part
 from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.store import Retention, Store
 from qjoule.commands.without_root import give_up, without_root
-from qjoule.giving_up_root import READER, User, reader, shipper
+from qjoule.process import READER, User, reader, shipper
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles
 from ring_trace import KEEP_S, joined, ring_trace
@@ -102,9 +102,7 @@ def test_converted_files_belong_to_the_user_of_sudo(captured: Path) -> None:
 
 def test_no_right_is_left_to_who_became_another() -> None:
     """Commands do so before they start a process or read anything."""
-    code = (
-        "from qjoule.giving_up_root import become as b; b(2, 3); print(*open('/proc/self/status'))"
-    )
+    code = "from qjoule.process import become as b; b(2, 3); print(*open('/proc/self/status'))"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     fields = dict(line.split(":\t", 1) for line in done.stdout.decode().splitlines() if line)
     said = {name.strip(): words.split() for name, words in fields.items()}

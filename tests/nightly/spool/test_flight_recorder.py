@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from other_user import SOMEBODY, other_user
-from qjoule.giving_up_root import READER
+from qjoule.process import READER
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, qjoule

@@ -7,9 +7,8 @@ from qjoule.commands.lazy_group import LazyGroup
 from qjoule.commands.options import known_source
 from qjoule.commands.say import say, write_text
 from qjoule.commands.without_root import without_root
-from qjoule.giving_up_root import READER
 from qjoule.lazy_import import LazyModule
-from qjoule.named import OPENED, as_given
+from qjoule.process import OPENED, READER, as_given
 from qjoule.shapes.safe_text import sanitise, shorten
 
 __all__ = [

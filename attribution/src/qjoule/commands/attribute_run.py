@@ -29,6 +29,7 @@ from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.same_total import with_total_error
+from qjoule.process import tune_malloc
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
@@ -42,7 +43,7 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
     Raises:
         UsageError, QjouleError: as the command says them.
     """
-    keep_freed_memory()
+    tune_malloc()
     opened = open_several(readable(traces))
     keys, selected = shown.keys, selection(shown.where)
     used = {*keys, *(key for key, _ in selected.wanted)}

@@ -18,7 +18,7 @@ from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import Difference, RunForms, differences, repeated_recording
-from qjoule.named import as_given
+from qjoule.process import as_given
 from qjoule.reporters.json_report import forms_from_json, run_forms
 from qjoule.trace.reader import Trace
 

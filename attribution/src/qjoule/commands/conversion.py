@@ -15,7 +15,7 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
-from qjoule.giving_up_root import READER
+from qjoule.process import READER
 from qjoule.spool.files import is_captured
 from qjoule.spool.ring_files import RingFiles
 

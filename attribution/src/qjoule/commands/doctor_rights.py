@@ -39,7 +39,7 @@ def rights_of_a_recording(proc: Path = Path("/proc"), root_part: int | None = No
 
     The root part and the command are read from /proc. Examiners and the tracer are the command's
     children, which cannot have more rights than the command. They drop the capability that hides it
-    (`own_rights`), as the command does once it records.
+    (`process.hide`), as the command does once it records.
     """
     own = _read(proc / "self/status", "command", "unfiltered until it records", "plans and writes")
     if root_part is None or own is None:

@@ -10,8 +10,7 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
-from qjoule.giving_up_root import READER, become
-from qjoule.named import by_descriptor
+from qjoule.process import READER, by_descriptor, drop_privileges
 from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
 from qjoule.spool.recorder import said
 from qjoule.spool.ring_files import RingFiles
@@ -111,5 +110,5 @@ def _as_its_owner(directory: Path) -> Path:
     if not owners:
         os.close(opened)
         return directory
-    become(*owners.pop())
+    drop_privileges(*owners.pop())
     return by_descriptor(opened, str(directory))

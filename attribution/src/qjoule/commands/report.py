@@ -14,7 +14,7 @@ from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import Shown, gathered
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.active_calibration import for_trace
-from qjoule.named import OPENED, as_given
+from qjoule.process import OPENED, as_given
 from qjoule.trace.reader import Trace
 
 TOP = 2000  #: rows of queries in the page, unless --top says otherwise

@@ -17,8 +17,7 @@ from types import FrameType
 import click
 
 from qjoule.commands.say import say
-from qjoule.errors import QjouleError
-from qjoule.exit_codes import exit_code
+from qjoule.errors import QjouleError, exit_code
 
 
 @click.command(

@@ -15,7 +15,7 @@ from types import TracebackType
 import click
 
 from qjoule.errors import QjouleError
-from qjoule.named import as_given
+from qjoule.process import as_given
 from qjoule.shapes.safe_text import sanitise
 
 

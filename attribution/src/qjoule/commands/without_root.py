@@ -20,8 +20,15 @@ from typing import Any
 import click
 
 from qjoule.errors import QjouleError
-from qjoule.giving_up_root import User, become, needed, reader, shipper
-from qjoule.named import NAMED, by_descriptor
+from qjoule.process import (
+    User,
+    by_descriptor,
+    drop_privileges,
+    needed,
+    opened_directories,
+    reader,
+    shipper,
+)
 
 #: Options with a file or directory that is written.
 _WRITTEN = ("output", "junit", "plots", "figures")
@@ -87,7 +94,7 @@ def give_up(command: str, given: Given) -> Given:
         if given.get(name) is not None:
             directory = name in _DIRECTORIES or command in _MAKES_DIRECTORY
             reached[name] = _writable(user, given[name], directory=directory)
-    become(user.uid, user.gid, user.groups)
+    drop_privileges(user.uid, user.gid, user.groups)
     with suppress(KeyError):
         os.environ["HOME"] = pwd.getpwuid(user.uid).pw_dir
     return {**given, **reached}
@@ -156,6 +163,6 @@ def _opened(path: Path) -> Path:
     try:
         return by_descriptor(os.open(path, os.O_PATH | os.O_CLOEXEC), str(path))
     except (FileNotFoundError, NotADirectoryError):  # which the command then reports
-        return by_descriptor(_ABSENT + len(NAMED), str(path))
+        return by_descriptor(_ABSENT + len(opened_directories), str(path))
     except OSError as error:
         raise QjouleError(f"{path}: {error.strerror}") from None

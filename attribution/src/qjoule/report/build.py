@@ -11,7 +11,7 @@ from typing import Any
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import Calibrated
 from qjoule.model.result import PARTS
-from qjoule.named import as_given
+from qjoule.process import as_given
 from qjoule.report.compared import compared
 from qjoule.report.gather import Gathered, gather
 from qjoule.report.page import page

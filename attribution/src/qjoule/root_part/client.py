@@ -19,9 +19,8 @@ from contextlib import suppress
 from ctypes import addressof, c_char
 from pathlib import Path
 
-from qjoule.errors import QjouleError
-from qjoule.exit_codes import exit_code
-from qjoule.own_rights import hide
+from qjoule.errors import QjouleError, exit_code
+from qjoule.process import hide
 from qjoule.root_part.protocol import (
     Account,
     Kind,

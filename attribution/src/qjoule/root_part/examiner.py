@@ -19,7 +19,7 @@ from pathlib import Path
 
 from qjoule.children import FIRST, Child, write_all
 from qjoule.errors import QjouleError
-from qjoule.own_rights import hide
+from qjoule.process import hide
 from qjoule.root_part.seccomp import confine
 
 ANSWER_BYTES_MAX = 1 << 20

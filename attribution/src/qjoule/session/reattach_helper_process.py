@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-from qjoule.own_rights import drop_capability, hide
+from qjoule.process import drop_capability, hide
 from qjoule.root_part.reader_filter import keep_from_starting
 
 PROCESS = struct.Struct("=i")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from qjoule.children import share_memory
-from qjoule.own_rights import drop_capability
+from qjoule.process import drop_capability
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
 from qjoule.servers.discovery import ProcServerDetector

@@ -16,7 +16,7 @@ from typing import Any
 
 from qjoule.children import FIRST, Child, share_memory, write_all
 from qjoule.errors import QjouleError
-from qjoule.named import NAMED, as_given, by_descriptor
+from qjoule.process import as_given, by_descriptor, opened_directories
 from qjoule.spool.tables import Made, Tables
 from qjoule.stream.context import Share
 from qjoule.trace.meta import parse_meta
@@ -107,7 +107,7 @@ def _wait(workers: Sequence[ShareWorker], progress: Any) -> None:
 def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
     """The whole life of such a process. It has both directories, by descriptor."""
     words = [as_given(str(path)) for path in (trace, folder.parent)]
-    NAMED.clear()
+    opened_directories.clear()
     trace, unfinished = (by_descriptor(FIRST + at, word) for at, word in enumerate(words))
     try:
         tables = Tables(trace, unfinished / folder.name, share)

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from qjoule.errors import UsageError
-from qjoule.named import as_given
+from qjoule.process import as_given
 from qjoule.trace.reader import Trace
 
 

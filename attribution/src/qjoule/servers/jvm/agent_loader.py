@@ -36,7 +36,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from qjoule.installed import installed_files
-from qjoule.own_rights import drop_capability, hide
+from qjoule.process import drop_capability, hide
 from qjoule.servers.access import Unreadable
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
 from qjoule.servers.rootfs_reader import open_directory_below

@@ -1,31 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives up root for good, for commands that read or write what a stranger may have made."""
+"""What a process changes of itself: its user, its rights, its allocator, and how it names files.
+
+A command that reads or writes what a stranger may have made gives up root for good. Its user may
+not be allowed to pass the directories above the files that root named on the command line, so root
+opens them first. The command then uses names below `/proc/self/fd`, which its messages show as they
+were given.
+
+`hide` keeps other processes of our user out of this one: they could take a socket to the root part
+from it (pidfd_getfd(2)), or make it send what they like (ptrace(2)). A new program can be looked
+into until it calls `hide`. Until then a capability keeps them out: the root part leaves CAP_SETPCAP
+to the programs that it starts (tracer/root/rights.c), which permits nothing because the bounding
+set is empty, and which the others lack.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from qjoule.named import as_given
+OPENED = Path("/proc/self/fd")
+#: The words of the command line by descriptor (O_PATH).
+opened_directories: dict[int, str] = {}
+
+
+def by_descriptor(descriptor: int, word: str) -> Path:
+    """A path of what is open as `descriptor`. Its user needs rights for that and all in it."""
+    opened_directories[descriptor] = word
+    return OPENED / str(descriptor)
+
+
+def as_given(message: str) -> str:
+    """A message with the names that the user knows."""
+    for descriptor in sorted(opened_directories, reverse=True):
+        message = message.replace(str(OPENED / str(descriptor)), opened_directories[descriptor])
+    return message
+
+
+_PR_SET_DUMPABLE, _PR_CAP_AMBIENT = 4, 47  #: prctl(2)
+_IS_SET, _CLEAR_ALL = 1, 4  #: PR_CAP_AMBIENT_...
+_SETPCAP = 8  #: linux/capability.h
+_VERSION_3 = 0x20080522  #: capset(2), linux/capability.h: two words for each of three sets
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def hide() -> None:
+    """From here on no process without CAP_SYS_PTRACE looks into this one. Raises OSError."""
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def drop_capability() -> None:
+    """This thread and what it starts have no capability from here on, if the root part started us.
+    Raises OSError.
+    """
+    if _libc.prctl(_PR_CAP_AMBIENT, _IS_SET, _SETPCAP, 0, 0) != 1:
+        return
+    _check(_libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0))
+    _check(_libc.capset((ctypes.c_uint32 * 2)(_VERSION_3, 0), (ctypes.c_uint32 * 6)()))
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+#: Parameters of glibc's allocator (malloc.h, mallopt(3)), and their values in bytes.
+_PARAMETERS = {-3: 4 << 20, -1: 16 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+
+
+def tune_malloc() -> None:
+    """Lets the process keep some MB of what it frees; does nothing where libc is not glibc.
+
+    Without it, glibc returns the arrays of each part to the kernel, which clears the same pages
+    for the next part.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        for parameter, size in _PARAMETERS.items():
+            mallopt(parameter, size)
+
 
 READER = 61183  #: of root's own recordings, which have this group (tracer/root/outputs.c)
 SHIPPER = "qjoule-ship"  #: the package's user for `ship` (packaging/systemd/sysusers.conf)
 _ENTRIES = 10_000  #: of a directory that are looked at
 
 
-@dataclass(frozen=True)
 class User:
-    """Whom a command becomes."""
+    """Whom a command becomes. No dataclass: that module takes 1 MB in each of our processes."""
 
-    uid: int
-    gid: int
-    groups: tuple[int, ...] = ()
+    def __init__(self, uid: int, gid: int, groups: tuple[int, ...] = ()) -> None:
+        self.uid, self.gid, self.groups = uid, gid, groups
 
     def may(self, path: Path, mode: int) -> bool:
         """Whether this user may do that (os.R_OK, os.W_OK, os.X_OK), asked as root."""
@@ -46,7 +114,7 @@ class User:
             os.setgroups(groups)
 
 
-def become(uid: int, gid: int, groups: Collection[int] = ()) -> None:
+def drop_privileges(uid: int, gid: int, groups: Collection[int] = ()) -> None:
     """From here on this process is that user, without other groups (setresuid(2))."""
     os.setgroups(list(groups))
     os.setresgid(gid, gid, gid)
@@ -90,7 +158,7 @@ def shipper(store: Path) -> User:
         package = pwd.getpwnam(SHIPPER)
         users.insert(0, User(package.pw_uid, package.pw_gid))
     user = next(one for one in users if one is not None and one.uid != owner)
-    return replace(user, groups=(group,) if group else ())
+    return User(user.uid, user.gid, (group,) if group else ())
 
 
 def needed(path: Path) -> int:
