@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from qjoule.cli import COMMANDS, cli
-from qjoule.commands.ending import terminable
 from qjoule.commands.lazy_group import LazyGroup
 from qjoule.errors import exit_code
+from qjoule.interrupts import terminable
 from qjoule_fleet.commands.fleet import command as fleet
 
 

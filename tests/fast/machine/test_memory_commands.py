@@ -16,7 +16,6 @@ import attribute_trace
 from attribute_trace import MS, energy, query, segment
 from memory_cases import cell
 from qjoule.commands import attribute
-from qjoule.commands.taken_along import TakenAlong
 from qjoule.errors import QjouleError
 from qjoule.machine import active_memory
 from qjoule.machine.identity import Identity, Package
@@ -124,10 +123,10 @@ def test_a_trace_is_attributed_with_what_it_took_along(tmp_path: Path, state: Pa
     for alone in (0, 1):
         day, path = alone / 24, tmp_path / f"{alone}"
         attributed(trace(path, alone=alone, seed=alone, day=day, memory=with_memory()))
-    along = TakenAlong.of("none", None)
-    assert along.memory is not None
-    assert len(along.memory.cells) == 2
-    path = trace(tmp_path / "mixed", seed=7, day=7.0, memory=along.memory)
+    memory, _ = active_memory.to_record(None)
+    assert memory is not None
+    assert len(memory.cells) == 2
+    path = trace(tmp_path / "mixed", seed=7, day=7.0, memory=memory)
     used = attributed(path)
     assert used["model"]["memory"].startswith("2 stretches from 2027-01-15")
     state.unlink()

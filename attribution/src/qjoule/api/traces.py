@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces: read, view and write one (TRACE_FORMAT.md)."""
 
-from qjoule.commands.conversion import readable
-from qjoule.commands.written import what_was_written
+from qjoule.commands.conversion import readable, what_was_written
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Cpu, DomainInfo, Imported, Meta, Server, read_meta
 from qjoule.trace.reader import BATCH_ROWS, Trace

@@ -17,11 +17,11 @@ import click
 
 from qjoule.commands import calibrate_quick, option_groups, options
 from qjoule.commands.calibrated_run import InUse, busy_share, check_source, summarise
-from qjoule.commands.ending import terminable
 from qjoule.commands.option_groups import Quick, gathered
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
+from qjoule.interrupts import terminable
 from qjoule.machine import calibration as file
 from qjoule.machine.calibration import Calibration
 from qjoule.machine.cpu import read_cpu_info

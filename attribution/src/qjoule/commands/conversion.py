@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions of captured recordings, as commands run them: with progress, and before they read."""
+"""Conversions of captured recordings, as commands run them: with progress, and before they read;
+and what they say of a trace that they have written."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from qjoule.errors import QjouleError
 from qjoule.process import READER
 from qjoule.spool.files import is_captured
 from qjoule.spool.ring_files import RingFiles
+from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
+    from qjoule.engine.calls import CallCount
     from qjoule.spool.convert import Converted, Progress
 
 #: The bar itself, at most, and what stands beside it: a word, the share done and the time left.
@@ -101,3 +104,34 @@ def _progress() -> Iterator[Progress]:
             bar.update(done - bar.pos)
 
         yield step
+
+
+def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:
+    """A trace in one line: its calls and segments, its energy source, and what was lost."""
+    # A recording has not ended yet.
+    from qjoule.reporters.changes import advice  # noqa: PLC0415
+    from qjoule.reporters.missing import lost  # noqa: PLC0415
+
+    missing = lost(meta.loss, meta.lost_cpu_ns, advice(meta.changes))
+    parts = [
+        _calls(counted),
+        some(meta.rows.get("segments", 0), "segment", "segments"),
+        f"energy {meta.energy.source} ({meta.energy.grade})",
+        *notes,
+        f"lost: {missing}" if missing else "nothing lost",
+    ]
+    return f"{directory}: {', '.join(parts)}"
+
+
+def some(number: int, one: str, more: str) -> str:
+    """A number with its unit, in the singular or plural."""
+    return f"{number:,} {one if number == 1 else more}"
+
+
+def _calls(counted: CallCount) -> str:
+    """The number that `attribute` has in its total, and what else was recorded."""
+    calls = some(counted.calls, "call", "calls")
+    if not counted.others:
+        return calls
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in counted.others.most_common())
+    return f"{calls} (not counted as calls: {kinds})"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from qjoule.commands.conversion import converted, cpus
+from qjoule.commands.conversion import converted, cpus, what_was_written
 from qjoule.commands.say import say
-from qjoule.commands.written import what_was_written
 from qjoule.engine.calls import count_calls
 from qjoule.errors import UsageError
 from qjoule.trace.arrow import leave_pandas_out

@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from qjoule.commands import doctor_generic, doctor_rights, doctor_traffic
+from qjoule.commands import doctor_rights, doctor_traffic
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
@@ -33,6 +33,7 @@ ESSENTIAL = (
 
 _WIDTH_MIN, _WIDTH_MAX = 60, 100
 _INDENT = 10
+_GENERIC_SHOWN = 16  #: servers of unknown protocol: as many as can be traced at a time
 _MARKS = {True: ("ok", "green"), False: ("missing", "red"), None: ("unknown", "yellow")}
 
 
@@ -150,7 +151,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
             for planned in findings.plan.servers
         ],
         **doctor_traffic.to_json(findings.traffic),
-        "generic_servers": [doctor_generic.to_json(server) for server in findings.generic],
+        "generic_servers": [_generic_to_json(server) for server in findings.generic],
         "hidden_processes": findings.discovery.hidden,
         "unreadable_executables": list(findings.discovery.unreadable),
     }
@@ -185,7 +186,7 @@ def render(findings: Findings, width: int) -> Iterator[str]:
     yield ""
     if findings.generic:
         yield click.style("Other servers", bold=True)
-        for line in doctor_generic.lines(findings.generic):
+        for line in _generic_lines(findings.generic):
             yield from _wrap(line, width, 5)
         yield ""
     yield from _verdict(findings, width)
@@ -228,6 +229,35 @@ def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iter
     for name, text in rows:
         if text:
             yield from _wrap(f"     {name:<7}{text}", width, 12)
+
+
+def _generic_to_json(server: Server) -> dict[str, Any]:
+    return {
+        "label": server.label,
+        "executable": str(server.exe_path),
+        "pids": list(server.tgids),
+        "ports": list(server.ports),
+        "udp_ports": list(server.udp_ports),
+        "sockets": list(server.sockets),
+        "restart": server.restart.how,
+    }
+
+
+def _generic_lines(servers: Sequence[Server]) -> Iterator[str]:
+    """One line each, of any length, not yet sanitised."""
+    yield "  not traced unless asked for, with --generic or --pid: by thread name, without queries;"
+    yield "  calls of clients here that run under 'qjoule run' are counted (mode tag, not exact)"
+    for server in servers[:_GENERIC_SHOWN]:
+        where = [f"port {port}" for port in server.ports]
+        where += [f"UDP port {port}" for port in server.udp_ports]
+        pids = f"pid {server.tgids[0]}"
+        if len(server.tgids) > 1:
+            pids += f" and {len(server.tgids) - 1} more"
+        # Where there is a port, the paths of unix sockets add little.
+        facts = ", ".join([server.name, pids, *(where or server.sockets)])
+        yield f"  -  {facts}; {server.restart.why}"
+    if len(servers) > _GENERIC_SHOWN:
+        yield f"  and {len(servers) - _GENERIC_SHOWN} more: see --json"
 
 
 def _verdict(findings: Findings, width: int) -> Iterator[str]:

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qjoule.commands.written import some
 from qjoule.model.labels import BY_THREAD
 from qjoule.servers.decoding import OtherIds
 from qjoule.session.meter import Meter
@@ -17,11 +16,35 @@ from qjoule.trace.meta import Captured, Meta
 
 @dataclass(frozen=True)
 class Along:
-    """What is known of the machine's power and goes into the trace (`commands.taken_along`)."""
+    """What is known of the machine's power and is copied into the trace, so that the trace can be
+    attributed with it on any machine."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)  #: by name
     said: str = "not calibrated"  #: a phrase on the calibration
     notes: tuple[str, ...] = ()  #: lines on the machine's memory
+
+    @staticmethod
+    def of(calibration: str | None, memory: str | None) -> Along:
+        """By the user's choices, see `options`. A recording calls this in a process of its own: the
+        model that it imports is 1.3 MB.
+
+        Raises `QjouleError` for a file that does not fit.
+        """
+        from qjoule.machine import active_calibration, active_memory  # noqa: PLC0415
+        from qjoule.machine.calibration import TRACE_FILE  # noqa: PLC0415
+        from qjoule.machine.memory import TRACE_FILE as MEMORY_FILE  # noqa: PLC0415
+
+        calibrated, flags = active_calibration.to_record(calibration)
+        remembered, notes = active_memory.to_record(memory)
+        files: dict[str, bytes] = {}
+        if remembered is not None:
+            files[MEMORY_FILE] = remembered.to_bytes()
+        said = "; ".join(flags) or "not calibrated"
+        if calibrated is not None:
+            files[TRACE_FILE] = replace(calibrated, flags=flags).to_json().encode()
+            words = "".join(f", {flag}" for flag in flags)
+            said = f"calibrated {calibrated.date[:10]}{words}"
+        return Along(files, said, notes)
 
     def write(self) -> None:
         """Writes it into the working directory."""
@@ -76,6 +99,8 @@ class Job:
 
     def captured(self, written: Meta) -> str:
         """What was captured, for tables to be made later."""
+        from qjoule.commands.conversion import some  # noqa: PLC0415 - not while it records
+
         held = written.captured or Captured()
         size = f"{held.bytes / 1e6:,.1f} MB"
         queries = some(held.queries, "query", "queries")

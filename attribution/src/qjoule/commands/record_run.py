@@ -116,12 +116,7 @@ def _record(
 
 
 def _with_along(job: Job) -> Job:
-    def taken() -> Along:
-        from qjoule.commands.taken_along import TakenAlong  # noqa: PLC0415 - see there
-
-        return TakenAlong.of(job.calibration, job.memory).packed()
-
-    along = run_in_subprocess(taken)
+    along = run_in_subprocess(lambda: Along.of(job.calibration, job.memory))
     for words in along.notes:
         say(words)
     return replace(job, along=along)

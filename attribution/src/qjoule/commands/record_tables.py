@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from qjoule.commands.conversion import converted
+from qjoule.commands.conversion import converted, some, what_was_written
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
-from qjoule.commands.written import some, what_was_written
 from qjoule.engine.calls import CallCount, count_calls
 from qjoule.engine.recorded import server_changes
 from qjoule.errors import QjouleError

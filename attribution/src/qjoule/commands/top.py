@@ -14,12 +14,12 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
-from qjoule.commands.ending import terminable
 from qjoule.commands.option_groups import Shown, gathered, is_given
 from qjoule.commands.via import ViaCommand, words_there
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
+from qjoule.interrupts import terminable
 from qjoule.live.options import LimitedValues
 from qjoule.live.replay import ReplaySource
 from qjoule.machine.active_calibration import for_trace
