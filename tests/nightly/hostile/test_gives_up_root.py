@@ -102,7 +102,8 @@ def test_converted_files_belong_to_the_user_of_sudo(captured: Path) -> None:
 
 def test_no_right_is_left_to_who_became_another() -> None:
     """Commands do so before they start a process or read anything."""
-    code = "from qjoule.process import become as b; b(2, 3); print(*open('/proc/self/status'))"
+    become = "from qjoule.process import drop_privileges as b; b(2, 3)"
+    code = f"{become}; print(*open('/proc/self/status'))"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     fields = dict(line.split(":\t", 1) for line in done.stdout.decode().splitlines() if line)
     said = {name.strip(): words.split() for name, words in fields.items()}
