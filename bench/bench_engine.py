@@ -37,7 +37,6 @@ from qjoule.model.account import Account  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
 from qjoule.model.energy import Series, WindowEnergy  # noqa: E402
 from qjoule.model.windows import SegmentWindows  # noqa: E402
-from qjoule.process import tune_malloc  # noqa: E402
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server  # noqa: E402
 from qjoule.trace.reader import Trace  # noqa: E402
 from qjoule.trace.schema import TABLES, conform  # noqa: E402
@@ -204,7 +203,7 @@ def _segments_and_queries(part: dict[str, np.ndarray], names: list[str]) -> dict
 
 def attribute_trace(directory: Path) -> None:
     """Attributes a trace; prints the time and memory that it took."""
-    tune_malloc()  # as the command does
+    keep_freed_memory()  # as the command does
     trace = Trace(directory)
     before_mb, segments = _peak_rss_mb(), trace.rows("segments")
     begin, begin_cpu = time.perf_counter(), time.process_time()

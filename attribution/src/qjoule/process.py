@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process changes of itself: its user, its rights, its allocator, and how it names files.
+"""What a process changes of itself: its user, its rights, and how it names files.
 
 A command that reads or writes what a stranger may have made gives up root for good. Its user may
 not be allowed to pass the directories above the files that root named on the command line, so root
@@ -67,21 +67,6 @@ def drop_capability() -> None:
 def _check(result: int) -> None:
     if result:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-#: Parameters of glibc's allocator (malloc.h, mallopt(3)), and their values in bytes.
-_PARAMETERS = {-3: 4 << 20, -1: 16 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-
-
-def tune_malloc() -> None:
-    """Lets the process keep some MB of what it frees; does nothing where libc is not glibc.
-
-    Without it, glibc returns the arrays of each part to the kernel, which clears the same pages
-    for the next part.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        for parameter, size in _PARAMETERS.items():
-            mallopt(parameter, size)
 
 
 READER = 61183  #: of root's own recordings, which have this group (tracer/root/outputs.c)

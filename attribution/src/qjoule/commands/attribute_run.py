@@ -29,7 +29,6 @@ from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.same_total import with_total_error
-from qjoule.process import tune_malloc
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
@@ -43,7 +42,7 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
     Raises:
         UsageError, QjouleError: as the command says them.
     """
-    tune_malloc()
+    keep_freed_memory()
     opened = open_several(readable(traces))
     keys, selected = shown.keys, selection(shown.where)
     used = {*keys, *(key for key, _ in selected.wanted)}

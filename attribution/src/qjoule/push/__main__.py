@@ -24,8 +24,6 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
-from qjoule.own_rights import hide
-from qjoule.metrics.families import Family
 from qjoule.process import hide
 from qjoule.push.otlp import Otlp
 from qjoule.root_part.reader_filter import keep_from_starting
