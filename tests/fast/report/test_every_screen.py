@@ -30,9 +30,11 @@ from qjoule.report.page_data import about
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import document, run_forms, to_json
 from qjoule.reporters.live_pages import csv_lines, json_lines, screen_document
+from qjoule.reporters.json_report import document, run_forms, to_arrow, to_json
+from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
-from qjoule.reporters.parquet_report import to_table
+from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 
@@ -85,12 +87,12 @@ def _exported(of: Attribution) -> dict[str, Any]:
 
 
 def _parquet_rows(of: Attribution) -> Rows:
-    rows: Rows = to_table(of).to_pylist()
+    rows: Rows = to_arrow(of).to_pylist()
     return [{**row, "energy_j": Decimal(repr(row["energy_j"]))} for row in rows]
 
 
 def _parquet_head(of: Attribution) -> dict[str, Any]:
-    head: dict[str, Any] = json.loads(to_table(of).schema.metadata[b"qjoule.attribution/1"])
+    head: dict[str, Any] = json.loads(to_arrow(of).schema.metadata[b"qjoule.attribution/1"])
     return head
 
 

@@ -29,11 +29,13 @@ from qjoule.reporters import missing
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.live_frame import _calibration
+from qjoule.reporters.json_report import to_arrow, to_json
+from qjoule.reporters.live_header import _calibration
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.missing import alarm_of
-from qjoule.reporters.parquet_report import to_table
 from qjoule.reporters.provenance import footing
+from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.snapshots import Snapshot
 from qjoule.trace.schema import CAUSES
@@ -203,7 +205,7 @@ def test_files_have_the_model_and_what_it_says_of_each_row() -> None:
     assert (hot["energy_j_dram"], hot["energy_j_dram_high95"]) == ("2.0", "2.5")
     assert (blurred["shared_j"], blurred["energy_j_dram_low95"]) == ("", "")
     assert hot["calibrated"] == "yes"
-    table = to_table(modelled()).to_pylist()
+    table = to_arrow(modelled()).to_pylist()
     assert (table[0]["power_factor_high95"], table[0]["energy_j_dram_low95"]) == (1.40, 1.5)
     assert table[1]["shared_j"] is None
 

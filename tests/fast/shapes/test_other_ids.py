@@ -19,9 +19,8 @@ from qjoule.engine.recorded import recorded_ids, with_ids
 from qjoule.model.result import Attribution
 from qjoule.report.page_data import _columns
 from qjoule.reporters import labels
-from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.json_report import to_json
-from qjoule.reporters.parquet_report import to_table
+from qjoule.reporters.json_report import to_arrow, to_json
+from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.servers import registry
 from qjoule.servers.decoding import OtherIds
@@ -120,8 +119,8 @@ def test_json_csv_and_parquet_have_ids_and_json_the_reason_for_none(shown: Attri
     assert "ids" not in third
     rows = list(csv.DictReader(io.StringIO(to_csv(shown))))
     assert [row["tool_id"] for row in rows[:3]] == ["4711 -12", "", ""]
-    assert to_table(shown).column("tool_id").to_pylist()[:3] == ["4711 -12", None, None]
-    assert to_table(shown).schema.field("tool_id").type == pa.string()
+    assert to_arrow(shown).column("tool_id").to_pylist()[:3] == ["4711 -12", None, None]
+    assert to_arrow(shown).schema.field("tool_id").type == pa.string()
 
 
 def test_a_table_and_the_page_list_a_few_of_them(shown: Attribution) -> None:

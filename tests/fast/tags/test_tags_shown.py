@@ -21,10 +21,12 @@ from qjoule.model.result import Attribution
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.live_pages import csv_lines, json_lines
+from qjoule.reporters.json_report import to_json, write_parquet
+from qjoule.reporters.live_lines import csv_lines, json_lines
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
-from qjoule.reporters.parquet_report import write_parquet
+from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Controls, Snapshot

@@ -128,7 +128,7 @@ def write(
 
         result = fold_rows(result, top)
     if form == "parquet" and output is not None:
-        from qjoule.reporters.parquet_report import write_parquet  # noqa: PLC0415
+        from qjoule.reporters.json_report import write_parquet  # noqa: PLC0415
 
         write_parquet(result, output)
         return
@@ -146,7 +146,7 @@ def _render(
 
         return to_json(result)
     if form == "csv":
-        from qjoule.reporters.csv_report import to_csv  # noqa: PLC0415
+        from qjoule.reporters.result_columns import to_csv  # noqa: PLC0415
 
         return to_csv(result)
     from qjoule.reporters.table import render  # noqa: PLC0415

@@ -19,8 +19,8 @@ from qjoule.report.page_data import query_text
 from qjoule.report.study_runs import FACTOR, read_runs
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
-from qjoule.reporters.json_report import row_document
 from qjoule.reporters.provenance import has_energy
+from qjoule.reporters.result_columns import json_row
 from qjoule.shapes.safe_text import sanitise
 
 TEXT_MAX = 4000
@@ -56,7 +56,7 @@ def statements(found: Gathered) -> pd.DataFrame:
     known = has_energy(found.attribution)
     rows = []
     for row in found.attribution.rows:
-        one = row_document(row, known)
+        one = json_row(row, known)
         plain: dict[str, Any] = {
             name: sanitise(value[:TEXT_MAX]) if isinstance(value, str) else value
             for name, value in one.items()

@@ -17,8 +17,8 @@ from qjoule.report import figure_data
 from qjoule.report.gather import Gathered
 from qjoule.report.study import MEASURES, means
 from qjoule.report.study_runs import FACTOR
-from qjoule.reporters.csv_report import cell
 from qjoule.reporters.provenance import has_energy
+from qjoule.reporters.writers import cell
 from qjoule.shapes.safe_text import sanitise, shorten
 
 if TYPE_CHECKING:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from qjoule.model.impact import Amount, Factors, Impact, impact
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
+from qjoule.reporters.writers import DataColumn, DataColumns
 
 _AMOUNTS = ("kwh", "cost", "gco2e")
 _PICO = 10**12
@@ -61,53 +63,44 @@ def factors_document(factors: Factors) -> dict[str, Any]:
     }
 
 
-def row_document(row: Row, attribution: Attribution) -> dict[str, Any]:
-    """For a row of the JSON document."""
-    if attribution.impact is None:
-        return {}
-    found = of_row(row, attribution)
-    out: dict[str, Any] = {}
-    for name, one in _amounts(found).items():
-        if not _asked(name, attribution.impact):
-            continue
-        out[name] = one.value if one else None
-        out[f"{name}_ci95"] = list(one.ci95) if one else None
-        out[f"{name}_per_call"] = one.per_call if one else None
-        out[f"{name}_per_call_ci95"] = (
-            list(one.per_call_ci95) if one and one.per_call_ci95 else None
-        )
-    if attribution.impact.with_carbon:
-        out["operational_gco2e"] = found.operational_gco2e if found else None
-        out["embodied_gco2e"] = found.embodied_gco2e if found else None
-    return {"impact": out}
-
-
-def flat_row(row: Row, attribution: Attribution) -> dict[str, Any]:
-    """For a row of CSV or Parquet: columns, the factors among them."""
+def columns(attribution: Attribution, *, parts: bool = False) -> DataColumns[Impact | None]:
+    """Columns of a row's impact, only of what was requested. `parts`: also both parts of carbon."""
     factors = attribution.impact
     if factors is None:
-        return {}
-    out: dict[str, Any] = {}
-    for name, one in _amounts(of_row(row, attribution)).items():
-        if not _asked(name, factors):
-            continue
-        per_call_ends = (one.per_call_ci95 if one else None) or (None, None)
-        out |= {
-            name: one.value if one else None,
-            f"{name}_low95": one.ci95[0] if one else None,
-            f"{name}_high95": one.ci95[1] if one else None,
-            f"{name}_per_call": one.per_call if one else None,
-            f"{name}_per_call_low95": per_call_ends[0],
-            f"{name}_per_call_high95": per_call_ends[1],
-        }
-    out["pue"] = factors.pue
+        return DataColumns(())
+    found = []
+    for name in _AMOUNTS:
+        if _asked(name, factors):
+            whole = _field(name, "value"), _field(name, "ci95")
+            per_call = _field(name, "per_call"), _field(name, "per_call_ci95")
+            found.append(DataColumn(name, float, *whole, energy=True))
+            found.append(DataColumn(f"{name}_per_call", float, *per_call, energy=True))
+    if parts and factors.with_carbon:
+        found += [
+            DataColumn(name, float, attrgetter(name), energy=True)
+            for name in ("operational_gco2e", "embodied_gco2e")
+        ]
+    return DataColumns(found)
+
+
+def _field(name: str, part: str) -> Callable[[Impact | None], Any]:
+    """A part of an amount; None if there is no such amount."""
+    return lambda found: getattr(getattr(found, name), part, None)
+
+
+def factor_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
+    """Columns of the factors, which every row of a CSV or Parquet file has: name, type, value."""
+    factors = attribution.impact
+    if factors is None:
+        return []
+    out: list[tuple[str, type, Any]] = [("pue", float, factors.pue)]
     if factors.price:
-        out["price_per_kwh"] = factors.price.per_kwh
-        out["currency"] = factors.currency
+        out.append(("price_per_kwh", float, factors.price.per_kwh))
+        out.append(("currency", str, factors.currency))
     if factors.carbon:
-        out["i_gco2e_per_kwh"] = factors.carbon.per_kwh
+        out.append(("i_gco2e_per_kwh", float, factors.carbon.per_kwh))
     if factors.embodied:
-        out["m_gco2e"] = factors.embodied.grams
+        out.append(("m_gco2e", float, factors.embodied.grams))
     return out
 
 

@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution as JSON, schema `qjoule.attribution/1`, and reading it back for a comparison."""
+"""Attribution as JSON, schema `qjoule.attribution/1`, and reading it back for a comparison.
+
+A Parquet file has the rows of the CSV, and everything else of the JSON document as metadata.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import pa
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
 from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
-from qjoule.reporters.labels import id_document
 from qjoule.reporters.missing import alarm, lost
 from qjoule.reporters.power import unavailable
+from qjoule.reporters.result_columns import flat_table, json_part, json_row
+from qjoule.reporters.writers import json_text, write_arrow
 
 SCHEMA = "qjoule.attribution/1"
 
@@ -26,7 +32,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 def to_json(attribution: Attribution) -> str:
     """The document, with a newline at its end. The same attribution gives the same bytes."""
-    return json.dumps(document(attribution), indent=1, allow_nan=False) + "\n"
+    return json_text(document(attribution))
 
 
 def document(attribution: Attribution) -> dict[str, Any]:
@@ -35,35 +41,40 @@ def document(attribution: Attribution) -> dict[str, Any]:
     For several traces, `traces` has the head of each trace, and each row's `by_trace` has each
     trace's part of it.
     """
-    in_parts = _rows_in(attribution.parts)
-    out: dict[str, Any] = {
-        "schema": SCHEMA,
-        **_head(attribution),
-        **impact.head(attribution),
-        "rows": [_row(row, attribution, in_parts) for row in attribution.rows],
-        "fixed": [_row(row, attribution, in_parts) for row in attribution.fixed],
-    }
+    rows_of = _JsonRows(attribution)
+    rows = {"rows": rows_of(attribution.rows), "fixed": rows_of(attribution.fixed)}
+    return {"schema": SCHEMA, **_head(attribution), **rows, **_by_domain_and_trace(attribution)}
+
+
+def to_arrow(attribution: Attribution) -> pa.Table:
+    """The rows of the CSV; metadata key `qjoule.attribution/1` has the rest of the document."""
+    rest = {"schema": SCHEMA, **_head(attribution), **_by_domain_and_trace(attribution)}
+    return flat_table(attribution).arrow(SCHEMA, rest)
+
+
+def write_parquet(attribution: Attribution, path: Path) -> None:
+    """Writes `to_arrow`. Raises `QjouleError` if the file cannot be written."""
+    write_arrow(to_arrow(attribution), path)
+
+
+def _by_domain_and_trace(attribution: Attribution) -> dict[str, Any]:
+    out: dict[str, Any] = {}
     if len(attribution.domains) > 1:
         out["domains_j"] = _domains(attribution)
     if attribution.parts:
         out["traces"] = [
-            {"name": part.name, **_head(part.attribution), "domains_j": _domains(part.attribution)}
+            {"name": part.name, **_about(part.attribution), "domains_j": _domains(part.attribution)}
             for part in attribution.parts
         ]
     return out
 
 
-def _row(
-    row: Row,
-    attribution: Attribution,
-    in_parts: Mapping[_Key, Mapping[str, tuple[Row, bool]]],
-) -> dict[str, Any]:
-    shown = row_document(row, bool(attribution.domains), attribution.energy_source.error_in_rows)
-    return shown | impact.row_document(row, attribution) | _shares(row, in_parts)
-
-
 def _head(attribution: Attribution) -> dict[str, Any]:
-    """Everything except the rows."""
+    return {**_about(attribution), **impact.head(attribution)}
+
+
+def _about(attribution: Attribution) -> dict[str, Any]:
+    """Where the figures come from, what is missing, and the totals."""
     trace, source, model = attribution.trace, attribution.energy_source, attribution.model
     return {
         "trace": {
@@ -124,6 +135,28 @@ def _domains(attribution: Attribution) -> dict[str, Any]:
     return {domain.name: _totals(domain) for domain in attribution.domains}
 
 
+class _JsonRows:
+    """Makes rows of the document, each with its costs and its parts from each trace."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self._attribution = attribution
+        self._known = bool(attribution.domains)
+        self._costs = impact.columns(attribution, parts=True) if attribution.impact else None
+        self._in_parts = _rows_in(attribution.parts)
+
+    def __call__(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        return [self._row(row) for row in rows]
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        out = json_row(row, self._known, self._attribution.energy_source.error_in_rows)
+        if self._costs:
+            out["impact"] = self._costs.json(impact.of_row(row, self._attribution), self._known)
+        if self._in_parts:
+            parts = self._in_parts.get(_key(row), {}).items()
+            out["by_trace"] = {name: json_part(mine, known) for name, (mine, known) in parts}
+        return out
+
+
 def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
     """By a row's kind and keys: the traces' rows with these, and whether energy is known."""
     found: dict[_Key, dict[str, tuple[Row, bool]]] = {}
@@ -138,78 +171,8 @@ def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool
     return found
 
 
-def _shares(row: Row, in_parts: Mapping[_Key, Mapping[str, tuple[Row, bool]]]) -> dict[str, Any]:
-    """The part of a row from each trace, if there are several."""
-    if not in_parts:
-        return {}
-    fields = ("calls", "energy_j", "energy_j_ci95", "cpu_ns")
-    by_trace = {}
-    for name, (mine, known) in in_parts.get(_key(row), {}).items():
-        shown = row_document(mine, known)
-        by_trace[name] = {field: shown[field] for field in fields}
-    return {"by_trace": by_trace}
-
-
 def _key(row: Row) -> _Key:
     return row.kind, tuple(sorted(row.keys.items()))
-
-
-def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> dict[str, Any]:
-    """One row; the group's keys come first, under their own names.
-
-    `error_in_rows`: its interval contains the error of the total. The interval per call without
-    it, or else with it, is a field of its own.
-    """
-    out: dict[str, Any] = {
-        **row.keys,
-        "shape": row.shape,
-        "server": row.keys.get("server", row.server),
-        "kind": row.kind,
-        "calls": row.calls,
-        "energy_j": fmt.in_joules(row.energy_nj) if known else None,
-        "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if known else None,
-        "j_per_call": row.j_per_call if known else None,
-        "j_per_call_ci95": row.j_per_call_ci95 if known else None,
-        "share": row.share if known else None,
-        "shared_j": fmt.in_joules(row.shared_nj) if known and row.shared_nj is not None else None,
-        "cpu_ns": row.cpu_ns,
-        "latency_ns_mean": row.latency_ns_mean,
-        "latency_ns_p50": row.latency_ns_p50,
-        "latency_ns_p95": row.latency_ns_p95,
-        "latency_ns_p99": row.latency_ns_p99,
-    }
-    if row.commit_nj is not None:
-        out |= {
-            "commit_j": fmt.in_joules(row.commit_nj) if known else None,
-            "commit_ns_mean": row.commit_ns_mean,
-        }
-    counters = {name: getattr(row, name) for name in ("cycles", "instructions", "llc_misses")}
-    out |= {name: value for name, value in counters.items() if value is not None}
-    if row.power_factor:
-        factor, low, high = row.power_factor
-        out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
-    if row.alone:
-        out |= {"alone_s": row.alone.alone_s, "alone_information_nats": row.alone.information_nats}
-    out |= {"attach_mode": row.attach_mode, "flags": list(row.flags)}
-    if known and row.error and (lost_nj := row.error.loss_nj + row.error.unnamed_nj) > 0:
-        out["loss_error_j"] = lost_nj / 1e9
-    if known and row.error and row.error.total_nj > 0 and row.calls:
-        ends = row.error.ends(float(row.energy_nj), absolute=not error_in_rows)
-        other = "same_total" if error_in_rows else "absolute"
-        out[f"j_per_call_{other}_ci95"] = [float(end) / 1e9 / row.calls for end in ends]
-    if not row.exact:
-        out["exact"] = False
-    if row.ids:
-        out["ids"] = id_document(row)
-    if row.energy_by_domain_nj:
-        out["energy_by_domain_j"] = {
-            n: fmt.in_joules(nj) for n, nj in row.energy_by_domain_nj.items()
-        }
-    if row.energy_by_domain_ci95:
-        out["energy_by_domain_j_ci95"] = {
-            name: [end / 1e9 for end in ends] for name, ends in row.energy_by_domain_ci95.items()
-        }
-    return out
 
 
 def _totals(domain: Domain | None) -> dict[str, float | None]:
@@ -244,7 +207,7 @@ def run_forms(attribution: Attribution, name: str) -> RunForms:
 def forms(attribution: Attribution) -> list[Form]:
     """The query forms of an attribution by fingerprint."""
     source, known = attribution.energy_source, bool(attribution.domains)
-    rows = [row_document(row, known, source.error_in_rows) for row in attribution.rows]
+    rows = [json_row(row, known, source.error_in_rows) for row in attribution.rows]
     return [_form(row, 0.0 if source.error_in_rows else source.total_error) for row in rows]
 
 

@@ -18,13 +18,14 @@ from typing import Any
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters.csv_report import cell, flat_rows
-from qjoule.reporters.json_report import document, row_document
+from qjoule.reporters.json_report import document
 from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.power import alone, factor
 from qjoule.reporters.provenance import has_energy
+from qjoule.reporters.result_columns import flat_table, json_row
+from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 _NAME = 18  #: cells of the figures' names
@@ -198,7 +199,8 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
     """
     columns: list[str] = []
     for snapshot in first(source, controls, snapshots):
-        rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in flat_rows(snapshot.interval)]
+        found = flat_table(snapshot.interval).records
+        rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in found]
         out = io.StringIO()
         if not columns:
             columns = list(rows[0])
@@ -215,7 +217,7 @@ def screen_document(state: ViewState) -> dict[str, Any]:
         return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
     known = bool(shown.domains)
     in_rows = shown.energy_source.error_in_rows
-    rows = [row_document(row, known, in_rows) for row in state.rows()]
+    rows = [json_row(row, known, in_rows) for row in state.rows()]
     return {
         "schema": SCHEMA,
         "elapsed_s": state.shown.elapsed_s,
@@ -240,7 +242,7 @@ def _selected(state: ViewState, known: bool, in_rows: bool) -> dict[str, Any] | 
         return None
     history = state.history_w.get(row_key(row), ())
     watts = [value if value == value else None for value in history]  # noqa: PLR0124 (NaN)
-    return {**row_document(row, known, in_rows), "history_w": watts}
+    return {**json_row(row, known, in_rows), "history_w": watts}
 
 
 def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:

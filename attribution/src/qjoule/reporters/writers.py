@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of a result's rows, and the writers of JSON, CSV and Parquet that take them.
+
+A result describes each of its columns once, as a `DataColumn`: `result_columns` has those of an
+attribution. `DataColumns` makes rows of a JSON document of them, and rows of a CSV or Parquet file,
+where an interval is two columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from qjoule.errors import QjouleError
+from qjoule.lazy_import import pa
+from qjoule.reporters import format as fmt
+from qjoule.trace.arrow import pq
+
+R = TypeVar("R")
+
+#: What a formula begins with.
+_FORMULA = ("=", "+", "-", "@")
+
+
+@dataclass(frozen=True)
+class InTable:
+    """How a column is shown in a table: its title, and its text.
+
+    Where room is short, the column with the highest `rank` is dropped first.
+    """
+
+    title: str
+    rank: int
+    text: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class DataColumn(Generic[R]):
+    """One column of rows of the type `R`, in every output.
+
+    `type` is that of a value, which may also be None (unknown): `str`, `int` or `float` (64 bits),
+    `Decimal` (38 digits, for whole numbers beyond 64 bits), or `list`: words, which are a list in
+    JSON and joined by blanks elsewhere. A column of JSON alone may also be `dict` or `bool`. `ci95`
+    gives both ends of the value's 95 % interval, or None; without `value`, there is only that.
+    """
+
+    name: str  #: with its unit
+    type: type
+    value: Callable[[R], Any] | None = None
+    ci95: Callable[[R], Sequence[float] | None] | None = None
+    energy: bool = False  #: unknown without an energy source
+    optional: bool = False  #: left out of a JSON row that has none
+    in_table: InTable | None = None
+
+
+class DataColumns(Generic[R]):
+    """Columns in their order, for rows of JSON documents and of flat files."""
+
+    def __init__(self, columns: Iterable[DataColumn[R]]) -> None:
+        self.types: dict[str, type] = {}  #: of the columns of a CSV or Parquet file, by name
+        self._json: list[tuple[str, Callable[[R], Any], bool, bool]] = []
+        self._flat: list[tuple[str | tuple[str, str], Callable[[R], Any], bool]] = []
+        for column in columns:
+            name, energy = column.name, column.energy
+            if column.value:
+                self.types[name] = column.type
+                self._json.append((name, column.value, energy, column.optional))
+                self._flat.append((name, column.value, energy))
+            if column.ci95:
+                ends = (f"{name}_low95", f"{name}_high95")
+                self.types |= dict.fromkeys(ends, float)
+                self._json.append((f"{name}_ci95", column.ci95, energy, column.optional))
+                self._flat.append((ends, column.ci95, energy))
+
+    def json(self, row: R, known: bool = True) -> dict[str, Any]:
+        """A row for JSON; an interval is the field `NAME_ci95`. `known`: whether energies are."""
+        out: dict[str, Any] = {}
+        for name, value, energy, optional in self._json:
+            found = value(row) if known or not energy else None
+            if found is not None or not optional:
+                out[name] = found
+        return out
+
+    def flat(self, row: R, known: bool = True) -> dict[str, Any]:
+        """A row for CSV and Parquet; the ends of an interval are `NAME_low95`, `NAME_high95`."""
+        out: dict[str, Any] = {}
+        for name, value, energy in self._flat:
+            found = value(row) if known or not energy else None
+            if isinstance(name, tuple):
+                out[name[0]], out[name[1]] = found or (None, None)
+            else:
+                out[name] = " ".join(found) if isinstance(found, list) else found
+        return out
+
+
+@dataclass(frozen=True)
+class FlatTable:
+    """Rows of a CSV or Parquet file: `types` by the columns' names, in order, and the records."""
+
+    types: dict[str, type]
+    records: list[dict[str, Any]]
+
+    def arrow(self, schema: str, head: Mapping[str, Any]) -> pa.Table:
+        """An Arrow table; `head`, what else the document has, is its metadata `schema`."""
+        arrow_types = {
+            str: pa.string(),
+            list: pa.string(),
+            int: pa.int64(),
+            float: pa.float64(),
+            Decimal: pa.decimal128(38, 0),
+        }
+        fields = [pa.field(name, arrow_types[kind]) for name, kind in self.types.items()]
+        return pa.Table.from_pylist(self.records, pa.schema(fields, {schema: json.dumps(head)}))
+
+
+def write_arrow(table: pa.Table, path: Path) -> None:
+    """Writes a Parquet file. Raises `QjouleError` if it cannot be written."""
+    try:
+        pq.write_table(table, path)
+    except OSError as error:
+        raise QjouleError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """A document as text, with a newline at its end. The same document gives the same bytes."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """The same without infinities and NaN, which JSON has no numbers for: they become null."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """RFC 4180 with a header line; an unknown is empty. Every value is made safe (`cell`)."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(records[0]))
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: cell(value) for name, value in record.items()})
+    return out.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """A value made safe for a CSV file: text on one line, and nothing that a spreadsheet executes.
+
+    Applications choose the values of tags. An apostrophe keeps a cell text (OWASP, "CSV
+    Injection").
+
+    >>> cell("=1+1"), cell(-1.5)
+    ("'=1+1", -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    shown = fmt.one_line(value)
+    return f"'{shown}" if shown.lstrip(" ").startswith(_FORMULA) else shown
