@@ -24,11 +24,14 @@ from qjoule.reporters import missing, provenance
 from qjoule.reporters.labels import fingerprint, fixed_label, id_pairs, key_cells, query_label
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.power import factor
+from qjoule.reporters.result_columns import COUNTERS, FIGURES
 from qjoule.shapes.safe_text import sanitise
 
 TEXT_MAX = 4000  #: characters of one statement
 TEXTS_MAX = 1_500_000  #: characters of all; beyond, statements are cut short
 SHORT = 160
+#: Columns of a result that the page has as whole numbers.
+_WHOLE = [column for column in (*FIGURES, *COUNTERS) if not column.energy]
 
 
 def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _power(gathered: Gathered, rows: int) -> dict[str, Any]:
 
 
 def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
-    """Rows by column, which is shorter than by row."""
+    """Rows by column, which is shorter than by row. Energies are in nJ, and add up."""
     texts = _bounded(query_text(row) if row.kind == "queries" else fixed_label(row) for row in rows)
     nothing: list[Any] = [None] * len(rows)
     return {
@@ -128,7 +131,6 @@ def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
         "server": [clean(_server(row), 200) for row in rows],
         "keys": [_keys(row) + _ids(row) for row in rows],
         "fingerprint": [clean(fingerprint(row), 200) for row in rows],
-        "calls": [row.calls for row in rows],
         "nj": [row.energy_nj for row in rows] if known else nothing,
         "low_nj": [_whole(row.energy_nj_ci95[0]) for row in rows] if known else nothing,
         "high_nj": [_whole(row.energy_nj_ci95[1]) for row in rows] if known else nothing,
@@ -138,14 +140,7 @@ def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
             for row in rows
         ],
         "share": [round(row.share, 6) for row in rows] if known else nothing,
-        "cpu_ns": [row.cpu_ns for row in rows],
-        "mean_ns": [_whole(row.latency_ns_mean) for row in rows],
-        "p50_ns": [_whole(row.latency_ns_p50) for row in rows],
-        "p95_ns": [_whole(row.latency_ns_p95) for row in rows],
-        "p99_ns": [_whole(row.latency_ns_p99) for row in rows],
-        "cycles": [_whole(row.cycles) for row in rows],
-        "instructions": [_whole(row.instructions) for row in rows],
-        "llc_misses": [_whole(row.llc_misses) for row in rows],
+        **{one.name: [_whole(one.of(row, known)) for row in rows] for one in _WHOLE},
         "factor": [factor(row) if row.power_factor else None for row in rows],
         "attach_mode": [clean(row.attach_mode, 40) for row in rows],
         "flags": [clean(" ".join(row.flags), 200) for row in rows],

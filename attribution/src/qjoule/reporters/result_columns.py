@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns of an attribution's rows: name, type, and where each comes from in `Row`.
 
-A column that is added to `FIGURES` stands in JSON, CSV, Parquet and the page's data, and with a
-`InTable` also in the table. Units are in the names; nanojoules become joules here.
+A column that is added to `FIGURES` stands in JSON, CSV and Parquet, with an `InTable` also in the
+table, and in the page's data unless it is an energy. Units are in the names; nanojoules become
+joules here.
 """
 
 from __future__ import annotations

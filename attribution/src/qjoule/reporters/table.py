@@ -23,54 +23,35 @@ from qjoule.reporters.labels import (
 )
 from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
+from qjoule.reporters.result_columns import FIGURES
 
 _MIN_WIDTH = 40
 _FALLBACK = 120  #: used if the terminal's width is unknown
 _FIXED_ROWS_PER_PART = 3
 
-_TITLES = {
-    "label": "query",
-    "server": "server",
-    "fingerprint": "fingerprint",
-    "calls": "calls",
-    "energy": "energy",
-    "share": "share",
-    "kwh": "",
-    "cost": "cost",
-    "gco2e": "CO2e",
-    "per_call": "J/call ± 95 %",
-    "cost_call": "cost/call",
-    "gco2e_call": "CO2e/call",
-    "flags": "",
-    "power": "W",
-    "cpu": "CPU ms/call",
-    "commit": "commit",
-    "commit_time": "for",
-    "mean": "lat mean",
-    "p95": "lat p95",
+#: Columns of this table that are made here, in order: title, and rank. The column with the highest
+#: rank is dropped first if room is short; 0 is never dropped.
+_COLUMNS = {
+    "label": ("query", 0),
+    "server": ("server", 5),
+    "fingerprint": ("fingerprint", 9),
+    "calls": ("calls", 3),
+    "energy": ("energy", 0),
+    "share": ("share", 2),
+    "kwh": ("", 5),
+    "cost": ("cost", 2),
+    "gco2e": ("CO2e", 2),
+    "per_call": ("J/call ± 95 %", 1),
+    "cost_call": ("cost/call", 1),
+    "gco2e_call": ("CO2e/call", 1),
+    "flags": ("", 0),
+    "power": ("W", 7),
+    "cpu": ("CPU ms/call", 4),
+    "commit": ("commit", 2),
+    "commit_time": ("for", 3),
 }
-#: Columns with the highest rank are dropped first if room is short; 0 is never dropped.
-_RANKS = {
-    "label": 0,
-    "energy": 0,
-    "flags": 0,
-    "commit": 2,
-    "commit_time": 3,
-    "per_call": 1,
-    "cost_call": 1,
-    "gco2e_call": 1,
-    "cost": 2,
-    "gco2e": 2,
-    "kwh": 5,
-    "share": 2,
-    "calls": 3,
-    "cpu": 4,
-    "server": 5,
-    "p95": 6,
-    "power": 7,
-    "mean": 8,
-    "fingerprint": 9,
-}
+#: After those: columns of a result that have a place in the table.
+_OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
 _LEFT = ("label", "server", "fingerprint", "flags")
 _KEY = "key:"  #: before the name of a key, in the name of its column
 
@@ -122,7 +103,7 @@ def render(
 def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[Line]:
     """Lines whose energies add up to the total line's, exactly, in nJ."""
     shown = attribution.rows[:limit]
-    result = [_query_line(row, attribution, flags) for row in shown]
+    result = [_line_of_row(row, attribution, flags) for row in shown]
     parts = attribution.main.parts_nj if attribution.domains else dict.fromkeys(PARTS, 0)
     hidden = attribution.rows[limit:]
     rest_nj = parts.get("queries", 0) - sum(row.energy_nj for row in shown)
@@ -130,7 +111,7 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
         label = (
             f"other queries ({fmt.count(len(hidden))} groups)" if hidden else "queries in no row"
         )
-        result.append(_rest_line(label, rest_nj, hidden, attribution))
+        result.append(_line_of_others(label, rest_nj, hidden, attribution))
     for part in PARTS[1:]:
         result += _fixed_lines(part, parts.get(part, 0), attribution, flags, limit)
     measured_nj = attribution.main.measured_nj if attribution.domains else 0
@@ -142,19 +123,23 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
     return [*result, total]
 
 
-def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
+def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
     line = _line("query", statement_label(row), row.energy_nj, attribution, row.share)
     line.cells.update({_KEY + name: value for name, value in key_cells(row).items()})
+    known = has_energy(attribution)
     line.cells.update(
         **cells_per_call(row, attribution),
         server=fmt.one_line(row.server),
         calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
     )
+    line.cells.update(
+        {column.name: shown.text(column.of(row, known)) for column, shown in _OF_RESULT}
+    )
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
         line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
-        if has_energy(attribution) and row.energy_nj:
+        if known and row.energy_nj:
             line.cells["commit"] = fmt.share(row.commit_nj / row.energy_nj)
     return line
 
@@ -172,7 +157,7 @@ def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
     }
 
 
-def _rest_line(
+def _line_of_others(
     label: str, energy_nj: int, hidden: tuple[Row, ...], attribution: Attribution
 ) -> Line:
     line = _line("query", label, energy_nj, attribution)
@@ -282,7 +267,9 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
         if key.startswith(_KEY)
     }
     most = dict.fromkeys(keys, key_width(width, len(keys)))
-    for key, title in {"label": _TITLES["label"], **keys, **_TITLES}.items():
+    titles = {"label": _COLUMNS["label"], **{key: (name, 0) for key, name in keys.items()}}
+    titles |= _COLUMNS | {column.name: (shown.title, shown.rank) for column, shown in _OF_RESULT}
+    for key, (title, rank) in titles.items():
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):
             continue
@@ -294,7 +281,7 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
                 key,
                 shown,
                 min(STATEMENT, needed) if stretch else min(needed, most.get(key, 28)),
-                _RANKS.get(key, 0),
+                rank,
                 "left" if key in _LEFT or key in keys else "right",
                 stretch,
                 needed,

@@ -59,6 +59,10 @@ class DataColumn(Generic[R]):
     optional: bool = False  #: left out of a JSON row that has none
     in_table: InTable | None = None
 
+    def of(self, row: R, known: bool) -> Any:
+        """A row's value; None: unknown. `known`: whether energies are."""
+        return self.value(row) if self.value and (known or not self.energy) else None
+
 
 class DataColumns(Generic[R]):
     """Columns in their order, for rows of JSON documents and of flat files."""

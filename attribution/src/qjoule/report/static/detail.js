@@ -36,8 +36,8 @@ function facts(row) {
   const list = [
     ['energy', row.energy], ['J per call', row.per_call], ['share of the machine', qj.share(row.share)],
     ['calls', qj.count(row.calls)], ['CPU time', qj.duration(row.cpu_ns)],
-    ['latency', row.mean_ns === null ? null
-      : `mean ${qj.duration(row.mean_ns)} · p50 ${qj.duration(row.p50_ns)} · p95 ${qj.duration(row.p95_ns)} · p99 ${qj.duration(row.p99_ns)}`],
+    ['latency', row.latency_ns_mean === null ? null
+      : `mean ${qj.duration(row.latency_ns_mean)} · p50 ${qj.duration(row.latency_ns_p50)} · p95 ${qj.duration(row.latency_ns_p95)} · p99 ${qj.duration(row.latency_ns_p99)}`],
     ['instructions per cycle', row.cycles && row.instructions ? (row.instructions / row.cycles).toFixed(2) : null],
     ['LLC misses per call', row.llc_misses !== null && row.calls ? qj.si(row.llc_misses / row.calls, '') : null],
     ['power against its weight', row.factor], ['server', row.server], ['fingerprint', row.fingerprint],
