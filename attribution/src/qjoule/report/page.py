@@ -19,11 +19,8 @@ from qjoule import __version__
 
 #: In the order in which they must run.
 VENDORED = ("uPlot-1.6.32.min.js", "d3-hierarchy-3.1.2.min.js", "tanstack-table-core-8.21.3.min.js")
-OWN = (
-    *("base.js", "theme.js", "charts.js", "power.js", "icicle.js", "detail.js"),
-    *("table.js", "compare.js", "study.js", "keys.js", "main.js"),
-)
-STYLES = ("vendor/uPlot-1.6.32.min.css", "static/page.css", "static/print.css")
+OWN = ("base.js", "power.js", "icicle.js", "detail.js", "table.js", "compare.js", "main.js")
+STYLES = ("vendor/uPlot-1.6.32.min.css", "static/page.css")
 LICENCES = ("uPlot-LICENSE.txt", "d3-hierarchy-LICENSE.txt", "tanstack-table-core-LICENSE.txt")
 
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
