@@ -1,24 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and figures for a terminal; a server's text cleaned for display."""
+"""Tables and figures for a terminal, JSON, CSV and Parquet; a server's text made safe."""
 
 from qjoule.reporters import format
 from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
 from qjoule.reporters.missing import lost
-from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
-from qjoule.reporters.writers import cell, csv_text
+from qjoule.reporters.plain import (
+    STATEMENT,
+    Column,
+    Page,
+    fit,
+    key_width,
+    notes_grid,
+    page_width,
+    ruled_table,
+)
+from qjoule.reporters.writers import (
+    DataColumn,
+    DataColumns,
+    FlatTable,
+    cell,
+    csv_text,
+    finite,
+    json_text,
+    write_arrow,
+)
 
 __all__ = [
     "FIXED_NAMES",
     "NO_TEXT",
     "STATEMENT",
     "Column",
+    "DataColumn",
+    "DataColumns",
+    "FlatTable",
     "Page",
     "cell",
     "csv_text",
+    "finite",
     "fit",
     "format",
+    "json_text",
     "key_width",
     "lost",
+    "notes_grid",
     "page_width",
     "ruled_table",
+    "write_arrow",
 ]

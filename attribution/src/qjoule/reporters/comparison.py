@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +19,8 @@ from qjoule.model.gpsup import Form, Interval, in_words
 from qjoule.model.repeated import Difference, MadeWith
 from qjoule.model.run_ratios import LEVEL
 from qjoule.reporters import format as fmt
-from qjoule.reporters.plain import GAP, Page, key_width, page_width, ruled_table
+from qjoule.reporters.plain import GAP, Page, key_width, notes_grid, page_width, ruled_table
+from qjoule.reporters.writers import finite, json_text
 from qjoule.shapes.safe_text import shorten
 
 SCHEMA = "qjoule.comparison/2"
@@ -80,7 +80,7 @@ class Report:
 
 def to_json(report: Report) -> str:
     """The document; an unbounded end of an interval is null, and so is an unknown."""
-    return json.dumps(finite(document(report)), indent=1, allow_nan=False) + "\n"
+    return json_text(finite(document(report)))
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -123,26 +123,19 @@ def _gate(one: GateResult) -> dict[str, Any]:
     }
 
 
-def finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
     """The comparison as text that ends with a line feed; `width` in cells, else the terminal's."""
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
-    page.print(_notes(report.about()))
+    page.print(notes_grid(fmt.safe_notes(report.about()), 11))
     page.print()
     page.print(_table(report, width))
     page.print()
     if report.gates:
         page.print(_gates(report))
         page.print()
-    page.print(_notes([*_partners(report), *(("note", note) for note in report.notes)]))
+    notes = [*_partners(report), *(("note", note) for note in report.notes)]
+    page.print(notes_grid(fmt.safe_notes(notes), 11))
     page.print(Text(_LEGEND, style="dim"))
     return page.text()
 
@@ -283,12 +276,3 @@ def _ends(ci95: Interval | None) -> str:
         return fmt.UNKNOWN
     digits = 3 if ci95[1] < 1.1 * ci95[0] else 2
     return "…".join("∞" if end == math.inf else fmt.significant(end, digits) for end in ci95)
-
-
-def _notes(notes: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style=Style(dim=True), width=11)
-    table.add_column(overflow="fold")
-    for name, text in notes:
-        table.add_row(Text(name), Text(fmt.one_line(text)))
-    return table

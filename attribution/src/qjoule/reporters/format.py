@@ -8,7 +8,7 @@ Every function returns one line of plain text without control characters.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -142,6 +142,11 @@ def with_interval(value: float | None, ci95: tuple[float, float] | None, unit: s
 def one_line(text: str) -> str:
     """Text from a trace, made safe for a terminal, on one line, runs of blanks collapsed."""
     return " ".join(sanitise(" ".join(text.split())).split())
+
+
+def safe_notes(notes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Lines of a name and a text, the texts made safe."""
+    return [(name, one_line(text)) for name, text in notes]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
 from qjoule.shapes.safe_text import sanitise
 
@@ -106,6 +107,16 @@ class Page:
 def page_width(width: int | None, least: int, otherwise: int) -> int:
     """`width`, else the terminal's, else `otherwise`; at least `least` cells."""
     return max(least, width or shutil.get_terminal_size((otherwise, 24)).columns)
+
+
+def notes_grid(notes: Iterable[tuple[str, str]], name_width: int = 8) -> Table:
+    """Names in a narrow column of so many cells, text wrapped beside them."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style=Style(dim=True), width=name_width)
+    table.add_column(overflow="fold")
+    for name, text in notes:
+        table.add_row(Text(name), Text(text))
+    return table
 
 
 def ruled_table(total: bool = False, leading: int = 0) -> Table:

@@ -54,7 +54,7 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
         lines.append(("where", where))
     if words := alarm(attribution):
         lines.append(("ALARM", words))
-    return [(name, fmt.one_line(text)) for name, text in lines]
+    return fmt.safe_notes(lines)
 
 
 def _part(part: TracePart) -> str:
@@ -90,7 +90,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     if attribution.model.memory:
         lines.append(("memory", attribution.model.memory))
     lines += [("", note) for note in attribution.model.notes]
-    return [(name, fmt.one_line(text)) for name, text in lines]
+    return fmt.safe_notes(lines)
 
 
 def attach_modes(attribution: Attribution) -> str:

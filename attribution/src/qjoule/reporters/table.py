@@ -21,7 +21,16 @@ from qjoule.reporters.labels import (
     key_cells,
     statement_label,
 )
-from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
+from qjoule.reporters.plain import (
+    STATEMENT,
+    Column,
+    Page,
+    fit,
+    key_width,
+    notes_grid,
+    page_width,
+    ruled_table,
+)
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 from qjoule.reporters.result_columns import FIGURES
 
@@ -88,7 +97,7 @@ def render(
     table_lines = lines(attribution, limit, flags)
     units = _with_energies(attribution, table_lines)
     page = Page(width, color)
-    page.print(_notes(heading(attribution)))
+    page.print(notes_grid(heading(attribution)))
     page.print()
     page.print(_table(table_lines, units, width))
     page.print()
@@ -96,7 +105,7 @@ def render(
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *power.factors(attribution, limit)]
     listed = id_notes(attribution, limit) if ids else []
-    page.print(_notes([*notes, *listed, *told, *footing(attribution)]))
+    page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
 
 
@@ -288,13 +297,3 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
             )
         )
     return columns
-
-
-def _notes(notes: list[tuple[str, str]]) -> Table:
-    """Names in a narrow column, text wrapped beside them."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style=Style(dim=True), width=8)
-    table.add_column(overflow="fold")
-    for name, text in notes:
-        table.add_row(Text(name), Text(text))
-    return table

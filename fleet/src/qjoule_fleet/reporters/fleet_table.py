@@ -16,6 +16,7 @@ from qjoule.api.screen import (
     Page,
     fit,
     key_width,
+    notes_grid,
     page_width,
     ruled_table,
 )
@@ -48,13 +49,13 @@ def render(found: Top, *, width: int | None = None, color: bool = False) -> str:
     """The table as text that ends with a line feed; `width` in cells, else the terminal's."""
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
-    page.print(_notes(_heading(found)))
+    page.print(notes_grid(fmt.safe_notes(_heading(found))))
     page.print()
     page.print(_rows(found, width))
     page.print()
     page.print(_totals(found))
     page.print()
-    page.print(_notes(_footing(found)))
+    page.print(notes_grid(fmt.safe_notes(_footing(found))))
     return page.text()
 
 
@@ -217,12 +218,3 @@ def _footing(found: Top) -> list[tuple[str, str]]:
     if any(row.texts > 1 for row in found.rows):
         notes.append(("T", SEVERAL_TEXTS))
     return [*notes, *(("note", one) for one in found.notes)]
-
-
-def _notes(notes: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style=Style(dim=True), width=8)
-    table.add_column(overflow="fold")
-    for name, text in notes:
-        table.add_row(Text(name), Text(fmt.one_line(text)))
-    return table

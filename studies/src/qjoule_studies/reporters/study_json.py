@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any
 
+from qjoule.api.screen import finite, json_text
 from qjoule_studies.statistics.anova import Effect
 from qjoule_studies.statistics.assumptions import Check
 from qjoule_studies.statistics.effect_sizes import EffectSize
@@ -28,7 +27,7 @@ def to_json(study: Study, name: str) -> str:
         "energy_time": _energy_time(study),
         "notes": list(study.notes),
     }
-    return json.dumps(_finite(document), indent=1, allow_nan=False) + "\n"
+    return json_text(finite(document))
 
 
 def _response(one: Response) -> dict[str, Any]:
@@ -195,11 +194,3 @@ def _line(line: Line) -> dict[str, Any]:
         "spearman_ci95": _ends(line.spearman),
         "note": line.note,
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
