@@ -23,7 +23,6 @@ from qjoule.reporters.writers import (
     DataColumns,
     FlatTable,
     InTable,
-    csv_text,
 )
 
 
@@ -266,4 +265,4 @@ def _yes(value: bool) -> str:
 
 def to_csv(attribution: Attribution) -> str:
     """Every row of a result: RFC 4180 with a header line."""
-    return csv_text(flat_table(attribution).records)
+    return flat_table(attribution).csv()

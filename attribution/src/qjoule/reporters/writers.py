@@ -111,6 +111,10 @@ class FlatTable:
     types: dict[str, type]
     records: list[dict[str, Any]]
 
+    def csv(self) -> str:
+        """RFC 4180 with a header line; an unknown is empty. Every value is made safe (`cell`)."""
+        return _csv(self.records, self.types)
+
     def arrow(self, schema: str, head: Mapping[str, Any]) -> pa.Table:
         """An Arrow table; `head`, what else the document has, is its metadata `schema`."""
         arrow_types = {
@@ -147,9 +151,13 @@ def finite(value: Any) -> Any:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """RFC 4180 with a header line; an unknown is empty. Every value is made safe (`cell`)."""
+    """Records of the same keys, at least one, as `FlatTable.csv`."""
+    return _csv(records, records[0])
+
+
+def _csv(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(records[0]))
+    writer = csv.DictWriter(out, list(names))
     writer.writeheader()
     for record in records:
         writer.writerow({name: cell(value) for name, value in record.items()})

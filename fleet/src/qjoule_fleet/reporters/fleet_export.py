@@ -7,15 +7,18 @@ lines of one grade and policy adds up to that of its line `total`.
 
 from __future__ import annotations
 
-import json
+from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from qjoule.api import QjouleError
-from qjoule.api.arrow import pq
-from qjoule.api.screen import csv_text
+from qjoule.api.screen import (
+    DataColumn,
+    DataColumns,
+    FlatTable,
+    json_text,
+    write_arrow,
+)
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.times import iso
 from qjoule_fleet.top import Row, Top, Total
@@ -23,8 +26,46 @@ from qjoule_fleet.top import Row, Top, Total
 SCHEMA = "qjoule.fleet/1"
 
 
+#: Columns of a row, beside its keys. The text and ids of a statement are of rows by fingerprint.
+_FIGURES: DataColumns[Row] = DataColumns(
+    (
+        DataColumn("grade", str, attrgetter("grade")),
+        DataColumn("policy", str, attrgetter("policy")),
+        DataColumn("energy_nj", Decimal, attrgetter("energy_nj")),
+        DataColumn(
+            "energy_j",
+            float,
+            lambda row: fmt.in_joules(row.energy_nj),
+            lambda row: row.energy_nj_ci95 and [end / 1e9 for end in row.energy_nj_ci95],
+        ),
+        DataColumn("share", float, attrgetter("share")),
+        DataColumn("calls", int, attrgetter("calls")),
+        DataColumn("j_per_call", float, attrgetter("j_per_call"), attrgetter("j_per_call_ci95")),
+        DataColumn("cpu_ns", int, attrgetter("cpu_ns")),
+        DataColumn("latency_ns_mean", float, attrgetter("latency_ns_mean")),
+        DataColumn("latency_ns_p50", float, attrgetter("latency_ns_p50")),
+        DataColumn("latency_ns_p95", float, attrgetter("latency_ns_p95")),
+        DataColumn("hosts", int, attrgetter("hosts")),
+        DataColumn("shapes", int, attrgetter("shapes")),
+    )
+)
+#: In CSV and Parquet, ends of intervals come after all values.
+_IN_FILES = sorted(_FIGURES.types, key=lambda name: name.endswith(("_low95", "_high95")))
+#: What a class lost, how wrong its total may be, and what was asked and read.
+_ABOUT = {
+    "lost_records": int,
+    "lost_cpu_ns": int,
+    "total_error": float,
+    "error_in_rows": str,
+    "from": str,
+    "to": str,
+    "refused_parts": int,
+    "missing_hours": int,
+}
+
+
 def to_json(found: Top) -> str:
-    return json.dumps(document(found), indent=1, allow_nan=False) + "\n"
+    return json_text(document(found))
 
 
 def document(found: Top) -> dict[str, Any]:
@@ -52,27 +93,8 @@ def document(found: Top) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    ends = row.energy_nj_ci95
-    return {
-        **row.keys,
-        **({"shape": row.text, "ids": row.ids} if "fingerprint" in row.keys else {}),
-        "grade": row.grade,
-        "policy": row.policy,
-        "energy_nj": row.energy_nj,
-        "energy_j": fmt.in_joules(row.energy_nj),
-        "energy_j_ci95": None if ends is None else [ends[0] / 1e9, ends[1] / 1e9],
-        "share": row.share,
-        "calls": row.calls,
-        "j_per_call": row.j_per_call,
-        "j_per_call_ci95": row.j_per_call_ci95,
-        "cpu_ns": row.cpu_ns,
-        "latency_ns_mean": row.latency_ns_mean,
-        "latency_ns_p50": row.latency_ns_p50,
-        "latency_ns_p95": row.latency_ns_p95,
-        "hosts": row.hosts,
-        "shapes": row.shapes,
-        "flags": list(row.flags),
-    }
+    statement = {"shape": row.text, "ids": row.ids} if "fingerprint" in row.keys else {}
+    return {**row.keys, **statement, **_FIGURES.json(row), "flags": list(row.flags)}
 
 
 def _total(one: Total) -> dict[str, Any]:
@@ -94,12 +116,27 @@ def _total(one: Total) -> dict[str, Any]:
     }
 
 
-def flat_rows(found: Top) -> list[dict[str, Any]]:
+def flat_table(found: Top) -> FlatTable:
     """All lines with the same columns. `kind`: `queries` of a row, `other queries`, an owner's
     kind, or `total`."""
+    keys = [key for key in found.by.keys if key not in ("grade", "policy")]
+    types: dict[str, type] = {"kind": str, **dict.fromkeys(keys, str), "shape": str}
+    types |= {name: _FIGURES.types[name] for name in _IN_FILES} | {"flags": str} | _ABOUT
+    blank = dict.fromkeys(types) | {"flags": "", "error_in_rows": ""}
+    blank |= {
+        "from": iso(found.range.begin_s),
+        "to": iso(found.range.end_s),
+        "refused_parts": len(found.read.refused),
+        "missing_hours": len(found.read.missing),
+    }
     of_class = {(total.grade, total.policy): _error(total) for total in found.totals}
     records = [
-        _flat(found, "queries", row) | of_class.get((row.grade, row.policy), {})
+        blank
+        | {"kind": "queries", "shape": row.text if "fingerprint" in row.keys else None}
+        | {key: row.keys.get(key) for key in keys}
+        | _FIGURES.flat(row)
+        | {"flags": " ".join(row.flags)}
+        | of_class.get((row.grade, row.policy), {})
         for row in found.rows
     ]
     for total in found.totals:
@@ -108,44 +145,14 @@ def flat_rows(found: Top) -> list[dict[str, Any]]:
             lines["not accounted for"] = total.unaccounted_nj
         lines["total"] = total.node_nj
         for kind, energy_nj in lines.items():
-            record = _flat(found, kind, None)
-            record |= {"grade": total.grade, "policy": total.policy, "energy_nj": energy_nj}
-            record |= {"energy_j": fmt.in_joules(energy_nj)} | _error(total)
+            record = blank | {"kind": kind, "grade": total.grade, "policy": total.policy}
+            record |= {"energy_nj": energy_nj, "energy_j": fmt.in_joules(energy_nj)}
+            record |= _error(total)
             if kind == "total":
                 record |= {"calls": total.calls, "cpu_ns": total.cpu_ns, "hosts": total.hosts}
                 record |= {"lost_records": total.lost_records, "lost_cpu_ns": total.lost_cpu_ns}
             records.append(record)
-    return records
-
-
-def _flat(found: Top, kind: str, row: Row | None) -> dict[str, Any]:
-    keys = [key for key in found.by.keys if key not in ("grade", "policy")]
-    values = _row(row) if row is not None else {}
-    energy = values.get("energy_j_ci95") or (None, None)
-    per_call = values.get("j_per_call_ci95") or (None, None)
-    plain = (
-        *("grade", "policy", "energy_nj", "energy_j", "share", "calls", "j_per_call", "cpu_ns"),
-        *("latency_ns_mean", "latency_ns_p50", "latency_ns_p95", "hosts", "shapes"),
-    )
-    return {
-        "kind": kind,
-        **{key: values.get(key) for key in keys},
-        "shape": values.get("shape"),
-        **{name: values.get(name) for name in plain},
-        "energy_j_low95": energy[0],
-        "energy_j_high95": energy[1],
-        "j_per_call_low95": per_call[0],
-        "j_per_call_high95": per_call[1],
-        "flags": " ".join(values.get("flags", [])),
-        "lost_records": None,
-        "lost_cpu_ns": None,
-        "total_error": None,
-        "error_in_rows": "",
-        "from": iso(found.range.begin_s),
-        "to": iso(found.range.end_s),
-        "refused_parts": len(found.read.refused),
-        "missing_hours": len(found.read.missing),
-    }
+    return FlatTable(types, records)
 
 
 def _error(total: Total) -> dict[str, Any]:
@@ -157,12 +164,7 @@ def _error(total: Total) -> dict[str, Any]:
 
 def to_csv(found: Top) -> str:
     """RFC 4180 with a header line."""
-    return csv_text(flat_rows(found))
-
-
-_COUNTS = ("calls", "cpu_ns", "hosts", "shapes", "lost_records", "lost_cpu_ns")
-_WHOLE = ("refused_parts", "missing_hours")
-_FRACTIONS = ("energy_j", "j_per_call", "latency_ns", "share", "total_error")
+    return flat_table(found).csv()
 
 
 def write_parquet(found: Top, path: Path) -> None:
@@ -170,19 +172,5 @@ def write_parquet(found: Top, path: Path) -> None:
 
     `energy_nj` is a decimal, because the sum over a fleet may exceed 64 bits.
     """
-    records = flat_rows(found)
     head = {key: value for key, value in document(found).items() if key != "rows"}
-    fields = [pa.field(name, _type(name)) for name in records[0]]
-    schema = pa.schema(fields, {SCHEMA: json.dumps(head)})
-    try:
-        pq.write_table(pa.Table.from_pylist(records, schema), path)
-    except OSError as error:
-        raise QjouleError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _type(name: str) -> pa.DataType:
-    if name == "energy_nj":
-        return pa.decimal128(38, 0)
-    if name in _COUNTS or name in _WHOLE:
-        return pa.int64()
-    return pa.float64() if name.startswith(_FRACTIONS) else pa.string()
+    write_arrow(flat_table(found).arrow(SCHEMA, head), path)

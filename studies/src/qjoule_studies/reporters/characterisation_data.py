@@ -3,25 +3,30 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from qjoule.api import QjouleError
-from qjoule.api.arrow import pq
-from qjoule.api.screen import csv_text
+from qjoule.api.screen import DataColumn, DataColumns, FlatTable, csv_text, json_text, write_arrow
 from qjoule_studies.characterisation import Characterisation
-from qjoule_studies.characterise import Row
+from qjoule_studies.characterise import Metric, Row
 
 SCHEMA = "qjoule.characterisation/1"
 _KEYS = ("trace", "server", "fingerprint", "shape")
+#: Columns of a row beside its metrics.
+_COLUMNS: tuple[DataColumn[Row], ...] = (
+    *(DataColumn(key, str, attrgetter(key)) for key in _KEYS),
+    DataColumn("folded", int, attrgetter("folded")),
+    DataColumn("calls", int, attrgetter("calls")),
+    DataColumn("cpu_ns", float, attrgetter("cpu_ns")),
+)
+_BESIDE_METRICS = DataColumns(_COLUMNS)
 
 
 def to_json(found: Characterisation) -> str:
     """The whole characterisation as a JSON document; unknown is null or left out, never 0."""
-    return json.dumps(_document(found), indent=1, allow_nan=False) + "\n"
+    return json_text(_document(found))
 
 
 def _document(found: Characterisation) -> dict[str, Any]:
@@ -63,10 +68,7 @@ def _document(found: Characterisation) -> dict[str, Any]:
 
 def _row(row: Row) -> dict[str, Any]:
     return {
-        **{key: getattr(row, key) for key in _KEYS},
-        "folded": row.folded,
-        "calls": row.calls,
-        "cpu_ns": row.cpu_ns,
+        **_BESIDE_METRICS.json(row),
         "metrics": {
             name: {
                 "value": one.value,
@@ -103,25 +105,29 @@ def _clusters(found: Characterisation) -> list[dict[str, Any]] | None:
     ]
 
 
-def flat_rows(found: Characterisation) -> list[dict[str, Any]]:
+def flat_table(found: Characterisation) -> FlatTable:
     """Rows with the same columns: of each metric its value, interval and share counted."""
-    records = []
-    for row in found.rows:
-        record: dict[str, Any] = {key: getattr(row, key) for key in _KEYS}
-        record |= {"folded": row.folded, "calls": row.calls, "cpu_ns": row.cpu_ns}
-        for metric in found.metrics:
-            one = row.metrics.get(metric.name)
-            record[metric.name] = None if one is None else one.value
-            record[f"{metric.name}_low95"] = None if one is None else one.low
-            record[f"{metric.name}_high95"] = None if one is None else one.high
-            record[f"{metric.name}_counted"] = None if one is None else one.counted
-        records.append(record)
-    return records
+    columns = list(_COLUMNS)
+    for metric in found.metrics:
+        columns.append(DataColumn(metric.name, float, _part(metric, "value"), _ends(metric)))
+        columns.append(DataColumn(f"{metric.name}_counted", float, _part(metric, "counted")))
+    rows = DataColumns(columns)
+    return FlatTable(rows.types, [rows.flat(row) for row in found.rows])
+
+
+def _part(metric: Metric, part: str) -> Callable[[Row], Any]:
+    """A part of the metric's estimate; None if a row has none."""
+    return lambda row: getattr(row.metrics.get(metric.name), part, None)
+
+
+def _ends(metric: Metric) -> Callable[[Row], Any]:
+    low, high = _part(metric, "low"), _part(metric, "high")
+    return lambda row: (low(row), high(row))
 
 
 def to_csv(found: Characterisation) -> str:
     """RFC 4180 with a header line; an unknown is empty."""
-    return csv_text(flat_rows(found))
+    return flat_table(found).csv()
 
 
 def write_parquet(found: Characterisation, path: Path) -> None:
@@ -129,15 +135,8 @@ def write_parquet(found: Characterisation, path: Path) -> None:
 
     Raises `QjouleError` if the file cannot be written.
     """
-    records = flat_rows(found)
     head = {key: value for key, value in _document(found).items() if key != "rows"}
-    kinds = dict.fromkeys(_KEYS, pa.string()) | {"folded": pa.int64(), "calls": pa.int64()}
-    fields = [pa.field(name, kinds.get(name, pa.float64())) for name in records[0]]
-    schema = pa.schema(fields, {SCHEMA: json.dumps(head)})
-    try:
-        pq.write_table(pa.Table.from_pylist(records, schema), path)
-    except OSError as error:
-        raise QjouleError(f"cannot write {path}: {error.strerror or error}") from error
+    write_arrow(flat_table(found).arrow(SCHEMA, head), path)
 
 
 def figure_tables(found: Characterisation) -> dict[str, str]:
