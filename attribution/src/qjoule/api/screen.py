@@ -9,10 +9,12 @@ from qjoule.reporters.plain import (
     Column,
     Page,
     fit,
+    fitted_table,
     key_width,
     notes_grid,
     page_width,
     ruled_table,
+    sized,
 )
 from qjoule.reporters.writers import (
     DataColumn,
@@ -38,6 +40,7 @@ __all__ = [
     "csv_text",
     "finite",
     "fit",
+    "fitted_table",
     "format",
     "json_text",
     "key_width",
@@ -45,5 +48,6 @@ __all__ = [
     "notes_grid",
     "page_width",
     "ruled_table",
+    "sized",
     "write_arrow",
 ]

@@ -6,10 +6,11 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.box import Box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.style import Style
@@ -37,6 +38,14 @@ class Column:
     align: Literal["left", "right"] = "right"
     stretch: bool = False
     most: int | None = None
+
+
+def sized(
+    key: str, title: str, contents: Sequence[str], rank: int, most: int, *, left: bool
+) -> Column:
+    """A column as wide as its title and contents need, and at most `most` cells."""
+    needed = max(map(cell_len, (title, *contents)))
+    return Column(key, title, min(needed, most), rank, "left" if left else "right", most=needed)
 
 
 def key_width(width: int, keys: int, statement: int = STATEMENT) -> int:
@@ -131,3 +140,19 @@ def ruled_table(total: bool = False, leading: int = 0) -> Table:
         header_style=Style(bold=True),
         border_style=Style(dim=True),
     )
+
+
+def fitted_table(
+    columns: Sequence[Column], room: int, stretch: str, *, total: bool = False
+) -> tuple[Table, list[str]]:
+    """An empty table of the columns that fit into `room` cells, and their keys.
+
+    Column `stretch` takes the room that is left. `total`: as `ruled_table`.
+    """
+    layout = fit([replace(one, stretch=one.key == stretch) for one in columns], room)
+    table = ruled_table(total)
+    for column, width in layout:
+        table.add_column(
+            Text(column.title), justify=column.align, width=width, no_wrap=True, overflow="ellipsis"
+        )
+    return table, [column.key for column, _ in layout]

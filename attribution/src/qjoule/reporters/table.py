@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -25,11 +24,11 @@ from qjoule.reporters.plain import (
     STATEMENT,
     Column,
     Page,
-    fit,
+    fitted_table,
     key_width,
     notes_grid,
     page_width,
-    ruled_table,
+    sized,
 )
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 from qjoule.reporters.result_columns import FIGURES
@@ -244,24 +243,12 @@ def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[st
 
 
 def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
-    layout = fit(_columns(table_lines, units, width), width)
-    table = ruled_table(total=True)
-    for column, cells in layout:
-        table.add_column(
-            Text(column.title),
-            justify=column.align,
-            width=cells,
-            no_wrap=True,
-            overflow="ellipsis",
-        )
+    table, shown = fitted_table(_columns(table_lines, units, width), width, "label", total=True)
     for index, line in enumerate(table_lines):
         if index and line.section != table_lines[index - 1].section:
             table.add_section()
         style = {"query": Style(), "fixed": Style(dim=True), "total": Style(bold=True)}
-        table.add_row(
-            *(Text(line.cells.get(column.key, "")) for column, _ in layout),
-            style=style[line.section],
-        )
+        table.add_row(*(Text(line.cells.get(key, "")) for key in shown), style=style[line.section])
     return table
 
 
@@ -275,7 +262,7 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
         for key in line.cells
         if key.startswith(_KEY)
     }
-    most = dict.fromkeys(keys, key_width(width, len(keys)))
+    most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
     titles = {"label": _COLUMNS["label"], **{key: (name, 0) for key, name in keys.items()}}
     titles |= _COLUMNS | {column.name: (shown.title, shown.rank) for column, shown in _OF_RESULT}
     for key, (title, rank) in titles.items():
@@ -283,17 +270,6 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
         if not any(contents) or (key == "server" and len(servers) < 2):
             continue
         shown = " ".join(filter(None, (title, units.get(key))))
-        needed = max(cell_len(shown), *map(cell_len, contents))
-        stretch = key == "label"
-        columns.append(
-            Column(
-                key,
-                shown,
-                min(STATEMENT, needed) if stretch else min(needed, most.get(key, 28)),
-                rank,
-                "left" if key in _LEFT or key in keys else "right",
-                stretch,
-                needed,
-            )
-        )
+        left = key in _LEFT or key in keys
+        columns.append(sized(key, shown, contents, rank, most.get(key, 28), left=left))
     return columns

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -12,13 +11,13 @@ from qjoule.api.screen import (
     FIXED_NAMES,
     NO_TEXT,
     STATEMENT,
-    Column,
     Page,
-    fit,
+    fitted_table,
     key_width,
     notes_grid,
     page_width,
     ruled_table,
+    sized,
 )
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.times import iso
@@ -80,7 +79,7 @@ def _rows(found: Top, width: int) -> Table:
     classes = {(one.grade, one.policy) for one in found.totals}
     keys = _key_columns(found)
     cells = [_cells(row, found) | _key_cells(row, keys) for row in found.rows]
-    most = key_width(width, len(keys))
+    most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
     columns = []
     named = {key: (fmt.one_line(name), 0) for key, name in keys.items()}
     for key, (title, rank) in {"label": _COLUMNS["label"], **named, **_COLUMNS}.items():
@@ -88,21 +87,11 @@ def _rows(found: Top, width: int) -> Table:
         contents = [line[key] for line in cells]
         if not any(contents) or (key == "policy" and len({one[1] for one in classes}) < 2):
             continue
-        needed = max(cell_len(shown), *map(cell_len, contents))
-        label = key == "label"
-        align = "left" if key in ("label", "grade", "policy", "flags", *keys) else "right"
-        least = min(STATEMENT, needed) if label else min(needed, most if key in keys else 28)
-        columns.append(
-            Column(key, shown, least, rank, "left" if align == "left" else "right", label, needed)
-        )
-    layout = fit(columns, width)
-    table = ruled_table()
-    for column, room in layout:
-        table.add_column(
-            Text(column.title), justify=column.align, width=room, no_wrap=True, overflow="ellipsis"
-        )
+        left = key in ("label", "grade", "policy", "flags", *keys)
+        columns.append(sized(key, shown, contents, rank, most.get(key, 28), left=left))
+    table, kept = fitted_table(columns, width, "label")
     for line in cells:
-        table.add_row(*(Text(line[column.key]) for column, _ in layout))
+        table.add_row(*(Text(line[key]) for key in kept))
     return table
 
 

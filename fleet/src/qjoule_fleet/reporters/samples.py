@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from rich.cells import cell_len
 from rich.text import Text
 
-from qjoule.api.screen import Column, Page, fit, page_width, ruled_table
+from qjoule.api.screen import Page, fitted_table, page_width, sized
 from qjoule.api.screen import format as fmt
 
 _MIN_WIDTH, _FALLBACK = 60, 140
@@ -29,20 +28,14 @@ def render(rows: Sequence[dict[str, Any]], keys: Sequence[str], *, width: int | 
     lines = [dict(zip(titles, _cells(row, keys), strict=True)) for row in rows]
     columns = []
     for title in titles:
-        needed = max(cell_len(title), *(cell_len(line[title]) for line in lines))
         key = title in keys
-        least = min(_LABEL_WIDTH if title == keys[0] else _MOST_KEY, needed) if key else needed
-        align: Literal["left", "right"] = "left" if key or not title else "right"
-        rank = _RANKS.get(title, 0)
-        columns.append(Column(title, title, least, rank, align, title == keys[0], needed))
-    table = ruled_table()
-    layout = fit([one for one in columns if one.width], width)
-    for column, room in layout:
-        table.add_column(
-            Text(column.title), justify=column.align, width=room, no_wrap=True, overflow="ellipsis"
-        )
+        most = _LABEL_WIDTH if title == keys[0] else _MOST_KEY if key else width
+        contents = [line[title] for line in lines]
+        left = key or not title
+        columns.append(sized(title, title, contents, _RANKS.get(title, 0), most, left=left))
+    table, shown = fitted_table([one for one in columns if one.width], width, keys[0])
     for line in lines:
-        table.add_row(*(Text(line[column.key]) for column, _ in layout))
+        table.add_row(*(Text(line[title]) for title in shown))
     page = Page(width, color=False)
     page.print(table)
     page.print()
