@@ -41,13 +41,13 @@ from qjoule.agent.service import REFRESH_S, Service, kept, limits
 from qjoule.agent.store import Store
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
+from qjoule.lazy_import import leave_pandas_out
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.exposition import page
 from qjoule.metrics.shared import Board
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta, Server
 
 MS = 1_000_000

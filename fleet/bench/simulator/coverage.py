@@ -24,7 +24,7 @@ from qjoule.agent.hour_sums import of_hour
 from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, Part
 from qjoule.agent.rollup_schema import ROWS
-from qjoule.trace.arrow import pc
+from qjoule.lazy_import import pc
 
 HOUR = 12
 #: Server's name and grade.

@@ -22,9 +22,9 @@ from qjoule.agent.rollup_schema import ERRORS
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Retention, Store
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import pc
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.interval import Amounts, Interval, Query, Shape, Tagged, interval_of
-from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Server
 
 START_S = 1_795_000_000 // 3600 * 3600

@@ -15,6 +15,8 @@ import pytest
 import attribute_trace as hand
 from fake_attribution import FakeSource
 from qjoule.engine.attribute import attribute
+from qjoule.lazy_import import pq
+from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.replay import ReplaySource
 from qjoule.live.tagged_sums import CallSums, Keys
 from qjoule.model.result import Attribution
@@ -31,7 +33,6 @@ from qjoule.reporters.table import render
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.tags.reported_calls import Call
-from qjoule.trace.arrow import pq
 from qjoule.trace.reader import Trace
 
 KEY = "tag:endpoint"

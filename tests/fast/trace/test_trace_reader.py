@@ -15,12 +15,12 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import pq
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace import compact as compaction
-from qjoule.trace.arrow import pq
 from qjoule.trace.schema import FORMAT_VERSION, MORE, TABLES, VERSION_KEY
 from qjoule.trace.writer import TraceWriter
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from qjoule.lazy_import import pc
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from qjoule.trace.arrow import pc
 from qjoule_fleet.sampling import estimate
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.postgres import postgres_server

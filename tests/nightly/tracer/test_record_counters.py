@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from qjoule.trace.arrow import pc
+from qjoule.lazy_import import pc
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.postgres_client import postgres_client, query

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, KEYS, ROWS
+from qjoule.lazy_import import pc
 from qjoule.model.energy import I64
-from qjoule.trace.arrow import pc
 
 #: Bits of a float32's fraction that are dropped; 7 of 23 stay.
 _DROPPED = 16

@@ -31,6 +31,7 @@ from qjoule.contract import AttachMode, Block, Mode
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import leave_pandas_out
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.machine.active_calibration import for_machine
@@ -46,7 +47,6 @@ from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
-from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Server
 
 #: As of `top`: the kernel side sums per window, however busy the servers are.

@@ -11,7 +11,7 @@ from qjoule.commands.conversion import converted, cpus, what_was_written
 from qjoule.commands.say import say
 from qjoule.engine.calls import count_calls
 from qjoule.errors import UsageError
-from qjoule.trace.arrow import leave_pandas_out
+from qjoule.lazy_import import leave_pandas_out
 from qjoule.trace.reader import Trace
 
 

@@ -15,10 +15,10 @@ from qjoule.commands.say import say
 from qjoule.engine.calls import CallCount, count_calls
 from qjoule.engine.recorded import server_changes
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import leave_pandas_out
 from qjoule.reporters import changes
 from qjoule.reporters.missing import alarm_of
 from qjoule.spool.convert import Converted
-from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import HIDDEN, Meta
 from qjoule.trace.reader import Trace
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from qjoule.engine.keys import TAG, TRANSACTION
 from qjoule.engine.transactions import U64, Ended, Transactions
+from qjoule.lazy_import import pc
 from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NO_TEXT, NONE_LABEL
-from qjoule.trace.arrow import pc
 from qjoule.trace.views import is_told, text_scalar, view
 
 UNFINISHED = "unfinished"  #: status of a record

@@ -14,6 +14,7 @@ from qjoule.engine import tables
 from qjoule.engine.accounts import lag_ns
 from qjoule.engine.query_groups import Part
 from qjoule.engine.transactions import Transactions
+from qjoule.lazy_import import pc
 from qjoule.model.arrays import Machine
 from qjoule.model.energy import (
     I64,
@@ -29,7 +30,6 @@ from qjoule.model.result import Attribution, ServerChange, TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
 from qjoule.shapes.shape import OtherId, certain
-from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 

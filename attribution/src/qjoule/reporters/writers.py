@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from qjoule.errors import QjouleError
-from qjoule.lazy_import import pa
+from qjoule.lazy_import import pa, pq
 from qjoule.reporters import format as fmt
-from qjoule.trace.arrow import pq
 
 R = TypeVar("R")
 

@@ -6,11 +6,12 @@ shapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qjoule.contract import SHAPE_OTHER
-from qjoule.lazy_import import pa
+from qjoule.lazy_import import LazyModule, pa
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences, OtherIds
 from qjoule.shapes.shape import OtherId
@@ -24,9 +25,13 @@ from qjoule.stream.named import (
     is_truncated,
     rules_of,
 )
-from qjoule.trace.arrow import schema
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.vocabulary import DIALECTS, OTHER_FINGERPRINT
+
+if TYPE_CHECKING:
+    from qjoule.trace import schema
+else:
+    schema = LazyModule("qjoule.trace.schema")
 
 MAX_SHAPES = 50_000
 #: Characters of each text that `Statements.named` returns.

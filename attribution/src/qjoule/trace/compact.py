@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from qjoule.trace.arrow import pq
+from qjoule.lazy_import import pq
 from qjoule.trace.durable import hidden, publish, sync
 from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import Part, list_parts, part_name, read_footer, read_group, with_version

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from qjoule.trace.arrow import pq
+from qjoule.lazy_import import pq
 from qjoule.trace.meta import check_version
 from qjoule.trace.vocabulary import FORMAT_VERSION, FORMER_NAMES, VERSION_KEY
 

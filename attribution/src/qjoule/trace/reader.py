@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import pc
 from qjoule.trace import schema
-from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta, NewerFormat, read_meta
 from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import (

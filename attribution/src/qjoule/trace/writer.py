@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from qjoule.errors import QjouleError
-from qjoule.trace.arrow import pq
+from qjoule.lazy_import import pq
 from qjoule.trace.compact import PARQUET_OPTIONS, count_rows, merge_all, merge_oldest
 from qjoule.trace.durable import replace_meta, sync, write_whole
 from qjoule.trace.meta import Meta
