@@ -25,7 +25,7 @@ from rich.cells import cell_len
 
 from fake_attribution import FakeSource, attribution, fixed_row, query_row, typical
 from qjoule.commands.say import say, say_traceback
-from qjoule.model.result import PARTS, Attribution, ServerChange
+from qjoule.model.result import PARTS, Attribution, Row, ServerChange
 from qjoule.report.page_data import about
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import document, run_forms, to_json
@@ -36,6 +36,7 @@ from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
+from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable
 from qjoule.snapshots import Controls, Snapshot
 
 GRADES = ("measured", "estimated", "simulated")
@@ -120,6 +121,30 @@ def test_energies_add_up_to_the_last_digit(form: str, energies: list[int], rest:
     whole = attribution(rows, dict(zip(PARTS[1:], rest, strict=True)))
     total = sum(round(row["energy_j"] * 10**9) for row in ROWS[form](whole))
     assert total == whole.main.measured_nj == sum(energies) + sum(rest)
+
+
+def test_a_described_column_has_its_type_in_every_file() -> None:
+    """Not one that is guessed from its name: a number in a new column is no text."""
+    columns: DataColumns[Row] = DataColumns(
+        (
+            DataColumn("new_count", int, lambda row: row.calls),
+            DataColumn("new_j", float, lambda _: 1.5, lambda _: (1.0, 2.0), energy=True),
+            DataColumn("seldom", str, lambda _: None, optional=True),
+        )
+    )
+    row = query_row(10**9, "q")
+    found = FlatTable(columns.types, [columns.flat(row), columns.flat(row, known=False)])
+    arrow = found.arrow("head", {})
+    assert [str(kind) for kind in arrow.schema.types] == ["int64", *["double"] * 3, "string"]
+    assert arrow.to_pylist()[0] == columns.flat(row) | {"new_count": row.calls, "new_j": 1.5}
+    assert found.csv().splitlines() == [
+        "new_count,new_j,new_j_low95,new_j_high95,seldom",
+        f"{row.calls},1.5,1.0,2.0,",
+        f"{row.calls},,,,",
+    ]
+    assert columns.json(row) == {"new_count": row.calls, "new_j": 1.5, "new_j_ci95": (1.0, 2.0)}
+    assert columns.json(row, known=False)["new_j"] is None
+    assert FlatTable(columns.types, []).csv().startswith("new_count,")
 
 
 @pytest.mark.parametrize("grade", GRADES)

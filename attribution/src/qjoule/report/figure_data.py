@@ -58,13 +58,11 @@ def statements(found: Gathered) -> pd.DataFrame:
     for row in found.attribution.rows:
         one = json_row(row, known)
         plain: dict[str, Any] = {
-            name: sanitise(value[:TEXT_MAX]) if isinstance(value, str) else value
-            for name, value in one.items()
-            if not isinstance(value, (list, dict, tuple))
+            name: value for name, value in one.items() if not isinstance(value, list | dict | tuple)
         }
         for name in ("energy_j_ci95", "j_per_call_ci95"):
             plain[f"{name}_low"], plain[f"{name}_high"] = one[name] or (None, None)
-        plain["shape"] = sanitise(query_text(row)[:TEXT_MAX])
+        plain["shape"] = query_text(row)
         rows.append(
             {k: sanitise(v[:TEXT_MAX]) if isinstance(v, str) else v for k, v in plain.items()}
         )

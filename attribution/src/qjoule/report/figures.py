@@ -59,7 +59,7 @@ def write_figures(
             frame = figure_data.runs(path)
             written += _write(directory / f"{prefix}study", frame, _draw_study(frame))
         for number, one in enumerate(comparisons, 2):
-            frame = pd.DataFrame([_flat(row) for row in one["rows"]])
+            frame = pd.DataFrame([_with_ends(row) for row in one["rows"]])
             frame = frame.assign(base=one["base"], new=one["new"], notes=" ".join(one["warnings"]))
             written += _write(directory / f"compare-{number}-with-1", frame, _draw_comparison(one))
     except OSError as error:
@@ -261,7 +261,8 @@ def _draw_comparison(one: Mapping[str, Any]) -> Draw:
     return draw
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def _with_ends(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose intervals are two columns each."""
     out: dict[str, Any] = {}
     for name, value in row.items():
         if name.endswith("_ci95"):

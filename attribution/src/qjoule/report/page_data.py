@@ -49,7 +49,7 @@ def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
         "parts_nj": [main.parts_nj[part] for part in PARTS] if main else None,
         "duration_s": found.trace.duration_s,
         "power": _power(gathered, alone) if known else None,
-        "rows": _columns(rows, known),
+        "rows": _rows_by_column(rows, known),
         "by": list(dict.fromkeys(name for row in rows if key_cells(row) for name, _ in _keys(row))),
         "statements": len(found.rows),
         "tree": tree(rows, clean(found.trace.host) or "machine", known=known),
@@ -121,7 +121,7 @@ def _power(gathered: Gathered, rows: int) -> dict[str, Any]:
     }
 
 
-def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
+def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
     """Rows by column, which is shorter than by row. Energies are in nJ, and add up."""
     texts = _bounded(query_text(row) if row.kind == "queries" else fixed_label(row) for row in rows)
     nothing: list[Any] = [None] * len(rows)
