@@ -9,12 +9,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from pairs import NamedPair, render
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.model.gpsup import Form, Interval, compare
 from qjoule.model.same_total import without_total_error
 from qjoule.reporters.json_report import forms
-from qjoule.reporters.pairs import NamedPair, render
 from qjoule.reporters.table import render as render_table
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint

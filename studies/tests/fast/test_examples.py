@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from pairs import NamedPair, render
 from published import gps_up
 from qjoule.model.gpsup import Form, compare
-from qjoule.reporters.pairs import NamedPair, render
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
