@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and figures for a terminal, JSON, CSV and Parquet; a server's text made safe."""
 
-from qjoule.reporters import format
+from qjoule.reporters import format, writers
 from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
 from qjoule.reporters.missing import lost
 from qjoule.reporters.plain import (
@@ -16,38 +16,21 @@ from qjoule.reporters.plain import (
     ruled_table,
     sized,
 )
-from qjoule.reporters.writers import (
-    DataColumn,
-    DataColumns,
-    FlatTable,
-    cell,
-    csv_text,
-    finite,
-    json_text,
-    write_arrow,
-)
 
 __all__ = [
     "FIXED_NAMES",
     "NO_TEXT",
     "STATEMENT",
     "Column",
-    "DataColumn",
-    "DataColumns",
-    "FlatTable",
     "Page",
-    "cell",
-    "csv_text",
-    "finite",
     "fit",
     "fitted_table",
     "format",
-    "json_text",
     "key_width",
     "lost",
     "notes_grid",
     "page_width",
     "ruled_table",
     "sized",
-    "write_arrow",
+    "writers",
 ]

@@ -8,27 +8,18 @@ joules here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from qjoule.model.interval import RowErrors
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import id_cell, id_document, id_names
 from qjoule.reporters.missing import alarm
-from qjoule.reporters.writers import (
-    DataColumn,
-    DataColumns,
-    FlatTable,
-    InTable,
-)
-
-
-def _field(name: str, kind: type, **more: Any) -> DataColumn[Row]:
-    """A column that is the field of `Row` of this name."""
-    return DataColumn(name, kind, attrgetter(name), **more)
+from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable, InTable, field
 
 
 def _joules(name: str) -> Callable[[Row], float | None]:
@@ -41,133 +32,58 @@ def _joules(name: str) -> Callable[[Row], float | None]:
     return value
 
 
-def _loss_error_j(row: Row) -> float | None:
-    """What lost records add to the interval on either side."""
-    error_nj = row.error.loss_nj + row.error.unnamed_nj if row.error else 0.0
-    return error_nj / 1e9 if error_nj > 0 else None
+def _in_joules(ends: Iterable[float]) -> list[float]:
+    return [end / 1e9 for end in ends]
 
 
-def _j_per_call_ci95(row: Row, *, absolute: bool) -> list[float] | None:
-    """`absolute`: with the error of the total. None without such an error, or without calls."""
-    if not row.error or row.error.total_nj <= 0 or not row.calls:
-        return None
-    ends = row.error.ends(float(row.energy_nj), absolute=absolute)
-    return [float(end) / 1e9 / row.calls for end in ends]
-
-
-_KIND = _field("kind", str)
+_KIND = field("kind", str)
 _NAMES: tuple[DataColumn[Row], ...] = (
-    _field("shape", str),
+    field("shape", str),
     DataColumn("server", str, lambda row: row.keys.get("server", row.server)),
 )
-_CALLS = _field("calls", int)
+_CALLS = field("calls", int)
 _ENERGY: DataColumn[Row] = DataColumn(
-    "energy_j",
-    float,
-    _joules("energy_nj"),
-    ci95=lambda row: [end / 1e9 for end in row.energy_nj_ci95],
-    energy=True,
+    "energy_j", float, _joules("energy_nj"), lambda row: _in_joules(row.energy_nj_ci95), energy=True
 )
-_CPU_TIME = _field("cpu_ns", int)
+_CPU_TIME = field("cpu_ns", int)
 FIGURES: tuple[DataColumn[Row], ...] = (
     _CALLS,
     _ENERGY,
-    _field("j_per_call", float, ci95=attrgetter("j_per_call_ci95"), energy=True),
-    _field("share", float, energy=True),
+    field("j_per_call", float, ci95=attrgetter("j_per_call_ci95"), energy=True),
+    field("share", float, energy=True),
     DataColumn("shared_j", float, _joules("shared_nj"), energy=True),
     _CPU_TIME,
-    _field("latency_ns_mean", float, in_table=InTable("lat mean", 8, fmt.duration)),
-    _field("latency_ns_p50", float),
-    _field("latency_ns_p95", float, in_table=InTable("lat p95", 6, fmt.duration)),
-    _field("latency_ns_p99", float),
+    field("latency_ns_mean", float, in_table=InTable("lat mean", 8, fmt.duration)),
+    field("latency_ns_p50", float),
+    field("latency_ns_p95", float, in_table=InTable("lat p95", 6, fmt.duration)),
+    field("latency_ns_p99", float),
 )
 COUNTERS: tuple[DataColumn[Row], ...] = (
-    _field("cycles", float, optional=True),
-    _field("instructions", float, optional=True),
-    _field("llc_misses", float, optional=True),
+    field("cycles", float, optional=True),
+    field("instructions", float, optional=True),
+    field("llc_misses", float, optional=True),
 )
 _POWER_FACTOR: DataColumn[Row] = DataColumn(
     "power_factor",
     float,
     lambda row: row.power_factor[0] if row.power_factor else None,
-    ci95=lambda row: list(row.power_factor[1:]) if row.power_factor else None,
+    lambda row: list(row.power_factor[1:]) if row.power_factor else None,
     optional=True,
 )
 _COMMIT: tuple[DataColumn[Row], ...] = (
     DataColumn("commit_j", float, _joules("commit_nj"), energy=True),
-    _field("commit_ns_mean", float),
+    field("commit_ns_mean", float),
 )
 _SEEN: tuple[DataColumn[Row], ...] = (
-    _field("attach_mode", str),
+    field("attach_mode", str),
     DataColumn("flags", list, lambda row: list(row.flags)),
 )
 
-# ---- in JSON only: not every row has these, and some are objects --------------------------------
-
-_ALONE: tuple[DataColumn[Row], ...] = (
-    DataColumn("alone_s", float, lambda row: row.alone and row.alone.alone_s, optional=True),
-    DataColumn(
-        "alone_information_nats",
-        float,
-        lambda row: row.alone and row.alone.information_nats,
-        optional=True,
-    ),
-)
-_LOSS_ERROR: DataColumn[Row] = DataColumn(
-    "loss_error_j", float, _loss_error_j, energy=True, optional=True
-)
-_ABSOLUTE: DataColumn[Row] = DataColumn(
-    "j_per_call_absolute",
-    float,
-    ci95=lambda row: _j_per_call_ci95(row, absolute=True),
-    energy=True,
-    optional=True,
-)
-_SAME_TOTAL: DataColumn[Row] = DataColumn(
-    "j_per_call_same_total",
-    float,
-    ci95=lambda row: _j_per_call_ci95(row, absolute=False),
-    energy=True,
-    optional=True,
-)
-_OBJECTS: tuple[DataColumn[Row], ...] = (
-    DataColumn("exact", bool, lambda row: None if row.exact else False, optional=True),
-    DataColumn("ids", dict, lambda row: id_document(row) or None, optional=True),
-    DataColumn(
-        "energy_by_domain_j",
-        dict,
-        lambda row: (
-            {name: fmt.in_joules(energy_nj) for name, energy_nj in row.energy_by_domain_nj.items()}
-            or None
-        ),
-        optional=True,
-    ),
-    DataColumn(
-        "energy_by_domain_j_ci95",
-        dict,
-        lambda row: (
-            {name: [end / 1e9 for end in ends] for name, ends in row.energy_by_domain_ci95.items()}
-            or None
-        ),
-        optional=True,
-    ),
-)
-
-_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
-#: By whether the row has commits, and whether its interval contains the error of the total.
-_JSON = {
-    (commits, error_in_rows): DataColumns(
-        (
-            *(*_NAMES, _KIND, *FIGURES),
-            *(_COMMIT if commits else ()),
-            *(*COUNTERS, _POWER_FACTOR, *_ALONE, *_SEEN, _LOSS_ERROR),
-            _SAME_TOTAL if error_in_rows else _ABSOLUTE,
-            *_OBJECTS,
-        )
-    )
-    for commits in (False, True)
-    for error_in_rows in (False, True)
-}
+_JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
+_JSON_COMMIT = DataColumns(_COMMIT)
+_JSON_COUNTERS = DataColumns((*COUNTERS, _POWER_FACTOR))
+_JSON_SEEN = DataColumns(_SEEN)
+_JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
 
 def json_row(row: Row, known: bool = True, error_in_rows: bool = False) -> dict[str, Any]:
@@ -176,12 +92,41 @@ def json_row(row: Row, known: bool = True, error_in_rows: bool = False) -> dict[
     `known`: whether energies are. `error_in_rows`: its interval contains the error of the total.
     The interval per call without it, or else with it, is a field of its own.
     """
-    return row.keys | _JSON[row.commit_nj is not None, error_in_rows].json(row, known)
+    out = row.keys | _JSON_BEFORE_COMMIT.json(row, known)
+    if row.commit_nj is not None:
+        out |= _JSON_COMMIT.json(row, known)
+    out |= _JSON_COUNTERS.json(row, known)
+    if row.alone:
+        out |= {"alone_s": row.alone.alone_s, "alone_information_nats": row.alone.information_nats}
+    out |= _JSON_SEEN.json(row, known)
+    if known and row.error:
+        out |= _errors(row, row.error, error_in_rows)
+    if not row.exact:
+        out["exact"] = False
+    if row.ids:
+        out["ids"] = id_document(row)
+    if domains := row.energy_by_domain_nj:
+        out["energy_by_domain_j"] = {name: fmt.in_joules(nj) for name, nj in domains.items()}
+    if intervals := row.energy_by_domain_ci95:
+        out["energy_by_domain_j_ci95"] = {n: _in_joules(ends) for n, ends in intervals.items()}
+    return out
+
+
+def _errors(row: Row, error: RowErrors, error_in_rows: bool) -> dict[str, Any]:
+    """What lost records add to the interval on either side, and the other interval per call."""
+    out: dict[str, Any] = {}
+    if (lost_nj := error.loss_nj + error.unnamed_nj) > 0:
+        out["loss_error_j"] = lost_nj / 1e9
+    if error.total_nj > 0 and row.calls:
+        ends = error.ends(float(row.energy_nj), absolute=not error_in_rows)
+        other = "same_total" if error_in_rows else "absolute"
+        out[f"j_per_call_{other}_ci95"] = [float(end) / 1e9 / row.calls for end in ends]
+    return out
 
 
 def json_part(row: Row, known: bool) -> dict[str, Any]:
     """What one of several traces has of a row."""
-    return _PART.json(row, known)
+    return _JSON_PART.json(row, known)
 
 
 def flat_table(attribution: Attribution) -> FlatTable:
@@ -219,14 +164,12 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
 def _domain(name: str) -> DataColumn[Row]:
     def ci95(row: Row) -> list[float] | None:
         ends = row.energy_by_domain_ci95.get(name)
-        return None if ends is None else [end / 1e9 for end in ends]
+        return None if ends is None else _in_joules(ends)
 
-    return DataColumn(
-        f"energy_j_{name}",
-        float,
-        lambda row: fmt.in_joules(row.energy_by_domain_nj.get(name, 0)),
-        ci95,
-    )
+    def value(row: Row) -> float:
+        return fmt.in_joules(row.energy_by_domain_nj.get(name, 0))
+
+    return DataColumn(f"energy_j_{name}", float, value, ci95)
 
 
 def _common(attribution: Attribution) -> list[tuple[str, type, Any]]:

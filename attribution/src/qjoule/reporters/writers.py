@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -46,13 +47,12 @@ class DataColumn(Generic[R]):
 
     `type` is that of a value, which may also be None (unknown): `str`, `int` or `float` (64 bits),
     `Decimal` (38 digits, for whole numbers beyond 64 bits), or `list`: words, which are a list in
-    JSON and joined by blanks elsewhere. A column of JSON alone may also be `dict` or `bool`. `ci95`
-    gives both ends of the value's 95 % interval, or None; without `value`, there is only that.
+    JSON and joined by blanks elsewhere. `ci95` gives both ends of the value's 95 % interval.
     """
 
     name: str  #: with its unit
     type: type
-    value: Callable[[R], Any] | None = None
+    value: Callable[[R], Any]
     ci95: Callable[[R], Sequence[float] | None] | None = None
     energy: bool = False  #: unknown without an energy source
     optional: bool = False  #: left out of a JSON row that has none
@@ -60,7 +60,12 @@ class DataColumn(Generic[R]):
 
     def of(self, row: R, known: bool) -> Any:
         """A row's value; None: unknown. `known`: whether energies are."""
-        return self.value(row) if self.value and (known or not self.energy) else None
+        return self.value(row) if known or not self.energy else None
+
+
+def field(name: str, kind: type, **more: Any) -> DataColumn[Any]:
+    """A column that is the rows' field of this name."""
+    return DataColumn(name, kind, attrgetter(name), **more)
 
 
 class DataColumns(Generic[R]):
@@ -69,18 +74,17 @@ class DataColumns(Generic[R]):
     def __init__(self, columns: Iterable[DataColumn[R]]) -> None:
         self.types: dict[str, type] = {}  #: of the columns of a CSV or Parquet file, by name
         self._json: list[tuple[str, Callable[[R], Any], bool, bool]] = []
-        self._flat: list[tuple[str | tuple[str, str], Callable[[R], Any], bool]] = []
+        self._flat: list[tuple[tuple[str, ...], Callable[[R], Any], bool]] = []
         for column in columns:
-            name, energy = column.name, column.energy
-            if column.value:
-                self.types[name] = column.type
-                self._json.append((name, column.value, energy, column.optional))
-                self._flat.append((name, column.value, energy))
+            name, more = column.name, (column.energy, column.optional)
+            self.types[name] = column.type
+            self._json.append((name, column.value, *more))
+            self._flat.append(((name,), column.value, column.energy))
             if column.ci95:
                 ends = (f"{name}_low95", f"{name}_high95")
                 self.types |= dict.fromkeys(ends, float)
-                self._json.append((f"{name}_ci95", column.ci95, energy, column.optional))
-                self._flat.append((ends, column.ci95, energy))
+                self._json.append((f"{name}_ci95", column.ci95, *more))
+                self._flat.append((ends, column.ci95, column.energy))
 
     def json(self, row: R, known: bool = True) -> dict[str, Any]:
         """A row for JSON; an interval is the field `NAME_ci95`. `known`: whether energies are."""
@@ -94,12 +98,12 @@ class DataColumns(Generic[R]):
     def flat(self, row: R, known: bool = True) -> dict[str, Any]:
         """A row for CSV and Parquet; the ends of an interval are `NAME_low95`, `NAME_high95`."""
         out: dict[str, Any] = {}
-        for name, value, energy in self._flat:
+        for names, value, energy in self._flat:
             found = value(row) if known or not energy else None
-            if isinstance(name, tuple):
-                out[name[0]], out[name[1]] = found or (None, None)
+            if len(names) > 1:
+                out[names[0]], out[names[1]] = found or (None, None)
             else:
-                out[name] = " ".join(found) if isinstance(found, list) else found
+                out[names[0]] = " ".join(found) if isinstance(found, list) else found
         return out
 
 

@@ -15,7 +15,7 @@ import click
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import say
 from qjoule.api.comparison import Gate, Report, comparison, exit_code, judge, parse_gates
-from qjoule.api.screen import finite, json_text
+from qjoule.api.screen import writers
 from qjoule_fleet.asked import Question, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.changed import Class, compare, unmatched
@@ -195,7 +195,7 @@ def _compare(sides: _Sides, limits: Sequence[Gate], *, total: bool, as_json: boo
                 {"host": host, "hour": iso(hour)} for r in sides.read for host, hour in r.missing
             ],
         }
-        click.echo(json_text(finite(document)), nl=False)
+        click.echo(writers.json_text(writers.finite(document)), nl=False)
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         pages = [comparison.render(one, color=color) for one in reports]

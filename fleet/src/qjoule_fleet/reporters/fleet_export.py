@@ -12,41 +12,34 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from qjoule.api.screen import (
-    DataColumn,
-    DataColumns,
-    FlatTable,
-    json_text,
-    write_arrow,
-)
 from qjoule.api.screen import format as fmt
+from qjoule.api.screen import writers
 from qjoule_fleet.times import iso
 from qjoule_fleet.top import Row, Top, Total
 
 SCHEMA = "qjoule.fleet/1"
 
-
 #: Columns of a row, beside its keys. The text and ids of a statement are of rows by fingerprint.
-_FIGURES: DataColumns[Row] = DataColumns(
+_FIGURES: writers.DataColumns[Row] = writers.DataColumns(
     (
-        DataColumn("grade", str, attrgetter("grade")),
-        DataColumn("policy", str, attrgetter("policy")),
-        DataColumn("energy_nj", Decimal, attrgetter("energy_nj")),
-        DataColumn(
+        writers.field("grade", str),
+        writers.field("policy", str),
+        writers.field("energy_nj", Decimal),
+        writers.DataColumn(
             "energy_j",
             float,
             lambda row: fmt.in_joules(row.energy_nj),
             lambda row: row.energy_nj_ci95 and [end / 1e9 for end in row.energy_nj_ci95],
         ),
-        DataColumn("share", float, attrgetter("share")),
-        DataColumn("calls", int, attrgetter("calls")),
-        DataColumn("j_per_call", float, attrgetter("j_per_call"), attrgetter("j_per_call_ci95")),
-        DataColumn("cpu_ns", int, attrgetter("cpu_ns")),
-        DataColumn("latency_ns_mean", float, attrgetter("latency_ns_mean")),
-        DataColumn("latency_ns_p50", float, attrgetter("latency_ns_p50")),
-        DataColumn("latency_ns_p95", float, attrgetter("latency_ns_p95")),
-        DataColumn("hosts", int, attrgetter("hosts")),
-        DataColumn("shapes", int, attrgetter("shapes")),
+        writers.field("share", float),
+        writers.field("calls", int),
+        writers.field("j_per_call", float, ci95=attrgetter("j_per_call_ci95")),
+        writers.field("cpu_ns", int),
+        writers.field("latency_ns_mean", float),
+        writers.field("latency_ns_p50", float),
+        writers.field("latency_ns_p95", float),
+        writers.field("hosts", int),
+        writers.field("shapes", int),
     )
 )
 #: In CSV and Parquet, ends of intervals come after all values.
@@ -65,7 +58,7 @@ _ABOUT = {
 
 
 def to_json(found: Top) -> str:
-    return json_text(document(found))
+    return writers.json_text(document(found))
 
 
 def document(found: Top) -> dict[str, Any]:
@@ -116,7 +109,7 @@ def _total(one: Total) -> dict[str, Any]:
     }
 
 
-def flat_table(found: Top) -> FlatTable:
+def flat_table(found: Top) -> writers.FlatTable:
     """All lines with the same columns. `kind`: `queries` of a row, `other queries`, an owner's
     kind, or `total`."""
     keys = [key for key in found.by.keys if key not in ("grade", "policy")]
@@ -152,7 +145,7 @@ def flat_table(found: Top) -> FlatTable:
                 record |= {"calls": total.calls, "cpu_ns": total.cpu_ns, "hosts": total.hosts}
                 record |= {"lost_records": total.lost_records, "lost_cpu_ns": total.lost_cpu_ns}
             records.append(record)
-    return FlatTable(types, records)
+    return writers.FlatTable(types, records)
 
 
 def _error(total: Total) -> dict[str, Any]:
@@ -173,4 +166,4 @@ def write_parquet(found: Top, path: Path) -> None:
     `energy_nj` is a decimal, because the sum over a fleet may exceed 64 bits.
     """
     head = {key: value for key, value in document(found).items() if key != "rows"}
-    write_arrow(flat_table(found).arrow(SCHEMA, head), path)
+    writers.write_arrow(flat_table(found).arrow(SCHEMA, head), path)

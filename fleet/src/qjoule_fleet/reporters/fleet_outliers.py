@@ -11,7 +11,7 @@ from rich.text import Text
 
 from qjoule.api.command import shorten
 from qjoule.api.comparison import ratio_text
-from qjoule.api.screen import NO_TEXT, Page, json_text, page_width, ruled_table
+from qjoule.api.screen import NO_TEXT, Page, page_width, ruled_table, writers
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.outliers import FALSE_SHARE, LEAST_CALLS, LEAST_HOSTS, Outlier, Outliers
 from qjoule_fleet.times import Range, iso
@@ -37,7 +37,7 @@ def to_json(found: Outliers, asked: Range, read: Read) -> str:
         "refused": [{"path": one.path, "reason": one.reason} for one in read.refused],
         "missing_hours": [{"host": host, "hour": iso(hour)} for host, hour in read.missing],
     }
-    return json_text(document)
+    return writers.json_text(document)
 
 
 def _row(one: Outlier) -> dict[str, Any]:

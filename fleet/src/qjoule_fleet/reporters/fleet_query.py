@@ -21,7 +21,7 @@ from rich.text import Text
 from qjoule.api import QjouleError
 from qjoule.api.arrow import pq
 from qjoule.api.command import shorten
-from qjoule.api.screen import Page, cell, page_width, ruled_table
+from qjoule.api.screen import Page, page_width, ruled_table, writers
 from qjoule.api.screen import format as fmt
 
 _TABLE_ROWS = 500
@@ -77,9 +77,9 @@ def _json(schema: pa.Schema, parts: Iterator[Any], file: IO[str]) -> None:
 
 def _csv(schema: pa.Schema, parts: Iterator[Any], file: IO[str]) -> None:
     writer = csv.writer(file)
-    writer.writerow(map(cell, schema.names))
+    writer.writerow(map(writers.cell, schema.names))
     for row in _rows(parts):
-        writer.writerow(cell(_flat(value)) for value in row)
+        writer.writerow(writers.cell(_flat(value)) for value in row)
 
 
 def _table(schema: pa.Schema, parts: Iterator[Any], file: IO[str]) -> None:

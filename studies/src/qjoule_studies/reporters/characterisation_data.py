@@ -4,29 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from qjoule.api.screen import DataColumn, DataColumns, FlatTable, csv_text, json_text, write_arrow
+from qjoule.api.screen import writers
 from qjoule_studies.characterisation import Characterisation
 from qjoule_studies.characterise import Metric, Row
 
 SCHEMA = "qjoule.characterisation/1"
 _KEYS = ("trace", "server", "fingerprint", "shape")
 #: Columns of a row beside its metrics.
-_COLUMNS: tuple[DataColumn[Row], ...] = (
-    *(DataColumn(key, str, attrgetter(key)) for key in _KEYS),
-    DataColumn("folded", int, attrgetter("folded")),
-    DataColumn("calls", int, attrgetter("calls")),
-    DataColumn("cpu_ns", float, attrgetter("cpu_ns")),
+_COLUMNS: tuple[writers.DataColumn[Row], ...] = (
+    *(writers.field(key, str) for key in _KEYS),
+    writers.field("folded", int),
+    writers.field("calls", int),
+    writers.field("cpu_ns", float),
 )
-_BESIDE_METRICS = DataColumns(_COLUMNS)
+_BESIDE_METRICS = writers.DataColumns(_COLUMNS)
 
 
 def to_json(found: Characterisation) -> str:
     """The whole characterisation as a JSON document; unknown is null or left out, never 0."""
-    return json_text(_document(found))
+    return writers.json_text(_document(found))
 
 
 def _document(found: Characterisation) -> dict[str, Any]:
@@ -105,14 +104,15 @@ def _clusters(found: Characterisation) -> list[dict[str, Any]] | None:
     ]
 
 
-def flat_table(found: Characterisation) -> FlatTable:
+def flat_table(found: Characterisation) -> writers.FlatTable:
     """Rows with the same columns: of each metric its value, interval and share counted."""
     columns = list(_COLUMNS)
     for metric in found.metrics:
-        columns.append(DataColumn(metric.name, float, _part(metric, "value"), _ends(metric)))
-        columns.append(DataColumn(f"{metric.name}_counted", float, _part(metric, "counted")))
-    rows = DataColumns(columns)
-    return FlatTable(rows.types, [rows.flat(row) for row in found.rows])
+        name, ends = metric.name, _ends(metric)
+        columns.append(writers.DataColumn(name, float, _part(metric, "value"), ends))
+        columns.append(writers.DataColumn(f"{name}_counted", float, _part(metric, "counted")))
+    rows = writers.DataColumns(columns)
+    return writers.FlatTable(rows.types, [rows.flat(row) for row in found.rows])
 
 
 def _part(metric: Metric, part: str) -> Callable[[Row], Any]:
@@ -136,7 +136,7 @@ def write_parquet(found: Characterisation, path: Path) -> None:
     Raises `QjouleError` if the file cannot be written.
     """
     head = {key: value for key, value in _document(found).items() if key != "rows"}
-    write_arrow(flat_table(found).arrow(SCHEMA, head), path)
+    writers.write_arrow(flat_table(found).arrow(SCHEMA, head), path)
 
 
 def figure_tables(found: Characterisation) -> dict[str, str]:
@@ -147,7 +147,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
         return tables
     count = len(components.variance)
     names = [f"pc{i + 1}" for i in range(count)]
-    tables["loadings"] = csv_text(
+    tables["loadings"] = writers.csv_text(
         [
             {"metric": column, **dict(zip(names, loading, strict=True))}
             for column, loading in zip(
@@ -155,7 +155,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
             )
         ]
     )
-    tables["scores"] = csv_text(
+    tables["scores"] = writers.csv_text(
         [
             {
                 **{key: getattr(found.rows[i], key) for key in _KEYS},
@@ -164,7 +164,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
             for i, s in zip(found.compared.rows, components.scores.tolist(), strict=True)
         ]
     )
-    tables["variance"] = csv_text(
+    tables["variance"] = writers.csv_text(
         [
             {"component": name, "variance": variance, "explained": explained}
             for name, variance, explained in zip(
@@ -172,7 +172,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
             )
         ]
     )
-    tables["linkage"] = csv_text(
+    tables["linkage"] = writers.csv_text(
         [
             {"a": int(a), "b": int(b), "distance": distance, "rows": int(size)}
             for a, b, distance, size in found.linkage.tolist()

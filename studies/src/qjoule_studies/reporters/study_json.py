@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qjoule.api.screen import finite, json_text
+from qjoule.api.screen import writers
 from qjoule_studies.statistics.anova import Effect
 from qjoule_studies.statistics.assumptions import Check
 from qjoule_studies.statistics.effect_sizes import EffectSize
@@ -27,7 +27,7 @@ def to_json(study: Study, name: str) -> str:
         "energy_time": _energy_time(study),
         "notes": list(study.notes),
     }
-    return json_text(finite(document))
+    return writers.json_text(writers.finite(document))
 
 
 def _response(one: Response) -> dict[str, Any]:

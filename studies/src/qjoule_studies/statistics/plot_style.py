@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from qjoule.api import QjouleError
 from qjoule.api.command import sanitise, shorten
-from qjoule.api.screen import cell
+from qjoule.api.screen import writers
 from qjoule_studies.statistics.sample import Sample
 
 #: Okabe and Ito (2008), also distinct for colour-blind readers; yellow is too pale for lines.
@@ -57,7 +57,7 @@ def save(figures: Iterable[Drawn], folder: Path) -> list[Path]:
                     figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else {})
                     written.append(path)
                 path = folder / f"{name}.csv"
-                data.map(cell).rename(columns=cell).to_csv(path, index=False)
+                data.map(writers.cell).rename(columns=writers.cell).to_csv(path, index=False)
                 written.append(path)
     except OSError as error:
         raise QjouleError(f"cannot write figures to {folder}: {error.strerror}") from error
