@@ -17,7 +17,7 @@ from fake_attribution import attribution, query_row
 from qjoule.contract import TOLD_ID
 from qjoule.engine.recorded import recorded_ids, with_ids
 from qjoule.model.result import Attribution
-from qjoule.report.page_data import _columns
+from qjoule.report.page_data import _rows_by_column
 from qjoule.reporters import labels
 from qjoule.reporters.json_report import to_arrow, to_json
 from qjoule.reporters.result_columns import to_csv
@@ -128,7 +128,7 @@ def test_a_table_and_the_page_list_a_few_of_them(shown: Attribution) -> None:
     text = render(shown, width=120, ids=True)
     assert "tool_id  4711 (tool 1)" in text
     assert "tool_id  none: too long (tool 1)" in text
-    first, _, third = _columns(shown.rows, known=True)["keys"]
+    first, _, third = _rows_by_column(shown.rows, known=True)["keys"]
     assert ["tool_id", "4711 (tool 1)"] in first
     assert not third
     many = tuple(OtherId("tool_id", str(n), "tool") for n in range(100))
