@@ -28,8 +28,6 @@ from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW, Part
 from qjoule.agent.rollup_schema import SLOW_COLUMNS
 from qjoule.agent.slow_tables import SlowTable
 from qjoule.agent.store import Retention
-from qjoule.trace.arrow import pq
-from qjoule.agent.store import Kept
 from qjoule.lazy_import import pq
 
 HOUR_S = 3600

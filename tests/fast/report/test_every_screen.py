@@ -27,11 +27,8 @@ from fake_attribution import FakeSource, attribution, fixed_row, query_row, typi
 from qjoule.commands.say import say, say_traceback
 from qjoule.model.result import PARTS, Attribution, Row, ServerChange
 from qjoule.report.page_data import about
-from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.json_report import document, run_forms, to_json
-from qjoule.reporters.live_pages import csv_lines, json_lines, screen_document
 from qjoule.reporters.json_report import document, run_forms, to_arrow, to_json
-from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
+from qjoule.reporters.live_pages import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.result_columns import to_csv

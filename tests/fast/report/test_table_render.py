@@ -26,11 +26,8 @@ from qjoule.model.energy import Cause
 from qjoule.model.result import PARTS, Alone, Attribution, Domain, ModelInfo
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
-from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.json_report import to_json
-from qjoule.reporters.live_frame import _calibration
 from qjoule.reporters.json_report import to_arrow, to_json
-from qjoule.reporters.live_header import _calibration
+from qjoule.reporters.live_frame import _calibration
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.missing import alarm_of

@@ -16,15 +16,11 @@ import attribute_trace as hand
 from fake_attribution import FakeSource
 from qjoule.engine.attribute import attribute
 from qjoule.lazy_import import pq
-from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.replay import ReplaySource
 from qjoule.live.tagged_sums import CallSums, Keys
 from qjoule.model.result import Attribution
-from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.json_report import to_json
-from qjoule.reporters.live_pages import csv_lines, json_lines
 from qjoule.reporters.json_report import to_json, write_parquet
-from qjoule.reporters.live_lines import csv_lines, json_lines
+from qjoule.reporters.live_pages import csv_lines, json_lines
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView

@@ -33,10 +33,9 @@ from qjoule.agent.rollup_layout import (
     unreadable,
 )
 from qjoule.agent.rollup_schema import ROWS, as_written_now
+from qjoule.lazy_import import pc, pq
 from qjoule.machine.files import read_text
 from qjoule.machine.identity import ROOT, machine_hash
-from qjoule.trace.arrow import pc, pq
-from qjoule.lazy_import import pc, pq
 from qjoule.trace.durable import write_whole
 
 _KEY = b"qjoule.rollups"
