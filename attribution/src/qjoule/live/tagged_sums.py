@@ -24,6 +24,7 @@ from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, SAID_UNKNOWN, SHAPE_OTHE
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_records import Records, Tagged
 from qjoule.engine.query_groups import Part
+from qjoule.lazy_import import pc
 from qjoule.model.energy import I64, Bool
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.blocks import Frame
@@ -32,7 +33,6 @@ from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall
 from qjoule.stream.session_updates import MAX_SESSIONS
 from qjoule.stream.sessions import Sessions
 from qjoule.tags.definitions import Tags
-from qjoule.trace.arrow import pc
 
 #: Events of another CPU may arrive this much later.
 LATE_NS = 1_000_000_000
