@@ -14,8 +14,7 @@ from qjoule_studies.statistics.anova import Anova, Effect, analyse
 from qjoule_studies.statistics.art import aligned_ranks
 from qjoule_studies.statistics.design import BY, Design, Floats
 from qjoule_studies.statistics.effect_sizes import hedges_g
-from qjoule_studies.statistics.multiple import holm
-from qjoule_studies.statistics.pairwise import Pairs, cells_of, compare
+from qjoule_studies.statistics.pairwise import Pairs, cells_of, compare, holm
 from qjoule_studies.statistics.welch import welch
 from statistics_cases import design_of, golden, golden_cases, load
 

@@ -10,9 +10,17 @@ import numpy as np
 from scipy import stats
 
 from qjoule.api import QjouleError
-from qjoule_studies.statistics.design import BLOCK, MOST_COLUMNS, Design, Floats, Term
-from qjoule_studies.statistics.linear import ROUNDING, Fit, fit
-from qjoule_studies.statistics.multiple import holm
+from qjoule_studies.statistics.design import (
+    BLOCK,
+    MOST_COLUMNS,
+    ROUNDING,
+    Design,
+    Fit,
+    Floats,
+    Term,
+    fit,
+)
+from qjoule_studies.statistics.pairwise import holm
 
 
 @dataclass(frozen=True)

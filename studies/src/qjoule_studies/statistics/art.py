@@ -17,7 +17,7 @@ from scipy import stats
 
 from qjoule_studies.statistics.anova import Anova, Effect, analyse
 from qjoule_studies.statistics.design import BLOCK, Design, Floats, Term
-from qjoule_studies.statistics.multiple import holm
+from qjoule_studies.statistics.pairwise import holm
 
 
 @dataclass(frozen=True)

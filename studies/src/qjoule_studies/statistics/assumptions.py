@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from qjoule_studies.statistics.design import Floats, Ints
-from qjoule_studies.statistics.linear import Fit
+from qjoule_studies.statistics.design import Fit, Floats, Ints
 
 ALPHA = 0.05
 _MOST_FOR_SHAPIRO = 5000  #: its p values are not known beyond (Royston 1995)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which levels each run had, and the columns of a linear model of them.
+"""Which levels each run had, and the linear model of them.
+
+Columns of a model may depend on each other (confounded effects, empty cells).
 
 Names are never made into formulas: a factor is a column of level numbers, whatever its name.
 """
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import linalg
 
 from qjoule.api import QjouleError
 
@@ -160,3 +163,43 @@ def _number(value: Any) -> tuple[str, Any]:
         return "number", float(value)
     except OverflowError:  # JSON has integers of any size
         return "text", str(value)
+
+
+#: A sum of squares below this share of the total is rounding.
+ROUNDING = 1e-20
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`basis` (runs, rank): orthonormal, spans the model's columns and the constant."""
+
+    basis: Floats
+    residuals: Floats
+
+    @property
+    def rank(self) -> int:
+        return int(self.basis.shape[1])
+
+    @property
+    def df_error(self) -> int:
+        return len(self.residuals) - self.rank
+
+    @property
+    def sum_sq_error(self) -> float:
+        return float(self.residuals @ self.residuals)
+
+    @property
+    def leverage(self) -> Floats:
+        return np.asarray(np.sum(self.basis**2, axis=1))
+
+
+def fit(values: Floats, columns: list[Floats]) -> Fit:
+    """The model of a constant and these columns."""
+    runs = len(values)
+    model = np.hstack([np.ones((runs, 1)), *columns])
+    basis = linalg.orth(model, max(model.shape) * np.finfo(float).eps * 8)
+    centred = values - values.mean()  # the constant is in the model: fewer digits are lost
+    if np.ptp(values) <= 8 * np.finfo(float).eps * abs(values.mean()):
+        centred = np.zeros(runs)  # what is left is the mean's rounding
+    residuals = centred - basis @ (basis.T @ centred)
+    return Fit(basis, residuals)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from qjoule_studies.statistics.design import Design, Floats
-from qjoule_studies.statistics.multiple import holm
+from qjoule_studies.statistics.pairwise import holm
 
 _FEWEST = 3  #: runs; of two, a line always passes through both
 

@@ -17,8 +17,7 @@ import numpy as np
 from scipy import stats
 
 from qjoule_studies.statistics.design import BLOCK, Design, Floats, Term
-from qjoule_studies.statistics.multiple import holm
-from qjoule_studies.statistics.pairwise import Cells
+from qjoule_studies.statistics.pairwise import Cells, holm
 
 
 @dataclass(frozen=True)
