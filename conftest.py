@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from qjoule_studies.servers.accounts import service_account
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.prerequisites import service_account
 from qjoule_studies.servers.process import DatabaseServer, leaks
 from qjoule_studies.servers.redis import redis_server
 from servers.databases import cassandra_server, mysql_server, or_skip, voltdb_server

@@ -48,7 +48,7 @@ from qjoule_drivers import instrument as install  # noqa: E402
 from qjoule_drivers import tag, uninstrument  # noqa: E402
 from qjoule_drivers.propagation import OPENTELEMETRY  # noqa: E402
 from qjoule_drivers.shims import SHIMS  # noqa: E402
-from qjoule_studies.servers.unavailable import Unavailable  # noqa: E402
+from qjoule_studies.servers.prerequisites import Unavailable  # noqa: E402
 
 DELAY_US = 3.0
 BARE, AGAIN, SHORT, LONG = "bare", "bare again", "a short delay", "a longer delay"

@@ -36,10 +36,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
 from metrics_pages import samples  # noqa: E402
-from qjoule_studies.servers.accounts import Account  # noqa: E402
 from qjoule_studies.servers.mysql import mariadb_server  # noqa: E402
+from qjoule_studies.servers.prerequisites import Account, Unavailable  # noqa: E402
 from qjoule_studies.servers.process import DatabaseServer, free_port  # noqa: E402
-from qjoule_studies.servers.unavailable import Unavailable  # noqa: E402
 
 QJOULE = Path(sys.executable).parent / "qjoule"
 AGENT, NEIGHBOUR = 54101, 54102  #: users without an account

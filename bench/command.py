@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from qjoule.errors import QjouleError
 from qjoule.machine.cpu import read_cpu_info
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
 
 #: Above this load average, others are using the machine.
 IDLE = 0.5

@@ -29,8 +29,8 @@ from qjoule.errors import QjouleError
 from qjoule.model.arrays import Machine, Segments
 from qjoule.model.labels import GroupLabel
 from qjoule.trace.reader import Trace
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer
-from qjoule_studies.servers.unavailable import Unavailable
 from tracing.recording import Recorder
 
 SCENARIO = "recorded"

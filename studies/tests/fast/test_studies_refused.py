@@ -10,7 +10,8 @@ import pytest
 from qjoule.errors import QjouleError, UsageError
 from qjoule.servers import registry
 from qjoule_studies.read_only import choose, why_not
-from qjoule_studies.servers import STARTED, fetched, start
+from qjoule_studies.servers import STARTED, start
+from qjoule_studies.servers.prerequisites import CACHE_VARIABLE
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads.replay import Replay
 
@@ -48,7 +49,7 @@ def test_settings_that_a_study_may_not_give(
 def test_what_is_not_there_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(fetched.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / ".cassandra-half").mkdir()
     how = dict.fromkeys(("mysql", "cassandra", "mongodb", "voltdb"), "make servers")

@@ -21,8 +21,8 @@ from qjoule.servers.client import Account
 from qjoule.servers.mysql.client import Connections, PreparedStatements
 from qjoule.servers.mysql.wire import KEY
 from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.databases import mysql_server, or_skip
 from tracing.mysql_client import mysql_client
 from tracing.recording import Run, attribute, credentials, recording, until_named

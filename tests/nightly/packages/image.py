@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
 from servers.fetched import debian
 
 TREE = Path(__file__).parents[3]

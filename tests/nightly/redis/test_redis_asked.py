@@ -14,7 +14,7 @@ import pytest
 
 from other_user import SOMEBODY
 from qjoule.contract import AttachMode
-from qjoule_studies.servers.accounts import Account
+from qjoule_studies.servers.prerequisites import Account
 from qjoule_studies.servers.process import DatabaseServer, free_port, server_directory
 from qjoule_studies.servers.redis import installed_redis, redis_in, redis_server
 from servers.databases import command_stats, or_skip, self_signed, valkey_server

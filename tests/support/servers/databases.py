@@ -23,11 +23,10 @@ import psycopg
 import pytest
 import redis
 
-from qjoule_studies.servers import cassandra, jvm, mysql, voltdb
-from qjoule_studies.servers.accounts import service_account
+from qjoule_studies.servers import cassandra, mysql, voltdb
+from qjoule_studies.servers.prerequisites import NO_PERF_FILE, Unavailable, service_account
 from qjoule_studies.servers.process import DatabaseServer, run_quietly, server_directory
 from qjoule_studies.servers.redis import installed_redis, redis_in
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched import maven
 from servers.fetched.cache import FILES
 from servers.fetched.mysql import mysql8015
@@ -157,7 +156,7 @@ def load_procedure(server: DatabaseServer, client: voltdb.Client, source: Path) 
         raise Unavailable("no Java compiler (package openjdk-17-jdk-headless)")
     classes = server.directory / "classes"
     classes.mkdir(exist_ok=True)
-    options = [f"-J{jvm.NO_PERF_FILE}", "--release", "8", "-Xlint:-options"]
+    options = [f"-J{NO_PERF_FILE}", "--release", "8", "-Xlint:-options"]
     options += ["-cp", f"{voltdb_jars()}/*", "-d", str(classes)]
     run_quietly([compiler, *options, str(source)], server.directory)
     jar = classes / "procedures.jar"

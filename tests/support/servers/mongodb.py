@@ -17,8 +17,8 @@ from pathlib import Path
 
 from qjoule_studies.servers import mongodb
 from qjoule_studies.servers.mongodb import connect_mongodb
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched.go_programs import ferretdb
 
 SOURCE = Path(__file__).resolve().parent / "mongod_like"

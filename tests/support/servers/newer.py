@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule_studies.servers import mysql, postgres
-from qjoule_studies.servers.accounts import Account, service_account
+from qjoule_studies.servers.prerequisites import Account, service_account
 from qjoule_studies.servers.process import DatabaseServer, server_directory
 from qjoule_studies.servers.redis import redis_in
 from servers.fetched import debian

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import free_ports
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched import debian
 from waiting import until
 

@@ -12,11 +12,23 @@ from typing import Any
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, Session
 
-from qjoule_studies.servers import jvm
-from qjoule_studies.servers.accounts import service_account
-from qjoule_studies.servers.fetched import fetched
-from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
-from qjoule_studies.servers.settings import Settings, target
+from qjoule_studies.servers.prerequisites import (
+    NO_PERF_FILE,
+    fetched,
+    find_java,
+    jdk_modules,
+    knock,
+    service_account,
+)
+from qjoule_studies.servers.process import (
+    DatabaseServer,
+    Settings,
+    free_port,
+    readable,
+    running,
+    server_directory,
+    target,
+)
 from qjoule_studies.workload import Target
 
 CONNECT_TIMEOUT_S = 60.0
@@ -110,16 +122,16 @@ def cassandra_server(
     Raises:
         Unavailable: no Java.
     """
-    java = jvm.java()
+    java = find_java()
     with server_directory() as directory:
-        jars = jvm.readable(installed, directory)
+        jars = readable(installed, directory)
         port = free_port()
         configuration = _configure(directory, port, settings or {})
         argv = [
             java,
-            *("-Xms512M", "-Xmx512M", "-Xss512k", "-XX:+UseG1GC", jvm.NO_PERF_FILE),
-            *jvm.modules("--add-exports", _EXPORTS),
-            *jvm.modules("--add-opens", _OPENS),
+            *("-Xms512M", "-Xmx512M", "-Xss512k", "-XX:+UseG1GC", NO_PERF_FILE),
+            *jdk_modules("--add-exports", _EXPORTS),
+            *jdk_modules("--add-opens", _OPENS),
             f"-javaagent:{jars / JAMM}",
             f"-Djava.io.tmpdir={directory}",  # it unpacks its native libraries there
             "-Djdk.attach.allowAttachSelf=true",
@@ -153,7 +165,7 @@ def cassandra_server(
 
 def connect_cassandra(server: DatabaseServer, _tcp: bool, arguments: dict[str, Any]) -> Client:
     """A client; `arguments` go to `cassandra.cluster.Cluster`, such as `protocol_version`."""
-    jvm.knock(server.port)
+    knock(server.port)
     defaults: dict[str, Any] = {
         "protocol_version": 5,
         "compression": False,

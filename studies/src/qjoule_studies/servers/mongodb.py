@@ -11,10 +11,16 @@ from typing import Any
 
 import pymongo
 
-from qjoule_studies.servers.accounts import Account, own_account, service_account
-from qjoule_studies.servers.fetched import fetched
-from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
-from qjoule_studies.servers.settings import Settings, options, target
+from qjoule_studies.servers.prerequisites import Account, fetched, own_account, service_account
+from qjoule_studies.servers.process import (
+    DatabaseServer,
+    Settings,
+    free_port,
+    options,
+    running,
+    server_directory,
+    target,
+)
 from qjoule_studies.workload import Target
 
 

@@ -16,19 +16,25 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT
 
-from qjoule_studies.servers.accounts import Account, own_account, service_account
-from qjoule_studies.servers.fetched import fetched
+from qjoule_studies.servers.prerequisites import (
+    Account,
+    Unavailable,
+    fetched,
+    own_account,
+    service_account,
+)
 from qjoule_studies.servers.process import (
     DatabaseServer,
+    Settings,
     free_port,
+    options,
     readable,
     run_quietly,
     running,
     server_directory,
+    target,
     with_parent,
 )
-from qjoule_studies.servers.settings import Settings, options, target
-from qjoule_studies.servers.unavailable import Unavailable
 from qjoule_studies.workload import Target
 
 USER = "qjoule"  #: who may do everything, where there is a password

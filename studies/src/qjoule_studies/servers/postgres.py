@@ -13,17 +13,18 @@ from typing import Any
 
 import psycopg
 
-from qjoule_studies.servers.accounts import Account, service_account
+from qjoule_studies.servers.prerequisites import Account, Unavailable, service_account
 from qjoule_studies.servers.process import (
     DatabaseServer,
+    Settings,
     free_port,
     run_quietly,
     running,
     server_directory,
+    target,
+    text,
     with_parent,
 )
-from qjoule_studies.servers.settings import Settings, target, text
-from qjoule_studies.servers.unavailable import Unavailable
 from qjoule_studies.workload import Target
 
 

@@ -15,7 +15,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,8 @@ from typing import Any
 import psutil
 
 from qjoule.api import QjouleError
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
+from qjoule_studies.workload import Target, Value
 
 PREFIX = "qjoule-server-"
 START_TIMEOUT_S = 180.0
@@ -263,3 +264,26 @@ def leaks() -> list[str]:
         if server.directory.exists():
             left.append(f"{server.name}: directory {server.directory}")
     return left
+
+
+Settings = Mapping[str, Value]
+
+
+def target(flavour: str, server: DatabaseServer, user: str = "", password: str = "") -> Target:
+    """Where a server that was started is reached."""
+    socket = str(server.socket) if server.socket.exists() else ""
+    return Target(
+        flavour, server.pid, port=server.port, socket=socket, user=user, password=password
+    )
+
+
+def options(settings: Settings, true: str, false: str) -> list[str]:
+    """Settings as options of a command line."""
+    return [f"--{name}={text(value, true, false)}" for name, value in settings.items()]
+
+
+def text(value: Value, true: str, false: str) -> str:
+    """A setting's value, with the server's words for true and false."""
+    if isinstance(value, bool):
+        return true if value else false
+    return str(value)

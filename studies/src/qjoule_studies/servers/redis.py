@@ -15,10 +15,16 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qjoule_studies.servers.accounts import Account, own_account, service_account
-from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
-from qjoule_studies.servers.settings import Settings, target, text
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Account, Unavailable, own_account, service_account
+from qjoule_studies.servers.process import (
+    DatabaseServer,
+    Settings,
+    free_port,
+    running,
+    server_directory,
+    target,
+    text,
+)
 from qjoule_studies.workload import Target
 
 

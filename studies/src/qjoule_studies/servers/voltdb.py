@@ -11,18 +11,27 @@ from typing import Any
 from voltdbclient import FastSerializer, VoltProcedure
 
 from qjoule.api import QjouleError, UsageError
-from qjoule_studies.servers import jvm
-from qjoule_studies.servers.accounts import Account, own_account, service_account
-from qjoule_studies.servers.fetched import fetched
+from qjoule_studies.servers.prerequisites import (
+    NO_PERF_FILE,
+    Account,
+    fetched,
+    find_java,
+    jdk_modules,
+    knock,
+    own_account,
+    service_account,
+)
 from qjoule_studies.servers.process import (
     DatabaseServer,
+    Settings,
     free_ports,
+    readable,
     run_quietly,
     running,
     server_directory,
+    target,
     with_parent,
 )
-from qjoule_studies.servers.settings import Settings, target
 from qjoule_studies.workload import Target
 
 PARTITIONS = 2
@@ -118,16 +127,16 @@ def voltdb_server(
     Raises:
         Unavailable: no Java.
     """
-    java, account = jvm.java(), account or own_account()
+    java, account = find_java(), account or own_account()
     with server_directory() as directory:
         account.own(directory)
-        jars = jvm.readable(installed, directory) if account.identity else installed
+        jars = readable(installed, directory) if account.identity else installed
         account.write(directory / "deployment.xml", _DEPLOYMENT)
         account.write(directory / "log4j.properties", _LOG4J)
         program = [
             java,
-            *("-Xms256m", "-Xmx256m", jvm.NO_PERF_FILE),
-            *jvm.modules("--add-opens", _OPENS),
+            *("-Xms256m", "-Xmx256m", NO_PERF_FILE),
+            *jdk_modules("--add-opens", _OPENS),
             f"-Djava.io.tmpdir={directory}",  # it unpacks its native library there
             f"-Dlog4j.configuration={(directory / 'log4j.properties').as_uri()}",
             f"-Xlog:gc:file={directory / GC_LOG}",
@@ -157,7 +166,7 @@ def voltdb_server(
 
 
 def connect_voltdb(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any]) -> Client:
-    jvm.knock(server.port)
+    knock(server.port)
     client = Client(server.port)
     try:
         client.call("@Ping")

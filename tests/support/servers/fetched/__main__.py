@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
 from servers.databases import cassandra_jars, voltdb_jars
 from servers.fetched import mysql
 from servers.fetched.debian import prometheus

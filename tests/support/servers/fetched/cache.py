@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from qjoule_studies.servers.fetched import VARIABLE, cache
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import CACHE_VARIABLE, Unavailable, cache
 
-__all__ = ["VARIABLE", "cache", "check_sha256", "folder", "run_tool"]
+__all__ = ["CACHE_VARIABLE", "cache", "check_sha256", "folder", "run_tool"]
 
 #: Enough for a slow connection and a busy machine; a tool that hangs is still ended.
 TOOL_TIMEOUT_S = 1800
@@ -39,7 +38,7 @@ def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
     except OSError as error:
         raise Unavailable(
             f"{name} cannot be put below {cache()}: {error.strerror or error} "
-            f"(set {VARIABLE} to a directory with room)"
+            f"(set {CACHE_VARIABLE} to a directory with room)"
         ) from None
     return place
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
 from servers.fetched.cache import cache, folder, run_tool
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
 from servers.fetched.cache import check_sha256, folder, run_tool
 
 #: A fixed version, because `mvn` would ask the repository for the newest one each time.

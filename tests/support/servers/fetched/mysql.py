@@ -10,7 +10,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable
 from servers.fetched.cache import folder
 from servers.fetched.maven import artifact
 

@@ -14,9 +14,13 @@ from typing import IO
 
 from qjoule.servers.direct_access import DirectAccess, processes
 from qjoule.servers.owner import Process
-from qjoule_studies.servers import jvm
+from qjoule_studies.servers.prerequisites import (
+    NO_PERF_FILE,
+    Unavailable,
+    find_java,
+    service_account,
+)
 from qjoule_studies.servers.process import remove_attach_socket, run_quietly, server_directory
-from qjoule_studies.servers.unavailable import Unavailable
 
 HERE = Path(__file__).parent
 STUBS = HERE.parents[3] / "agent" / "stubs"
@@ -47,7 +51,7 @@ def compile_toy(directory: Path) -> Path:
     if javac is None:
         raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
     sources = {path.relative_to(top): path for top in (STUBS, HERE) for path in top.rglob("*.java")}
-    options = [f"-J{jvm.NO_PERF_FILE}", "-d", str(directory / "all")]
+    options = [f"-J{NO_PERF_FILE}", "-d", str(directory / "all")]
     run_quietly([javac, *options, *map(str, sources.values())], directory)
     daemon = Path(*MAIN.split(".")).with_suffix(".class")
     (directory / "bare" / daemon).parent.mkdir(parents=True)
@@ -66,9 +70,9 @@ def toy_cassandra(
     user: str = "nobody",
 ) -> Iterator[ToyCassandra]:
     """Starts it, after `prefix` on the command line, and stops it."""
-    java = jvm.java()
-    command = [java, "-Xmx64M", jvm.NO_PERF_FILE, *options, "-cp", str(classes), MAIN]
-    as_user = ("setpriv", *jvm.options_of_user(user), "--")
+    java = find_java()
+    command = [java, "-Xmx64M", NO_PERF_FILE, *options, "-cp", str(classes), MAIN]
+    as_user = ("setpriv", *service_account(user).identity, "--")
     with server_directory() as directory:
         directory.chmod(0o1777)
         child = subprocess.Popen(

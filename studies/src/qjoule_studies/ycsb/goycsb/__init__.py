@@ -16,8 +16,7 @@ from pathlib import Path
 
 from qjoule.api import QjouleError
 from qjoule_studies.by_server import module_for, products_in
-from qjoule_studies.servers.fetched import fetched
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.prerequisites import Unavailable, fetched
 from qjoule_studies.workload import Latencies, Outcome, Target
 from qjoule_studies.ycsb.goycsb.driver import TABLE, Driver
 from qjoule_studies.ycsb.settings import Settings
