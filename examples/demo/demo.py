@@ -23,8 +23,8 @@ from qjoule.errors import QjouleError
 from qjoule_studies.servers import start
 from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.servers.process import server_directory
+from qjoule_studies.stores.mysql import load_tables
 from qjoule_studies.twitter.data import Sizes
-from qjoule_studies.twitter.sql_load import load_mysql
 from qjoule_studies.twitter.sql_pairs import query_pairs
 from qjoule_studies.workload import Target
 from report import print_report
@@ -79,7 +79,7 @@ def _load(server: Target, sizes: Sizes, seed: int) -> None:
             cursor.execute("SELECT VERSION()")
             (version,) = cursor.fetchone() or ("?",)
         _say(f"MariaDB {str(version).partition('-')[0]} on {server.host}:{server.port}")
-        load_mysql(connection, sizes, seed)
+        load_tables(connection, sizes, seed)
     _say(
         f"{sizes.tweets:,} tweets of {sizes.users:,} users from {sizes.locations:,} locations "
         f"loaded in {time.monotonic() - begin:.1f} s (seed {seed})"

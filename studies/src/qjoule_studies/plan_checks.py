@@ -9,8 +9,8 @@ from typing import get_args
 from qjoule.api import UsageError
 from qjoule.api.documents import to_key
 from qjoule_studies import plan as plans
-from qjoule_studies.by_server import products
 from qjoule_studies.plan import Plan
+from qjoule_studies.servers import products
 from qjoule_studies.workload import Value
 
 #: Responses that are known without recording.

@@ -21,7 +21,7 @@ class Target:
     """A server that runs, and how a client reaches it.
 
     Attributes:
-        flavour: one of `by_server.products()`.
+        flavour: one of `servers.products()`.
         pid: of its main process, to be traced; 0 if it is not known.
         socket: path of its Unix socket; empty if there is none.
         database: which of its databases is used; empty for the workload's own choice.

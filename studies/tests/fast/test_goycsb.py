@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule_studies import goycsb
 from qjoule_studies.workload import Target, Value
-from qjoule_studies.workloads.ycsb import Ycsb
-from qjoule_studies.ycsb import goycsb
-from qjoule_studies.ycsb.settings import DEFAULTS, Settings, settings
+from qjoule_studies.workloads.ycsb import DEFAULTS, Settings, Ycsb, settings
 
 TARGET = Target("redis", port=1)
 

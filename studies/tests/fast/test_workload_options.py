@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule_studies import goycsb
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads import workload
-from qjoule_studies.ycsb import goycsb
-from qjoule_studies.ycsb.settings import DEFAULTS, settings
+from qjoule_studies.workloads.ycsb import DEFAULTS, settings
 
 WRONG: dict[str, list[tuple[str, Value]]] = {
     "ycsb": [

@@ -12,7 +12,7 @@ import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.report.study_runs import FACTOR, read_runs
-from qjoule_studies.ycsb import goycsb
+from qjoule_studies import goycsb
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STUDIES = {path.parent.name: path for path in sorted(EXAMPLES.glob("*/run.sh"))}

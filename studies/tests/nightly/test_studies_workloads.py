@@ -15,9 +15,8 @@ import pytest
 from qjoule.errors import QjouleError
 from qjoule_studies.servers import start
 from qjoule_studies.servers.mysql import connect_target
+from qjoule_studies.twitter import FORMS, Rows, open_server
 from qjoule_studies.twitter.data import Sizes
-from qjoule_studies.twitter.pair import FORMS, Rows
-from qjoule_studies.twitter.servers import open_server
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads.twitter import Twitter
 from qjoule_studies.workloads.ycsb import Ycsb

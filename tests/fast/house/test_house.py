@@ -86,7 +86,6 @@ ALIASES = ("mongo", "pg", "cql")
 NAMING = {
     "studies/src/qjoule_studies/physical/experiment.py",
     "studies/src/qjoule_studies/physical/load.py",
-    "studies/src/qjoule_studies/twitter/sql_load.py",
     "studies/src/qjoule_studies/workloads/load_clients.py",
     "studies/src/qjoule_studies/workloads/operators.py",
     "studies/src/qjoule_studies/workloads/sql_session.py",

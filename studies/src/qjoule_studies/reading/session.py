@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.servers import registry
-from qjoule_studies.by_server import module_for, products_in
+from qjoule_studies.servers import module_for, products_in
 from qjoule_studies.workload import Target
 
 _ROOM = "qjoule_studies.reading"

@@ -6,22 +6,52 @@
 
 A server that can ask for a password asks for one that is made up for each start. None of them runs
 as root.
+
+This folder and others have one module for each server. It has the server's name in the registry,
+which may stand for several products; other modules of the folder are helpers.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from types import FrameType, ModuleType
 
 from qjoule.api import QjouleError, UsageError
-from qjoule_studies.by_server import module_for, products_in
+from qjoule.api.servers import registry
 from qjoule_studies.workload import Target, Value
 
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+#: The folder of what go-ycsb and the Twitter pairs need of each server.
+STORES = "qjoule_studies.stores"
+
+
+def products() -> tuple[str, ...]:
+    """Products that a target may be: those whose requests have a language, each by its own name."""
+    return tuple(
+        product
+        for product, server in registry.flavours().items()
+        if server.dialects and not server.of
+    )
+
+
+def products_in(package: str) -> tuple[str, ...]:
+    """Those that a folder has a module for; imports none of them."""
+    spec = find_spec(package)
+    folder = spec.submodule_search_locations if spec else None
+    modules = {module.name for module in iter_modules(folder)}
+    return tuple(one for one in products() if registry.server_of(one).name in modules)
+
+
+def module_for(package: str, product: str) -> ModuleType:
+    """The product's module. Raises ModuleNotFoundError if it, or what it imports, is not there."""
+    return importlib.import_module(f"{package}.{registry.server_of(product).name}")
 
 
 #: Names of the servers: those with a module here. `STARTS` of it starts its products by name, and

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from qjoule_studies.twitter import NOT_IN_THESIS
 from qjoule_studies.twitter.data import Sizes, location_names
-from qjoule_studies.twitter.pair import NOT_IN_THESIS
 
 #: Literals of the n-th call. Both forms of a pair get the same: their work is the same.
 Literals = Callable[[int], tuple[object, ...]]

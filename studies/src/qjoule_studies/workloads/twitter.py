@@ -9,9 +9,8 @@ from time import perf_counter_ns
 
 from qjoule.api import QjouleError, UsageError
 from qjoule_studies import options as checked
+from qjoule_studies.twitter import FLAVOURS, FORMS, PairFacts, Server, open_server
 from qjoule_studies.twitter.data import Sizes
-from qjoule_studies.twitter.pair import FORMS, PairFacts, Server
-from qjoule_studies.twitter.servers import FLAVOURS, open_server
 from qjoule_studies.workload import Outcome, Target, Value
 from qjoule_studies.workloads.closed_loop import latencies_of
 

@@ -4,11 +4,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from qjoule.api import UsageError
+from qjoule_studies import goycsb
+from qjoule_studies import options as checked
 from qjoule_studies.workload import Outcome, Target, Value
-from qjoule_studies.ycsb import goycsb
-from qjoule_studies.ycsb.settings import DEFAULTS, Settings, settings
+
+DISTRIBUTIONS = ("zipfian", "uniform", "latest")
+MOST_RECORDS = 100_000_000
+MOST_OPERATIONS = 100_000_000
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A workload: shares of commands that add up to 1, and whose records they are about."""
+
+    shares: Mapping[str, float]
+    distribution: str = "zipfian"
+
+
+#: The core workloads of the paper's table 2, and each command by itself.
+MIXES: Mapping[str, Mix] = {
+    "A": Mix({"read": 0.5, "update": 0.5}),
+    "B": Mix({"read": 0.95, "update": 0.05}),
+    "C": Mix({"read": 1.0}),
+    "D": Mix({"read": 0.95, "insert": 0.05}, "latest"),
+    "E": Mix({"scan": 0.95, "insert": 0.05}),
+    "F": Mix({"read": 0.5, "read-modify-write": 0.5}),
+    "insert": Mix({"insert": 1.0}),
+    "read": Mix({"read": 1.0}),
+    "update": Mix({"update": 1.0}),
+    "scan": Mix({"scan": 1.0}),
+}
+DEFAULTS: Mapping[str, Value] = {
+    "workload": "A",
+    "record_count": 1_000,
+    "operations": 10_000,
+    "record_bytes": 1_000,
+    "fields": 10,
+    "threads": 10,
+    "distribution": "default",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked options. `distribution` is never `default`."""
+
+    workload: str
+    mix: Mix
+    record_count: int
+    operations: int
+    fields: int
+    field_bytes: int
+    threads: int
+    distribution: str
+
+
+def settings(options: Mapping[str, Value]) -> Settings:
+    """Raises UsageError where a value makes no sense."""
+    checked.check_names(options, DEFAULTS)
+    workload = checked.choice(options, "workload", MIXES)
+    fields = checked.whole(options, "fields", 1, 100)
+    record_bytes = checked.whole(options, "record_bytes", 1, 1_000_000)
+    if record_bytes % fields:
+        raise UsageError(f"record_bytes has to be a multiple of fields: {fields} are of one size")
+    distribution = checked.choice(options, "distribution", ("default", *DISTRIBUTIONS))
+    operations = checked.whole(options, "operations", 1, MOST_OPERATIONS)
+    threads = checked.whole(options, "threads", 1, 1_000)
+    if threads > operations:
+        raise UsageError(f"threads ({threads}) cannot be more than operations ({operations})")
+    mix = MIXES[workload]
+    return Settings(
+        workload,
+        mix,
+        checked.whole(options, "record_count", 1, MOST_RECORDS),
+        operations,
+        fields,
+        record_bytes // fields,
+        threads,
+        mix.distribution if distribution == "default" else distribution,
+    )
 
 
 class Ycsb:

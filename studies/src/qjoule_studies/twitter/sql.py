@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pairs in SQL."""
+"""The pairs in SQL, and their tables.
+
+The tweets are stored twice. `tweets` has only its primary key; `indexed_tweets` also has an index
+on the location and one on the user. The same query on both shows the effect of an index.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,28 @@ from itertools import chain
 from typing import Any
 
 from qjoule.api import QjouleError
-from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
-from qjoule_studies.twitter.pair import FORMS, Rows
-from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
-from qjoule_studies.twitter.sql_load import TABLE_NAMES
+from qjoule_studies.twitter import DATABASE, FORMS, LOADING, MARK, Rows, mark_of
+from qjoule_studies.twitter.data import Row, Sizes, location_names, locations, tweets, users
 from qjoule_studies.twitter.sql_pairs import Form, Pair, more_pairs, query_pairs
 from qjoule_studies.workload import Target
+
+TABLES = """
+CREATE TABLE locations (
+    name VARCHAR(24) PRIMARY KEY, country VARCHAR(24) NOT NULL,
+    latitude DOUBLE NOT NULL, longitude DOUBLE NOT NULL);
+CREATE TABLE users (
+    id INT PRIMARY KEY, screen_name VARCHAR(24) NOT NULL, location VARCHAR(24) NOT NULL,
+    followers INT NOT NULL, description VARCHAR(160) NOT NULL);
+CREATE TABLE tweets (
+    id INT PRIMARY KEY, user_id INT NOT NULL, location VARCHAR(24) NOT NULL,
+    created_at DATETIME NOT NULL, retweets INT NOT NULL, text VARCHAR(280) NOT NULL);
+CREATE TABLE indexed_tweets LIKE tweets;
+ALTER TABLE indexed_tweets ADD INDEX (location), ADD INDEX (user_id)
+"""
+INDEXED = "INSERT INTO indexed_tweets SELECT * FROM tweets ORDER BY id"
+TABLE_NAMES = ("locations", "users", "tweets", "indexed_tweets")
+
+BATCH = 2_000  #: rows in one INSERT
 
 _LOCATION = 2  #: where it is in a row of tweets
 
@@ -112,3 +132,12 @@ class SqlServer:
 
     def _insert(self, table: str, rows: Iterator[Row]) -> None:
         raise NotImplementedError
+
+
+def tables_of(sizes: Sizes, seed: int) -> dict[str, Iterator[Row]]:
+    """The rows of each table but `indexed_tweets`. The same sizes and seed give the same rows."""
+    return {
+        "locations": locations(sizes, seed),
+        "users": users(sizes, seed),
+        "tweets": tweets(sizes, seed),
+    }

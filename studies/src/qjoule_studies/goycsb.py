@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """go-ycsb, the client of YCSB: how it is called, and what it prints.
 
-The module of each server has its `DRIVER`.
+YCSB is Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010. The module of each
+server in `stores` has its `YCSB`, a `Driver`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qjoule.api import QjouleError
-from qjoule_studies.by_server import module_for, products_in
+from qjoule_studies.servers import STORES, module_for, products_in
 from qjoule_studies.servers.prerequisites import Unavailable, fetched
 from qjoule_studies.workload import Latencies, Outcome, Target
-from qjoule_studies.ycsb.goycsb.driver import TABLE, Driver
-from qjoule_studies.ycsb.settings import Settings
+
+if TYPE_CHECKING:
+    from qjoule_studies.workloads.ycsb import Settings
 
 #: Servers that it has a driver for: those with a module here.
-FLAVOURS = frozenset(products_in(__name__))
+FLAVOURS = frozenset(products_in(STORES))
+TABLE = "qjoule_ycsb"  #: ours by its name: it is removed before records are loaded
+DATABASE = "ycsb"  #: unless the target names one; go-ycsb knows no other with MongoDB
 LONGEST_SCAN = 100
 _PROGRAM = "go-ycsb"
 _VERSION = re.compile(r"go-ycsb-v([0-9.]+)")
@@ -46,6 +52,23 @@ _SHARES = {
 _PROPERTY = re.compile(r'^"[^"\n]+"=".*\n?', re.MULTILINE)
 _FINISHED = re.compile(r"^Run finished, takes ([0-9.hmsµu]+)$", re.MULTILINE)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6}
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver of go-ycsb's, and what it lacks: an empty place for the records.
+
+    `empty` and `loaded` raise one of `errors`, or OSError.
+    """
+
+    name: str  #: as its command line has it
+    properties: Callable[[Target, int], Mapping[str, object]]  #: by target and number of threads
+    empty: Callable[[Target], None]  #: makes the database; removes the table, if there is one
+    errors: tuple[type[Exception], ...]
+    loaded: Callable[[Target], None] | None = None  #: what the server does once records are there
+    scans: bool = True  #: False: it answers "scan is not supported"
+    databases: frozenset[str] = frozenset()  #: the only ones that it can use; empty: any
+    other_database: str = ""  #: why it cannot use another one
 
 
 def installed() -> Path:
@@ -159,7 +182,7 @@ def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
 
 def _driver(product: str) -> Driver:
     try:
-        found: Driver = module_for(__name__, product).DRIVER
+        found: Driver = module_for(STORES, product).YCSB
     except ModuleNotFoundError as error:
         raise QjouleError(
             f"{error.name} is missing: pip install 'qjoule-studies[bench]'"
@@ -219,3 +242,37 @@ def _seconds(duration: str) -> float:
     """Go's: `1m2.5s`, `812.3ms`."""
     parts = re.findall(r"([0-9.]+)(h|ms|µs|us|m|s)", duration)
     return sum(float(value) * _UNITS_S[unit] for value, unit in parts)
+
+
+def sql_driver(
+    name: str,
+    connect: Callable[[Target, str], Any],
+    error: type[Exception],
+    analyze: str,
+) -> Driver:
+    """A driver of SQL, whose properties begin with its name.
+
+    `connect`: to the target, in the given database if it names none. `analyze`: the statement,
+    before the table, that lets the server plan for the records.
+    """
+
+    def properties(target: Target, _threads: int) -> Mapping[str, object]:
+        return {
+            f"{name}.host": target.host,
+            f"{name}.port": target.port,
+            f"{name}.user": target.user,
+            f"{name}.password": target.password,
+            f"{name}.db": target.database or DATABASE,
+        }
+
+    def execute(target: Target, statement: str) -> None:
+        with closing(connect(target, DATABASE)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    return Driver(
+        name,
+        properties,
+        lambda target: execute(target, f"DROP TABLE IF EXISTS {TABLE}"),
+        (error,),
+        loaded=lambda target: execute(target, f"{analyze} {TABLE}"),
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pairs on MongoDB, and on what speaks its protocol.
+"""The Twitter pairs and go-ycsb on MongoDB, and on what speaks its protocol.
 
 A tweet is a document with its user, hashtags and mentioned users in it, as Twitter gives them.
 Sharding (the thesis's Table 6-6) needs several servers, and has no pair here.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -16,10 +17,10 @@ from typing import Any
 import pymongo
 import pymongo.errors
 
+from qjoule_studies import goycsb
 from qjoule_studies.servers.mongodb import connect_target
+from qjoule_studies.twitter import DATABASE, FORMS, LOADING, MARK, Calls, Rows, mark_of
 from qjoule_studies.twitter.data import Sizes, location_names, mentions, tweets
-from qjoule_studies.twitter.pair import FORMS, Calls, Rows
-from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
 from qjoule_studies.workload import Target
 
 PLAIN, INDEXED = "qjoule_tweets", "qjoule_indexed_tweets"
@@ -204,4 +205,28 @@ def documents(sizes: Sizes, seed: int) -> Iterator[Document]:
         }
 
 
-SERVER = MongodbServer
+TWITTER = MongodbServer
+
+
+_LONGEST_EMPTYING_S = 60.0
+
+
+def _ycsb_properties(target: Target, _threads: int) -> Mapping[str, object]:
+    login = {"mongodb.username": target.user, "mongodb.password": target.password}
+    where = f"mongodb://{target.host}:{target.port}/{goycsb.DATABASE}?w=1"
+    return {"mongodb.url": where, **(login if target.user else {})}
+
+
+def _ycsb_empty(target: Target) -> None:
+    with closing(connect_target(target, _LONGEST_EMPTYING_S)) as client:
+        client[goycsb.DATABASE][goycsb.TABLE].drop()
+
+
+YCSB = goycsb.Driver(
+    "mongodb",
+    _ycsb_properties,
+    _ycsb_empty,
+    (pymongo.errors.PyMongoError,),
+    databases=frozenset({goycsb.DATABASE}),
+    other_database=f"go-ycsb knows no other MongoDB database than {goycsb.DATABASE}",
+)

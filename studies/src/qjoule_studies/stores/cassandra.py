@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pairs on Cassandra: tables that differ in row cache, compaction or index.
+"""The Twitter pairs and go-ycsb on Cassandra: tables that differ in row cache, compaction or index.
 
 The thesis finds the most tweeting user with a user-defined function in the server. Here the server
 groups by partition and the client takes the largest group, because Cassandra cannot order groups.
@@ -18,10 +18,19 @@ from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import tuple_factory
 
 from qjoule.api import QjouleError
+from qjoule_studies import goycsb
 from qjoule_studies.servers.cassandra import connect_target
+from qjoule_studies.twitter import (
+    DATABASE,
+    FORMS,
+    LOADING,
+    MARK,
+    NOT_IN_THESIS,
+    Calls,
+    Rows,
+    mark_of,
+)
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
-from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Calls, Rows
-from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
 from qjoule_studies.workload import Target
 
 PLAIN, CACHED, LEVELLED, INDEXED = (
@@ -177,4 +186,31 @@ def _pair(name: str, title: str, source: str, call: Any, tables: tuple[str, str]
     return Calls(name, title, source, _LABELS[tables], (partial(call), partial(call)), tables)
 
 
-SERVER = CassandraServer
+TWITTER = CassandraServer
+
+
+def _ycsb_properties(target: Target, threads: int) -> Mapping[str, object]:
+    return {
+        "cassandra.cluster": f"{target.host}:{target.port}",
+        "cassandra.keyspace": target.database or goycsb.DATABASE,
+        "cassandra.connections": threads,
+        **({"cassandra.username": target.user} if target.user else {}),
+        **({"cassandra.password": target.password} if target.password else {}),
+    }
+
+
+def _ycsb_empty(target: Target) -> None:
+    cluster, session = connect_target(target, goycsb.DATABASE)
+    try:
+        session.execute(f"DROP goycsb.TABLE IF EXISTS {goycsb.TABLE}")
+    finally:
+        cluster.shutdown()
+
+
+YCSB = goycsb.Driver(
+    "cassandra",
+    _ycsb_properties,
+    _ycsb_empty,
+    (DriverException, RequestExecutionException, NoHostAvailable),
+    scans=False,
+)

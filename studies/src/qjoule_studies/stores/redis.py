@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pairs on Redis, which the thesis did not measure: the thesis's queries, and pipelining.
+"""The Twitter pairs and go-ycsb on Redis.
 
+The thesis did not measure Redis: these are its queries, and pipelining.
 A tweet is a hash. Where other servers use an index, applications of Redis maintain keys themselves:
 a set of tweets for each location, and a sorted set of users by number of tweets.
 """
@@ -9,16 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import redis
 
+from qjoule_studies import goycsb
 from qjoule_studies.servers.redis import connect_target
+from qjoule_studies.twitter import FORMS, LOADING, MARK, NOT_IN_THESIS, Calls, Rows, mark_of
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
-from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Calls, Rows
-from qjoule_studies.twitter.servers import LOADING, MARK, mark_of
 from qjoule_studies.workload import Target
 
 _TWEET, _LOCATION, _USERS = "qjoule_tweet:", "qjoule_location:", "qjoule_users"
@@ -143,4 +145,32 @@ class RedisServer:
         return rows
 
 
-SERVER = RedisServer
+TWITTER = RedisServer
+
+
+def _ycsb_properties(target: Target, threads: int) -> Mapping[str, object]:
+    return {
+        "redis.addr": f"{target.host}:{target.port}",
+        "redis.pool_size": threads,
+        "redis.datatype": "hash",
+        "redis.username": target.user,
+        "redis.password": target.password,
+    }
+
+
+def _ycsb_empty(target: Target) -> None:
+    """Removes our keys alone: go-ycsb's own `dropdata` empties the whole database."""
+    with closing(connect_target(target)) as client:
+        for key in client.scan_iter(f"{goycsb.TABLE}/*", count=1_000):
+            client.unlink(key)
+
+
+YCSB = goycsb.Driver(
+    "redis",
+    _ycsb_properties,
+    _ycsb_empty,
+    (redis.RedisError,),
+    scans=False,
+    databases=frozenset({"0"}),
+    other_database="go-ycsb is used with Redis's database 0 alone",
+)
