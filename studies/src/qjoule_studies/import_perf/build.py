@@ -14,12 +14,12 @@ from qjoule.api.traces import Cpu, Meta, TraceWriter
 from qjoule.api.traces import Imported as ImportedFrom
 from qjoule_studies.import_perf.energy import Counted, Estimated, counted_by, parse_curve
 from qjoule_studies.import_perf.header import Header, parse_header
-from qjoule_studies.import_perf.imported import Imported
 from qjoule_studies.import_perf.lines import Recording, open_recording
+from qjoule_studies.import_perf.queries import by_server
 from qjoule_studies.import_perf.scan import Scan, scan
 from qjoule_studies.import_perf.servers import PROBED, servers_of
 from qjoule_studies.import_perf.stream import PerfStream, Sources
-from qjoule_studies.import_perf.supported import BY_SERVER
+from qjoule_studies.import_perf.tasks import Imported
 
 #: What no import from perf contains; written to `meta.json`.
 MISSING = (
@@ -27,7 +27,7 @@ MISSING = (
     "hardware counters per query",
     "users, databases, tags, outcomes and rows of queries",
     "texts of prepared statements when they are executed, and of statements beyond 4 KiB",
-    *(line for support in BY_SERVER.values() for line in support.missing),
+    *(line for support in by_server().values() for line in support.missing),
 )
 _ESTIMATED = "estimated"
 _NANOSECONDS = 1_000_000_000

@@ -30,7 +30,7 @@ from qjoule.api.statements import LANGUAGES, Lexis, fingerprint, reduce_statemen
 from qjoule.api.traces import Array
 from qjoule_studies.import_perf.arguments import STRING_BYTES, Arguments
 from qjoule_studies.import_perf.cpus import Cpus
-from qjoule_studies.import_perf.imported import Imported
+from qjoule_studies.import_perf.tasks import Imported
 
 _REDUCED_MAX = 4 * MAX_SHAPES  #: distinct statements without literals that are remembered
 

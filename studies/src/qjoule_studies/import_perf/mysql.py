@@ -7,7 +7,7 @@ from qjoule.api.capture import Command, Loss, QueryFlag
 from qjoule.api.servers import PlannedServer, registry
 from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.lives import Lives, Thread
-from qjoule_studies.import_perf.support import Hook, PerfSupport
+from qjoule_studies.import_perf.queries import Hook, PerfSupport
 
 _DIALECT = registry.dialect("mysql")
 #: include/my_command.h, MariaDB's include/mysql_com.h

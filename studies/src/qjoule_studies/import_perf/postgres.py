@@ -8,7 +8,7 @@ from qjoule.api.postgres import BackendStates, backend_states
 from qjoule.api.servers import PlannedServer, registry
 from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.lives import Lives, Thread
-from qjoule_studies.import_perf.support import Hook, PerfSupport
+from qjoule_studies.import_perf.queries import Hook, PerfSupport
 
 _DIALECT = registry.dialect("postgres")
 _STREAMS = b"START_RE"  #: a replication connection's work is no query

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qjoule.api.servers import PlannedServer, Probe, registry
-from qjoule_studies.import_perf.imported import Imported
 from qjoule_studies.import_perf.lines import TEXT_COMMAND
+from qjoule_studies.import_perf.queries import by_server
 from qjoule_studies.import_perf.servers import server_option
-from qjoule_studies.import_perf.supported import BY_SERVER
+from qjoule_studies.import_perf.tasks import Imported
 
 TRACEFS = "/sys/kernel/tracing"
 EVENTS_FILE = f"{TRACEFS}/uprobe_events"
@@ -55,7 +55,7 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
     if resolution is not None:
         found |= {probe.role: probe for probe in (*resolution.boundary, *resolution.names)}
     file = f"/proc/{server.tgids[0]}/exe"  # the file that runs, in whatever container
-    support = BY_SERVER.get(registry.name_of(server.kind))
+    support = by_server().get(registry.name_of(server.kind))
     wanted = support.hooks(planned) if support is not None else {}
     return tuple(
         Uprobe(

@@ -1,18 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which query each server thread works for, from uprobes on the server's functions."""
+"""Which query each server thread works for, from uprobes on the server's functions.
+
+A server whose probes perf's recordings may have has a module here, with its `SUPPORT`: how to set
+and read its probes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol
 
 from qjoule.api.capture import Command, QueryFlag
+from qjoule.api.servers import PlannedServer, registry
 from qjoule.api.traces import Array
 from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.cpus import Cpus
-from qjoule_studies.import_perf.imported import Imported
 from qjoule_studies.import_perf.lives import Lives, Shapes, Thread
-from qjoule_studies.import_perf.support import Rules
-from qjoule_studies.import_perf.supported import BY_SERVER, family_of
+from qjoule_studies.import_perf.tasks import Imported
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A uprobe that is wanted: its event's name (`FAMILY_WORD`), and what it reads."""
+
+    event: str
+    arguments: str = ""
+    is_return: bool = False
+
+
+class Rules(Protocol):
+    """Turns hits of one server's probes into the lives of queries."""
+
+    def take(
+        self, event: bytes, thread: Thread, at: tuple[int, int, int], arguments: Arguments
+    ) -> None:
+        """One hit, `at` (time, CPU, thread). Raises `BadArguments`."""
+
+
+@dataclass(frozen=True)
+class PerfSupport:
+    """How a server's probes are set and read."""
+
+    families: tuple[str, ...]  #: what stands before the `_` in the names of its events
+    hooks: Callable[[PlannedServer], dict[str, Hook]]  #: by role
+    rules: Callable[[Lives], Rules]
+    flavour: Callable[[bytes], str]  #: by the name of the main process
+    by_process: bool = False  #: each client has a process, which belongs to its parent
+    missing: tuple[str, ...] = ()  #: what an import of it cannot say
+
+
+@cache
+def by_server() -> Mapping[str, PerfSupport]:
+    """By name of the server."""
+    modules = {server: f"{__package__}.{server}" for server in registry.servers()}
+    return {
+        server: import_module(module).SUPPORT
+        for server, module in modules.items()
+        if find_spec(module) is not None
+    }
+
+
+@cache
+def by_family() -> Mapping[str, PerfSupport]:
+    """By what stands before the `_` in the names of its events."""
+    return {family: one for one in by_server().values() for family in one.families}
+
+
+def family_of(event: bytes) -> str:
+    """What stands before the `_` in an event's name."""
+    return event.partition(b"_")[0].decode("ascii", "replace")
+
+
+def support_of(event: bytes) -> PerfSupport:
+    """Whose event it is. Raises KeyError: nobody's."""
+    return by_family()[family_of(event)]
 
 
 class Queries:
@@ -21,7 +86,7 @@ class Queries:
     def __init__(self, servers: Sequence[Imported], shapes: Shapes, cpus: Cpus) -> None:
         self._lives = Lives(servers, shapes, cpus)
         self._rules: dict[str, Rules] = {}  #: by family of the events
-        for support in BY_SERVER.values():
+        for support in by_server().values():
             self._rules |= dict.fromkeys(support.families, support.rules(self._lives))
         self.hit: set[int] = set()  #: servers whose probes were
 

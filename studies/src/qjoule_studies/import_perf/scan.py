@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from qjoule.api import QjouleError
-from qjoule_studies.import_perf import sidebands
 from qjoule_studies.import_perf.lines import Record
-from qjoule_studies.import_perf.supported import SUPPORTED
+from qjoule_studies.import_perf.queries import by_family
+from qjoule_studies.import_perf.tasks import Name, parse_family, parse_name
 
-_FAMILIES = "|".join(sorted(SUPPORTED, reverse=True)).encode()
+_FAMILIES = "|".join(sorted(by_family(), reverse=True)).encode()
 PROBE = re.compile(rb"qjoule(?:_[0-9]{1,7})?:((?:%s)_[a-z]+)_([0-9]{1,2})\Z" % _FAMILIES)
 PERF = b"perf"
 _FORKED = b"perf-exec"  #: what perf calls its child until that runs the workload
@@ -56,12 +56,12 @@ class _Look:
         elif event.startswith(b"qjoule"):
             if (match := PROBE.match(event)) and record.pid > 0:
                 found.hits.setdefault(int(match[2]), {}).setdefault(record.pid, match[1])
-        elif event == b"FORK" and (of := sidebands.family(record)):
+        elif event == b"FORK" and (of := parse_family(record)):
             if of.tgid == of.tid and len(found.parents) < TASKS_MAX:
                 found.parents[of.tgid] = of.parent_tgid
                 if record.t_ns and of.parent_tgid in found.names:
                     found.names[of.tgid] = found.names[of.parent_tgid]
-        elif event == b"COMM" and (named := sidebands.name(record)):
+        elif event == b"COMM" and (named := parse_name(record)):
             self._named(record, named)
         elif event == b"EXIT":
             self._exited(record)
@@ -71,11 +71,11 @@ class _Look:
             found.end_ns = max(found.end_ns, record.t_ns)
 
     def _exited(self, record: Record) -> None:
-        of = sidebands.family(record)
+        of = parse_family(record)
         if of is not None and of.tid == self.workload and self.workload_end_ns is None:
             self.workload_end_ns = record.t_ns
 
-    def _named(self, record: Record, named: sidebands.Name) -> None:
+    def _named(self, record: Record, named: Name) -> None:
         found = self.found
         if named.tgid != named.tid:
             return

@@ -7,9 +7,9 @@ import re
 
 from qjoule.api import UsageError
 from qjoule.api.servers import flavours
-from qjoule_studies.import_perf.imported import Imported
+from qjoule_studies.import_perf.queries import support_of
 from qjoule_studies.import_perf.scan import Scan
-from qjoule_studies.import_perf.supported import support_of
+from qjoule_studies.import_perf.tasks import Imported
 
 SERVERS_MAX = 16
 _SPEC = re.compile(r"([0-9]{1,2})=([a-z]+)(\+pool)?,([0-9]{1,7}),([^,]{0,40}),(.{1,200})\Z", re.S)

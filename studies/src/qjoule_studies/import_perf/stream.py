@@ -29,7 +29,6 @@ from qjoule.api.capture import (
     Stream,
 )
 from qjoule.api.traces import DOMAIN_KINDS, Array, Cpu, DomainInfo
-from qjoule_studies.import_perf import sidebands
 from qjoule_studies.import_perf.arguments import BadArguments, parse_arguments
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.energy import (
@@ -40,12 +39,11 @@ from qjoule_studies.import_perf.energy import (
     Reading,
 )
 from qjoule_studies.import_perf.header import Header
-from qjoule_studies.import_perf.imported import Imported
 from qjoule_studies.import_perf.lines import Record, Recording, damaged
 from qjoule_studies.import_perf.lives import Shapes
 from qjoule_studies.import_perf.queries import Queries
 from qjoule_studies.import_perf.scan import PROBE, Scan
-from qjoule_studies.import_perf.tasks import Tasks
+from qjoule_studies.import_perf.tasks import Imported, Tasks, parse_family, parse_lost
 
 #: As the kernel's own format has it. Names of threads may hold any bytes, but only 15: too few for
 #: what follows them here.
@@ -161,7 +159,7 @@ class PerfStream(Stream):
         elif event.startswith(b"qjoule"):
             self._probe(record)
         elif event == b"LOST":
-            count = sidebands.lost(record) or 1
+            count = parse_lost(record) or 1
             self._cpus.lose(record.cpu, record.t_ns, count, record.tid, record.pid)
         elif event in (b"FORK", b"COMM", b"EXIT"):
             self._task(record)
@@ -178,7 +176,7 @@ class PerfStream(Stream):
         if not self._tasks.take(record):
             self.unread += 1
             return
-        if record.event == b"EXIT" and (of := sidebands.family(record)):
+        if record.event == b"EXIT" and (of := parse_family(record)):
             self.queries.exited(of.tid, record.t_ns)
 
     def _probe(self, record: Record) -> None:

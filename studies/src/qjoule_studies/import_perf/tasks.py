@@ -1,26 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads by number: their owners, and the TASK records that the tracer would have sent.
 
+They come from perf's own records about tasks: who was born, renamed, ran a program, ended.
+
 Their number is bounded by the machine's: a thread is forgotten a while after its end.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from qjoule.api.capture import TASK, OwnerKind, TaskEvent
-from qjoule.api.traces import Array
-from qjoule_studies.import_perf import sidebands
-from qjoule_studies.import_perf.imported import Imported
+from qjoule.api.traces import Array, Server
 from qjoule_studies.import_perf.lines import Record
 
 _KTHREADD = 2
 _ENDED_MAX = 4_096  #: that are remembered for their last segment
 TASKS_MAX = 1 << 22
+_PAIR = rb"\(([0-9]{1,7}):([0-9]{1,7})\)"
+_RELATIVES = re.compile(_PAIR + rb":" + _PAIR + rb"\s*\Z")
+_COMM = re.compile(rb"(exec)?: ?(.*):([0-9]{1,7})/([0-9]{1,7})\s*\Z", re.DOTALL)
+_LOST = re.compile(rb"lost ([0-9]{1,18})\s*\Z")
+COMM_BYTES = 15
+
+
+class Family(NamedTuple):
+    """Of a FORK or EXIT."""
+
+    tgid: int
+    tid: int
+    parent_tgid: int
+    parent_tid: int
+
+
+class Name(NamedTuple):
+    """Of a COMM."""
+
+    tgid: int
+    tid: int
+    comm: bytes
+    is_exec: bool
+
+
+def parse_family(record: Record) -> Family | None:
+    """None: it is none."""
+    match = _RELATIVES.match(record.payload)
+    return Family(*map(int, match.groups())) if match else None
+
+
+def parse_name(record: Record) -> Name | None:
+    """None: it is none."""
+    match = _COMM.match(record.payload)
+    if match is None:
+        return None
+    ran, comm, tgid, tid = match.groups()
+    return Name(int(tgid), int(tid), comm[:COMM_BYTES], ran is not None)
+
+
+def parse_lost(record: Record) -> int | None:
+    """How many records a LOST reports as lost; None: it gives no number."""
+    match = _LOST.match(record.payload)
+    return int(match[1]) if match else None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A server in a recording of perf's.
+
+    `tgids`: its known main processes; their children belong to it too.
+    """
+
+    id: int
+    flavour: str
+    tgids: frozenset[int]
+    label: str
+    version: str = ""
+    pool: bool = False  #: sessions change threads
+
+    @property
+    def meta(self) -> Server:
+        """As long as none of its probes was hit."""
+        return Server(
+            id=self.id,
+            name=self.label,
+            kind=self.flavour,
+            version=self.version,
+            attach_mode="none",
+            reason="imported from perf: none of its probes was hit",
+        )
 
 
 @dataclass(slots=True)
@@ -53,12 +126,12 @@ class Tasks:
     def take(self, record: Record) -> bool:
         """Takes in a FORK, COMM or EXIT. False: it contradicts itself."""
         if record.event == b"COMM":
-            named = sidebands.name(record)
+            named = parse_name(record)
             if named is None:
                 return False
             self._named(record.t_ns, named)
             return True
-        of = sidebands.family(record)
+        of = parse_family(record)
         if of is None:
             return False
         if record.event == b"FORK":
@@ -72,7 +145,7 @@ class Tasks:
         rows, self._rows = self._rows, []
         return np.array(rows, TASK)
 
-    def _forked(self, t_ns: int, of: sidebands.Family) -> None:
+    def _forked(self, t_ns: int, of: Family) -> None:
         task = self._new(of.tgid, of.tid, of.parent_tgid)
         parent = self._by_tid.get(of.parent_tid)
         if parent is not None:
@@ -80,7 +153,7 @@ class Tasks:
         if t_ns:
             self._tell(t_ns, of.tid, task, TaskEvent.FORK)
 
-    def _named(self, t_ns: int, named: sidebands.Name) -> None:
+    def _named(self, t_ns: int, named: Name) -> None:
         task = self._by_tid.get(named.tid)
         if task is None or task.tgid != named.tgid:
             task = self._new(named.tgid, named.tid, 0)
@@ -94,7 +167,7 @@ class Tasks:
         else:
             self._tell(t_ns, named.tid, task, TaskEvent.RENAME)
 
-    def _exited(self, t_ns: int, of: sidebands.Family) -> None:
+    def _exited(self, t_ns: int, of: Family) -> None:
         task = self._by_tid.get(of.tid)
         if task is None:
             return

@@ -16,9 +16,8 @@ from qjoule.api.machine import read_cpu_info
 from qjoule.api.traces import Trace
 from qjoule_studies.physical.experiment import one_package, table_bytes
 from qjoule_studies.physical.kit.document import KINDS, Load
-from qjoule_studies.physical.kit.loads import KitServer, repeating
+from qjoule_studies.physical.kit.loads import KitServer, repeating, starters
 from qjoule_studies.physical.kit.readings import Traced
-from qjoule_studies.physical.kit.servers import starters
 from qjoule_studies.physical.recording import recording
 from qjoule_studies.servers.process import server_directory
 

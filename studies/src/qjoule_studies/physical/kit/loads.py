@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from qjoule.api import QjouleError
 from qjoule.api.servers import registry
 from qjoule.api.statements import fingerprint
+from qjoule_studies.servers import module_for, products_in
 
 _BLOCK_BYTES = 4096  #: a pipe's smallest size: what a client has not read yet
 _LAST_WORDS = 400
@@ -50,7 +51,10 @@ class KitServer:
 
 
 class Starter(Protocol):
-    """A module of `servers`. `ORDER`: the first one must be there, the others may be second."""
+    """A server's module in this folder.
+
+    `ORDER`: the first one must be there, the others may be second.
+    """
 
     PRODUCT: str
     ORDER: int
@@ -62,6 +66,12 @@ class Starter(Protocol):
 
         Raises `QjouleError` if it is not installed or does not start.
         """
+
+
+def starters() -> tuple[Starter, ...]:
+    """The modules of this folder's servers, the one that must be there first."""
+    modules = [cast("Starter", module_for(__package__, one)) for one in products_in(__package__)]
+    return tuple(sorted(dict.fromkeys(modules), key=lambda one: one.ORDER))
 
 
 def program(name: str, *places: str) -> str:
