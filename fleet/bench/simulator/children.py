@@ -14,6 +14,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from fleet.bench.simulator.population import Plan
 
 from qjoule.errors import QjouleError
 
@@ -63,3 +67,14 @@ def run(words: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
         last = (said.strip() or "no message").splitlines()[-1]
         raise QjouleError(f"{' '.join(words[:6])}: exit code {code}: {last}")
     return Run(wall_s, cpu_s, peak_kb * 1024 / 1e6, output)
+
+
+QJOULE = str(Path(sys.executable).with_name("qjoule"))
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def top_words(root: Path, plan: Plan, *more: str) -> list[str]:
+    """The command that ranks the statements of the whole plan."""
+    begin, end = plan.begin, plan.begin + timedelta(days=plan.days)
+    times = ["--from", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "--to", f"{end:%Y-%m-%dT%H:%M:%SZ}"]
+    return [QJOULE, "fleet", "top", str(root), *times, "--json", *more]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from fleet.bench.simulator import children
-from fleet.bench.simulator.asking import top_words
+from fleet.bench.simulator.children import top_words
 from fleet.bench.simulator.hours import simulate
 from fleet.bench.simulator.parts import truth_rows
 from fleet.bench.simulator.population import Plan, draw

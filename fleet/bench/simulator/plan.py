@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleet.bench.simulator.asking import ROOT
-from fleet.bench.simulator.children import Run
+from fleet.bench.simulator.children import ROOT, Run
 from fleet.bench.simulator.coverage import Held
 from fleet.bench.simulator.fits import Estimate
 from fleet.bench.simulator.queries import Costs, Dask, Work

@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.bench.simulator import children
-from fleet.bench.simulator.asking import top_words
-from fleet.bench.simulator.children import Run
+from fleet.bench.simulator.children import Run, top_words
 from fleet.bench.simulator.fits import Estimate, Line, line, slope
 from fleet.bench.simulator.kill_targets import Target, scheduler, worker
 from fleet.bench.simulator.population import Fleet, Plan
-from fleet.bench.simulator.subsets import subset
 
-from qjoule.agent.rollup_layout import HOURS, ROLLUPS
+from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW
 from qjoule.errors import QjouleError
 from qjoule_fleet.asked import InProcess, Question, Reader, select
 from qjoule_fleet.catalog import Catalog
@@ -29,6 +28,36 @@ from qjoule_fleet.files import dataset
 from qjoule_fleet.questions import parse_by
 from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range
+
+
+def subset(
+    root: Path,
+    to: Path,
+    hosts: Sequence[str],
+    hours: Collection[int] = range(24),
+    tables: Collection[str] = (HOURS,),
+) -> Path:
+    """`hours`: of each day. `tables`: those of the hourly ones; slow ones are always there."""
+    names = set(hosts)
+    for table in (*(one for one in (ROLLUPS, HOURS) if one in tables), *SLOW):
+        for path in (root / table).rglob("*.parquet"):
+            hourly = table not in SLOW
+            if path.parent.name.removeprefix("host=") not in names:
+                continue
+            if hourly and int(path.name[5:7]) not in hours:
+                continue
+            link(path, to / path.relative_to(root))
+    return to
+
+
+def link(path: Path, to: Path) -> None:
+    """Another name of a file; a copy where the filesystem has no other names."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        os.link(path, to)
+        return
+    shutil.copy(path, to)
+
 
 THREADS = "2"
 #: Hosts and hours of the sizes that are measured, for rows by hour and by minute.

@@ -3,6 +3,7 @@
 
 Listing names what is there and opens nothing. Names that begin with `.` are being written. Links
 are refused on a local path: a shipper must not make a reader open other files.
+SFTP only talks to servers whose keys are known.
 """
 
 from __future__ import annotations
@@ -10,14 +11,35 @@ from __future__ import annotations
 import importlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from qjoule.api import QjouleError
 from qjoule.api.command import OPENED
-from qjoule_fleet.filesystems import filesystem
+
+
+def filesystem(
+    url: str, options: Mapping[str, str] | None = None, *, anew: bool = False
+) -> tuple[Any, str]:
+    """The filesystem and the path on it. `options`: as fsspec names them. `anew`: with connections
+    of its own.
+
+    Raises `ImportError` without fsspec or the filesystem's library, and whatever that raises.
+    """
+    core: Any = importlib.import_module("fsspec.core")
+    registry: Any = importlib.import_module("fsspec.registry")
+    for scheme in ("sftp", "ssh"):
+        registry.register_implementation(
+            scheme,
+            "qjoule_fleet.sftp.KnownHosts",
+            clobber=True,
+            errtxt="sftp:// needs paramiko: pip install 'qjoule-fleet[sftp]'",
+        )
+    found, path = core.url_to_fs(url, skip_instance_cache=anew, **(options or {}))
+    return found, str(path)
+
 
 #: Files and directories of one listing.
 MOST_FILES = 2_000_000

@@ -23,7 +23,7 @@ from qjoule.api import QjouleError, UsageError
 from qjoule.api.arrow import pa
 from qjoule.api.command import LazyModule
 from qjoule.api.documents import write_whole
-from qjoule_fleet.filesystems import filesystem
+from qjoule_fleet.files import filesystem
 
 #: Filesystems on which a written object appears as a whole.
 _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})

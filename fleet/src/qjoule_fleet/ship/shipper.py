@@ -19,9 +19,8 @@ from qjoule.api import QjouleError
 from qjoule.api.rollups import SLOW, TABLES, Part, manifest_path, part_at
 from qjoule_fleet.ship import manifest
 from qjoule_fleet.ship.destination import Destination
+from qjoule_fleet.ship.local_parts import ValidatedPart, Waiting, is_open, read_part
 from qjoule_fleet.ship.retry_policy import GaveUp, RetryPolicy
-from qjoule_fleet.ship.validated_part import ValidatedPart, is_open, read_part
-from qjoule_fleet.ship.waiting import Waiting
 
 #: Parts after which the manifest is written, besides the end of a pass.
 PER_MANIFEST = 12
