@@ -40,7 +40,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 from studies.bench.accuracy import family_report, goals, power_fit, report, stored  # noqa: E402
 from studies.bench.accuracy.families import FAMILIES, full_name  # noqa: E402
 from studies.bench.accuracy.harness import METHODS, CaseResult, Wanted, mapped, run_all  # noqa: E402
-from studies.bench.accuracy.memory_step import run_machine  # noqa: E402
+from studies.bench.accuracy.history import run_machine  # noqa: E402
 from studies.bench.accuracy.plans import SCENARIOS  # noqa: E402
 from studies.bench.accuracy.real_traces import SCENARIO, a_schedule, shortened  # noqa: E402
 

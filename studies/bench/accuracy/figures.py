@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from studies.bench.accuracy.observed import DOMAIN
 from studies.bench.accuracy.outcomes import CaseResult, Outcome
 from studies.bench.accuracy.peers import PEERS
-from studies.bench.accuracy.peers.observed import DOMAIN
 
 _Z95 = 1.959963984540054
 BY_TIME = tuple(peer.name for peer in PEERS if not peer.by_counters)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
+from studies.bench.accuracy.observed import DOMAIN, observe
 from studies.bench.accuracy.outcomes import (
     MEMORY,
     CaseResult,
@@ -24,7 +25,6 @@ from studies.bench.accuracy.outcomes import (
     time_error,
 )
 from studies.bench.accuracy.peers import PEERS
-from studies.bench.accuracy.peers.observed import DOMAIN, observe
 from studies.bench.accuracy.recording import I64, Case, Group, Recording
 from studies.bench.accuracy.scenarios import make_case
 

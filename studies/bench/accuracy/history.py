@@ -2,7 +2,7 @@
 """Recordings of one machine on several days, on which shapes recur, and a memory between them.
 
 `make_history` draws the recordings. `remembering` runs them in order and hands what was learned in
-one to the next. How that is done is a `Step`: `forgetful` learns nothing, `memory_step` has the
+one to the next. How that is done is a `Step`: `forgetful` learns nothing, `with_memory` has the
 product's memory.
 """
 
@@ -17,7 +17,8 @@ from zlib import crc32
 import numpy as np
 from studies.bench.accuracy import mixes
 from studies.bench.accuracy.families import FAMILIES, WITH_SIBLINGS
-from studies.bench.accuracy.harness import attribute, result_of
+from studies.bench.accuracy.harness import BOOTED_S, attribute, result_of
+from studies.bench.accuracy.histories import Day, Run, attributed
 from studies.bench.accuracy.machine import Topology, another_day, draw_machine
 from studies.bench.accuracy.outcomes import HISTORY, MEMORY, CaseResult, own_outcome
 from studies.bench.accuracy.plans import Plan, draw_hidden_bound
@@ -123,3 +124,14 @@ def run_history(cases: Sequence[Case], step: Step | None = None) -> list[CaseRes
         ]
         results.append(result_of(case, outcomes, digests[number].hexdigest()))
     return results
+
+
+def with_memory(case: Case, state: State) -> tuple[Ledger, State]:
+    """The case's ledger without calibration, under what the cases before it told."""
+    day = Day(when_s=BOOTED_S + case.recording.begin_ns * 1e-9)
+    return attributed(Run(case.recording, case.truth), day, state or ())
+
+
+def run_machine(machine: tuple[str, int], days: int) -> list[CaseResult]:
+    """`run_history` of a machine (family, seed), each day with and without its memory."""
+    return run_history(make_history(*machine, days), with_memory)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from studies.bench.accuracy.families import FRIENDLY
-from studies.bench.accuracy.peers.observed import DOMAIN
+from studies.bench.accuracy.observed import DOMAIN
 from studies.bench.accuracy.recording import F64, Case
 
 from qjoule.model.energy import Bool

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from studies.bench.accuracy.figures import BY_TIME, wilson
 from studies.bench.accuracy.harness import METHODS, OWN
+from studies.bench.accuracy.observed import DOMAIN
 from studies.bench.accuracy.outcomes import CaseResult
 from studies.bench.accuracy.peers import PEERS
-from studies.bench.accuracy.peers.observed import DOMAIN
 
 #: Power and time differ in a case if dividing its energy by CPU time would have at least this
 #: error.

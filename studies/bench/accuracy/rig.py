@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine with everything that is recorded with."""
+"""A machine with all that is recorded with, and a minute in which it idles before its load."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from zlib import crc32
 
+import numpy as np
 from studies.bench.accuracy.effects import Effects
-from studies.bench.accuracy.machine import PhysicalMachine
+from studies.bench.accuracy.machine import PhysicalMachine, draw_climate, wandering
+from studies.bench.accuracy.physics import simulate
 from studies.bench.accuracy.rapl import Meter
 from studies.bench.accuracy.recording import Recording
-from studies.bench.accuracy.tracer import Tracer
+from studies.bench.accuracy.tracer import Tracer, record
+from studies.bench.accuracy.workload import Source, run
 
 from qjoule.trace.meta import IdleState
 
@@ -31,3 +35,45 @@ class Rig:
             for number, (residency_ns, exit_ns) in enumerate(self.effects.idle_states, 1)
         )
         return replace(recording, idle_states=states)
+
+
+SECONDS = 60
+#: From the minute's end to the begin of the load.
+BEFORE_S = 60
+#: Of what they use under load, a server's own threads use this share while it has no queries.
+_BACKGROUND = 0.1
+_OTHERS = 0.02  #: CPUs that other processes use at most
+
+
+def idle_sources(sources: list[Source]) -> list[Source]:
+    """What still runs: no queries, no neighbours, few other processes."""
+    kept = []
+    for one in sources:
+        if one.group.kind == "background":
+            kept.append(replace(one, load=_BACKGROUND * one.load))
+        elif one.group.name == "other":
+            kept.append(replace(one, load=min(one.load, _OTHERS), swing=0.0))
+        elif one.group.kind in ("kernel", "tracer"):
+            kept.append(one)
+    return kept
+
+
+def idle_minute(
+    words: tuple[str, str, int], rig: Rig, sources: list[Source], begin_ns: int
+) -> Recording:
+    """The recording of a minute that ends `BEFORE_S` before `begin_ns`.
+
+    `words` seed its draws, which are independent of the case's others.
+    """
+    numbers = [crc32(word.encode()) if isinstance(word, str) else word for word in words]
+    random = np.random.default_rng(np.random.SeedSequence([*numbers, 2]))
+    end_ns = begin_ns - BEFORE_S * 10**9
+    span_ns = (end_ns - SECONDS * 10**9, end_ns)
+    machine = rig.machine
+    work = run(random, idle_sources(sources), machine.topology.cpus, span_ns, 0.03)
+    climate = draw_climate(random, machine, span_ns, rig.governor)
+    if rig.effects.wander:
+        climate = wandering(random, climate, rig.effects.wander)
+    simulation = simulate(machine, work.stretches, climate, span_ns, rig.effects)
+    what = (machine.topology.machine(), rig.meter, replace(rig.tracer, lost=0.0))
+    return rig.shown(record(random, what, simulation, work, span_ns))

@@ -12,7 +12,6 @@ from studies.bench.accuracy.activity import draw_activity
 from studies.bench.accuracy.calibration_run import calibrate
 from studies.bench.accuracy.effects import SHALLOW, Effects
 from studies.bench.accuracy.families import FAMILIES, FRIENDLY, WITH_SIBLINGS, split_name
-from studies.bench.accuracy.idle_minute import idle_minute
 from studies.bench.accuracy.machine import (
     PhysicalMachine,
     Topology,
@@ -25,7 +24,7 @@ from studies.bench.accuracy.physics import Stretches, simulate
 from studies.bench.accuracy.plans import SCENARIOS, Plan, draw_hidden_bound
 from studies.bench.accuracy.rapl import draw_meter
 from studies.bench.accuracy.recording import I64, Case, Group, Phase, Recording, Truth
-from studies.bench.accuracy.rig import Rig
+from studies.bench.accuracy.rig import Rig, idle_minute
 from studies.bench.accuracy.tracer import Work, draw_tracer, record, truth
 from studies.bench.accuracy.workload import Source, run
 
