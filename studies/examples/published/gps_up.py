@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from published.tables import Misprint, differs, number, table
+from published import Misprint, differs, number, table
 from qjoule.model.gpsup import category
 
 STUDY = "gps-up-twitter"
@@ -85,12 +85,3 @@ def misprints() -> Iterator[Misprint]:
             if pd.notna(here) and differs(row[name], here, _RATIO_TOLERANCE):
                 yield Misprint(place, name, number(row[name]), number(here))
     yield from _SENTENCES
-
-
-def ycsb() -> pd.DataFrame:
-    """Table 8-1, its column of watts read as joules: mean power and energy against MongoDB's."""
-    found = table(STUDY, "published_ycsb.csv").rename(columns={"power_w": "energy_j"})
-    found["power_w"] = found["energy_j"] / found["time_s"]
-    least = found[found["server"] == "MongoDB"].set_index("workload")["energy_j"]
-    found["mongodb_saves_percent"] = 100 * (1 - found["workload"].map(least) / found["energy_j"])
-    return found
