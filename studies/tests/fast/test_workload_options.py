@@ -18,7 +18,6 @@ WRONG: dict[str, list[tuple[str, Value]]] = {
         ("workload", "G"),
         ("workload", "\x1b[2J"),
         ("record_count", 1.5),
-        ("record_count", "1000"),
         ("operations", 10**18),
         ("threads", 100_000),
         ("colour", "red"),
@@ -52,15 +51,13 @@ WRONG: dict[str, list[tuple[str, Value]]] = {
 )
 def test_options_that_make_no_sense_are_refused(name: str, option: str, value: Value) -> None:
     target = Target("postgres", port=1, user="u")
-    with pytest.raises(UsageError, match=rf"{option}|has to be|choose"):
+    with pytest.raises(UsageError, match=option):
         workload(name).run(target, {**workload(name).defaults, option: value})
 
 
-def test_options_that_do_not_fit_or_are_missing_are_refused() -> None:
+def test_options_that_do_not_fit_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match="threads"):
         settings({**DEFAULTS, "threads": 10, "operations": 9})
-    with pytest.raises(UsageError, match="option fields is missing"):
-        settings({name: value for name, value in DEFAULTS.items() if name != "fields"})
 
 
 @pytest.mark.parametrize("flavour", ["redis", "mariadb", "postgres"])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from qjoule.api import QjouleError, UsageError
-from qjoule_studies import options as checked
 from qjoule_studies.twitter import FLAVOURS, FORMS, PairFacts, Server, open_server
 from qjoule_studies.twitter.data import Sizes
 from qjoule_studies.workload import Outcome, Target, Value
+from qjoule_studies.workloads import option_values
 from qjoule_studies.workloads.closed_loop import latencies_of
 
 LEAST_ROWS, MOST_ROWS = 1_000, 10_000_000
@@ -76,17 +76,17 @@ class Twitter:
     def _open(self, target: Target, options: Mapping[str, Value]) -> tuple[_Settings, Server]:
         if target.flavour not in self.flavours:
             raise UsageError(f"twitter cannot be run against {target.flavour!r:.50}")
-        checked.check_names(options, self.defaults)
+        options = option_values.only_known(self.name, options, self.defaults)
         pair = options["pair"]
         if not isinstance(pair, str):
             raise UsageError("pair has to be a name")
         wanted = _Settings(
             pair,
-            checked.choice(options, "form", FORMS),
-            Sizes(checked.whole(options, "rows", LEAST_ROWS, MOST_ROWS)),
-            checked.real(options, "seconds", 0.01, 86_400),
-            checked.whole(options, "operations", 0, 1_000_000_000),
-            checked.whole(options, "seed", 0, 2**32 - 1),
+            option_values.choice(options, "form", FORMS),
+            Sizes(option_values.integer(options, "rows", LEAST_ROWS, MOST_ROWS)),
+            option_values.number(options, "seconds", 0.01, 86_400),
+            option_values.integer(options, "operations", 0, 1_000_000_000),
+            option_values.integer(options, "seed", 0, 2**32 - 1),
         )
         return wanted, open_server(target, wanted.sizes)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from qjoule.api import UsageError
 from qjoule_studies import goycsb
-from qjoule_studies import options as checked
 from qjoule_studies.workload import Outcome, Target, Value
+from qjoule_studies.workloads import option_values
 
 DISTRIBUTIONS = ("zipfian", "uniform", "latest")
 MOST_RECORDS = 100_000_000
@@ -62,24 +62,24 @@ class Settings:
     distribution: str
 
 
-def settings(options: Mapping[str, Value]) -> Settings:
+def settings(given: Mapping[str, Value]) -> Settings:
     """Raises UsageError where a value makes no sense."""
-    checked.check_names(options, DEFAULTS)
-    workload = checked.choice(options, "workload", MIXES)
-    fields = checked.whole(options, "fields", 1, 100)
-    record_bytes = checked.whole(options, "record_bytes", 1, 1_000_000)
+    options = option_values.only_known(Ycsb.name, given, DEFAULTS)
+    workload = option_values.choice(options, "workload", MIXES)
+    fields = option_values.integer(options, "fields", 1, 100)
+    record_bytes = option_values.integer(options, "record_bytes", 1, 1_000_000)
     if record_bytes % fields:
         raise UsageError(f"record_bytes has to be a multiple of fields: {fields} are of one size")
-    distribution = checked.choice(options, "distribution", ("default", *DISTRIBUTIONS))
-    operations = checked.whole(options, "operations", 1, MOST_OPERATIONS)
-    threads = checked.whole(options, "threads", 1, 1_000)
+    distribution = option_values.choice(options, "distribution", ("default", *DISTRIBUTIONS))
+    operations = option_values.integer(options, "operations", 1, MOST_OPERATIONS)
+    threads = option_values.integer(options, "threads", 1, 1_000)
     if threads > operations:
         raise UsageError(f"threads ({threads}) cannot be more than operations ({operations})")
     mix = MIXES[workload]
     return Settings(
         workload,
         mix,
-        checked.whole(options, "record_count", 1, MOST_RECORDS),
+        option_values.integer(options, "record_count", 1, MOST_RECORDS),
         operations,
         fields,
         record_bytes // fields,
