@@ -2,7 +2,7 @@
 """The plan of a study: what is run, with which levels of which factors, how often, in what order.
 
 `plan_file` reads it from TOML, which studies/README.md describes, and writes it into the
-study's directory. `plan_checks` holds what a type does not say.
+study's directory. `plan_file` checks what a type does not say.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from qjoule.errors import UsageError
 from qjoule_studies.plan import Control, Replications, WarmUp
-from qjoule_studies.plan_checks import check_options
-from qjoule_studies.plan_file import parse_plan, read_plan, to_text
+from qjoule_studies.plan_file import check_options, parse_plan, read_plan, to_text
 from qjoule_studies.servers import STARTED
 from qjoule_studies.workload import Value
 from qjoule_studies.workloads import workload

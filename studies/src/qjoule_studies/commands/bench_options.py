@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from qjoule.api.command import known_source
 from qjoule_studies.plan import Plan
-from qjoule_studies.plan_checks import check_plan
+from qjoule_studies.plan_file import check_plan
 
 output = click.option(
     "-o",

@@ -15,7 +15,7 @@ from qjoule_studies.cpufreq import SAVED, CpuFrequency
 from qjoule_studies.design import Designed, designed
 from qjoule_studies.hosting import AlreadyRunning, Host, Started
 from qjoule_studies.plan import Plan
-from qjoule_studies.plan_checks import check_options
+from qjoule_studies.plan_file import check_options
 from qjoule_studies.progress import progress
 from qjoule_studies.recording import recorded, unrecorded
 from qjoule_studies.runner import Means, failures, run_study
