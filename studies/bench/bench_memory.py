@@ -21,7 +21,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from studies.bench.accuracy.histories import DAY_S, Day, History, Run, attributed
+from studies.bench.accuracy import mixes
+from studies.bench.accuracy.activity import Activity
+from studies.bench.accuracy.history import attributed
+from studies.bench.accuracy.machine import PhysicalMachine, Topology, another_day, draw_climate
+from studies.bench.accuracy.machine import draw_machine as drawn
+from studies.bench.accuracy.physics import simulate
+from studies.bench.accuracy.rapl import Meter, draw_meter
+from studies.bench.accuracy.recording import Recording, Truth
+from studies.bench.accuracy.tracer import Tracer, draw_tracer, record
+from studies.bench.accuracy.tracer import truth as truth_of
+from studies.bench.accuracy.workload import Source
+from studies.bench.accuracy.workload import run as run_sources
 
 from qjoule.machine.identity import Identity
 from qjoule.machine.memory import Memory
@@ -29,6 +40,90 @@ from qjoule.model.fit.cells import Cell
 from qjoule.model.ledger import Ledger
 
 PACKAGE, NOW_S = "package", 1.8e9
+DAY_S = 86_400.0
+_BEGIN_NS = 10**12
+
+
+@dataclass(frozen=True)
+class Day:
+    """One run: which statements are called (by name; none: all), for how long, and when.
+
+    `factor`: what each statement's power is multiplied by on that day, by name.
+    """
+
+    called: tuple[str, ...] = ()
+    seconds: float = 30.0
+    when_s: float = 0.0
+    factor: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    recording: Recording
+    truth: Truth
+
+
+@dataclass(frozen=True)
+class History:
+    """A machine with its meter and tracer, and all statements that its server may run."""
+
+    random: np.random.Generator
+    machine: PhysicalMachine
+    meter: Meter
+    tracer: Tracer
+    sources: list[Source]
+
+    @staticmethod
+    def draw(
+        seed: int,
+        *,
+        shapes: int = 2,
+        counters: bool = True,
+        load: float = 0.35,
+        steady: bool = False,
+    ) -> History:
+        """A machine of 4 to 8 cores, with `shapes` statements that load `load` of it together.
+
+        `steady`: they run all the time, so that no window has one of them without the others.
+        """
+        random = np.random.default_rng(np.random.SeedSequence([seed, 91]))
+        topology = Topology(1, int(random.integers(4, 9)), int(random.integers(1, 3)))
+        machine = drawn(random, topology)
+        cpus, hidden = topology.cpus, float(random.uniform(0.0, 0.12))
+        made = mixes.shapes(random, shapes, hidden, cpus * load, (3e6, 3e7))
+        if steady:
+            made = [replace(one, swing=0.0, pace="clock", spread=0.05, parts=1.0) for one in made]
+        made += mixes.background(random, hidden, 0.02 * cpus)
+        made += mixes.rest(random, hidden, 0.03 * cpus)
+        tracer = draw_tracer(random, counters, 0.0)
+        return History(random, machine, draw_meter(random, True), tracer, made)
+
+    @property
+    def statements(self) -> list[str]:
+        return [one.group.name for one in self.sources if one.group.kind == "queries"]
+
+    def run(self, day: Day) -> Run:
+        """One day's recording."""
+        random, factor = self.random, dict(day.factor)
+        sources = [
+            replace(one, activity=_stronger(one.activity, factor.get(one.group.name, 1.0)))
+            for one in self.sources
+            if not day.called or one.group.kind != "queries" or one.group.name in day.called
+        ]
+        machine, cpus = another_day(random, self.machine), self.machine.topology.cpus
+        span_ns = (_BEGIN_NS, _BEGIN_NS + int(day.seconds * 1e9))
+        work = run_sources(random, sources, cpus, span_ns, 0.03)
+        climate = draw_climate(random, machine, span_ns)
+        simulation = simulate(machine, work.stretches, climate, span_ns)
+        parts = (machine.topology.machine(), self.meter, self.tracer)
+        recording = record(random, parts, simulation, work, span_ns)
+        return Run(recording, truth_of(simulation, work, self.meter.domains))
+
+
+def _stronger(activity: Activity, factor: float) -> Activity:
+    return replace(activity, intensity=activity.intensity * factor)
+
+
 Prepared = tuple[History, tuple[Cell, ...], Day]
 
 
@@ -58,7 +153,7 @@ def after(history: History, days: list[Day]) -> tuple[Cell, ...]:
     """The memory after these days."""
     cells: tuple[Cell, ...] = ()
     for day in days:
-        _, cells = attributed(history.run(day), day, cells)
+        _, cells = attributed(history.run(day).recording, day.when_s, cells)
     return cells
 
 
@@ -105,7 +200,9 @@ def results(scene: str, seeds: int, minutes: float) -> Iterator[tuple[Score, Sco
     for seed in range(seeds):
         history, cells, day = SCENES[scene](seed, minutes)
         run = history.run(day)
-        without, with_it = (score(run, attributed(run, day, known)[0]) for known in ((), cells))
+        without, with_it = (
+            score(run, attributed(run.recording, day.when_s, known)[0]) for known in ((), cells)
+        )
         yield without, with_it
 
 

@@ -55,16 +55,6 @@ class Line:
         half = float(stats.t.ppf(0.975, self.degrees) * np.sqrt(variance))
         return Estimate(value, max(value - half, 0.0), value + half)
 
-    def until(self, cost: float) -> Estimate:
-        """The size at which the cost is reached; infinite if it does not grow."""
-        if self.each <= 0:
-            return Estimate(np.inf, np.inf, np.inf)
-        sizes = np.geomspace(1e-3, 1e15, 1_000)
-        ends = [self.at(float(size)) for size in sizes]
-        low = next((s for s, end in zip(sizes, ends, strict=True) if end.high >= cost), np.inf)
-        high = next((s for s, end in zip(sizes, ends, strict=True) if end.low >= cost), np.inf)
-        return Estimate((cost - self.start) / self.each, float(low), float(high))
-
     @property
     def per_size(self) -> Estimate:
         half = float(stats.t.ppf(0.975, self.degrees) * np.sqrt(self.covariance[1, 1]))

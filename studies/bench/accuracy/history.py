@@ -17,12 +17,12 @@ from zlib import crc32
 import numpy as np
 from studies.bench.accuracy import mixes
 from studies.bench.accuracy.families import FAMILIES, WITH_SIBLINGS
-from studies.bench.accuracy.harness import BOOTED_S, attribute, result_of
-from studies.bench.accuracy.histories import Day, Run, attributed
+from studies.bench.accuracy.harness import BOOTED_S, CONDITIONS, attribute, result_of
+from studies.bench.accuracy.harness import remembering as remembered
 from studies.bench.accuracy.machine import Topology, another_day, draw_machine
 from studies.bench.accuracy.outcomes import HISTORY, MEMORY, CaseResult, own_outcome
 from studies.bench.accuracy.plans import Plan, draw_hidden_bound
-from studies.bench.accuracy.recording import Case
+from studies.bench.accuracy.recording import Case, Recording
 from studies.bench.accuracy.scenarios import (
     calibration_of,
     draw_rig,
@@ -33,6 +33,8 @@ from studies.bench.accuracy.scenarios import (
 from studies.bench.accuracy.workload import Source, run
 
 from qjoule.model.coefficients import Coefficients
+from qjoule.model.fit.cells import Cell, union
+from qjoule.model.fit.remembered import Now
 from qjoule.model.ledger import Ledger
 
 DAY_NS = 24 * 3_600 * 1_000_000_000
@@ -126,10 +128,23 @@ def run_history(cases: Sequence[Case], step: Step | None = None) -> list[CaseRes
     return results
 
 
+def attributed(
+    recording: Recording, when_s: float, cells: Sequence[Cell]
+) -> tuple[Ledger, tuple[Cell, ...]]:
+    """The ledger without calibration under a memory, and the memory with what the recording told.
+
+    `when_s`: the day's Unix time.
+    """
+    memory = remembered(recording, cells, Now(when_s, CONDITIONS), hash((when_s, len(cells))))
+    ledger = attribute(recording, None, refit=True, memory=memory)
+    ledger.grow(len(recording.groups))
+    return ledger, union([*cells, *memory.take()])
+
+
 def with_memory(case: Case, state: State) -> tuple[Ledger, State]:
-    """The case's ledger without calibration, under what the cases before it told."""
-    day = Day(when_s=BOOTED_S + case.recording.begin_ns * 1e-9)
-    return attributed(Run(case.recording, case.truth), day, state or ())
+    """The case's ledger under what the cases before it told."""
+    when_s = BOOTED_S + case.recording.begin_ns * 1e-9
+    return attributed(case.recording, when_s, state or ())
 
 
 def run_machine(machine: tuple[str, int], days: int) -> list[CaseResult]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from studies.bench.accuracy.histories import DAY_S
 
 import model_cases
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
@@ -24,7 +23,7 @@ from qjoule.model.ledger import Ledger
 
 PACKAGE = "package"
 LABELS = [GroupLabel("queries", (("fingerprint", f"{i:016x}"),), f"select {i}") for i in range(4)]
-NOW_S, HOUR_S = 1.8e9, 3600.0
+NOW_S, HOUR_S, DAY_S = 1.8e9, 3_600.0, 86_400.0
 
 
 def learn(
