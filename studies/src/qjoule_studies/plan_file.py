@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from qjoule.api import UsageError
-from qjoule.api.documents import convert, read_file, read_toml, to_key, to_toml
+from qjoule.api.documents import convert, read_file, to_key, to_toml
 from qjoule_studies import plan as plans
 from qjoule_studies.plan import Plan
 from qjoule_studies.servers import products
@@ -152,11 +152,6 @@ def read_plan(path: Path) -> Plan:
             f"{path}: plans are TOML now, such as studies/examples/factorial-nosql/small.toml"
         )
     return plan_of(read_file(path), str(path))
-
-
-def parse_plan(text: str, file: str) -> Plan:
-    """The plan in a text; `file` is what errors call it. Raises `UsageError`."""
-    return plan_of(read_toml(text.encode(), file), file)
 
 
 def plan_of(document: Mapping[str, Any], file: str) -> Plan:

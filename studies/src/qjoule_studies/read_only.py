@@ -28,7 +28,7 @@ from qjoule.api.statements import (
     reduce_statement,
     tokens,
 )
-from qjoule_studies.reading.session import functions
+from qjoule_studies.reading import functions
 
 MOST_BYTES, MOST_LINES, MOST_LINE = 4 << 20, 2000, 64 << 10
 _FIRST = frozenset({"select", "show", "with", "values", "table", "("})

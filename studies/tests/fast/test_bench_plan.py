@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fake_study import parse_plan
 from qjoule.errors import UsageError
 from qjoule_studies.plan import Control, Replications, WarmUp
-from qjoule_studies.plan_file import check_options, parse_plan, read_plan, to_text
+from qjoule_studies.plan_file import check_options, read_plan, to_text
 from qjoule_studies.servers import STARTED
 from qjoule_studies.workload import Value
 from qjoule_studies.workloads import workload

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fake_study import BASE, FACTORS, SIZES, Fake, outcome
+from fake_study import BASE, FACTORS, SIZES, Fake, outcome, parse_plan
 from qjoule.errors import QjouleError
 from qjoule.report.study_runs import read_runs
 from qjoule_studies.client import Job
-from qjoule_studies.plan_file import parse_plan
 from qjoule_studies.recording import RunFailed
 from qjoule_studies.workload import Outcome
 

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qjoule.api.documents import read_toml
 from qjoule.report.study_runs import Run
 from qjoule_studies.client import Job, Seen
 from qjoule_studies.cpufreq import CpuFrequency
 from qjoule_studies.design import designed
 from qjoule_studies.hosting import Started
 from qjoule_studies.plan import Plan
-from qjoule_studies.plan_file import parse_plan
+from qjoule_studies.plan_file import plan_of
 from qjoule_studies.progress import Lines
 from qjoule_studies.runner import Means, run_study
 from qjoule_studies.study import open_study
@@ -28,6 +29,11 @@ record.without_energy = true
 """
 FACTORS = "size = [1, 10, 100]", "form = ['worse', 'better']"
 SIZES = BASE + f"factors = {{{', '.join(FACTORS)}}}\nreplications = 3\n"
+
+
+def parse_plan(text: str, file: str) -> Plan:
+    """The plan in a text; `file` is what errors call it. Raises `UsageError`."""
+    return plan_of(read_toml(text.encode(), file), file)
 
 
 class Work:

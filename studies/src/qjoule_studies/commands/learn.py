@@ -211,7 +211,7 @@ def _line(sql: str) -> str:
 def _chosen(trace: Trace, target: Target, statements: Path | None) -> Chosen:
     """The statements to repeat. Raises `QjouleError` if there are none."""
     from qjoule_studies.read_only import choose, read_statements  # noqa: PLC0415
-    from qjoule_studies.reading.session import dialect_of, flavours  # noqa: PLC0415
+    from qjoule_studies.reading import dialect_of, flavours  # noqa: PLC0415
 
     if target.flavour not in flavours():
         raise UsageError(f"learn knows {', '.join(sorted(flavours()))}, not {target.flavour}")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from qjoule.api import QjouleError
-from qjoule_studies.reading.session import only
+from qjoule_studies.reading import only
 from qjoule_studies.workload import Target
 
 DIALECT = "mysql"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from qjoule.api import QjouleError
-from qjoule_studies.reading.session import only
+from qjoule_studies.reading import only
 from qjoule_studies.workload import Target
 
 DIALECT = "postgres"

@@ -18,7 +18,7 @@ from typing import Any
 from qjoule.api import UsageError
 from qjoule.api.machine import Guard, Limits, LoadRose, look
 from qjoule_studies.read_only import why_not
-from qjoule_studies.reading.session import Session, dialect_of, flavours, open_session
+from qjoule_studies.reading import Session, dialect_of, flavours, open_session
 from qjoule_studies.workload import Latencies, Outcome, Target, Value
 
 _SLICE_S = 0.5  #: a statement runs alone for so long at a time, and rests for half of it
