@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qjoule.api.documents import read_toml
 from qjoule.report.study_runs import Run
+from qjoule.strict_toml import read_toml
 from qjoule_studies.client import Job, Seen
 from qjoule_studies.cpufreq import CpuFrequency
 from qjoule_studies.design import designed

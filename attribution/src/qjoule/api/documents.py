@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strict TOML and JSON documents, and files that are written whole or not at all."""
 
-from qjoule.strict_toml import FINITE, convert, read_file, read_toml, to_key, to_toml
+from qjoule.strict_toml import FINITE, convert, read_file, to_key, to_toml
 from qjoule.trace.durable import hidden, write_whole
 from qjoule.typed_json import read_as
 
@@ -11,7 +11,6 @@ __all__ = [
     "hidden",
     "read_as",
     "read_file",
-    "read_toml",
     "to_key",
     "to_toml",
     "write_whole",
