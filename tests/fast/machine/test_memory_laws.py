@@ -3,27 +3,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+import fake_tracer
 import model_cases
+from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
+from memory_cases import NAMES, NOW_S, USUAL, cell, changed
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
+from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
 from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
+from qjoule.live.options import LiveOptions
+from qjoule.live.source import StreamSource
 from qjoule.model.arrays import F64
 from qjoule.model.cells_of_time import BLOCK_NS
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.fit.cells import Cell, Conditions
-from qjoule.model.fit.remembered import Now
+from qjoule.model.coefficients_used import Calibrated, Remembered
+from qjoule.model.fit.cell_algebra import arrow, folded, restricted
+from qjoule.model.fit.cells import Cell, Conditions, MemoryReport, union
+from qjoule.model.fit.remembered import Asked, Now, recalled
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.trace.meta import Meta, Server
 
 PACKAGE = "package"
 LABELS = [GroupLabel("queries", (("fingerprint", f"{i:016x}"),), f"select {i}") for i in range(4)]
-NOW_S, HOUR_S, DAY_S = 1.8e9, 3_600.0, 86_400.0
+HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 
 def learn(
@@ -161,3 +174,127 @@ def test_only_an_idle_machine_tells_of_rest_and_only_one_number_a_package() -> N
     assert cell.domain == f"{PACKAGE}/rest" and cell.names == ("idle_w.0",)
     assert not len(cell.keys) and cell.is_sound
     assert float(cell.moment[0] / cell.fixed[0, 0]) == pytest.approx(IDLE_W, rel=0.02)
+
+
+# ---- cells of a memory: what adding, folding and ageing does to evidence -------------------------
+
+ALL = np.arange(1, 20, dtype=np.uint64)
+
+
+def estimate(told: MemoryReport) -> tuple[F64, F64]:
+    """Values and standard errors under a wide prior around 2 (fixed) and 1 (shapes)."""
+    count = len(told.moment) - len(NAMES)
+    weight = np.append(np.full(len(NAMES), 1e-4), np.full(count, 0.15**-2.0))
+    mean = np.append(np.full(len(NAMES), 2.0), np.ones(count))
+    covariance = np.linalg.inv(told.precision + np.diag(weight))
+    return covariance @ (told.moment + weight * mean), np.sqrt(np.diag(covariance))
+
+
+def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> MemoryReport:
+    releases = np.full(len(keys), 7, np.uint64)
+    return recalled(cells, Asked("package", NAMES, keys, releases), Now(now_s, USUAL))
+
+
+def test_a_folded_cell_never_tells_more() -> None:
+    for seed in range(8):
+        one = cell(seed, 6)
+        prior = np.diag(np.append(np.full(len(NAMES), 1e-6), np.full(6, 0.15**-2.0)))
+        whole = restricted(one, NAMES, ALL[:6]).precision + prior
+        less = restricted(arrow(one), NAMES, ALL[:6]).precision + prior
+        assert np.linalg.eigvalsh(whole - less).min() > -1e-3 * whole.max()
+        assert arrow(one).stored().is_sound
+
+
+def test_evidence_never_counts_twice() -> None:
+    a, b, c = cell(1), cell(2), cell(3)
+    both = folded([a, b])
+    assert union([a, a, b]) == union([b, a])
+    assert [one.members.tolist() for one in union([a, both, c, b])] == [
+        one.members.tolist() for one in union([c, both])
+    ]
+    assert len(union([both, folded([b, c])])) == 1  # they overlap: one of them must give way
+    cells = [cell(seed, when_s=NOW_S - seed) for seed in range(6)]
+    assert union([*cells[3:], *cells[:4], *cells]) == union(cells)
+    assert union([*union(cells[:3]), *union(cells[3:])]) == union(cells)
+
+
+def test_old_evidence_counts_less_and_less() -> None:
+    """Evidence of the future ages as well: a clock was set back."""
+    one = cell(5, windows=100_000)
+    ages = [0.0, 60.0, 3600.0, 7 * DAY_S, 60 * DAY_S, 900 * DAY_S]
+    told = [estimate(of([one], now_s=NOW_S + age)) for age in ages]
+    assert all(abs(value[0] - 20.0) < 4 * sigma[0] for value, sigma in told)
+    sigmas = [sigma for _, sigma in told]
+    assert all((a <= b * (1 + 1e-9)).all() for a, b in pairwise(sigmas))
+    # After an hour power at rest is known no better than it drifts; after a week, factors.
+    assert sigmas[2][0] >= 0.9 * 0.02 * 20.0
+    assert sigmas[3][len(NAMES) :].min() >= 0.024
+    assert sigmas[5][len(NAMES) :].max() < 0.15
+    assert np.allclose(estimate(of([one], now_s=NOW_S - 7 * DAY_S))[1], sigmas[3])
+    many = [cell(seed, windows=50_000, when_s=NOW_S - 3600.0) for seed in range(40)]
+    value, sigma = estimate(of(many))
+    assert sigma[0] > 0.013 * 20.0, "a drift common to all is left"
+    assert abs(value[0] - 20.0) < 4 * sigma[0]
+
+
+def test_a_shape_that_changed_has_no_older_evidence() -> None:
+    old, new = cell(1, when_s=NOW_S - 60), changed(cell(2, when_s=NOW_S), key=2)
+    both, alone = (np.diag(of(cells).precision)[len(NAMES) :] for cells in ([old, new], [new]))
+    assert both[1] == pytest.approx(alone[1], rel=0.05)
+    assert both[0] > 1.5 * alone[0]
+    assert 2 in folded([old, new]).keys[folded([old, new]).fresh]
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# The memory in a live view: what it learns is passed on, and what is known is used.
+
+WINDOW = 100 * MS
+WINDOWS = 700  #: one whole block, and a part of another
+META = Meta(host="box", servers=(Server(1, "shop-db", "mysql", "8.0"),))
+CONDITIONS = Conditions("6.1", "", "", "", "replay simulated")
+
+
+def frames() -> Iterator[bytes]:
+    """Two statements at random, each of a power of its own."""
+    random = np.random.default_rng(1)
+    yield head() + text(1, b"SELECT a") + text(2, b"SELECT b") + energy(BEGIN_NS, 1000, 0)
+    raw = 0.0
+    for number in range(WINDOWS):
+        t0_ns = BEGIN_NS + number * WINDOW
+        ms = random.uniform(5, 90, 2)
+        raw += 2_000 + 5 * float(ms.max()) + float(ms @ np.array([13.0, 7.0]))
+        rows = [
+            {
+                **{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW, "owner_kind": OwnerKind.QUERY},
+                **{"shape": shape + 1, "server": 1, "calls": 3, "latency_ns": 3 * MS},
+                **{"cpu_ns": round(float(ms[shape]) * MS)},
+                "latency": np.zeros(LATENCY_BUCKETS, np.uint32),
+            }
+            for shape in range(2)
+        ]
+        yield energy(t0_ns + WINDOW, 1000 + round(raw * 10), 0)
+        yield block(Block.AGGREGATE, *rows) + flush(t0_ns + WINDOW)
+    yield end(BEGIN_NS + WINDOWS * WINDOW)
+
+
+def view(stream: bytes, known: tuple[Cell, ...] = ()) -> tuple[Snapshot, list[Cell]]:
+    """The last snapshot of a view that knows these cells, and the cells that it learns."""
+    cells: list[Cell] = []
+    used = Calibrated(memory=Remembered(known, CONDITIONS, "a memory" if known else ""))
+    options = LiveOptions(choose=lambda _meta: used, told=cells.extend)
+    source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
+    return list(source.snapshots(Controls(10.0)))[-1], cells
+
+
+def test_what_is_learned_is_passed_on_and_what_is_known_is_used_and_said() -> None:
+    """The same stream is the same source: its own cell is not recalled, nor told as another."""
+    stream = b"".join(frames())
+    plain, cells = view(stream)
+    assert [(len(cell.keys), cell.conditions) for cell in cells] == [(2, CONDITIONS)]
+    known, more = view(stream, tuple(cells))
+    assert known.total.model.memory == "a memory"
+    assert [cell.members.tolist() for cell in more] == [cells[0].members.tolist()]
+    assert [row.energy_nj for row in known.total.rows] == [
+        row.energy_nj for row in plain.total.rows
+    ]

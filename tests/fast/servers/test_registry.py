@@ -3,11 +3,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from qjoule.servers import registry
+from qjoule.contract import AttachMode
+from qjoule.errors import QjouleError
+from qjoule.servers import cost_page, decoding, registry, support_table
+from qjoule.servers.decoding_types import Decoding
+from qjoule.servers.measured import (
+    MeasuredCost,
+    known_costs,
+    read_costs,
+    write_costs,
+)
+from qjoule.servers.mysql.find import SIGNATURES
+from qjoule.servers.registered import support_of, supported
+from qjoule.servers.registry import flavours
+from qjoule.servers.resolution import Resolution
+from qjoule.servers.support import ServerSupport
+from qjoule.servers.supported import documented
+from qjoule.servers.types import NO_PROTOCOL, Fact, Server
 
 KINDS = {
     "none": 0,
@@ -130,3 +148,123 @@ def test_a_mistake_is_one_line_that_names_it(
         registry.load(table(tmp_path, GOOD.replace(old, new, 1)))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# ---- the servers' folders and decoders agree with the registry -----------------------------------
+
+
+@pytest.fixture(params=registry.servers())
+def support(request: pytest.FixtureRequest) -> ServerSupport:
+    (found,) = (one for one in supported() if one.name == request.param)
+    return found
+
+
+def test_its_flavours_are_the_registrys(support: ServerSupport) -> None:
+    assert set(support.flavours) == set(registry.servers()[support.name].flavours)
+    assert all(support_of(flavour) is support for flavour in support.flavours)
+
+
+def test_its_facts_are_the_registrys(support: ServerSupport) -> None:
+    known = set(registry.servers()[support.name].facts)
+    found = [*support.configured, *support.resolved]
+    assert len(set(found)) == len(found)
+    assert set(found) <= known
+    assert set(support.symbol_only) <= set(found)
+
+
+def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
+    name = f"qjoule.servers.{support.name}.find"
+    roles = set(getattr(import_module(name), "Role", ())) if find_spec(name) else set()
+    server = registry.servers()[support.name]
+    assert roles == (set() if server.of else set(server.roles))
+
+
+def test_a_server_is_planned_with_its_own_facts() -> None:
+    facts = {"port": 9042, "send-buffer": 1, "idle": 2}
+    resolution = Resolution((1, 2), facts=facts)
+    postgres, cassandra, none = map(support_of, ("postgres", "cassandra", NO_PROTOCOL))
+    server = Server(
+        *(1, "postgres", "", Path("/"), "/", (1, 2), (), (), (), Fact(None, ""), Fact(None, "")),
+        facts={"port": 9142},
+    )
+    assert postgres.facts(server, resolution, AttachMode.SOCKET) == {"send-buffer": 1}
+    assert postgres.facts(server, resolution, AttachMode.SYMBOL) == {"send-buffer": 1, "idle": 2}
+    assert cassandra.facts(server, Resolution((1, 2)), AttachMode.AGENT) == {"port": 9142}
+    assert none.facts(server, resolution, AttachMode.NONE) == {}
+
+
+def _decoding(server: str) -> Decoding:
+    found = import_module(f"qjoule.servers.{server}.wire").DECODING
+    assert isinstance(found, Decoding)
+    return found
+
+
+@pytest.mark.parametrize("server", list(registry.servers()))
+def test_each_dialect_of_the_registry_has_one_decoder(server: str) -> None:
+    table = registry.servers()[server]
+    if table.of or not table.dialects:
+        return
+    found = _decoding(server)
+    numbers = [*found.languages, *found.tag_readers, *found.told_ids]
+    assert sorted(numbers) == sorted(table.dialects.values())
+
+
+def test_references_of_all_servers_are_one() -> None:
+    references = decoding.AllReferences()
+    cql, batch = registry.dialect("cql"), registry.dialect("cql-batch")
+    references.learn(7, cql, "select ?")
+    text = (7).to_bytes(8, "little")
+    assert not references.waits(text, batch)
+    assert references.statement(text, batch) == (b"BEGIN BATCH; select ?; APPLY BATCH", cql)
+    references.forget(7)
+    assert b"not seen" in references.statement(text, batch)[0]
+    assert references.statement(b"as it is", cql) == (b"as it is", cql)
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# docs/servers.md and docs/cost.md show the measured figures, which are read with care.
+
+DOCS = Path(__file__).parents[3] / "docs"
+COST = MeasuredCost(
+    *("postgres", "15.14", "symbol", 2345, 2100, 2600, 3456, 3210, 3800),
+    *("SELECT 1", "a CPU", "6.18.5", "2026-11-21"),
+)
+
+
+def test_the_pages_are_up_to_date() -> None:
+    assert (DOCS / "servers.md").read_text("utf-8") == support_table.document(), "run 'make docs'"
+    assert (DOCS / "cost.md").read_text("utf-8") == cost_page.document(), "run 'make docs'"
+
+
+def test_every_server_and_signature_is_listed() -> None:
+    page = support_table.document()
+    assert {server.flavour for server in documented()} == set(flavours())
+    assert all(f"\n| {server.name} | " in page for server in documented())
+    assert all(server.tested for server in documented() if server.flavour != "generic")
+    assert all(page.count(f"`{name}`") == 1 for _, name, _ in SIGNATURES)
+    assert {cost.server for cost in known_costs().values()} <= set(flavours())
+
+
+def test_a_measured_cost_is_only_in_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support_table, "known_costs", lambda: {COST.key: COST})
+    shown = "2.35 µs (2.10 to 2.60), whole 3.46 µs (3.21 to 3.80)"
+    *rows, last = [line for line in support_table.document().splitlines() if shown in line]
+    assert [row.split(" | ")[2] for row in rows] == ["TLS possible", "configuration unknown"]
+    assert all(row.startswith("| PostgreSQL | 15, 17, 18 | ") for row in rows)
+    assert last.endswith("| `SELECT 1` | a CPU, Linux 6.18.5, 2026-11-21 |")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("2345", "fast", "row 1: invalid literal"),
+        ("6.18.5", "", "row 1: not as many values"),
+        ("cost_ns", "cost", "its columns are not"),
+    ],
+)
+def test_a_damaged_file_is_an_error(old: str, new: str, message: str) -> None:
+    text = write_costs([COST])
+    assert read_costs(text) == {COST.key: COST}
+    with pytest.raises(QjouleError, match=message):
+        read_costs(text.replace(old, new))

@@ -13,7 +13,7 @@ from qjoule.shapes.c_tables import entry
 from qjoule.shapes.rules import COUNTS
 from qjoule.shapes.sql import symbols
 
-#: Dialects of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
+#: Dialects of the kernel's automaton; Redis commands have another (test_redis_laws.py).
 SQL_DIALECTS = (registry.dialect("mysql"), registry.dialect("postgres"))
 CHUNK = 64
 _WORD = (1 << 64) - 1

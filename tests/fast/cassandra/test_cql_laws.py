@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags in CQL's custom payloads: each request has exactly its own tags, or none.
-
-This holds however the request is sent and read, and whatever others put into the payload.
+"""Laws of CQL's wire format: compression, segments and read sizes do not change the
+requests found.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
+import lz4.block
 import pytest
+import snappy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ from fuzz.cql_library import (
     compressed,
     entry,
     envelope,
+    inflated,
     long_string,
     payload,
     segments,
@@ -30,9 +33,114 @@ from fuzz.cql_library import (
 )
 from qjoule.servers.cassandra.wire import tags_in_payload
 
+Request = tuple[int, bytes]
+_TEXTS = st.one_of(
+    st.sampled_from(
+        [
+            b"SELECT note FROM shop.orders WHERE id = 42",
+            b"INSERT INTO shop.orders (id, note) VALUES (1, 'secret secret secret secret')",
+            b"SELECT " + b"column, " * 600 + b"id FROM t",
+            b"",
+        ]
+    ),
+    st.binary(max_size=60),
+)
+_VALUES = st.sampled_from([b"", b"x" * 5000, bytes(range(256)) * 20])
+
+
+def query(text: bytes, values: bytes) -> Request:
+    return QUERY, long_string(text) + b"\0\1\0" + values
+
+
+def prepare(text: bytes) -> Request:
+    return PREPARE, long_string(text) + b"\0\0\0\0"
+
+
+def execute(number: int, values: bytes) -> Request:
+    return EXECUTE, b"\0\x10" + bytes([number]) * 16 + b"\0\1\0" + values
+
+
+def batch(texts: list[bytes], values: bytes) -> Request:
+    body = b"\0" + struct.pack(">H", len(texts))
+    for text in texts:
+        body += b"\0" + long_string(text) + b"\0\1" + long_string(values)
+    return BATCH, body + b"\0\1\0"
+
+
+REQUESTS = st.lists(
+    st.one_of(
+        st.builds(query, _TEXTS, _VALUES),
+        st.builds(prepare, _TEXTS),
+        st.builds(execute, st.integers(1, 9), _VALUES),
+        st.builds(batch, st.lists(_TEXTS, max_size=4), _VALUES),
+    ),
+    min_size=1,
+    max_size=12,
+)
+STEPS = st.sampled_from([0, 1, 7, 100, 1448, 4096, 65536])
+
+
+def plain(version: int, requests: list[Request]) -> bytes:
+    return startup(version) + b"".join(envelope(version, *request) for request in requests)
+
+
+@given(requests=REQUESTS, step=STEPS, compression=st.sampled_from(["lz4", "snappy"]))
+def test_compressed_bodies_tell_the_same(
+    requests: list[Request], step: int, compression: str
+) -> None:
+    packed = [compressed(4, *request, compression) for request in requests]
+    sent = startup(4, compression) + b"".join(packed)
+    assert told(sent, step) == told(plain(4, requests)) is not None
+    # On a connection that was open before, the format shows by itself.
+    assert told(b"".join(packed)) == told(plain(4, requests))
+
+
+@given(
+    requests=REQUESTS,
+    step=STEPS,
+    together=st.integers(1, 5),
+    with_lz4=st.booleans(),
+)
+@example([query(b"SELECT a FROM t", b"z" * 300_000), execute(1, b"")], 0, 1, True)
+@example([query(b"SELECT a FROM t", b"z" * 300_000), execute(1, b"")], 1448, 1, True)
+@example([execute(1, b"z" * 9000), execute(2, b""), query(b"SELECT 1", b"")] * 20, 0, 60, True)
+def test_segments_tell_the_same(
+    requests: list[Request], step: int, together: int, with_lz4: bool
+) -> None:
+    envelopes = [envelope(5, *request) for request in requests]
+    sent = startup(5, "lz4" if with_lz4 else "")
+    sent += segments(envelopes, together=together, with_lz4=with_lz4)
+    # Bodies of protocols 5 and 4 differ; here both have the additional fields of a PREPARE.
+    assert told(sent, step) == told(plain(4, requests)) is not None
+
+
+@given(noise=st.binary(min_size=1, max_size=3000), step=st.sampled_from([0, 13]))
+@example(noise=b"\0\0\1\0garbage", step=0)
+def test_a_damaged_compressed_request_is_counted(noise: bytes, step: int) -> None:
+    for compression in ("lz4", "snappy"):
+        read = told(startup(4, compression) + envelope(4, QUERY, noise, flags=1), step)
+        assert read is not None
+        assert len(read[0]) == 1
+
+
+@given(text=st.binary(max_size=5000), repeat=st.integers(1, 40), limit=st.integers(1, 130_000))
+def test_inflated_as_the_libraries_do(text: bytes, repeat: int, limit: int) -> None:
+    whole = text * repeat
+    packed = lz4.block.compress(whole, store_size=False)
+    if len(packed) <= 1 << 16:
+        assert inflated(packed, limit, is_snappy=False) == whole[:limit]
+    packed = snappy.compress(whole)
+    if len(packed) <= 1 << 16:
+        assert inflated(packed, limit, is_snappy=True) == whole[:limit]
+
+
+# ---- tags in CQL's custom payloads: each request has exactly its own tags, or none ---------------
+#
+# This holds however the request is sent and read, and whatever others put into the payload.
+
 MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/server_state.h)
 Entry = tuple[bytes, bytes | None]
-Request = tuple[int, bytes, list[Entry] | None]  #: opcode, body, payload
+TaggedRequest = tuple[int, bytes, list[Entry] | None]  #: opcode, body, payload
 
 _OWN = st.tuples(
     st.sampled_from([b"qjoule.a", b"qjoule.endpoint", b"qjoule." + b"k" * 64]),
@@ -46,7 +154,7 @@ _OTHERS = st.tuples(
     st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([b"v" * 900, b"qjoule.a" * 9])),
 )
 PAYLOADS = st.one_of(st.none(), st.lists(st.one_of(_OWN, _OTHERS), max_size=8))
-REQUESTS = st.lists(
+TAGGED_REQUESTS = st.lists(
     st.tuples(
         st.sampled_from(
             [
@@ -62,7 +170,7 @@ REQUESTS = st.lists(
     min_size=1,
     max_size=6,
 )
-STEPS = st.sampled_from([0, 1, 2, 7, 100, 1448])
+TAGGED_STEPS = st.sampled_from([0, 1, 2, 7, 100, 1448])
 TAGGED: list[Entry] = [(b"qjoule.a", b"x"), (b"theirs", b"y"), (b"qjoule.b", b"")]
 SELECT = long_string(b"SELECT a FROM t") + b"\0\1\0"
 
@@ -73,13 +181,13 @@ def said(entries: Sequence[Entry] | None) -> bytes:
     return b"".join(mine) if sum(map(len, mine)) <= MOST else b""
 
 
-def _sent(request: Request) -> tuple[int, bytes, int]:
+def _sent(request: TaggedRequest) -> tuple[int, bytes, int]:
     """Opcode, body, flags."""
     opcode, body, entries = request
     return (opcode, body, 0) if entries is None else (opcode, payload(entries) + body, PAYLOAD)
 
 
-def _same(connection: bytes, requests: list[Request], step: int) -> None:
+def _same(connection: bytes, requests: list[TaggedRequest], step: int) -> None:
     """Asserts the same shapes as without a payload, and each request's tags."""
     bare = b"".join(envelope(4, opcode, body) for opcode, body, _ in requests)
     expected, found = told(startup(4) + bare), told(connection, step)
@@ -90,9 +198,9 @@ def _same(connection: bytes, requests: list[Request], step: int) -> None:
     assert found == (tagged, 0)
 
 
-@given(REQUESTS, STEPS)
+@given(TAGGED_REQUESTS, TAGGED_STEPS)
 @example([(QUERY, SELECT, TAGGED), (QUERY, SELECT, None), (QUERY, SELECT, [])], 1)
-def test_plain_and_compressed_bodies(requests: list[Request], step: int) -> None:
+def test_plain_and_compressed_bodies(requests: list[TaggedRequest], step: int) -> None:
     """The TRACING flag adds to the response; a request has nothing extra before its body."""
     sent = [_sent(request) for request in requests]
     plain = b"".join(
@@ -106,10 +214,10 @@ def test_plain_and_compressed_bodies(requests: list[Request], step: int) -> None
         _same(startup(4, how) + b"".join(packed), requests, step)
 
 
-@given(REQUESTS, STEPS, st.integers(1, 5), st.booleans())
+@given(TAGGED_REQUESTS, TAGGED_STEPS, st.integers(1, 5), st.booleans())
 @example([(QUERY, SELECT, [(b"theirs", b"z" * 300_000), *TAGGED])] * 2, 0, 1, False)
 @example([(QUERY, SELECT, [(b"theirs", b"z" * 131_030), *TAGGED])] * 2, 1448, 1, False)
-def test_segments(requests: list[Request], step: int, together: int, with_lz4: bool) -> None:
+def test_segments(requests: list[TaggedRequest], step: int, together: int, with_lz4: bool) -> None:
     envelopes = [envelope(5, *_sent(request)) for request in requests]
     sent = startup(5, "lz4" if with_lz4 else "")
     sent += segments(envelopes, together=together, with_lz4=with_lz4)
@@ -138,7 +246,7 @@ def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
     assert len(found[0]) == 2
 
 
-@given(st.binary(max_size=600), STEPS)
+@given(st.binary(max_size=600), TAGGED_STEPS)
 @example(b"\0\2\0\x08qjoule.n\xff\xff\xff\xfe" + entry(b"qjoule.a", b"x") + SELECT, 1)
 def test_whatever_is_there_is_bounded(noise: bytes, step: int) -> None:
     found = told(startup(4) + envelope(4, QUERY, noise, PAYLOAD), step)
