@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +15,19 @@ from typing import Any
 import psutil
 import pytest
 
+from metrics_pages import total
 from qjoule.remote.wire import decode
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.process import DatabaseServer
+from syscall_filter import profile
+from tracing import as_service
 from tracing.agent import Agent
 from tracing.live_top import QJOULE
 from tracing.root_part import asked
 from waiting import until
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CALLS = 200
 
@@ -40,6 +47,7 @@ def statements(trace: Path) -> int:
     return sum(one == shape for one in opened.table("queries")["shape"].to_pylist())
 
 
+@pytest.mark.timeout(240)
 def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
     recordings = tmp_path / "recordings"
     recordings.mkdir()
@@ -79,6 +87,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("words", "answers"),
     [
@@ -89,3 +98,58 @@ for _ in range(2):
 def test_the_root_part_starts_nothing_but_the_words(words: list[str], answers: list[str]) -> None:
     uid = str(Agent.uid)
     assert asked(START, *words, QJOULE_UID=uid, QJOULE_GID=uid).stdout.split() == answers
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# The agent with the capabilities and the filter of system calls that the packaged service has,
+#
+# and the image.
+#
+# `make test-vm` runs the service under systemd itself.
+
+PACKAGING = Path(__file__).parents[3] / "packaging"
+UNIT = PACKAGING / "systemd/qjoule-agent.service"
+FILTER = PACKAGING / "oci/seccomp.json"
+SERVICE_CALLS = 40
+
+
+AS_UNIT = (sys.executable, as_service.__file__, str(UNIT), str(FILTER))
+
+
+def _execute(server: DatabaseServer) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(SERVICE_CALLS):
+            cursor.execute(f"select {number} as served")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_image_s_filter_is_the_unit_s() -> None:
+    assert json.loads(FILTER.read_text()) == profile(UNIT.read_text())
+
+
+def test_it_confines_itself_and_leaves_out_what_needs_uprobes(
+    mariadb: DatabaseServer, mariadb_pool: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    """The kernel wants CAP_SYS_ADMIN for uprobes, which the unit has not. PostgreSQL has optional
+    ones on the socket mode; a thread pool cannot do without."""
+    pids = (mariadb.pid, mariadb_pool.pid, postgres.pid)
+    agent = Agent(tmp_path, *pids, before=AS_UNIT)
+    try:
+        agent.started()
+        for process in agent.processes():
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            assert "NoNewPrivs:\t1" in status and "Seccomp:\t2" in status
+            if process.pid != agent.process.pid:
+                assert "CapEff:\t0000000000000000" in status, process.name()
+        for server in (mariadb, postgres):
+            _execute(server)
+        agent.until(
+            lambda found: total(found, "qjoule_query_calls_total") >= 2 * SERVICE_CALLS,
+            "not all calls",
+        )
+        words = agent.stop()
+    finally:
+        agent.close()
+    assert f"left out: mariadb:{mariadb_pool.port} (a thread pool" in words
+    assert "cannot attach" not in words and "cannot confine" not in words

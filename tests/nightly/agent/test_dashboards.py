@@ -18,9 +18,9 @@ import yaml
 import dashboards
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.agent import Agent, fingerprint_of
-from tracing.prometheus import Prometheus, prometheus
+from tracing.prometheus import Prometheus, prometheus, promtool
 
-pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.server
 
 RULES = Path(dashboards.__file__).with_name("rules.yml")
 LAST_WEEK = " offset 1w"
@@ -90,6 +90,9 @@ def chosen(expression: str, prometheus: Prometheus) -> str:
     return expression.replace(LAST_WEEK, "")
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -105,6 +108,9 @@ def test_panel_has_data(expression: str, watched: Prometheus) -> None:
     assert watched.wait_for(filled)
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "variable", sorted({v for d in dashboards.DASHBOARDS for v in d.variables})
 )
@@ -120,6 +126,9 @@ def rules() -> Iterator[tuple[str, str]]:
             yield rule.get("record") or rule["alert"], rule["expr"]
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("name", "expression"), list(rules()))
 def test_rule_has_data(name: str, expression: str, watched: Prometheus) -> None:
     if name.startswith("Qjoule"):
@@ -129,7 +138,30 @@ def test_rule_has_data(name: str, expression: str, watched: Prometheus) -> None:
     assert watched.wait_for(expression.replace(LAST_WEEK, ""))
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("tenant", TENANTS)
 def test_a_tenant_has_joules(tenant: str, watched: Prometheus) -> None:
     assert watched.wait_for(f'sum(rate(qjoule_tag_joules_total{{value="{tenant}"}}[30s])) > 0')
     assert watched.wait_for(f'sum(qjoule_tag_calls_total{{key="tenant", value="{tenant}"}}) > 100')
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# The packaged alerts on made-up series, by Prometheus's own tool: each fires on its fault alone.
+#
+# It needs no root. It needs Prometheus, as test_dashboards.py does.
+
+PACKAGED_RULES = Path(__file__).parents[3] / "packaging/monitoring/rules.yml"
+CASES = Path(__file__).parents[2] / "support/tracing/alerts.yml"
+
+
+def test_each_alert_fires_on_its_fault(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yml"
+    text = PACKAGED_RULES.read_text()
+    assert "offset 1w" in text
+    rules.write_text(text.replace("offset 1w", "offset 2h").replace("[1w]", "[2h]"))
+    cases = yaml.safe_load(CASES.read_text()) | {"rule_files": [str(rules)]}
+    (tmp_path / "alerts.yml").write_text(yaml.safe_dump(cases))
+    assert "SUCCESS" in promtool("test", "rules", tmp_path / "alerts.yml")

@@ -15,11 +15,12 @@ from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import mysql_server, or_skip
 from tracing import mysql_client as wire
+from tracing.cpu_time import near_kernels, seconds_by_marker
 from tracing.mysql_client import mysql_client
-from tracing.recording import Run, both_attach_modes, recording
+from tracing.recording import Run, at_once, both_attach_modes, recording
 from waiting import until
 
-pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 
 SESSIONS = 12
 PATIENCE_S = 60.0
@@ -33,6 +34,7 @@ def _is_cached(watch: Any) -> bool:
     return threads["Threads_connected"] == 1 and threads["Threads_cached"] > 0
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("start", [mariadb_server, mysql_server], ids=("mariadb", "mysql80"))
 def test_no_query_pays_for_a_login(start: Any, tmp_path: Path) -> None:
     """After a query, a thread waits for the next one under that query's name. If its client
@@ -87,6 +89,7 @@ def _follow_binlog(server: DatabaseServer) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.beside
 def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path) -> None:
     with mysql_client(mysql80.socket) as client:
         for text in (b"drop database if exists m_copied", b"create database m_copied"):
@@ -105,3 +108,45 @@ def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path
         last_ns = mine["t1_ns"].max()
         assert not ((served["begin_ns"] < last_ns) & (served["end_ns"] > dump.t0_ns)).any()
         assert run.loss == {}
+
+
+# ---- CPU time of MariaDB's queries against the server's own account ------------------------------
+
+#: By user, each with one shape: the statement and how often it runs. It is long enough that clock
+#: reads and the thread's work before and after are far below the tolerance.
+SHAPES = {
+    "m_hash": ("select benchmark(2500000, sha2('x', 256)) as m_hash", 4),
+    "m_sum": ("select benchmark(10000000, 1 + 2) as m_sum", 8),
+}
+
+
+def _execute(server: DatabaseServer, *statements: str) -> list[tuple[Any, ...]]:
+    """Rows of the last one."""
+    with closing(server.connect(ssl_disabled=True)) as one, one.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def test_cpu_time_is_mariadbs_own(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """MariaDB, "User Statistics": CPU_TIME by user, from the serving thread's own clock."""
+
+    def client(name: str) -> None:
+        statement, times = SHAPES[name]
+        connection = mariadb.connect(user=name, ssl_disabled=True)
+        with closing(connection), connection.cursor() as cursor:
+            for _ in range(times):
+                cursor.execute(statement)
+
+    _execute(mariadb, *(f"create or replace user {name}" for name in SHAPES))
+    _execute(mariadb, "set global userstat = 1", "flush user_statistics")
+    try:
+        with both_attach_modes(tmp_path, mariadb.pid):
+            at_once(client, SHAPES)
+        rows = _execute(mariadb, "select user, cpu_time from information_schema.user_statistics")
+    finally:
+        _execute(mariadb, "set global userstat = 0", *(f"drop user {name}" for name in SHAPES))
+    theirs_s = {user: float(seconds) for user, seconds in rows}
+    for attach_mode in ("socket", "symbol"):
+        for name, seconds in seconds_by_marker(Run(tmp_path / attach_mode), SHAPES).items():
+            assert seconds == near_kernels(theirs_s[name]), (attach_mode, name)

@@ -35,7 +35,7 @@ from tracing.releases import (
     running,
 )
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
 @pytest.fixture(scope="module", params=releases("mariadb", "mysql"))
@@ -103,6 +103,7 @@ def _selects(server: DatabaseServer) -> int:
     return int(value)
 
 
+@pytest.mark.versions
 def test_its_plan_is_exact_with_tls(told: Told) -> None:
     check_documented_and_stripped(told)
     plan = planned(told.server)
@@ -111,6 +112,7 @@ def test_its_plan_is_exact_with_tls(told: Told) -> None:
     assert "TLS is on by default" in plan.choice.why
 
 
+@pytest.mark.versions
 def test_every_statement_counts(told: Told) -> None:
     assert told.symbol.loss == {}
     counted = marker_counts(told.symbol.queries)
@@ -122,3 +124,144 @@ def test_every_statement_counts(told: Told) -> None:
     check_sockets(told)
     for run in (told.symbol, told.socket):
         check_names(run, "m_app_after")
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# Settings of sessions that decide what is a literal: no literal shows under any of them.
+#
+# Every literal has the word `secret`.
+
+PLAIN, ANSI = b"NO_BACKSLASH_ESCAPES", b"ANSI_QUOTES"
+MODES = (b"", PLAIN, ANSI, PLAIN + b"," + ANSI)
+
+#: By mode: a statement that is right under it, and its shape.
+STATEMENTS_OF_MODES = {
+    b"": (
+        b"select 'a\\', secret', \"b\\\", secret\", 'it''s secret' as m_escapes",
+        "select ?, ?, ? as m_escapes",
+    ),
+    PLAIN: (
+        b"select 'a\\', 'secret', \"b\\\", 'secret' as m_plain",
+        "select ?, ?, ?, ? as m_plain",
+    ),
+    ANSI: (
+        b"select \"m_x\" as m_names from (select 'a\\', secret' as \"m_x\") m_t where 'secret'<>''",
+        "select m_x as m_names from (select ? as m_x) m_t where ? <> ?",
+    ),
+    PLAIN + b"," + ANSI: (
+        b"select \"m_x\", 'a\\', 'secret' as m_both from (select 1 as \"m_x\") m_t",
+        "select m_x, ?, ? as m_both from (select ? as m_x) m_t",
+    ),
+}
+
+
+CHARSETS = {"sjis": 13, "cp932": 95, "gbk": 28, "big5": 1}  #: with a collation of each
+#: In every one of these a backslash is the second byte of a character.
+WIDE = {"sjis": b"\x95\x5c", "cp932": b"\x95\x5c", "gbk": b"\xb1\x5c", "big5": b"\xa5\x5c"}
+HIDDEN = "select ?, ?, ? as m_hidden"
+#: Texts of several statements, of which one may change how the rest is read.
+SEVERAL = {
+    b"set sql_mode = 'NO_BACKSLASH_ESCAPES'; select 'a\\', 'secret' as m_then": (
+        "set sql_mode = ?…"
+    ),
+    b"select 'a\\'; select 2, secret' as m_one;"
+    b" set names gbk; select '\xb1\\', 'secret' as m_two": "select ? as m_one; set names gbk…",
+    b"prepare m_s from 'set sql_mode = ''ANSI_QUOTES''';"
+    b' execute m_s; select \'secret "\', 1 as "m_x"': "prepare m_s from ?; execute m_s…",
+}
+PROCEDURES = (
+    (PLAIN, b"create procedure m_plain() begin do 'a\\', 'secret'; do \"b\\\", 'secret'; end"),
+    (
+        ANSI,
+        b'create procedure m_ansi() do \'a\\\', secret\', (select "m_x" from (select 1 "m_x") t)',
+    ),
+    (
+        b"",
+        b"create procedure m_sets() begin set sql_mode = 'NO_BACKSLASH_ESCAPES';"
+        b" do 'a\\', secret', \"b\\\", secret\"; end",
+    ),
+)
+
+
+def _set_mode(client: MysqlClient, mode: bytes) -> None:
+    client.query(b"set sql_mode = '%s'" % mode)
+
+
+def _every_mode(client: MysqlClient) -> None:
+    for mode in MODES * 2:
+        _set_mode(client, mode)
+        client.query(STATEMENTS_OF_MODES[mode][0])
+        client.execute(client.prepare(STATEMENTS_OF_MODES[mode][0]))
+
+
+def _charsets(server: DatabaseServer) -> None:
+    """The client names its character set in its login, or by a statement."""
+    for charset, collation in CHARSETS.items():
+        wide = WIDE[charset]
+        hidden = b"select 'a%s', 'secret', '%s\\'secret' as m_hidden" % (wide, wide)
+        with mysql_client(server.socket, collation=collation) as client:
+            client.query(hidden)
+        with mysql_client(server.socket) as client:
+            for change in (b"set names %s", b"set character_set_client = '%s'"):
+                client.query(change % charset.encode())
+                client.query(hidden)
+            client.query(b"set names utf8")
+            client.query(b"select 'a\\', secret' as m_again")
+
+
+def _procedures(client: MysqlClient) -> None:
+    """A mode of its own holds for its statements; the session's own is back when it ends."""
+    for mode in MODES:
+        _set_mode(client, mode)
+        for procedure in (b"m_plain", b"m_ansi", b"m_sets"):
+            client.query(b"call %s()" % procedure)
+            client.query(STATEMENTS_OF_MODES[mode][0])
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("name", ["mariadb", "mysql80"])
+def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    with ExitStack() as stack:
+        before = {mode: stack.enter_context(mysql_client(server.socket)) for mode in MODES}
+        for mode, client in before.items():
+            _set_mode(client, mode)
+        uncertain, calls = (stack.enter_context(mysql_client(server.socket)) for _ in range(2))
+        # A statement prepared before: its session may have had another mode then.
+        _set_mode(uncertain, PLAIN)
+        plain = uncertain.prepare(STATEMENTS_OF_MODES[PLAIN][0])
+        sure = uncertain.prepare(b"select 'secret', 'it''s secret', ? as m_sure")
+        _set_mode(uncertain, b"")
+        for text in (b"drop database if exists m_modes", b"create database m_modes"):
+            calls.query(text)
+        calls.query(b"use m_modes")
+        for mode, text in PROCEDURES:
+            _set_mode(calls, mode)
+            calls.query(text)
+        with both_attach_modes(tmp_path, server.pid, options=("--children",)):
+            for mode, client in before.items():
+                client.query(STATEMENTS_OF_MODES[mode][0])
+            with mysql_client(server.socket) as client:
+                _every_mode(client)
+            _charsets(server)
+            for text in SEVERAL:
+                with mysql_client(server.socket) as client:
+                    client.query(text)
+            _procedures(calls)
+            uncertain.execute(plain)
+            uncertain.execute(sure, 1)
+    expected = Counter({shape: 3 + 3 for _, shape in STATEMENTS_OF_MODES.values()})
+    expected.update(SEVERAL.values())
+    expected += Counter({HIDDEN: 3 * len(CHARSETS), "select ? as m_again": len(CHARSETS)})
+    executed = {shape: 2 for _, shape in STATEMENTS_OF_MODES.values()}
+    executed |= {"select ?…": 1, "select ?, ?, ? as m_sure": 1}
+    for attach_mode in ("socket", "symbol"):
+        run = Run(tmp_path / attach_mode)
+        assert run.loss == {}
+        assert "secret" not in str(run.text_of)
+        assert "secret" not in str(run.trace.pandas("queries").to_dict())
+        queries = run.executions(command="query")
+        assert {text: queries[text] for text in expected} == expected
+        assert run.executions(command="execute") == executed
+        assert (run.queries["command"] == "child").sum() >= 4 * len(MODES)

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import platform
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 import qjoule
 from nightly.packages.clean_root import CleanRoot
+from nightly.packages.conftest import DIST, built
 from qjoule.contract import CONTRACT_VERSION
 from qjoule_studies.servers.process import DatabaseServer
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.root, pytest.mark.packages]
+
 WHERE = {"with_wheel": "/opt/qjoule/bin/qjoule", "with_deb": "/usr/bin/qjoule"}
 CALLS = 137
 
@@ -25,6 +31,8 @@ def installed(request: pytest.FixtureRequest) -> tuple[CleanRoot, str]:
     return request.getfixturevalue(request.param), WHERE[request.param]
 
 
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_versions_are_of_one_build(installed: tuple[CleanRoot, str]) -> None:
     root, command = installed
     lines = root.ran(command, "--version").splitlines()
@@ -33,6 +41,8 @@ def test_versions_are_of_one_build(installed: tuple[CleanRoot, str]) -> None:
     assert lines[2:] == [f"event contract {CONTRACT_VERSION}"]
 
 
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_a_recording_counts_every_call(
     installed: tuple[CleanRoot, str], mariadb: DatabaseServer
 ) -> None:
@@ -56,6 +66,8 @@ def test_a_recording_counts_every_call(
     subprocess.run(["rm", "-r", root.tree / trace[1:]], check=True)
 
 
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_what_root_executes_is_root_s(installed: tuple[CleanRoot, str]) -> None:
     """Nobody else may change a file of the installation or a directory that leads to it."""
     root, command = installed
@@ -73,6 +85,8 @@ def test_what_root_executes_is_root_s(installed: tuple[CleanRoot, str]) -> None:
         assert (programs / name).stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) -> None:
     """As pip makes it where root's umask is 077."""
     package = next((with_wheel.tree / "opt/qjoule").rglob("site-packages/qjoule"))
@@ -86,6 +100,8 @@ def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_completions_and_man_pages(with_deb: CleanRoot) -> None:
     tree = with_deb.tree
     page = tree / "usr/share/man/man1/qjoule-record.1.gz"
@@ -108,8 +124,54 @@ def test_completions_and_man_pages(with_deb: CleanRoot) -> None:
     assert with_deb.ran("bash", "-c", asked).split() == ["record"]
 
 
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_the_package_is_removed_whole(with_deb: CleanRoot) -> None:
     """Runs last: what Python compiled goes with it."""
     with_deb.ran("dpkg", "--remove", "qjoule")
     left = list((with_deb.tree / "usr").rglob("*qjoule*"))
     assert not left
+
+
+# ---- the same tree gives the same bytes, wherever and by whom it is built ------------------------
+
+COMPARED = ("*.whl", "*.tar.gz", "*.cdx.json", "*.deb")
+#: x86-64 machines also make the wheel for aarch64.
+CROSS = platform.machine() == "x86_64"
+#: Four wheels, the sdist, an SBOM and the Debian package; another wheel with its SBOM.
+EXPECTED = 7 + 2 * CROSS
+
+
+def _digests(dist: Path) -> dict[str, str]:
+    files = (path for pattern in COMPARED for path in dist.glob(pattern))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _environment() -> dict[str, str]:
+    """The sdist knows the time of its commit itself."""
+    other = {"TZ": "Pacific/Auckland", "LANG": "C.UTF-8"}
+    ours = ("MAKE", "SOURCE_DATE_EPOCH", "MFLAGS")
+    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | other
+
+
+@pytest.mark.timeout(1200)
+def test_the_sdist_builds_the_same_packages(tmp_path: Path) -> None:
+    """In another directory, time zone and umask, without git and without the kernel's BTF."""
+    unpack = ["tar", "-xzf", str(built("qjoule-*.tar.gz")), "-C", str(tmp_path)]
+    subprocess.run(unpack, check=True)
+    (tree,) = tmp_path.iterdir()
+    done = subprocess.run(
+        ["sh", "-c", "umask 077; make deb"],
+        cwd=tree,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    first, second = _digests(DIST), _digests(tree / "build/dist")
+    sdist = built("qjoule-*.tar.gz").name
+    assert len(first) == EXPECTED
+    assert {k: v for k, v in first.items() if k != sdist} == {
+        k: v for k, v in second.items() if k != sdist
+    }

@@ -9,17 +9,21 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from metrics_pages import samples
 from nightly.packages.conftest import built
 from nightly.packages.image import Image, image
 from qjoule_studies.servers.process import DatabaseServer, free_port
 from servers.databases import or_skip
+from servers.fetched.go_programs import helm
 from tracing.live_top import QJOULE
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.packages
+
 CALLS = 173
 EPOCH = "1750000000"
 
@@ -32,6 +36,9 @@ def made() -> Iterator[Image]:
         yield found
 
 
+@pytest.mark.root
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_a_recording_counts_every_call(
     made: Image, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
@@ -58,6 +65,9 @@ def test_a_recording_counts_every_call(
     assert row["calls"] == CALLS
 
 
+@pytest.mark.root
+@pytest.mark.server
+@pytest.mark.timeout(900)
 def test_the_agent_serves_metrics_and_stops_in_order(
     made: Image, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
@@ -100,3 +110,56 @@ def counted(port: int) -> float:
     except OSError:
         return 0.0
     return sum(value for key, value in page.items() if key[0] == "qjoule_query_calls_total")
+
+
+# ---- the Helm chart, rendered by Helm itself -----------------------------------------------------
+
+PACKAGING = Path(__file__).parents[3] / "packaging"
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    with or_skip():
+        return helm.installation()
+
+
+def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:
+    words = [str(programs / "helm"), "template", "qjoule", str(PACKAGING / "helm/qjoule"), *options]
+    words += ["--kube-version", "1.29.0"]  # a helm built from source takes an old one
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return sorted(filter(None, yaml.safe_load_all(text)), key=lambda one: str(one["kind"]))
+
+
+def test_the_chart_is_well_formed(programs: Path) -> None:
+    subprocess.run([programs / "helm", "lint", "--strict", PACKAGING / "helm/qjoule"], check=True)
+
+
+def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
+    plain = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
+    listed = sorted(yaml.safe_load_all(plain), key=lambda one: str(one["kind"]))
+    assert _rendered(programs) == listed
+
+
+def test_only_those_named_may_scrape(programs: Path) -> None:
+    chosen = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
+    *_, policy = _rendered(programs, "--set", chosen)
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    assert rule["ports"] == [{"port": "metrics"}]
+    *_, policy = _rendered(programs, "--set", "networkPolicy.from=null")
+    assert policy["spec"]["ingress"] == [], "no rule at all: a rule without `from` is for everybody"
+    assert len(_rendered(programs, "--set", "networkPolicy.enabled=false")) == 2
+
+
+def test_values_reach_the_pod(programs: Path) -> None:
+    filtered = "seccompProfile.type=Localhost,seccompProfile.localhostProfile=qjoule.json"
+    values = "metrics.port=9000,state.hostPath=,image.tag=x,capabilities={BPF}"
+    options = ("--set", values, "--set", filtered)
+    config, daemonset, _ = _rendered(programs, *options)
+    assert 'listen = "0.0.0.0:9000"' in config["data"]["agent.toml"]
+    pod = daemonset["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "qjoule:x"
+    assert pod["containers"][0]["securityContext"]["capabilities"]["add"] == ["BPF"]
+    profile = {"type": "Localhost", "localhostProfile": "qjoule.json"}
+    assert pod["containers"][0]["securityContext"]["seccompProfile"] == profile
+    assert {"name": "state", "emptyDir": {}} in pod["volumes"]

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,17 @@ from qjoule_drivers import tag
 from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import offer_tls, or_skip
-from tracing.mysql_story import marker_counts
+from tracing.mysql_story import MARKER, marker_counts
+from tracing.postgres_client import (
+    SYNC,
+    PostgresClient,
+    bind,
+    execute,
+    message,
+    parse,
+    postgres_client,
+    query,
+)
 from tracing.recording import Run, both_attach_modes, recording
 from waiting import until
 
@@ -128,3 +141,136 @@ def test_tags_of_sessions_that_symbols_read(
     assert [len(of) for of in run.having("m_untagged")["tags"]] == [0]
     assert run.loss == {}
     del tags_socket
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# Pipelines, portals and messages in pieces: executions are those of pg_stat_statements.
+
+#: Statements on different tables are different to pg_stat_statements.
+TABLES = ("m_skipped", "m_mixed", "m_cursor", "m_unused", "m_pieces", "m_batch", "m_list", "m_gone")
+TURNS = 10
+BATCH = 2_000  #: executions of one pipeline: many times the server's buffer of 8 KB
+SEVERAL = "(text lost: different statements in one request)"
+GONE = "(text lost: the server has none of that name)"
+
+
+@dataclass(frozen=True)
+class Told:
+    attach_mode: str
+    run: Run
+    counted: Counter[str]  #: by marker, of pg_stat_statements
+
+
+def _skipped(client: PostgresClient) -> None:
+    """After an error the server skips the rest of a pipeline."""
+    for name, text in (
+        (b"bad", b"select 1 / (i - 1) as m_fails from generate_series(1, 1) i"),
+        (b"good", b"select i from m_skipped"),
+        (b"mixed", b"select i from m_mixed"),
+    ):
+        client.exchange(parse(text, name), SYNC)
+    bad, good, mixed = ([bind(name), execute()] for name in (b"bad", b"good", b"mixed"))
+    client.exchange(*good, SYNC)
+    for _ in range(TURNS):
+        assert client.exchange(*bad, *good * TURNS, SYNC)["C"] == 0
+        refused = parse(b"select m_refused from m_nowhere"), bind(), execute()
+        assert client.exchange(*refused, *good * TURNS, SYNC)["C"] == 0
+    assert client.exchange(*mixed * (BATCH // 2), *bad, *mixed * BATCH, SYNC)["C"] == BATCH // 2
+
+
+def _portals(client: PostgresClient) -> None:
+    """As asyncpg's cursor objects, and portals that end in other ways."""
+    client.exchange(parse(b"select generate_series(1, 20) from m_cursor", b"c"), SYNC)
+    client.exchange(parse(b"select i from m_unused", b"u"), SYNC)
+    for portal in (b"", b"p") * TURNS:
+        client.exchange(query(b"begin"))
+        for statement, name in ((b"c", portal), (b"c", b"abandoned"), (b"u", b"never run")):
+            client.exchange(bind(statement, name), SYNC)
+        for rows in (5, 5, 0):
+            assert client.exchange(execute(rows, portal), SYNC)["D"] == (rows or 10)
+        client.exchange(execute(1, b"abandoned"), SYNC)
+        client.exchange(bind(b"c", b"closed"), execute(1, b"closed"), SYNC)
+        client.exchange(message("C", b"Pclosed\0"), SYNC)
+        client.exchange(query(b"commit"))
+        assert client.exchange(execute(5, portal), SYNC)["E"] == 1
+
+
+def _pieces(client: PostgresClient) -> None:
+    text = b"select 1" + b", 1 as c" * 400 + b" from m_pieces"
+    for request in (query(text), parse(text) + bind() + execute() + SYNC):
+        for cuts in ((3,), (5,), (20,), (1448, 2896), (len(request) - 7,)):
+            for begin, end in pairwise((0, *cuts, len(request))):
+                client.send(request[begin:end])
+                time.sleep(0.01)
+            client.replies()
+    client.exchange(parse(b"select i from m_batch", b"b"), SYNC)
+    client.exchange(*[bind(b"b"), execute()] * BATCH, SYNC)
+
+
+def _texts(client: PostgresClient) -> None:
+    for length in range(1500, 1500 + TURNS):  # far beyond 4,096 bytes, the values of any length
+        values = b",".join(b"%d" % (n * n * n % 99991) for n in range(length))
+        client.exchange(query(b"select i from m_list where i in (" + values + b")"))
+    for empty in (b"", b"-- nothing"):
+        client.exchange(query(empty))
+    client.exchange(parse(b"select i from m_gone", b"gone"), SYNC)
+    client.exchange(bind(b"gone"), execute(), SYNC)
+    client.exchange(query(b"deallocate gone"))
+    assert client.exchange(bind(b"gone"), execute(), SYNC)["E"] == 1
+
+
+@pytest.fixture(scope="module")
+def on_postgres(
+    postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Told]:
+    directory = tmp_path_factory.mktemp("pipelines")
+    with postgres.connect() as observer:
+        observer.execute("create extension if not exists pg_stat_statements")
+        for table in TABLES:
+            observer.execute(f"create table {table} as select 1 as i")
+        observer.execute("select pg_stat_statements_reset()")
+        with both_attach_modes(directory, postgres.pid), postgres_client(postgres.port) as client:
+            for part in (_skipped, _portals, _pieces, _texts):
+                part(client)
+        counted: Counter[str] = Counter()
+        for text, calls in observer.execute("select query, calls from pg_stat_statements"):
+            if found := MARKER.search(text):
+                counted[found[0]] += calls
+    return {
+        attach_mode: Told(attach_mode, Run(directory / attach_mode), counted)
+        for attach_mode in ATTACH_MODES
+    }
+
+
+@pytest.fixture(params=ATTACH_MODES)
+def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
+    return on_postgres[request.param]
+
+
+def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
+    expected = told.counted.copy()
+    # A portal that was bound and never run is a call there, and to us none.
+    assert expected.pop("m_unused") == 2 * TURNS
+    assert expected["m_skipped"] == 1 and expected["m_cursor"] == 6 * TURNS
+    assert (expected["m_pieces"], expected["m_batch"]) == (10, BATCH)
+    if told.attach_mode == "socket":  # it shows a request's statement only if there is one
+        assert expected.pop("m_mixed") == BATCH // 2 == told.run.executions()[SEVERAL] - 1
+    executed = told.run.queries[~told.run.queries["status"].isin(["error"])]
+    assert marker_counts(executed) == expected
+    assert told.run.loss == {}
+
+
+def test_each_error_is_one_call(told: Told) -> None:
+    failed = marker_counts(told.run.queries[told.run.queries["status"].isin(["error"])])
+    assert failed["m_fails"] == TURNS + (told.attach_mode == "symbol")
+    assert failed["m_refused"] == TURNS
+    assert failed["m_skipped"] == failed["m_gone"] == failed["m_cursor"] == 0
+
+
+def test_statements_that_are_cut_or_have_no_text(told: Told) -> None:
+    lists = told.run.having("m_list")
+    assert list(lists["text"].unique()) == ["select i from m_list where i in (?+…"]
+    if told.attach_mode == "socket":  # the other shows neither
+        assert told.run.executions()["(empty)"] == 2
+        assert told.run.executions()[GONE] == 1

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from other_user import SOMEBODY
@@ -18,12 +20,13 @@ from qjoule_studies.servers.prerequisites import Account
 from qjoule_studies.servers.process import DatabaseServer, free_port, server_directory
 from qjoule_studies.servers.redis import installed_redis, redis_in, redis_server
 from servers.databases import command_stats, or_skip, self_signed, valkey_server
+from tracing.cpu_time import tolerance
 from tracing.recording import Run, attribute, credentials, recording
 from tracing.redis_client import redis_client, resp
 from tracing.releases import planned
 from waiting import until
 
-pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS, PASSWORD = 6, "r_word-not-to-be-seen"
 ELSEWHERE = "127.0.0.2"
@@ -47,6 +50,7 @@ def _credentials(server: DatabaseServer, directory: Path, password: str) -> tupl
     return credentials(directory, f'[{product}]\nuser = "r_reader"\npassword = "{password}"\n')
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("asks", [True, False], ids=["with credentials", "without"])
 def test_names_by_the_servers_list(server: DatabaseServer, tmp_path: Path, asks: bool) -> None:
     """Also of a connection that first speaks later. One renamed since then has both names."""
@@ -75,6 +79,7 @@ def test_names_by_the_servers_list(server: DatabaseServer, tmp_path: Path, asks:
     assert names <= {row["application"] for row in rows}
 
 
+@pytest.mark.beside
 def test_why_a_server_cannot_be_asked_is_said(server: DatabaseServer, tmp_path: Path) -> None:
     options = _credentials(server, tmp_path, f"wrong-{PASSWORD}")
     with redis_client(server.port) as client:
@@ -99,6 +104,7 @@ def _in_another_network() -> Iterator[DatabaseServer]:
             yield started
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("start", "address", "why"),
     [
@@ -120,6 +126,7 @@ def test_who_listens_where_the_server_does_not_gets_no_password(
             listening.accept()
 
 
+@pytest.mark.beside
 def test_another_user_s_server_gets_no_password(tmp_path: Path) -> None:
     with redis_server(account=Account(SOMEBODY, SOMEBODY)) as server:
         said = _recorded(server, tmp_path)
@@ -149,6 +156,7 @@ def _recorded(server: DatabaseServer, directory: Path, address: str = "127.0.0.1
 # ---- encrypted connections -----------------------------------------------------------------------
 
 
+@pytest.mark.beside
 def test_redis_with_tls_is_not_exact_and_its_sessions_are_loss(
     redis: DatabaseServer, tmp_path: Path
 ) -> None:
@@ -180,3 +188,78 @@ def test_redis_with_tls_is_not_exact_and_its_sessions_are_loss(
     assert run.loss == {"opaque_session": 1}
     counted = run.executions()
     assert (counted["GET plain:?"], counted["GET hidden:?"]) == (1, 0)
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# A Redis that has the machine to itself: its CPU time, and a recording in which it restarts.
+
+#: Of a recording of all servers, other servers' statements included: its own must find room.
+ROOM = ("--ring-mb", "64")
+HEAVY = {"SORT n": "SORT n LIMIT 0 1", "EVAL": "EVAL {loop} 0"}
+LOOP = "local x = 0 for i = 1, 2000000 do x = x + i end return x"
+ROUNDS = 40
+
+
+@contextmanager
+def undisturbed(pid: int) -> Iterator[None]:
+    """Prevents ordinary processes from preempting this server's main thread."""
+    os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+
+
+def test_redis_cpu_time_equals_the_servers_own(redis: DatabaseServer, tmp_path: Path) -> None:
+    """Commands that take much longer than reading and answering them, run one at a time.
+
+    The server measures elapsed time, which equals CPU time only while nothing else gets its CPU. So
+    only commands that had the CPU from beginning to end count. The kernel reserves a twentieth of
+    the CPU for others (Documentation/scheduler/sched-rt-group.rst).
+    """
+    theirs_us: dict[str, list[float]] = {text: [] for text in HEAVY}
+    with undisturbed(redis.pid), redis.connect() as client:
+        client.eval(
+            "for i = 1, 60000 do redis.call('rpush', KEYS[1], i * 7919 % 60013) end", 1, "n"
+        )
+        with recording(tmp_path / "t", "--pid", str(redis.pid)):
+            for _ in range(ROUNDS):
+                for text, command in HEAVY.items():
+                    name = text.split()[0].lower()
+                    before = command_stats(client).get(name, {"usec": 0})["usec"]
+                    client.execute_command(*(w.format(loop=LOOP) for w in command.split()))
+                    theirs_us[text].append(command_stats(client)[name]["usec"] - before)
+    run = Run(tmp_path / "t")
+    segments = run.trace.pandas("segments")
+    cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
+    for text, us in theirs_us.items():
+        queries = run.queries[run.queries["text"] == text].sort_values("begin_ns")
+        ours_ns = cpu_ns.reindex(queries["query"]).to_numpy()
+        theirs_ns = np.array(us) * 1e3
+        assert len(ours_ns) == len(theirs_ns)
+        alone = ours_ns > 0.995 * (queries["end_ns"] - queries["begin_ns"]).to_numpy()
+        assert alone.sum() >= ROUNDS // 10, text
+        assert ours_ns[alone].sum() == pytest.approx(theirs_ns[alone].sum(), rel=tolerance()), text
+
+
+def test_redis_restarted_while_recording(tmp_path: Path) -> None:
+    """Under the name of a file, or with a value, that looks like a Sentinel's option, too."""
+    configuration = tmp_path / "redis-sentinel"
+    configuration.write_text("")
+    odd = ("--pidfile", str(tmp_path / "--sentinel"))
+    with redis_server() as server, recording(tmp_path / "t", *ROOM):
+        for turn in ("first", "again"):
+            with server.connect() as client:
+                client.get(f"{turn}:1")
+            server.stop()
+            server.start()
+        server.stop()
+        server.argv = [server.argv[0], str(configuration), *server.argv[1:], *odd]
+        server.start()
+        with server.connect(tcp=True) as client:
+            client.get("odd:1")
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    counted = run.executions()
+    assert [counted[f"GET {turn}:?"] for turn in ("first", "again", "odd")] == [1, 1, 1]

@@ -17,8 +17,10 @@ import pytest
 
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import free_port, with_parent
+from servers.databases import voltdb_server
+from tracing import voltdb_story as day
 from tracing.cpu_time import tolerance
-from tracing.recording import attribute, recording
+from tracing.recording import Run, attribute, recording
 
 pytestmark = pytest.mark.root
 
@@ -172,3 +174,25 @@ def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> 
     assert set(workers[workers["tgid"] == strangers]["kind"]) == {"process"}
     # Not 0.7 or 0.8 s: neither what it did before, nor what the stranger did, counts.
     assert role_s(trace, label)["worker-?"] == pytest.approx(0.4, rel=0.25)
+
+
+# ---- A real VoltDB with another collector --------------------------------------------------------
+
+CALLS = 1280
+
+
+@pytest.mark.beside
+@pytest.mark.server
+def test_voltdb_other_collector_and_plain_references(tmp_path: Path) -> None:
+    """Names are elsewhere in the heap, and move differently."""
+    plain = ("-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers")
+    with voltdb_server("-XX:+UseParallelGC", "-Xmn16m", *plain) as server:
+        day.prepare(server)
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--ring-mb", "64"):
+            story = day.tell(server, CALLS)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert set(run.executions()) == set(story.invocations) - {
+        name for name in story.invocations if name.startswith("AdHoc")
+    } | set(story.ad_hoc)
+    assert run.executions().total() == story.invocations.total()

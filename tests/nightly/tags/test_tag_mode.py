@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,16 @@ import pytest
 from qjoule.trace.reader import Trace
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
+from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer, free_port
 from servers.databases import UNKNOWN, command_stats, or_skip, self_signed, unknown_redis
-from tracing.recording import attribute, qjoule, recording
+from tracing import mysql_client as wire
+from tracing.mysql_client import mysql_client
+from tracing.mysql_values import parameters, string
+from tracing.recording import LONG_RUN, Run, at_once, attribute, qjoule, recording, statements
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
+
 #: 20 spans of 250 ms, and three for each endpoint and the base, is the minimum for a regression.
 SECONDS = 9.0
 LEAST_CALLS = 200
@@ -128,3 +135,76 @@ def test_calls_over_tls(server: DatabaseServer, tags_socket: Path, tmp_path: Pat
     assert {name: told[name]["calls"] for name in ("get", "set")} == {"get": 80, "set": 40}
     assert all(told[name]["latency_ns_p50"] > 0 for name in ("get", "set"))
     del tags_socket
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# Client tags within TLS: the symbol mode reads them as without TLS, sockets cannot.
+
+CLIENTS = 64 if LONG_RUN else 4
+CALLS = statements(600) // CLIENTS  #: for each client
+ENDPOINTS = 5
+
+
+@pytest.fixture
+def mariadb_tls(tmp_path: Path) -> Iterator[DatabaseServer]:
+    """A separate server: if a server has TLS, drivers use it unasked."""
+    key, certificate = self_signed(tmp_path)
+    with or_skip(), mariadb_server(f"--ssl-key={key}", f"--ssl-cert={certificate}") as server:
+        yield server
+
+
+def _expected() -> Counter[str]:
+    return Counter(
+        f"{client}/{(client + turn) % ENDPOINTS}"
+        for client in range(CLIENTS)
+        for turn in range(CALLS)
+    )
+
+
+def _comments(server: DatabaseServer, client: int) -> None:
+    with closing(server.connect(tcp=True, ssl={})) as connection, connection.cursor() as cursor:
+        cursor.execute("show status like 'Ssl_cipher'")
+        assert cursor.fetchone()[1], "it is encrypted"
+        for turn in range(CALLS):
+            endpoint = f"{client}/{(client + turn) % ENDPOINTS}"
+            cursor.execute(f"select {turn} as m_said /*endpoint='{endpoint}'*/")
+            cursor.fetchall()
+
+
+def _attributes(server: DatabaseServer, client: int) -> None:
+    flags = wire.QUERY_ATTRIBUTES | wire.TLS
+    with mysql_client(port=server.port, flags=flags) as connection:
+        for turn in range(CALLS):
+            endpoint = b"%d/%d" % (client, (client + turn) % ENDPOINTS)
+            block = parameters([string(b"qjoule.endpoint", endpoint)])
+            connection.query(b"\1\1" + block + b"select %d as m_said" % turn)
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize(
+    ("name", "send"),
+    [
+        ("mariadb_tls", _comments),
+        ("mysql80", _comments),
+        ("mysql8033", _comments),
+        ("mysql8033", _attributes),
+    ],
+)
+def test_what_clients_say_within_tls(
+    name: str,
+    send: Callable[[DatabaseServer, int], None],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    with recording(tmp_path / "t", "--pid", str(server.pid), "--client-tags", "--ring-mb", "64"):
+        at_once(partial(send, server), range(CLIENTS))
+    run = Run(tmp_path / "t")
+    found: Counter[str] = Counter()
+    queries = run.having("m_said")
+    for tags, n in zip(queries["tags"], queries["executions"], strict=True):
+        found[dict(tags)["endpoint"]] += n
+    assert found == _expected()
+    assert set(queries["attach_mode"]) == {"symbol"}
+    assert run.loss == {}

@@ -7,23 +7,28 @@ tracer treats a CPU that it was not started with like one that came online later
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from qjoule.contract import COUNTER_NAMES, WHOLE, Block, Loss, Mode
+from qjoule.trace.arrow import pc
+from qjoule.trace.reader import Trace
+from qjoule_studies.servers.process import DatabaseServer
 from tracer_parts.parts import write_topology
 from tracing.cpu_time import tolerance
+from tracing.postgres_client import postgres_client, query
+from tracing.recording import qjoule, recording
 from tracing.tracer import Session, tracing
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"),
-]
+pytestmark = pytest.mark.root
+
 #: PERF_TYPE_SOFTWARE has a clock and page faults.
 CLOCK, FAULTS = "1:0", "1:2"
 COMPUTED_NS = 50e6  #: on each of CPUs 0 and 1, by the program's own clock
@@ -69,6 +74,7 @@ def loss(session: Session, cause: Loss, cpu: int) -> int:
     return int(losses[(losses["cause"] == cause) & (losses["cpu"] == cpu)]["count"].max(initial=0))
 
 
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_counters_count_what_the_cpu_did() -> None:
     session, _ = seen(COMPUTE, f"cycles={CLOCK}", f"llc-misses={CLOCK}")
     assert session.records(Block.HELLO)[0]["counters"] == 0b101
@@ -86,6 +92,7 @@ def test_counters_count_what_the_cpu_did() -> None:
     assert Loss.MULTIPLEXED not in session.records(Block.LOSS)["cause"]
 
 
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_counters_in_the_live_view() -> None:
     session, _ = seen(COMPUTE, f"instructions={CLOCK}", mode=Mode.LIVE)
     sums = session.records(Block.AGGREGATE)
@@ -102,6 +109,7 @@ def test_counters_in_the_live_view() -> None:
 # ---- further counters ----------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_each_segment_has_what_was_counted_in_it() -> None:
     session, pid = seen(FAULT, f"more={FAULTS}", f"more={CLOCK}", f"cycles={CLOCK}")
     counters = int(session.records(Block.HELLO)["counters"][0])
@@ -121,6 +129,7 @@ def test_each_segment_has_what_was_counted_in_it() -> None:
     assert Loss.MULTIPLEXED not in session.records(Block.LOSS)["cause"]
 
 
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_further_counters_need_no_others() -> None:
     """And nearly all page faults of a program that writes to its memory are in user space."""
     session, pid = seen(FAULT, f"more={FAULTS}:u", f"more={FAULTS}:k", f"more={FAULTS}")
@@ -142,6 +151,7 @@ def one_cpu(tmp_path: Path) -> Path:
     return write_topology(tmp_path / "cpus", [(0, [0])])
 
 
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_a_cpu_that_comes_online_later_has_no_counters_and_that_is_counted_as_loss(
     one_cpu: Path,
 ) -> None:
@@ -160,6 +170,7 @@ def test_a_cpu_that_comes_online_later_has_no_counters_and_that_is_counted_as_lo
     assert not loss(session, Loss.COUNTER, 0)
 
 
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_a_counter_that_one_cpu_lacks_is_read_on_the_others(tmp_path: Path) -> None:
     absent = max(os.sched_getaffinity(0)) + 1
     tree = write_topology(tmp_path / "cpus", [(0, [0]), (0, [1]), (1, [absent])])
@@ -168,3 +179,73 @@ def test_a_counter_that_one_cpu_lacks_is_read_on_the_others(tmp_path: Path) -> N
     assert session.records(Block.HELLO)[0]["counters"] == 1
     segments = session.records(Block.SEGMENT_COUNTERS)["segment"]
     assert set(segments["valid"][segments["pid"] == pid]) == {1}
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# `qjoule record --counters`, and what `qjoule characterise` makes of it: page faults of a query.
+#
+# They are a software event, which any machine has; this machine may have no other.
+
+#: A raw event that no CPU has. Kernels without hardware counters refuse it; some drivers mask what
+#: they do not know, and count nothing.
+ABSENT = "rffffffffffff"
+#: Sorts in memory that the backend has not touched before: one fault for each of its pages.
+SORT = b"SELECT count(*) FROM (SELECT repeat('x', 500) || g AS t FROM generate_series(1, 30000) g"
+SORT += b" ORDER BY t OFFSET 1) AS sorted"
+
+
+def _faults(pid: int) -> int:
+    """Page faults so far, minor and major: proc(5), /proc/PID/stat."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[7]) + int(fields[9])
+
+
+@pytest.mark.beside
+@pytest.mark.server
+def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
+    directory = tmp_path / "faults.qjoule"
+    options = (f"--pid={postgres.pid}", "--counters", f"page-faults,page-faults:k,{ABSENT}")
+    with (
+        postgres_client(postgres.port) as client,
+        recording(directory, *options) as recorder,
+    ):
+        backends = [
+            child
+            for child in psutil.Process(postgres.pid).children()
+            if any("[local]" in part or "127.0.0.1" in part for part in child.cmdline())
+        ]
+        pid = max(backends, key=psutil.Process.create_time).pid
+        client.exchange(query(b"SET work_mem = '64MB'"))
+        before = _faults(pid)
+        client.exchange(query(SORT))
+        faults = _faults(pid) - before
+        client.exchange(query(b"SELECT 1"))
+        refused = f"qjoule: not counted: {ABSENT} (" in recorder.words
+    trace = Trace(directory)
+    accepted = () if refused else (ABSENT,)
+    assert trace.meta.more_counters == ("page-faults", "page-faults:k", *accepted)
+    assert refused or trace.meta.counters, "who refuses no raw event has hardware counters"
+    (sort,) = [
+        row["query"]
+        for row in trace.table("queries").select(["query", "statement_bytes"]).to_pylist()
+        if row["statement_bytes"] == len(SORT)
+    ]
+    segments = trace.table("segments")
+    mine = segments.filter(pc.equal(segments.column("query"), sort)).to_pylist()
+    told, in_kernel = (sum(segment["more"][i] for segment in mine) for i in (0, 1))
+    assert faults > 1000
+    assert told == pytest.approx(faults, rel=0.05)
+    assert in_kernel < told
+    assert all(segment["more_counted"][:2] == [1.0, 1.0] for segment in mine)
+
+    shown = qjoule("characterise", str(directory), "--json")
+    assert shown.returncode == 0, shown.stderr
+    rows = json.loads(shown.stdout)["rows"]
+    by_time = trace.meta.counters.count("instructions") == 0
+    name = "page-faults_per_s" if by_time else "page-faults_pki"
+    (row,) = [row for row in rows if "generate_series" in row["shape"]]
+    assert row["metrics"][name]["value"] > 0
+    if by_time:
+        told_again = row["metrics"][name]["value"] * row["cpu_ns"] / 1e9
+        assert told_again == pytest.approx(told)

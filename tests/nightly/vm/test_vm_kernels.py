@@ -8,11 +8,18 @@ the kernel has.
 from __future__ import annotations
 
 import io
+import json
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from nightly.vm.support.machine import Run
+import qjoule
+from nightly.vm.support import machine
+from nightly.vm.support.machine import Run, made
 from nightly.vm.support.mariadb import GETS, OVER_TCP, STATEMENTS
 from nightly.vm.support.plans import Plan, plans
 from nightly.vm.support.streams import recorded
@@ -24,9 +31,8 @@ from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
+from servers.fetched import debian
 from tracing.recording import Run as Queries
-
-pytestmark = pytest.mark.timeout(1800)
 
 #: What a kernel may do: see docs/tracing.md, "Known limits".
 HIDDEN = {Loss.SWITCH}
@@ -42,12 +48,14 @@ def _of(kernel_vm: Run, name: str, attach_mode: str, directory: Path) -> Queries
     return queries
 
 
+@pytest.mark.timeout(1800)
 def test_counts_are_exact_by_symbols(kernel_vm: Run, tmp_path: Path) -> None:
     queries = _of(kernel_vm, "recorded", "symbol", tmp_path)
     selects = int(kernel_vm.text("selects").split()[-1])
     assert int(queries.having("select")["executions"].sum()) == selects
 
 
+@pytest.mark.timeout(1800)
 def test_counts_are_exact_by_sockets_where_the_kernel_shows_reads(
     kernel_vm: Run, tmp_path: Path
 ) -> None:
@@ -63,6 +71,7 @@ def test_counts_are_exact_by_sockets_where_the_kernel_shows_reads(
     assert int(queries.having("GET")["executions"].sum()) == GETS
 
 
+@pytest.mark.timeout(1800)
 def test_top_shows_every_call(kernel_vm: Run) -> None:
     live = recorded(kernel_vm, "live")
     assert set(live.loss) <= HIDDEN
@@ -75,6 +84,7 @@ def test_top_shows_every_call(kernel_vm: Run) -> None:
         assert row.cpu_ns > 0
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("plan", plans(reads=True), ids=lambda plan: plan.name)
 def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
     release = loads_vm.text("release")
@@ -84,7 +94,78 @@ def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
     assert (loads_vm.out / f"{plan.name}.end").exists(), loads_vm.text(f"{plan.name}.err")[-4000:]
 
 
+@pytest.mark.timeout(1800)
 def test_what_the_kernel_shows_is_known_beforehand(loads_vm: Run) -> None:
     early = loads_vm.text("release").startswith("5.10.")
     facts = read_kernel_facts(loads_vm.out / "facts")
     assert (facts.reads, facts.sends, facts.early) == (not early, not early, early)
+
+
+# --------------------------------------------------------------------------------------------------
+#
+# The wheel for aarch64 that `make wheels` makes, on an emulated machine without a compiler.
+
+PACKAGES = ("python3.11", "redis-server", "redis-tools", "libstdc++6", "dash", "coreutils")
+#: numpy's and pyarrow's wheels for glibc of Debian 12.
+PLATFORMS = ("manylinux_2_34_aarch64", "manylinux_2_28_aarch64", "manylinux2014_aarch64", "any")
+CALLS = 200
+#: Where Debian's Python finds what pip installed, in its isolated mode too.
+HOME = "usr/local/lib/python3.11/dist-packages"
+LOCKED = machine.TREE / "packaging/locked.txt"
+
+
+def installed(to: Path, scratch: Path) -> None:
+    """Unpacks the wheel and what it needs, with the versions of packaging/locked.txt."""
+    wheel = made("wheels", "qjoule-*_aarch64.whl")
+    versions = re.findall(r"^\S+==\S+", LOCKED.read_text(), re.MULTILINE)
+    constraints = scratch / "constraints.txt"
+    constraints.write_text("\n".join(versions))
+    platforms = [word for one in PLATFORMS for word in ("--platform", one)]
+    python = ["--implementation", "cp", "--python-version", "3.11"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    command += [*platforms, *python, "-c", str(constraints), "--target", str(to), str(wheel)]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    machine.build("arm64-trixie")
+    directory = tmp_path_factory.mktemp("wheel")
+    tree = directory / "tree"
+    shutil.copytree(
+        debian.root_tree("bookworm", PACKAGES, "arm64"), tree, symlinks=True, ignore=devices
+    )
+    for name in ("proc", "sys", "root", "dev", "etc"):
+        (tree / name).mkdir(parents=True, exist_ok=True)
+    (tree / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
+    (tree / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
+    (tree / "usr/bin/python3").unlink(missing_ok=True)
+    (tree / "usr/bin/python3").symlink_to("python3.11")
+    installed(tree / HOME, directory)
+    script = machine.HERE / "guest/wheel.sh"
+    try:
+        return machine.run("arm64-trixie", script, directory, {"CALLS": str(CALLS)})
+    finally:
+        shutil.rmtree(tree)
+
+
+def devices(directory: str, names: list[str]) -> set[str]:
+    """The machine has its own."""
+    return set(names) if Path(directory).name == "dev" else set()
+
+
+@pytest.mark.timeout(3000)
+def test_the_wheel_finds_the_server_and_counts_what_it_counts(traced: machine.Run) -> None:
+    lines = traced.text("version").splitlines()
+    assert lines[:1] == [f"qjoule {qjoule.__version__}"]
+    assert lines[1].startswith(f"tracer {qjoule.__version__} (/{HOME}/qjoule/programs/")
+    said = json.loads(traced.text("doctor.json"))
+    assert [server["flavour"] for server in said["servers"]] == ["redis"], said["servers"]
+    told = dict(
+        re.findall(r"^cmdstat_(\w+):calls=(\d+)", traced.text("commandstats"), re.MULTILINE)
+    )
+    rows = json.loads(traced.text("rows.json"))["rows"]
+    for command in ("set", "get"):
+        assert int(told[command]) == CALLS
+        found = [row["calls"] for row in rows if (row["shape"] or "").lower().startswith(command)]
+        assert sum(found) == CALLS, (command, rows)
