@@ -27,7 +27,7 @@ from qjoule_studies.servers.prerequisites import service_account
 from qjoule_studies.servers.process import DatabaseServer, leaks
 from qjoule_studies.servers.redis import redis_server
 from servers.databases import cassandra_server, mysql_server, or_skip, voltdb_server
-from servers.fetched.mysql import wanted_mysql8033
+from servers.fetched.maven import wanted_mysql8033
 from servers.mongodb import ferretdb_server
 from tag_listener import Listener, listening, reporting_to, sending_to_servers
 from tracing import cpu_time, leftovers

@@ -19,8 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("tests/support", "tests")]
 
-from nightly.packages.clean_root import clean_root  # noqa: E402
-from nightly.packages.conftest import fetch_wheels  # noqa: E402
+from nightly.packages.conftest import clean_root, fetch_wheels  # noqa: E402
 from qjoule_studies.servers.mysql import mariadb_server  # noqa: E402
 
 

@@ -220,7 +220,7 @@ def told(name: str, scores: list[Score]) -> str:
 def crowd(shapes: int, seed: int) -> tuple[Cell, ...]:
     """Cells that know `shapes` shapes in each domain, up to 96 each."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/support"))
-    from memory_cases import cell  # noqa: PLC0415
+    from calibrations import cell  # noqa: PLC0415
 
     cells = []
     for number, first in enumerate(range(1, shapes + 1, 96)):

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import attribute_trace
 from attribute_trace import MS, energy, query, segment
-from memory_cases import cell
+from calibrations import cell
 from qjoule.commands import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine import active_memory

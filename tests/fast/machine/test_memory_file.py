@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_cases import HERE, NOW_S, USUAL, cell, memory
+from calibrations import HERE, NOW_S, USUAL, cell, memory
 from qjoule.errors import QjouleError
 from qjoule.machine import memory as module
 from qjoule.machine import memory_file as file

@@ -13,8 +13,8 @@ import pytest
 
 import fake_tracer
 import model_cases
+from calibrations import NAMES, NOW_S, USUAL, cell, changed
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
-from memory_cases import NAMES, NOW_S, USUAL, cell, changed
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
 from qjoule.engine.class_keys import ClassKeys

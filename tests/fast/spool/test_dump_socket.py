@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from captured_trace import eventful
+from captured_trace import RingTrace, eventful, joined, ring_trace
 from qjoule.spool import dump_socket as dumping
 from qjoule.spool.dump_socket import DumpSocket, ask_for_save
 from qjoule.spool.ring_files import RingFiles
-from ring_trace import RingTrace, joined, ring_trace
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
 

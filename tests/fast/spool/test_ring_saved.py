@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fake_tracer as ft
-from captured_trace import CANARY, captured_trace, eventful
+from captured_trace import CANARY, KEEP_S, captured_trace, conserved, eventful, joined, ring_trace
 from qjoule.contract import Block, QueryFlag
 from qjoule.spool import save as saving
 from qjoule.spool.convert import convert
@@ -25,7 +25,6 @@ from qjoule.spool.ring_files import SEGMENTS, RingFiles
 from qjoule.spool.save import Saved, left_behind, save
 from qjoule.trace.meta import Change, Part, parse_meta
 from qjoule.trace.reader import Trace
-from ring_trace import KEEP_S, conserved, joined, ring_trace
 
 S = 1_000_000_000
 

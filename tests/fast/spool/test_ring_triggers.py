@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import fake_tracer as ft
+from captured_trace import RingTrace, joined, ring_trace
 from qjoule.contract import Block
 from qjoule.live.triggers import Judge
 from qjoule.stream.blocks import Stream, encode_block
-from ring_trace import RingTrace, joined, ring_trace
 
 KEEP_S = 8.0  #: segments of one second
 UNIT_J = 2.0**-14

@@ -22,8 +22,7 @@ from qjoule.tags.tagging import LOOK_NS, TagSource
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.channel import RETRY_NS, Channel, Peer
 from qjoule_drivers.ring import OK, SLOTS
-from tag_ring import HandMade
-from tag_source import NAMES, Everyone, ask, call, new_peer, records, tcp_peer
+from tag_source import NAMES, Everyone, HandMade, ask, call, new_peer, records, tcp_peer
 from waiting import until
 
 MINUTE_NS = 60_000_000_000

@@ -21,8 +21,19 @@ from qjoule.tags.joins import Ends
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel
-from tag_ring import HELLO, HandMade, empty_ring, greet, header, memfd
-from tag_source import Everyone, ask, call, honest, new_peer
+from tag_source import (
+    HELLO,
+    Everyone,
+    HandMade,
+    ask,
+    call,
+    empty_ring,
+    greet,
+    header,
+    honest,
+    memfd,
+    new_peer,
+)
 
 
 def _descriptors() -> int:

@@ -30,7 +30,7 @@ from qjoule.tags.definitions import MAX_DEFINITIONS, Definitions
 from qjoule.tags.listening import listen_at
 from qjoule.tags.ring import PATIENCE_NS, NotARing, RingReader
 from qjoule.tags.tagging import TagSource
-from tag_ring import empty_ring, header, memfd
+from tag_source import empty_ring, header, memfd
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from qjoule.tags.application import shares_namespaces
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import Owner, SocketOwners
 from qjoule.tags.tagging import TagSource
-from tag_ring import HandMade
+from tag_source import HandMade
 from waiting import until
 
 HOLDS = 5

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from captured_trace import captured_trace, eventful
+from captured_trace import KEEP_S, captured_trace, eventful, joined, ring_trace
 from closed_hours import ID, START_S, make_store, write_hour
 from qjoule.agent.part_files import PartFiles, let_group_read
 from qjoule.agent.rollup_layout import SAMPLES, TABLES, Part
@@ -25,7 +25,6 @@ from qjoule.commands.without_root import give_up, without_root
 from qjoule.process import READER, User, reader, shipper
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles
-from ring_trace import KEEP_S, joined, ring_trace
 from tracing.recording import qjoule
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]

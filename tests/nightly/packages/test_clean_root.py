@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import qjoule
-from nightly.packages.clean_root import CleanRoot
-from nightly.packages.conftest import DIST, built
+from nightly.packages.conftest import DIST, CleanRoot, built
 from qjoule.contract import CONTRACT_VERSION
 from qjoule_studies.servers.process import DatabaseServer
 

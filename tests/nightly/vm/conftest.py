@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from nightly.vm.support import machine
-from nightly.vm.support.mariadb import (
+from nightly.vm.support.plans import (
     GETS,
     OVER_TCP,
     REDIS,
     copy_programs,
     copy_server,
     plan_arguments,
+    plans,
     statements_text,
 )
-from nightly.vm.support.plans import plans
 from nightly.vm.support.streams import PARAMETERS, REST_S
 from qjoule.contract import MORE_COUNTERS, AttachMode
 

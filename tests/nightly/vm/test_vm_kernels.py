@@ -20,8 +20,7 @@ import pytest
 import qjoule
 from nightly.vm.support import machine
 from nightly.vm.support.machine import Run, made
-from nightly.vm.support.mariadb import GETS, OVER_TCP, STATEMENTS
-from nightly.vm.support.plans import Plan, plans
+from nightly.vm.support.plans import GETS, OVER_TCP, STATEMENTS, Plan, plans
 from nightly.vm.support.streams import recorded
 from qjoule.contract import Loss
 from qjoule.live.source import StreamSource

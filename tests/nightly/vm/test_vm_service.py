@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from metrics_pages import samples
-from nightly.packages.clean_root import CleanRoot, clean_root
+from nightly.packages.conftest import CleanRoot, clean_root
 from nightly.vm.support import machine
 from nightly.vm.support.machine import made
 from servers.databases import or_skip

@@ -3,22 +3,104 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import shutil
 import socket
 import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 import pytest
 
 from qjoule.contract import QueryFlag
-from qjoule_studies.servers.process import DatabaseServer, free_port
+from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.databases import self_signed
-from servers.memcached import Client, memcached_server
 from tracing.recording import Run, Told, at_once, check_whole, recording
+
+# ---- memcached from the distribution (`memcached`), and a client ---------------------------------
+
+THREADS = 4
+
+
+class Client:
+    """One connection. `text` sends its argument and reads that many replies."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def line(self) -> bytes:
+        return self._file.readline().rstrip(b"\r\n")
+
+    def text(self, data: bytes, replies: int = 1) -> list[bytes]:
+        """The lines up to the last reply, without values and their headers."""
+        self.send(data)
+        return [self._reply() for _ in range(replies)]
+
+    def _reply(self) -> bytes:
+        while True:
+            line = self.line()
+            head, *words = line.split()
+            if head == b"VALUE":
+                self._file.read(int(words[2]) + 2)
+            elif head == b"VA":
+                self._file.read(int(words[0]) + 2)
+                return line
+            else:
+                return line
+
+    def stats(self) -> dict[str, int]:
+        self.send(b"stats\r\n")
+        found: dict[str, int] = {}
+        while (line := self.line()) != b"END":
+            _, name, value = line.split(b" ", 2)
+            if value.isdigit():
+                found[name.decode()] = int(value)
+        return found
+
+
+@contextmanager
+def memcached_server(*options: str) -> Iterator[DatabaseServer]:
+    """A memcached with these additional options. Raises Unavailable."""
+    program = shutil.which("memcached")
+    if program is None:
+        raise Unavailable("memcached is not installed (package memcached)")
+    with server_directory() as directory:
+        port = free_port()
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        argv = [program, "-l", "127.0.0.1", "-p", str(port), "-t", str(THREADS), "-u", user]
+        argv += options
+        server = DatabaseServer("memcached", directory, argv, port, directory / "s", _connect)
+        with running(server) as started:
+            yield started
+
+
+def _connect(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any]) -> Client:
+    return Client(server)
+
+
+# ---- the tests -----------------------------------------------------------------------------------
 
 CLIENTS = 32
 ROUNDS = 100  #: of each client: a set, a get, a silent set and a get of ten keys
@@ -95,8 +177,6 @@ def _meta(server: DatabaseServer) -> None:
             assert client.text(b"md meta:%d q\r\nmn\r\n" % number) == [b"MN"]
 
 
-pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
-
 JOINED = 20  #: gets of a connection that was open before
 
 
@@ -154,11 +234,17 @@ def _by_command(run: Run) -> Counter[str]:
     return counted
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.server
 def test_memcached_udp_and_tls_are_loss_and_nothing_else(told: Told[Story]) -> None:
     check_whole(told.run, "socket", framing=1, opaque_session=1)
     assert told.run.having("over:").empty
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.server
 def test_memcached_every_command_counts(told: Told[Story]) -> None:
     """The server's own counters, command by command."""
     counted = _by_command(told.run)
@@ -175,6 +261,9 @@ def test_memcached_every_command_counts(told: Told[Story]) -> None:
     assert named("delete", "md") == story.count("delete_hits", "delete_misses")
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.server
 def test_memcached_commands_have_their_own_shape(told: Told[Story]) -> None:
     counted = _by_command(told.run)
     clients = CLIENTS
@@ -195,11 +284,17 @@ def test_memcached_commands_have_their_own_shape(told: Told[Story]) -> None:
     assert {text: counted[text] for text in expected} == expected
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.server
 def test_memcached_a_pipeline_is_one_request(told: Told[Story]) -> None:
     mixed = told.run.flagged(QueryFlag.PIPELINED)
     assert (mixed["executions"] >= 2 * PIPELINED - 2).any()
 
 
+@pytest.mark.beside
+@pytest.mark.root
+@pytest.mark.server
 def test_memcached_requests_own_the_workers_cpu_time(told: Told[Story]) -> None:
     """At least half of the CPU time of threads that serve requests belongs to requests."""
     segments = told.run.trace.pandas("segments")

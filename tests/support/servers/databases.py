@@ -29,7 +29,7 @@ from qjoule_studies.servers.process import DatabaseServer, run_quietly, server_d
 from qjoule_studies.servers.redis import installed_redis, redis_in
 from servers.fetched import maven
 from servers.fetched.cache import FILES
-from servers.fetched.mysql import mysql8015
+from servers.fetched.maven import mysql8015
 from waiting import until
 
 

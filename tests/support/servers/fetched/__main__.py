@@ -20,7 +20,7 @@ from pathlib import Path
 
 from qjoule_studies.servers.prerequisites import Unavailable
 from servers.databases import cassandra_jars, voltdb_jars
-from servers.fetched import mysql
+from servers.fetched import maven
 from servers.fetched.debian import prometheus
 from servers.fetched.go_programs import ferretdb, goycsb, helm
 from servers.newer import RELEASES
@@ -28,13 +28,13 @@ from servers.newer import RELEASES
 #: By name. Servers that no CI test needs are in OPTIONAL: fetched only when named.
 SERVERS: dict[str, Callable[[], Path]] = {
     "cassandra-5.0.9": cassandra_jars,
-    "mysql-8.0.15": mysql.mysql8015,
+    "mysql-8.0.15": maven.mysql8015,
     "ferretdb": ferretdb.installation,
     "voltdb-10.0": voltdb_jars,
     "prometheus": prometheus,
 }
 OPTIONAL: dict[str, Callable[[], Path]] = {
-    "mysql-8.0.33": mysql.mysql8033,
+    "mysql-8.0.33": maven.mysql8033,
     "go-ycsb": goycsb.installation,
     "helm": helm.installation,
     **{release.name: release.tree for release in RELEASES},
