@@ -29,6 +29,8 @@ from servers.fetched import debian
 from tracing.agent import Agent, fingerprint_of
 from waiting import until
 
+pytestmark = pytest.mark.server
+
 # ---- A Prometheus that scrapes an agent and evaluates the packaged rules -------------------------
 
 _PATIENCE_S = 60
@@ -175,7 +177,6 @@ def chosen(expression: str, prometheus: Prometheus) -> str:
     return expression.replace(LAST_WEEK, "")
 
 
-@pytest.mark.server
 @pytest.mark.beside
 @pytest.mark.root
 @pytest.mark.timeout(240)
@@ -194,7 +195,6 @@ def test_panel_has_data(expression: str, watched: Prometheus) -> None:
     assert watched.wait_for(filled)
 
 
-@pytest.mark.server
 @pytest.mark.beside
 @pytest.mark.root
 @pytest.mark.timeout(240)
@@ -213,7 +213,6 @@ def rules() -> Iterator[tuple[str, str]]:
             yield rule.get("record") or rule["alert"], rule["expr"]
 
 
-@pytest.mark.server
 @pytest.mark.beside
 @pytest.mark.root
 @pytest.mark.timeout(240)
@@ -226,7 +225,6 @@ def test_rule_has_data(name: str, expression: str, watched: Prometheus) -> None:
     assert watched.wait_for(expression.replace(LAST_WEEK, ""))
 
 
-@pytest.mark.server
 @pytest.mark.beside
 @pytest.mark.root
 @pytest.mark.timeout(240)
@@ -246,7 +244,6 @@ PACKAGED_RULES = Path(__file__).parents[3] / "packaging/monitoring/rules.yml"
 CASES = Path(__file__).parents[2] / "support/tracing/alerts.yml"
 
 
-@pytest.mark.server
 def test_each_alert_fires_on_its_fault(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yml"
     text = PACKAGED_RULES.read_text()

@@ -21,6 +21,8 @@ from servers.fetched.debian import pt_query_digest
 from tracing.recording import attribute, qjoule, recording
 from tracing.releases import releases, running
 
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
 # --------------------------------------------------------------------------------------------------
 #
 # Statements of many kinds, for comparing their ids with those of a real MySQL and its tools.
@@ -182,9 +184,6 @@ def told(
         yield Told(server, directory, digests, known, version.partition("-")[0])
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_every_digest_is_the_servers(told: Told) -> None:
     expected = {told.digests[one] for one in (*WITH_IDS, *WITHOUT_CHECKSUM)}
     ids = told.ids("one", "mysql_digest")
@@ -198,9 +197,6 @@ def test_every_digest_is_the_servers(told: Told) -> None:
     assert {one["of"] for one in ids} == {f"mysql {told.version}"}
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_a_digest_is_by_the_sessions_settings(told: Told) -> None:
     ids = told.ids("modes", "mysql_digest")
     found = {one["id"] for one in ids if one["id"] is not None}
@@ -211,9 +207,6 @@ def test_a_digest_is_by_the_sessions_settings(told: Told) -> None:
     assert len(found) >= len({*BY_SETTINGS, *(t for texts in IN_SESSIONS.values() for t in texts)})
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
     with or_skip():
         tool = pt_query_digest()
@@ -238,9 +231,6 @@ def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
         assert any(why in one for one in whys), (why, whys)
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_table_and_csv_list_them(told: Told) -> None:
     directory, digest = str(told.directory / "one"), told.digests["SELECT 1"]
     assert digest not in qjoule("attribute", directory).stdout

@@ -18,7 +18,7 @@ from nightly.packages.conftest import DIST, CleanRoot, built
 from qjoule.contract import CONTRACT_VERSION
 from qjoule_studies.servers.process import DatabaseServer
 
-pytestmark = [pytest.mark.root, pytest.mark.packages]
+pytestmark = [pytest.mark.root, pytest.mark.packages, pytest.mark.timeout(900)]
 
 WHERE = {"with_wheel": "/opt/qjoule/bin/qjoule", "with_deb": "/usr/bin/qjoule"}
 CALLS = 137
@@ -31,7 +31,6 @@ def installed(request: pytest.FixtureRequest) -> tuple[CleanRoot, str]:
 
 
 @pytest.mark.server
-@pytest.mark.timeout(900)
 def test_versions_are_of_one_build(installed: tuple[CleanRoot, str]) -> None:
     root, command = installed
     lines = root.ran(command, "--version").splitlines()
@@ -41,7 +40,6 @@ def test_versions_are_of_one_build(installed: tuple[CleanRoot, str]) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.timeout(900)
 def test_a_recording_counts_every_call(
     installed: tuple[CleanRoot, str], mariadb: DatabaseServer
 ) -> None:
@@ -66,7 +64,6 @@ def test_a_recording_counts_every_call(
 
 
 @pytest.mark.server
-@pytest.mark.timeout(900)
 def test_what_root_executes_is_root_s(installed: tuple[CleanRoot, str]) -> None:
     """Nobody else may change a file of the installation or a directory that leads to it."""
     root, command = installed
@@ -85,7 +82,6 @@ def test_what_root_executes_is_root_s(installed: tuple[CleanRoot, str]) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.timeout(900)
 def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) -> None:
     """As pip makes it where root's umask is 077."""
     package = next((with_wheel.tree / "opt/qjoule").rglob("site-packages/qjoule"))
@@ -100,7 +96,6 @@ def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) 
 
 
 @pytest.mark.server
-@pytest.mark.timeout(900)
 def test_completions_and_man_pages(with_deb: CleanRoot) -> None:
     tree = with_deb.tree
     page = tree / "usr/share/man/man1/qjoule-record.1.gz"
@@ -124,7 +119,6 @@ def test_completions_and_man_pages(with_deb: CleanRoot) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.timeout(900)
 def test_the_package_is_removed_whole(with_deb: CleanRoot) -> None:
     """Runs last: what Python compiled goes with it."""
     with_deb.ran("dpkg", "--remove", "qjoule")

@@ -27,6 +27,8 @@ from servers.fetched import debian
 from servers.fetched.go_programs import helm
 from tracing.live_top import QJOULE
 
+pytestmark = pytest.mark.packages
+
 # --------------------------------------------------------------------------------------------------
 #
 # The image of packaging/oci, built by buildah and run by podman, in a storage of its own.
@@ -150,7 +152,6 @@ def made() -> Iterator[Image]:
         yield found
 
 
-@pytest.mark.packages
 @pytest.mark.root
 @pytest.mark.server
 @pytest.mark.timeout(900)
@@ -180,7 +181,6 @@ def test_a_recording_counts_every_call(
     assert row["calls"] == CALLS
 
 
-@pytest.mark.packages
 @pytest.mark.root
 @pytest.mark.server
 @pytest.mark.timeout(900)
@@ -246,19 +246,16 @@ def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:
     return sorted(filter(None, yaml.safe_load_all(text)), key=lambda one: str(one["kind"]))
 
 
-@pytest.mark.packages
 def test_the_chart_is_well_formed(programs: Path) -> None:
     subprocess.run([programs / "helm", "lint", "--strict", PACKAGING / "helm/qjoule"], check=True)
 
 
-@pytest.mark.packages
 def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
     plain = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
     listed = sorted(yaml.safe_load_all(plain), key=lambda one: str(one["kind"]))
     assert _rendered(programs) == listed
 
 
-@pytest.mark.packages
 def test_only_those_named_may_scrape(programs: Path) -> None:
     chosen = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
     *_, policy = _rendered(programs, "--set", chosen)
@@ -270,7 +267,6 @@ def test_only_those_named_may_scrape(programs: Path) -> None:
     assert len(_rendered(programs, "--set", "networkPolicy.enabled=false")) == 2
 
 
-@pytest.mark.packages
 def test_values_reach_the_pod(programs: Path) -> None:
     filtered = "seccompProfile.type=Localhost,seccompProfile.localhostProfile=qjoule.json"
     values = "metrics.port=9000,state.hostPath=,image.tag=x,capabilities={BPF}"

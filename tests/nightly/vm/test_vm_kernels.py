@@ -33,6 +33,8 @@ from qjoule.trace.meta import Meta, Server
 from servers.fetched import debian
 from tracing.recording import Run as Queries
 
+pytestmark = pytest.mark.timeout(1800)
+
 #: What a kernel may do: see docs/tracing.md, "Known limits".
 HIDDEN = {Loss.SWITCH}
 
@@ -47,14 +49,12 @@ def _of(kernel_vm: Run, name: str, attach_mode: str, directory: Path) -> Queries
     return queries
 
 
-@pytest.mark.timeout(1800)
 def test_counts_are_exact_by_symbols(kernel_vm: Run, tmp_path: Path) -> None:
     queries = _of(kernel_vm, "recorded", "symbol", tmp_path)
     selects = int(kernel_vm.text("selects").split()[-1])
     assert int(queries.having("select")["executions"].sum()) == selects
 
 
-@pytest.mark.timeout(1800)
 def test_counts_are_exact_by_sockets_where_the_kernel_shows_reads(
     kernel_vm: Run, tmp_path: Path
 ) -> None:
@@ -70,7 +70,6 @@ def test_counts_are_exact_by_sockets_where_the_kernel_shows_reads(
     assert int(queries.having("GET")["executions"].sum()) == GETS
 
 
-@pytest.mark.timeout(1800)
 def test_top_shows_every_call(kernel_vm: Run) -> None:
     live = recorded(kernel_vm, "live")
     assert set(live.loss) <= HIDDEN
@@ -83,7 +82,6 @@ def test_top_shows_every_call(kernel_vm: Run) -> None:
         assert row.cpu_ns > 0
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("plan", plans(reads=True), ids=lambda plan: plan.name)
 def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
     release = loads_vm.text("release")
@@ -93,7 +91,6 @@ def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
     assert (loads_vm.out / f"{plan.name}.end").exists(), loads_vm.text(f"{plan.name}.err")[-4000:]
 
 
-@pytest.mark.timeout(1800)
 def test_what_the_kernel_shows_is_known_beforehand(loads_vm: Run) -> None:
     early = loads_vm.text("release").startswith("5.10.")
     facts = read_kernel_facts(loads_vm.out / "facts")

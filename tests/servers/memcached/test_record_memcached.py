@@ -24,6 +24,8 @@ from qjoule_studies.servers.unavailable import Unavailable
 from servers.databases import self_signed
 from tracing.recording import Run, Told, at_once, check_whole, recording
 
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
 # ---- memcached from the distribution (`memcached`), and a client ---------------------------------
 
 THREADS = 4
@@ -234,17 +236,11 @@ def _by_command(run: Run) -> Counter[str]:
     return counted
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_memcached_udp_and_tls_are_loss_and_nothing_else(told: Told[Story]) -> None:
     check_whole(told.run, "socket", framing=1, opaque_session=1)
     assert told.run.having("over:").empty
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_memcached_every_command_counts(told: Told[Story]) -> None:
     """The server's own counters, command by command."""
     counted = _by_command(told.run)
@@ -261,9 +257,6 @@ def test_memcached_every_command_counts(told: Told[Story]) -> None:
     assert named("delete", "md") == story.count("delete_hits", "delete_misses")
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_memcached_commands_have_their_own_shape(told: Told[Story]) -> None:
     counted = _by_command(told.run)
     clients = CLIENTS
@@ -284,17 +277,11 @@ def test_memcached_commands_have_their_own_shape(told: Told[Story]) -> None:
     assert {text: counted[text] for text in expected} == expected
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_memcached_a_pipeline_is_one_request(told: Told[Story]) -> None:
     mixed = told.run.flagged(QueryFlag.PIPELINED)
     assert (mixed["executions"] >= 2 * PIPELINED - 2).any()
 
 
-@pytest.mark.beside
-@pytest.mark.root
-@pytest.mark.server
 def test_memcached_requests_own_the_workers_cpu_time(told: Told[Story]) -> None:
     """At least half of the CPU time of threads that serve requests belongs to requests."""
     segments = told.run.trace.pandas("segments")
