@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole demo: what it prints, and that it leaves nothing behind however it ends."""
+"""The whole demo: what it prints, and that it leaves nothing behind however it ends. Also:
+recorded CPU time against the kernel's own accounts.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calibrations for tests: a complete one, and machines that it does and does not fit."""
+"""Calibrations for tests: a complete one, and machines that it does and does not fit. Also: cells
+and memories of a machine.
+"""
 
 from __future__ import annotations
 

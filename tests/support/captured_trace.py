@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording that is captured and not converted, written by the tracer's own code."""
+"""A recording that is captured and not converted, written by the tracer's own code. Also: the
+directory of a flight recorder.
+"""
 
 from __future__ import annotations
 

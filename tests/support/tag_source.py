@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applications that report to a `TagSource`, and the tags that it gives to their queries."""
+"""Applications that report to a `TagSource`, and the tags that it gives to their queries. Also:
+shared memory that a test writes by hand.
+"""
 
 from __future__ import annotations
 

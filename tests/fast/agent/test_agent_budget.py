@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of tracing is measured as shares of the machine, and held within its budget."""
+"""The cost of tracing is measured as shares of the machine, and held within its budget. Also: the
+flight recorder beside the agent.
+"""
 
 from __future__ import annotations
 

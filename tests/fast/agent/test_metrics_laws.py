@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of the metrics: owners have the node's joules, no counter falls, and series are bounded."""
+"""Laws of the metrics: owners have the node's joules, no counter falls, and series are bounded.
+Also: pages are readable whatever clients put into names.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packages and `qjoule agent --files` bring: rights, versions, units, dashboards and pages."""
+"""What packages and `qjoule agent --files` bring: rights, versions, units, dashboards and pages.
+Also: every key of the agent's configuration.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of CQL's wire format: compression, segments and read sizes do not change the
-requests found.
+"""Laws of CQL's wire format: compression, segments and read sizes do not change the requests
+found. Also: tags in custom payloads.
 """
 
 from __future__ import annotations

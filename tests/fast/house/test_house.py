@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the tree: tiers of tests, licences, where servers may be named, and root's lines."""
+"""Rules of the tree: tiers of tests, licences, where servers may be named, and root's lines.
+Also: what pages may name.
+"""
 
 from __future__ import annotations
 

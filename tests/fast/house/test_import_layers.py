@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which room of `qjoule` may import which; no modules import each other in a cycle.
+"""Which room of `qjoule` may import which; no modules import each other in a cycle. Also: what
+the distributions may import of each other.
 
 The graph is read from the sources, so imports inside functions and for type checkers count too.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top` without a terminal: batches, exports, bad usage, and the directory of a trace."""
+"""`qjoule top` without a terminal: batches, exports, bad usage, and the directory of a trace.
+Also: the view in textual.
+"""
 
 from __future__ import annotations
 

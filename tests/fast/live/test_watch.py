@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that exit or run untraced are noticed from the kernel's task events."""
+"""Servers that exit or run untraced are noticed from the kernel's task events. Also: whose
+processes the reattach helper looks at.
+"""
 
 from __future__ import annotations
 

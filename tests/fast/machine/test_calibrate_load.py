@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule-load`: every kernel does its work, on the requested CPUs, and ends when asked."""
+"""`qjoule-load`: every kernel does its work, on the requested CPUs, and ends when asked. Also:
+what a quick calibration beside a running load finds.
+"""
 
 from __future__ import annotations
 

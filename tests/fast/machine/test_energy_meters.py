@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hwmon` and `perf`: meters of the machine and of packages, intact and broken."""
+"""`hwmon` and `perf`: meters of the machine and of packages, intact and broken. Also: which
+energy source is taken.
+"""
 
 from __future__ import annotations
 

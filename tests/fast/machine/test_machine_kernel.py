@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts for `doctor`, over made-up file systems."""
+"""Facts for `doctor`, over made-up file systems. Also: CPU, topology and idle states."""
 
 from __future__ import annotations
 

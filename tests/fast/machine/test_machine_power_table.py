@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power curves from published tables: which rows match a machine, and what curve that gives."""
+"""Power curves from published tables: which rows match a machine, and what curve that gives.
+Also: what the published tables hold.
+"""
 
 from __future__ import annotations
 

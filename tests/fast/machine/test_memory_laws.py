@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of a machine's memory, on windows of known power and on simulated machines."""
+"""Laws of a machine's memory, on windows of known power and on simulated machines. Also: its
+cells, and the memory in a live view.
+"""
 
 from __future__ import annotations
 

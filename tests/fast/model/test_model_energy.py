@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw counters to nanojoules: wraps, resets, gaps, failed reads, false values."""
+"""Raw counters to nanojoules: wraps, resets, gaps, failed reads, false values. Also: what owners
+cause besides running.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model's laws, over drawn machines, segments, energies and losses."""
+"""The model's laws, over drawn machines, segments, energies and losses. Also: rows that a learner
+merges from windows.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights and splits: hardware counters, idle and shared power, several packages."""
+"""Weights and splits: hardware counters, idle and shared power, several packages. Also: the loops
+over rows in C.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MongoDB commands as shapes, case by case; a getMore counts under the command of its cursor. What
-inflates compressed messages gives what the libraries give.
+"""MongoDB commands as shapes, case by case; a getMore counts under the command of its cursor.
+What inflates compressed messages gives what the libraries give. Also: what configuration,
+functions and greetings of a mongod and a FerretDB say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Laws of MongoDB's replies: what the kernel side reads from them, in whatever pieces they are
-sent.
+sent. Also: laws of MongoDB's shapes.
 """
 
 from __future__ import annotations

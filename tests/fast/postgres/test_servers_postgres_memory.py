@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a PostgreSQL keeps portals, statements and replies, found by the code that uses them."""
+"""Where a PostgreSQL keeps portals, statements and replies, found by the code that uses them.
+Also: what its process titles mean.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Redis client's name as the kernel side tracks it, against the server's rules.
+"""A Redis client's name as the kernel side tracks it, against the server's rules. Also: shapes of
+Redis commands.
 
 The commands come in any requests and any pieces.
 """

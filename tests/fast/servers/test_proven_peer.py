@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To whom the credential helper connects, and how much of a password a server can get out of it."""
+"""To whom the credential helper connects, and how much of a password a server can get out of it.
+Also: the file of `--credentials`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process that only reads can no longer do, and what it still can."""
+"""What a process that only reads can no longer do, and what it still can. Also: what an `Access`
+opens of a candidate's files.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of servers: its numbers, the header made of it, and a line for each mistake."""
+"""The registry of servers: its numbers, the header made of it, and a line for each mistake. Also:
+servers' folders agree with it, and pages with the measured figures.
+"""
 
 from __future__ import annotations
 

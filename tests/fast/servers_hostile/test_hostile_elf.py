@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executables with contents that no linker writes."""
+"""Executables with contents that no linker writes. Also: fake JVM tables."""
 
 from __future__ import annotations
 

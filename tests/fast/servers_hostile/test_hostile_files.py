@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines, configuration files and tables of /proc that are made to exhaust their reader."""
+"""Command lines, configuration files and tables of /proc that are made to exhaust their reader.
+Also: files and tables that were damaged at random.
+"""
 
 from __future__ import annotations
 

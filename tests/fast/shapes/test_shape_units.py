@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes by example: truncation, raw passages, the generated tables, and planted secrets."""
+"""Shapes by example: truncation, raw passages, the generated tables, and planted secrets. Also:
+data that strangers cause is kept in bounded memory.
+"""
 
 from __future__ import annotations
 

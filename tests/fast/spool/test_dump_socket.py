@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule dump` and the socket at which it asks a recorder, without a server."""
+"""`qjoule dump` and the socket at which it asks a recorder, without a server. Also: what makes a
+flight recorder save by itself.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracer's spool: what goes there, what does not, and what a damaged one still tells."""
+"""The tracer's spool: what goes there, what does not, and what a damaged one still tells. Also:
+what keeps the memory of a recording small.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks to tables: every column, invalid records, bounds, privacy."""
+"""Blocks to tables: every column, invalid records, bounds, privacy. Also: the tracer's output
+that they come in.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions, from the status in replies."""
+"""Transactions, from the status in replies. Also: which queries get which statements' texts and
+tags.
+"""
 
 from __future__ import annotations
 

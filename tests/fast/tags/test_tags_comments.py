@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags in what clients send to servers: what is parsed, and how much of it."""
+"""Tags in what clients send to servers: what is parsed, and how much of it. Also: what the kernel
+side takes for a statement's tags.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where applications connect: who may own the folder and the socket, and which host is ours."""
+"""Where applications connect: who may own the folder and the socket, and which host is ours.
+Also: the rings that applications share, and definitions of numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Malicious tag keys and values in every output: applications choose them."""
+"""Malicious tag keys and values in every output: applications choose them. Also: calls known only
+from clients' reports.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For any input, the trace code answers with data, a clear error, or a counted problem."""
+"""For any input, the trace code answers with data, a clear error, or a counted problem. Also:
+TRACE_FORMAT.md is accurate.
+"""
 
 from __future__ import annotations
 

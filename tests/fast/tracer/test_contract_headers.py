@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C headers of the event contract and of the root part's protocol agree with Python."""
+"""The C headers of the event contract and of the root part's protocol agree with Python. Also:
+the sources of bpf/ and its vmlinux.h.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JVM's heap: its layout, and names that are right or missing while objects move."""
+"""A JVM's heap: its layout, and names that are right or missing while objects move. Also: VoltDB
+in discovery, attach mode choice and plan.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +237,7 @@ def test_what_moves_while_it_is_read_is_right_or_not_told(
 
 # --------------------------------------------------------------------------------------------------
 #
-# VoltDB in discovery, attach mode choice and plan. test_voltdb tests reading its heap.
+# VoltDB in discovery, attach mode choice and plan.
 
 KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 LAYOUT = HeapLayout(0, 3, 4, 104, 108, 20, 16, 12, 16)

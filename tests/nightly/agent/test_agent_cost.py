@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says of its own cost, beside a real server under load."""
+"""What the agent says of its own cost, beside a real server under load. Also: its random sample
+of queries.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent beside real servers: tags, reloading, a second agent, starting again."""
+"""The agent beside real servers: tags, reloading, a second agent, starting again. Also: its
+memory over simulated hours.
+"""
 
 from __future__ import annotations
 

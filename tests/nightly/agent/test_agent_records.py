@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real agent's flight recorder and live page."""
+"""A real agent's flight recorder and live page. Also: the agent with the rights of the packaged
+service.
+"""
 
 from __future__ import annotations
 

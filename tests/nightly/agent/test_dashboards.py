@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every expression of the dashboards and rules, asked of Debian's Prometheus beside a real agent.
+"""Every expression of the dashboards and rules, asked of Debian's Prometheus beside a real
+agent. Also: the packaged alerts on made-up series.
 
 The agent runs for seconds, so what expressions compare with last week is compared with now.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading the agent into JVMs, in the states they may be in, and the message where that fails."""
+"""Loading the agent into JVMs, in the states they may be in, and the message where that fails.
+Also: the agent leaves a real Cassandra when its qjoule is killed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of overlapping requests to a Cassandra: by a shim on this host, or in their payloads."""
+"""Tags of overlapping requests to a Cassandra: by a shim on this host, or in their payloads.
+Also: statements prepared before the recording.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the socket that is bound to one process grants, and how much of it."""
+"""What the socket that is bound to one process grants, and how much of it. Also: what the root
+part refuses the tracer.
+"""
 
 from __future__ import annotations
 

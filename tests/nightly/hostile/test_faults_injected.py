@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one call of the root part fail: nothing stays attached, and one line gives the reason."""
+"""Makes one call of the root part fail: nothing stays attached, and one line gives the reason.
+Also: users who flood the recorder with task events.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user of the host who reports others' connections to a recorder, or attacks its tag socket."""
+"""A user of the host who reports others' connections to a recorder, or attacks its tag socket.
+Also: processes that try to steal a socket to the root part.
+"""
 
 from __future__ import annotations
 

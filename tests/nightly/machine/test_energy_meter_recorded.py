@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule record --meter`: the program runs without rights; its joules get their own ledger."""
+"""`qjoule record --meter`: the program runs without rights; its joules get their own ledger.
+Also: when the live tracer reads the energy of a window.
+"""
 
 from __future__ import annotations
 

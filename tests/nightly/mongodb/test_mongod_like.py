@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What only the stand-in for mongod can do on request: work for a set time, query itself, and
-reply with cursors and errors.
+reply with cursors and errors. Also: the users and applications of sessions that were open before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Query attributes (MySQL 8.0.23): before a statement's text, and behind the parameters of an
-execution. They are no part of the text, and some are tags.
+execution. They are no part of the text, and some are tags. Also: connections that change owner.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads of MySQL that serve several clients, or a replica."""
+"""Threads of MySQL that serve several clients, or a replica. Also: CPU time against the server's
+own account.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MariaDB and MySQL of Debian's newer suites: `make test-versions`.
+"""MariaDB and MySQL of Debian's newer suites: `make test-versions`. Also: settings of sessions
+that decide what is a literal.
 
 Half of the sessions are open and half of the statements prepared before tracing begins. TLS is on
 by default, and the executables are stripped.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both packages on a machine without compiler, bpftool and headers: they trace a real server."""
+"""Both packages on a machine without compiler, bpftool and headers: they trace a real server.
+Also: two builds of one tree are the same bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image: built as its recipe says, and run with the capabilities of the chart alone."""
+"""The image: built as its recipe says, and run with the capabilities of the chart alone. Also:
+the Helm chart.
+"""
 
 from __future__ import annotations
 

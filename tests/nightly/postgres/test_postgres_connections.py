@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unusual connections of a real PostgreSQL: encrypted, refused, of replicas."""
+"""Unusual connections of a real PostgreSQL: encrypted, refused, of replicas. Also: pipelines,
+portals and messages in pieces.
+"""
 
 from __future__ import annotations
 

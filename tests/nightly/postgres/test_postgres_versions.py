@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL of Debian's newer suites: `make test-versions`.
+"""PostgreSQL of Debian's newer suites: `make test-versions`. Also: io workers of PostgreSQL 18.
 
 Half of the sessions are open and half of the statements prepared before tracing begins. The
 executables are stripped.

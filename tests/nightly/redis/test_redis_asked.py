@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Redis or Valkey is asked for the names of connections that were open before tracing began."""
+"""A Redis or Valkey is asked for the names of connections that were open before tracing began.
+Also: CPU time of a Redis, and one that restarts.
+"""
 
 from __future__ import annotations
 

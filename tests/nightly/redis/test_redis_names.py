@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names (perhaps tags) that Redis clients give their connections, compared with the server's
-view.
+view. Also: Redis and Valkey of newer suites.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several servers under one recording, and successive clients of one: each has its own queries."""
+"""Several servers under one recording, and successive clients of one: each has its own queries.
+Also: several recorders on one server.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server unknown to qjoule, traced for real: CPU time and joules of its threads."""
+"""A server unknown to qjoule, traced for real: CPU time and joules of its threads. Also: a VoltDB
+with another collector.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that no probe fits: joules per endpoint from the calls of its wrapped client."""
+"""A server that no probe fits: joules per endpoint from the calls of its wrapped client. Also:
+client tags within TLS.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of `qjoule-tracer`, also on CPUs that come online while it runs or lack a counter.
+Also: `qjoule record --counters`.
 
 Software clocks and page faults, which any machine has, stand in for the counters of a CPU. The
 tracer treats a CPU that it was not started with like one that came online later.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware counters on arm64, on a machine where each instruction takes one cycle of 1 ns.
+"""Hardware counters on arm64, on a machine where each instruction takes one cycle of 1 ns. Also:
+two packages with SMT.
 
 Nothing ever stalls it. `record --counters` adds user and kernel instructions, stalls, and events
 that take turns.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other kernels than this machine's: those of Debian's supported releases and its newest.
+"""Other kernels than this machine's: those of Debian's supported releases and its newest. Also:
+the wheel for aarch64.
 
 Every program of every server loads and attaches, and counts are exact, on every attach mode that
 the kernel has.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan of each server and attach mode, with every program and fact that it may have.
+"""A plan of each server and attach mode, with every program and fact that it may have. Also: what
+is copied for a virtual machine.
 
 All probes are at one place of a program that never runs: a kernel has to load and attach them.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Artefacts of a Maven repository, fetched by `mvn` and compared with hashes of this tree."""
+"""Artefacts of a Maven repository, fetched by `mvn` and compared with hashes of this tree. Also:
+MySQL, which comes from there.
+"""
 
 from __future__ import annotations
 
