@@ -237,7 +237,8 @@ def test_names_by_the_servers_list(tmp_path: Path) -> None:
             assert len(found) == ASKING_CLIENTS + 1
             by_text = found.set_index(found["text"].str.split().str[0])
             known = range(ASKING_CLIENTS) if asks else ()
-            names = {f"shop.c{at}": f"shop-{at}" for at in known} | {"shop.late": f"shop-{CLIENTS}"}
+            names = {f"shop.c{at}": f"shop-{at}" for at in known}
+            names |= {"shop.late": f"shop-{ASKING_CLIENTS}"}
             assert by_text["application"].dropna().to_dict() == names
             users = {f"shop.c{at}": f"CN=client-{at}" for at in known if at < ASKING_CLIENTS - 1}
             assert by_text["user"].dropna().to_dict() == users
