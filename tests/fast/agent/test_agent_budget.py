@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.agent.budget import Controller, DegradationLevel, HOLD_S, LEVELS, MOST_HOLD_S, Shed
-from qjoule.agent.cost import Cost, CostMeter, ProgramTotals, Ran, SAMPLE_S
+from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
+from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, ProgramTotals
 from qjoule.agent.recordings import AGAIN_S, FlightRecorder, made
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import Family

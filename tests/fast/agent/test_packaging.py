@@ -23,13 +23,12 @@ from click.testing import CliRunner
 
 import dashboards
 import qjoule
-from qjoule.agent import config as files, files
+from qjoule.agent import config as files
+from qjoule.agent.config import EXAMPLE, LIVE, Config, load
 from qjoule.cli import COMMANDS, cli
+from qjoule.errors import UsageError
 from qjoule.installed import installed_program
 from qjoule.process import SHIPPER
-from qjoule.agent.config import Config, EXAMPLE, LIVE, load
-from qjoule.errors import UsageError
-from qjoule.giving_up_root import SHIPPER
 from qjoule.strict_toml import to_value
 
 MONITORING = Path(dashboards.__file__).parent

@@ -179,7 +179,7 @@ def test_what_captures_imports_no_arrow_openssl_model_or_disassembler() -> None:
 
 def test_a_keeper_that_has_nothing_to_do_imports_little() -> None:
     code = f"import sys, {KEEPER}; print(*(m for m in sys.modules if m.startswith('qjoule.')))"
-    root_part = {"own_rights", "root_part", "root_part.reader_filter"}
+    root_part = {"process", "root_part", "root_part.reader_filter"}
     parts = {"installed", "errors", "session"} | root_part
     assert set(printed(code, "-I").split()) == {KEEPER, *(f"qjoule.{part}" for part in parts)}
 

@@ -39,7 +39,6 @@ from qjoule.tags.addresses import Addresses, is_same_network
 from qjoule.tags.definitions import Connection
 from qjoule.tags.reported_calls import Call
 from qjoule.tags.tagging import TagSource
-from qjoule.trace.arrow import pq
 from qjoule.trace.reader import Trace
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.channel import Channel, Peer

@@ -185,7 +185,7 @@ class Hours(io.RawIOBase):
 @pytest.mark.beside
 def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
     config = Config(store=StoreKeys(path=str(tmp_path)), metrics=Metrics(shapes=5))
-    rollups = Rollups(tmp_path, Store(tmp_path, "host", kept(config)), print)
+    rollups = Rollups(Store(tmp_path, "host", kept(config)), print)
     rollups.start()
     handed = take(None, limits(config), 1e9)
     now = [1e9]

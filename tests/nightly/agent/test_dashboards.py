@@ -24,8 +24,8 @@ import pytest
 import yaml
 
 import dashboards
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_ports
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched import debian
 from tracing.agent import Agent, fingerprint_of
 from waiting import until

@@ -22,8 +22,8 @@ import yaml
 
 from metrics_pages import samples
 from nightly.packages.conftest import built
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_port
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.databases import or_skip
 from servers.fetched import debian
 from servers.fetched.go_programs import helm

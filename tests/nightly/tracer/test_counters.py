@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from qjoule.contract import COUNTER_NAMES, WHOLE, Block, Loss, Mode
-from qjoule.trace.arrow import pc
+from qjoule.lazy_import import pc
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from tracer_parts.parts import write_topology

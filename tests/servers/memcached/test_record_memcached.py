@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from qjoule.contract import QueryFlag
+from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
-from qjoule_studies.servers.unavailable import Unavailable
 from servers.databases import self_signed
 from tracing.recording import Run, Told, at_once, check_whole, recording
 
