@@ -18,7 +18,8 @@ import attribute_trace as hand
 from calibrations import MACHINE, calibration, trace_meta, written
 from qjoule.cli import cli
 from qjoule.commands import calibrate, calibrate_quick, calibrated_run
-from qjoule.commands.calibrate_quick import Quick, known_before
+from qjoule.commands.calibrate_quick import known_before
+from qjoule.commands.option_groups import Quick
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import active_calibration
 from qjoule.machine.calibration import Calibration, DomainName, Found
