@@ -6,7 +6,15 @@
  * makes a direct jump. So other processes pay the same whatever is planned. As one program, all
  * kinds would exceed the stack, and come near the million instructions that the verifier follows.
  */
-#include "traffic.bpf.h"
+#include "state.bpf.h"
+
+/* By the kind of server: its program on reads, or on writes. */
+struct traffic_map {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, QJ_KINDS);
+	__type(key, __u32);
+	__type(value, __u32);
+};
 
 struct traffic_map reads SEC(".maps");
 struct traffic_map writes SEC(".maps");

@@ -17,14 +17,6 @@
 
 struct msghdr;
 
-/* By the kind of server: its program on reads, or on writes. */
-struct traffic_map {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, QJ_KINDS);
-	__type(key, __u32);
-	__type(value, __u32);
-};
-
 /* One more program of `server`, where a read of this family returns. */
 #define READS_OF_(server, family, function, work)                                                  \
 	SEC("?fexit/" #function)                                                                   \
