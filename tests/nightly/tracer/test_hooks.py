@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs on reads, writes, switches and timers where what a CPU runs changes under them.
+
+A byte of each CPU's state says what kind of server its thread works for (bpf/core/traffic.bpf.c).
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Block, Mode
+from qjoule.servers.registry import servers
+from qjoule_studies.servers.process import free_port
+from tracing.tracer import Session, tracing
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+GETS = 500
+OFFLINE = Path("/sys/devices/system/cpu/cpu1/online")
+START_S = 30.0
+
+
+def planned(number: int, kind: str, program: Path) -> list[str]:
+    """Options of the tracer: whoever executes this file is a server of the kind."""
+    status = program.stat()
+    return ["--server", f"{number}:{kind}:socket:{status.st_dev}:{status.st_ino}"]
+
+
+def connected(port: int) -> socket.socket:
+    """To a server that is about to listen."""
+    deadline = time.monotonic() + START_S
+    while True:
+        with suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port), timeout=START_S)
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def get(client: socket.socket, times: int) -> None:
+    for _ in range(times):
+        client.sendall(b"get absent\r\n")
+        assert client.recv(64) == b"END\r\n"
+
+
+@contextmanager
+def memcached(*before: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """`before`: a program that executes memcached, instead of this process."""
+    installed = shutil.which("memcached")
+    assert installed
+    words = [installed, "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-U", "0"]
+    process = subprocess.Popen([*before, *words], stdin=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def executions(session: Session, server: int) -> int:
+    queries = session.records(Block.QUERY)
+    return int(queries["executions"][queries["server"] == server].sum())
+
+
+def test_a_process_that_executes_another_kind_of_server_is_that_one(tmp_path: Path) -> None:
+    shell = tmp_path / "shell"
+    shutil.copy("/bin/dash", shell)
+    port = free_port()
+    options = [*planned(1, "redis", shell), *planned(2, "memcached", Path("/usr/bin/memcached"))]
+    with (
+        tracing(Mode.RECORD, "--energy", "none", *options) as session,
+        memcached(str(shell), "-c", 'exec "$@"', "shell", port=port),
+        closing(connected(port)) as client,
+    ):
+        get(client, GETS)
+        session.finish()
+    assert executions(session, 2) == GETS and executions(session, 1) == 0
+
+
+def test_64_servers_of_all_kinds_are_told_apart(tmp_path: Path) -> None:
+    """All programs on reads and writes are loaded at once, and none is called for another's."""
+    kinds = [one.name for one in servers().values() if "socket" in one.attach_modes and not one.of]
+    options = planned(1, "memcached", Path("/usr/bin/memcached"))
+    for number in range(2, 65):
+        program = tmp_path / str(number)
+        program.write_bytes(b"")
+        options += planned(number, kinds[number % len(kinds)], program)
+    port = free_port()
+    with (
+        tracing(Mode.RECORD, "--energy", "none", *options) as session,
+        memcached(port=port),
+        closing(connected(port)) as client,
+    ):
+        get(client, GETS)
+        session.finish()
+    assert executions(session, 1) == GETS
+    assert set(session.records(Block.QUERY)["server"].tolist()) == {1}
+
+
+@pytest.mark.skipif(not OFFLINE.exists(), reason="no CPU of this machine can be taken offline")
+def test_a_cpu_goes_and_comes_back() -> None:
+    """What it did stays, what others do counts, and it is no server's when it comes back."""
+    port = free_port()
+    options = planned(1, "memcached", Path("/usr/bin/memcached"))
+    with (
+        tracing(Mode.RECORD, "--energy", "none", *options) as session,
+        memcached(port=port),
+        closing(connected(port)) as client,
+    ):
+        get(client, GETS)
+        OFFLINE.write_text("0")
+        try:
+            get(client, GETS)
+        finally:
+            OFFLINE.write_text("1")
+        get(client, GETS)
+        session.finish()
+    assert executions(session, 1) == 3 * GETS
+    segments = session.records(Block.SEGMENT)
+    for cpu in (0, 1):
+        of_cpu = segments[segments["cpu"] == cpu]
+        begins, ends = of_cpu["t0_ns"].astype("i8"), of_cpu["t1_ns"].astype("i8")
+        order = begins.argsort(kind="stable")
+        assert (begins[order][1:] >= ends[order][:-1]).all()
