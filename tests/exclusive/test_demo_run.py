@@ -51,7 +51,7 @@ def test_the_printed_energies_add_up_and_their_sources_are_named(
     finished: tuple[str, str, Path],
 ) -> None:
     output, messages, kept = finished
-    table = output.partition("\nflags")[0].partition("\nattach_mode")[0]
+    table = output.partition("\nflags")[0].partition("\nattach ")[0]
     title = re.search(r"^query .*energy m?J", table, re.MULTILINE)
     assert title
     lines = (line[: len(title[0])] for line in table[title.end() :].splitlines())
@@ -59,7 +59,7 @@ def test_the_printed_energies_add_up_and_their_sources_are_named(
     *parts, total = (int(energy[1] + energy[2]) for energy in found if energy)
     assert len(parts) > 15
     assert sum(parts) == total > 0
-    for name in ("energy", "idle", "attach_mode", "coverage", "loss", "complete", "model"):
+    for name in ("energy", "idle", "attach", "coverage", "loss", "complete", "model"):
         assert re.search(rf"^{name} +\S", output, re.MULTILINE), name
     assert "4,000 tweets" in messages
     assert (kept / "meta.json").exists()
