@@ -20,8 +20,8 @@
 
 /*
  * Opens the programs; `early`: those of bpf/core/early.bpf.h, which have the same maps, programs
- * and variables, in the same order (tests/fast/tracer/test_contract_headers.py). Returns NULL and sets
- * errno on failure.
+ * and variables, in the same order (tests/fast/tracer/test_contract_headers.py). Returns NULL and
+ * sets errno on failure.
  */
 static inline struct qjoule_bpf *variant_open(bool early)
 {
