@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from qjoule.api import UsageError
-from qjoule.api.rollup_schema import SPAN_S
-from qjoule.api.rollups import HOUR_S, HOURS, ROLLUPS, SLOW, TAGS, Part, hour_of
+from qjoule.api.rollups import HOUR_S, HOURS, ROLLUPS, SLOW, SPAN_S, TAGS, Part, hour_of
 from qjoule_fleet.files import File, Files, Refused
 from qjoule_fleet.footers import Checked, check, named
 from qjoule_fleet.times import Range

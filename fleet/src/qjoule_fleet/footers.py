@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from qjoule.api.arrow import pq
-from qjoule.api.rollup_schema import FORMER_COLUMNS, ROWS, SLOW_COLUMNS, TAG_ROWS
-from qjoule.api.rollups import HOUR_S, Part
+from qjoule.api.command import pq
+from qjoule.api.rollups import FORMER_COLUMNS, HOUR_S, ROWS, SLOW_COLUMNS, TAG_ROWS, Part
 from qjoule.api.rollups import rollup_layout as layout
 from qjoule_fleet.files import File, Files, Refused
 

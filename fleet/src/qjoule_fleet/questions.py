@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from qjoule.api import UsageError
 from qjoule.api.model import Z95
-from qjoule.api.rollup_schema import ERRORS
+from qjoule.api.rollups import ERRORS
 from qjoule_fleet.views import text
 
 #: Sums that are exact integers.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule.api.rollup_schema import FORMER_COLUMNS
+from qjoule.api.rollups import FORMER_COLUMNS
 from qjoule_fleet import views
 from qjoule_fleet.catalog import Selection
 from qjoule_fleet.files import Files, RemoteFiles

@@ -8,9 +8,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from qjoule.api.arrow import pc, pq
-from qjoule.api.rollup_schema import SAMPLE_ROWS, as_written_now
-from qjoule.api.rollups import HOUR_S, SAMPLES, VERSION_KEY, Part, decoded, unreadable
+from qjoule.api.command import pc, pq
+from qjoule.api.rollups import (
+    HOUR_S,
+    SAMPLE_ROWS,
+    SAMPLES,
+    VERSION_KEY,
+    Part,
+    as_written_now,
+    decoded,
+    unreadable,
+)
 from qjoule_fleet.files import File, Files, Refused
 from qjoule_fleet.footers import named
 from qjoule_fleet.sampling import Estimates, estimate

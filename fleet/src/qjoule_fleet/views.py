@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from qjoule.api.rollup_schema import ROWS, SLOW_COLUMNS, TAG_ROWS
-from qjoule.api.rollups import HOURS, ROLLUPS, TAGS
+from qjoule.api.rollups import HOURS, ROLLUPS, ROWS, SLOW_COLUMNS, TAG_ROWS, TAGS
 
 Dialect = Literal["duckdb", "spark"]
 #: In an order in which each stands on earlier ones.

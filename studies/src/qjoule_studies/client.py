@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any
 
 from qjoule.api import QjouleError
-from qjoule.api.documents import read_as
+from qjoule.api.command import read_as
 from qjoule_studies.workload import Latencies, Outcome, Target, Value
 from qjoule_studies.workloads import workload
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule.api.arrow import pc
 from qjoule.api.attribution import Grouped, QueryGroups, recorded, tables
+from qjoule.api.command import pc
 from qjoule.api.model import I64, GroupLabel
 from qjoule.api.traces import MORE, Trace
 from qjoule_studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used

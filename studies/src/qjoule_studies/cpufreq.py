@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.documents import write_whole
+from qjoule.api.command import write_whole
 from qjoule_studies.plan import CPU_FACTORS, FREQUENCY, GOVERNOR, Plan
 from qjoule_studies.workload import Value
 

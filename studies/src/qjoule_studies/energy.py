@@ -10,8 +10,8 @@ from typing import cast
 
 import pyarrow as pa
 
-from qjoule.api.arrow import pc
 from qjoule.api.attribution import attribute, for_trace
+from qjoule.api.command import pc
 from qjoule.api.model import Attribution, IdlePolicy, with_total_error
 from qjoule.api.traces import BATCH_ROWS, Trace
 

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from qjoule.api import QjouleError
-from qjoule.api.runs import FACTOR
+from qjoule.api.command import FACTOR
 
 Array = npt.NDArray[np.float64]
 CONFIDENCE = 0.95

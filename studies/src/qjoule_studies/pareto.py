@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from qjoule.api import QjouleError
-from qjoule.api.runs import FACTOR
+from qjoule.api.command import FACTOR
 from qjoule_studies.estimates import Estimate, factors_of, geometric_mean, one_of, ratio
 from qjoule_studies.proportionality import efficiency, usable
 

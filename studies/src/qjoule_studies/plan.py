@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from qjoule.api.documents import FINITE
+from qjoule.api.command import FINITE
 from qjoule.api.model import IdlePolicy
 
 #: Factors that are not options of the workload.

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from qjoule.api import UsageError
-from qjoule.api.documents import convert, read_file, to_key, to_toml
+from qjoule.api.command import convert, read_file, to_key, to_toml
 from qjoule_studies import plan as plans
 from qjoule_studies.plan import Plan
 from qjoule_studies.servers import products

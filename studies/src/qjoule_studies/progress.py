@@ -9,8 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from qjoule.api.command import sanitise
-from qjoule.api.runs import Run
+from qjoule.api.command import Run, sanitise
 from qjoule.api.screen import format as fmt
 from qjoule_studies.design import Slot
 

@@ -28,7 +28,7 @@ import pandas as pd
 from scipy.integrate import trapezoid
 
 from qjoule.api import QjouleError
-from qjoule.api.runs import FACTOR
+from qjoule.api.command import FACTOR
 from qjoule_studies.estimates import (
     UNKNOWN,
     Estimate,

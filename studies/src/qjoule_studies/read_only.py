@@ -16,8 +16,7 @@ from pathlib import Path
 
 from qjoule.api import QjouleError
 from qjoule.api.command import sanitise, shorten
-from qjoule.api.servers import registry
-from qjoule.api.statements import (
+from qjoule.api.servers import (
     LANGUAGES,
     RAW_COMMENT,
     RAW_STAR,
@@ -26,6 +25,7 @@ from qjoule.api.statements import (
     Token,
     fingerprint,
     reduce_statement,
+    registry,
     tokens,
 )
 from qjoule_studies.reading import functions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from qjoule.api.runs import Run
+from qjoule.api.command import Run
 from qjoule_studies.client import Seen
 from qjoule_studies.design import Slot
 from qjoule_studies.energy import Figures

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.runs import Run
+from qjoule.api.command import Run
 from qjoule_studies import rows
 from qjoule_studies.client import Job, Seen, in_words
 from qjoule_studies.control import hash_once, settle

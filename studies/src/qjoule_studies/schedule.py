@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from qjoule.api.runs import Run
+from qjoule.api.command import Run
 from qjoule_studies.design import Levels, Slot, in_order, replications_of
 from qjoule_studies.plan import Plan
 from qjoule_studies.workload import Value

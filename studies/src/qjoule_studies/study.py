@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from qjoule.api import QjouleError
-from qjoule.api.command import READER
-from qjoule.api.documents import hidden, write_whole
-from qjoule.api.runs import FILE, Run
+from qjoule.api.command import FILE, READER, Run, hidden, write_whole
 from qjoule_studies import plan_file
 from qjoule_studies.design import Designed
 from qjoule_studies.plan import Plan

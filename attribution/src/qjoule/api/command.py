@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands share: options, messages without control characters, the user they run as."""
+"""What commands share: options, messages without control characters, the user they run as.
+
+Also their files: strict TOML and JSON, files that are written whole or not at all, `runs.jsonl`
+(the runs of a study, which the report page also shows), and Arrow, loaded at its first use.
+"""
 
 from qjoule.commands import options
 from qjoule.commands.lazy_group import LazyGroup
@@ -7,22 +11,42 @@ from qjoule.commands.options import known_source
 from qjoule.commands.say import say, write_text
 from qjoule.commands.without_root import without_root
 from qjoule.interrupts import ending_in_order
-from qjoule.lazy_import import LazyModule
+from qjoule.lazy_import import LazyModule, leave_pandas_out, pa, pc, pq
 from qjoule.process import OPENED, READER, as_given
+from qjoule.report.study_runs import FACTOR, FILE, Run, read_runs
 from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.strict_toml import FINITE, convert, read_file, to_key, to_toml
+from qjoule.trace.durable import hidden, write_whole
+from qjoule.typed_json import read_as
 
 __all__ = [
+    "FACTOR",
+    "FILE",
+    "FINITE",
     "OPENED",
     "READER",
     "LazyGroup",
     "LazyModule",
+    "Run",
     "as_given",
+    "convert",
     "ending_in_order",
+    "hidden",
     "known_source",
+    "leave_pandas_out",
     "options",
+    "pa",
+    "pc",
+    "pq",
+    "read_as",
+    "read_file",
+    "read_runs",
     "sanitise",
     "say",
     "shorten",
+    "to_key",
+    "to_toml",
     "without_root",
     "write_text",
+    "write_whole",
 ]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollups that an agent writes: where a part lies, and its keys."""
+"""Rollups that an agent writes: where a part lies, its keys, and its columns."""
 
 from qjoule.agent import rollup_layout
+from qjoule.agent.hour_sums import SPAN_S
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOUR_S,
@@ -23,21 +24,38 @@ from qjoule.agent.rollup_layout import (
     part_at,
     unreadable,
 )
+from qjoule.agent.rollup_schema import (
+    ERRORS,
+    FORMER_COLUMNS,
+    ROWS,
+    SAMPLE_ROWS,
+    SLOW_COLUMNS,
+    TAG_ROWS,
+    as_written_now,
+)
 
 __all__ = [
     "CLOSED_KEY",
+    "ERRORS",
+    "FORMER_COLUMNS",
     "HOURLY",
     "HOURS",
     "HOUR_S",
     "MANIFESTS",
     "OWN_STORE",
     "ROLLUPS",
+    "ROWS",
     "SAMPLES",
+    "SAMPLE_ROWS",
     "SLOW",
+    "SLOW_COLUMNS",
+    "SPAN_S",
     "TABLES",
     "TAGS",
+    "TAG_ROWS",
     "VERSION_KEY",
     "Part",
+    "as_written_now",
     "decoded",
     "host_name",
     "hour_of",

@@ -1,20 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Database servers: those that run here, and what the registry knows of each kind."""
+"""The machine and its database servers.
 
+The processor, its energy sources and its load; the servers that run here, what the registry knows
+of each kind, a PostgreSQL backend's states by version; the tokens of a statement, its shape without
+literals, and the fingerprint of that.
+"""
+
+from qjoule.machine.cpu import Cpu, CpuInfo, parse_cpu_list, read_cpu_info
+from qjoule.machine.guard import Guard, Limits, LoadRose, look
+from qjoule.machine.identity import Identity, this_machine
+from qjoule.machine.power_table import estimate_curve
+from qjoule.machine.sources import perf_pmu, powercap_tree
 from qjoule.servers import registry
+from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import PlannedServer
+from qjoule.servers.postgres.find import BackendStates, backend_states
 from qjoule.servers.registry import flavours
 from qjoule.servers.resolution import Probe
+from qjoule.servers.shapes import fingerprint
 from qjoule.servers.types import Server
 from qjoule.session.targets import plan_tracing
+from qjoule.shapes.automaton import RAW_COMMENT, RAW_STAR, RAW_TAG
+from qjoule.shapes.rules import Lexis
+from qjoule.shapes.sql import reduce_statement
+from qjoule.shapes.tokens import Kind, Token, tokens
 
 __all__ = [
+    "LANGUAGES",
+    "RAW_COMMENT",
+    "RAW_STAR",
+    "RAW_TAG",
+    "BackendStates",
+    "Cpu",
+    "CpuInfo",
+    "Guard",
+    "Identity",
+    "Kind",
+    "Lexis",
+    "Limits",
+    "LoadRose",
     "PlannedServer",
     "Probe",
     "Server",
+    "Token",
+    "backend_states",
+    "estimate_curve",
     "find_servers",
+    "fingerprint",
     "flavours",
+    "look",
+    "parse_cpu_list",
+    "perf_pmu",
     "plan_tracing",
+    "powercap_tree",
+    "read_cpu_info",
+    "reduce_statement",
     "registry",
+    "this_machine",
+    "tokens",
 ]

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.arrow import leave_pandas_out
-from qjoule.api.command import say
+from qjoule.api.command import leave_pandas_out, say
 from qjoule_fleet.asked import Engine, InProcess, Reader
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.files import Refused, dataset

@@ -19,8 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qjoule.api import QjouleError
-from qjoule.api.arrow import pq
-from qjoule.api.command import shorten
+from qjoule.api.command import pq, shorten
 from qjoule.api.screen import Page, page_width, ruled_table, writers
 from qjoule.api.screen import format as fmt
 

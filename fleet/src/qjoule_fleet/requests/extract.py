@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pyarrow as pa
 
-from qjoule.api.arrow import pc
 from qjoule.api.attribution import AttributionContext, AttributionRequest, recorded, total_errors
+from qjoule.api.command import pc
 from qjoule.api.model import BY_CALLS, I64, NONE_LABEL, TOTAL_ERROR, EnergyErrors, Ledger
 from qjoule.api.traces import Trace, text_scalar, view
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule.api.arrow import pq
+from qjoule.api.command import pq
 
 #: Rows that a bucket should have at most.
 BUCKET_ROWS = 200_000

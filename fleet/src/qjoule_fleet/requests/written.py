@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule.api.arrow import pq
-from qjoule.api.command import OPENED
+from qjoule.api.command import OPENED, pq
 from qjoule_fleet.requests.join import Request
 
 SCHEMA = pa.schema(

@@ -20,9 +20,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.arrow import pa
-from qjoule.api.command import LazyModule
-from qjoule.api.documents import write_whole
+from qjoule.api.command import LazyModule, pa, write_whole
 from qjoule_fleet.files import filesystem
 
 #: Filesystems on which a written object appears as a whole.

@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from qjoule.api.arrow import pa, pq
-from qjoule.api.documents import write_whole
+from qjoule.api.command import pa, pq, write_whole
 from qjoule.api.rollups import CLOSED_KEY, SLOW, VERSION_KEY, Part, decoded, unreadable
 
 #: A part's bound; an hour of 500 statements has some 400 kB.

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from qjoule.api.documents import read_as
+from qjoule.api.command import read_as
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 

@@ -78,7 +78,7 @@ def command(
         raise QjouleError(
             "statistics need more: pip install 'qjoule-studies[statistics]'"
         ) from error
-    from qjoule.api.runs import read_runs  # noqa: PLC0415
+    from qjoule.api.command import read_runs  # noqa: PLC0415
     from qjoule_studies.reporters.study import render  # noqa: PLC0415 (these load pandas and scipy)
     from qjoule_studies.reporters.study_json import to_json  # noqa: PLC0415
     from qjoule_studies.statistics.study import analyse  # noqa: PLC0415

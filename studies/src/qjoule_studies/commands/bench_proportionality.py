@@ -60,7 +60,7 @@ def command(study: Path, *, factor: str, energy: str, as_json: bool, plots: Path
     per joule against operations per second (at 100 %, if there are levels), the Pareto front, and
     whether the fastest was the most efficient one.
     """
-    from qjoule.api.runs import FACTOR, read_runs  # noqa: PLC0415
+    from qjoule.api.command import FACTOR, read_runs  # noqa: PLC0415
     from qjoule_studies.proportionality import proportionality  # noqa: PLC0415
     from qjoule_studies.reporters.proportionality import render, to_json  # noqa: PLC0415 (loads pandas)
 
@@ -86,7 +86,7 @@ def command(study: Path, *, factor: str, energy: str, as_json: bool, plots: Path
 def _frontier(runs: pd.DataFrame, levels: str, energy: Energy) -> Frontier | None:
     """The frontier of all runs, or of those at 100 % of a factor of levels; None if only levels
     differ."""
-    from qjoule.api.runs import FACTOR  # noqa: PLC0415
+    from qjoule.api.command import FACTOR  # noqa: PLC0415
     from qjoule_studies.estimates import factors_of  # noqa: PLC0415
     from qjoule_studies.pareto import frontier  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import ending_in_order, say
-from qjoule.api.machine import this_machine
+from qjoule.api.servers import this_machine
 from qjoule_studies.cpufreq import SAVED, CpuFrequency
 from qjoule_studies.design import Designed, designed
 from qjoule_studies.hosting import AlreadyRunning, Host, Started

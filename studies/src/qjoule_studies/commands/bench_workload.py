@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from qjoule.api import UsageError
-from qjoule.api.documents import to_toml
+from qjoule.api.command import to_toml
 from qjoule_studies.commands import bench_options
 from qjoule_studies.plan import SETTING, Plan
 from qjoule_studies.plan_file import plan_of

@@ -14,7 +14,7 @@ import click
 
 from qjoule.api import QjouleError
 from qjoule.api.command import ending_in_order, say
-from qjoule.api.machine import read_cpu_info, this_machine
+from qjoule.api.servers import read_cpu_info, this_machine
 from qjoule_studies.commands.physical_plain import check_machine
 from qjoule_studies.physical.kit.collect import Collection, collect, made
 from qjoule_studies.physical.kit.host import this_host

@@ -15,8 +15,8 @@ import click
 
 from qjoule.api import QjouleError
 from qjoule.api.command import ending_in_order, sanitise, say
-from qjoule.api.machine import perf_pmu, powercap_tree
 from qjoule.api.screen import format as fmt
+from qjoule.api.servers import perf_pmu, powercap_tree
 from qjoule_studies.physical import load
 from qjoule_studies.physical.experiment import NOTHING_TO_MEASURE, Experiment, Plan, experiment
 from qjoule_studies.physical.judgement import (

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.capture import StreamContext, record
-from qjoule.api.machine import estimate_curve
-from qjoule.api.statements import fingerprint
-from qjoule.api.traces import Cpu, Meta, TraceWriter
+from qjoule.api.servers import estimate_curve, fingerprint
+from qjoule.api.traces import Cpu, Meta, StreamContext, TraceWriter, record
 from qjoule.api.traces import Imported as ImportedFrom
 from qjoule_studies.import_perf.energy import Counted, Estimated, counted_by, parse_curve
 from qjoule_studies.import_perf.header import Header, parse_header

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qjoule.api.capture import LOSS_COUNT, SEGMENT, Loss, OwnerKind
-from qjoule.api.traces import Array
+from qjoule.api.traces import LOSS_COUNT, SEGMENT, Array, Loss, OwnerKind
 from qjoule_studies.import_perf.tasks import Tasks
 
 _IDLE_TID = 0

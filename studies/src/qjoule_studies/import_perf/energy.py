@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.capture import Grade
-from qjoule.api.traces import DomainInfo
+from qjoule.api.traces import DomainInfo, Grade
 from qjoule_studies.import_perf.lines import open_file
 
 NANOJOULE_J = 1e-9

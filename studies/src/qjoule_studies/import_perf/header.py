@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from qjoule.api import QjouleError
-from qjoule.api.machine import Cpu as LogicalCpu
-from qjoule.api.machine import CpuInfo, parse_cpu_list
+from qjoule.api.servers import Cpu as LogicalCpu
+from qjoule.api.servers import CpuInfo, parse_cpu_list
 from qjoule.api.traces import Cpu
 
 _CPU = re.compile(r"CPU ([0-9]{1,4}): Core ID (-?[0-9]{1,6}),.*?Socket ID (-?[0-9]{1,5})$")

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qjoule.api.capture import (
+from qjoule.api.servers import LANGUAGES, Lexis, fingerprint, reduce_statement
+from qjoule.api.traces import (
     LOSS_COUNT,
     MAX_SHAPES,
     QUERY,
     SHAPE_OTHER,
     TEXT,
     TRACER_CPU,
+    Array,
     AttachMode,
     Block,
     Command,
@@ -26,8 +28,6 @@ from qjoule.api.capture import (
     Loss,
     QueryFlag,
 )
-from qjoule.api.statements import LANGUAGES, Lexis, fingerprint, reduce_statement
-from qjoule.api.traces import Array
 from qjoule_studies.import_perf.arguments import STRING_BYTES, Arguments
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.tasks import Imported

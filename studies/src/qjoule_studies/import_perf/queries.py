@@ -14,9 +14,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
 
-from qjoule.api.capture import Command, QueryFlag
 from qjoule.api.servers import PlannedServer, registry
-from qjoule.api.traces import Array
+from qjoule.api.traces import Array, Command, QueryFlag
 from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.lives import Lives, Shapes, Thread

@@ -11,24 +11,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.api import QjouleError
-from qjoule.api.capture import (
+from qjoule.api.traces import (
     CONTRACT_VERSION,
     CPU,
     DOMAIN,
+    DOMAIN_KINDS,
     END,
     ENERGY,
     HELLO,
     LOSS_COUNT,
     TRACER_CPU,
     WHOLE_PACKAGE,
+    Array,
     Block,
+    Cpu,
+    DomainInfo,
     Frame,
     Grade,
     Loss,
     Mode,
     Stream,
 )
-from qjoule.api.traces import DOMAIN_KINDS, Array, Cpu, DomainInfo
 from qjoule_studies.import_perf.arguments import BadArguments, parse_arguments
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.energy import (

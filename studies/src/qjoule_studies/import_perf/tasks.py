@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qjoule.api.capture import TASK, OwnerKind, TaskEvent
-from qjoule.api.traces import Array, Server
+from qjoule.api.traces import TASK, Array, OwnerKind, Server, TaskEvent
 from qjoule_studies.import_perf.lines import Record
 
 _KTHREADD = 2

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.api import QjouleError
-from qjoule.api.machine import CpuInfo, read_cpu_info
 from qjoule.api.model import Attribution
+from qjoule.api.servers import CpuInfo, read_cpu_info
 from qjoule.api.traces import Trace
 from qjoule_studies.physical import load, reading
 from qjoule_studies.physical.judgement import Round

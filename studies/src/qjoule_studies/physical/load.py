@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from qjoule.api import QjouleError
-from qjoule.api.servers import registry
-from qjoule.api.statements import fingerprint
+from qjoule.api.servers import fingerprint, registry
 from qjoule_studies.servers import start
 from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.workload import Target, Value

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from qjoule.api.runs import FACTOR
+from qjoule.api.command import FACTOR
 from qjoule_studies.statistics.design import BLOCK, BY
 from qjoule_studies.statistics.pairwise import ALPHA, Pairs
 from qjoule_studies.statistics.plot_style import (

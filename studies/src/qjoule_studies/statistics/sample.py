@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.runs import FACTOR
+from qjoule.api.command import FACTOR
 from qjoule_studies.statistics.design import BY, Design, Floats, Ints, blocks_of, encode
 
 #: What can be analysed, with its unit; other columns are no response.

@@ -16,7 +16,7 @@ from contextlib import closing
 from typing import Any
 
 from qjoule.api import UsageError
-from qjoule.api.machine import Guard, Limits, LoadRose, look
+from qjoule.api.servers import Guard, Limits, LoadRose, look
 from qjoule_studies.read_only import why_not
 from qjoule_studies.reading import Session, dialect_of, flavours, open_session
 from qjoule_studies.workload import Latencies, Outcome, Target, Value

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from qjoule.api import QjouleError, __version__
-from qjoule.api.machine import CpuInfo, Identity
 from qjoule.api.model import Attribution
+from qjoule.api.servers import CpuInfo, Identity
 from qjoule.api.traces import Meta
 from qjoule_studies.physical.experiment import NOTHING_TO_MEASURE, TESTABLE_GRADES
 from qjoule_studies.physical.kit import document as kit

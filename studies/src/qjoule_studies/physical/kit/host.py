@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from qjoule.api import QjouleError
-from qjoule.api.machine import read_cpu_info
+from qjoule.api.servers import read_cpu_info
 from qjoule.api.traces import Trace
 from qjoule_studies.physical.experiment import one_package, table_bytes
 from qjoule_studies.physical.kit.document import KINDS, Load

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from qjoule.api import QjouleError
-from qjoule.api.servers import registry
-from qjoule.api.statements import fingerprint
+from qjoule.api.servers import fingerprint, registry
 from qjoule_studies.servers import module_for, products_in
 
 _BLOCK_BYTES = 4096  #: a pipe's smallest size: what a client has not read yet
