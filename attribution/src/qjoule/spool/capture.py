@@ -20,8 +20,7 @@ from qjoule.spool.names import Counted, Ended, Metered, MeterReading, NamesWrite
 from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
-from qjoule.stream.context import StreamContext
-from qjoule.stream.metering import with_meter
+from qjoule.stream.context import StreamContext, with_meter
 from qjoule.stream.session_updates import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
 from qjoule.tags.tagging import TagSource

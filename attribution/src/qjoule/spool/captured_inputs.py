@@ -85,7 +85,7 @@ class CapturedInputs(KeptCalls):
         unseen, self._unseen = self._unseen, []
         return unseen
 
-    # ---- meter: qjoule.stream.metering.Metering --------------------------------------------------
+    # ---- meter: qjoule.stream.context.Metering --------------------------------------------------
 
     def readings(self) -> list[MeterReading]:
         """All readings, at once."""

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from qjoule.contract import COUNTER_NAMES, WHOLE_PACKAGE, Block, DomainKind, Grade
 from qjoule.errors import QjouleError
-from qjoule.stream.blocks import Frame, Records
-from qjoule.stream.valid import TIME_LIMIT_NS
+from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, Records
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
 from qjoule.trace.vocabulary import DOMAIN_KINDS
 

@@ -6,7 +6,7 @@ It counts what arrives, not what a reader keeps, so all readers of a stream make
 
 from __future__ import annotations
 
-from qjoule.stream.valid import TIME_LIMIT_NS
+from qjoule.stream.blocks import TIME_LIMIT_NS
 
 #: A shorter batch loses less in a crash, but even a small batch takes 10 ms of CPU time.
 BATCH_NS = 2_000_000_000

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from qjoule.contract import Block
-from qjoule.stream import valid
 from qjoule.stream.announced import Announced
-from qjoule.stream.blocks import Frame
+from qjoule.stream.blocks import Frame, valid_tasks
 from qjoule.stream.context import StreamContext
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.trace.columns import Array
@@ -46,7 +45,7 @@ class BlockReader:
             case Block.TASK:
                 self._on_tasks(frame.records)
                 if self._watch is not None:
-                    self._watch.tasks(frame.records[valid.valid_tasks(frame.records)])
+                    self._watch.tasks(frame.records[valid_tasks(frame.records)])
             case Block.LOSS:
                 self._on_loss(frame.records)
             case Block.FLUSH:

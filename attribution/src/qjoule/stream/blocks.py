@@ -2,7 +2,8 @@
 """The tracer's output: a sequence of blocks (`struct qj_block` of bpf/qjoule.h) as numpy arrays.
 
 If a stream stops without its end block, it was cut off: iteration ends, and `Stream.ended_early`
-gives the place. A stream that contradicts the contract raises `QjouleError`.
+gives the place. A stream that contradicts the contract raises `QjouleError`. The functions at the
+end say which records are valid.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ from qjoule.contract import (
     SESSION,
     TEXT,
     Block,
+    OwnerKind,
+    TaskEvent,
 )
 from qjoule.errors import QjouleError
 
 #: The tracer never writes a larger block. A larger one is refused before memory is allocated.
 MAX_PAYLOAD_BYTES = 16 << 20
+TIME_LIMIT_NS = 1 << 63  #: times are signed in the dataset, to allow subtraction
+#: PID_MAX_LIMIT of include/linux/threads.h: pids and tgids have 22 bits.
+PID_LIMIT = 1 << 22
 
 Records = npt.NDArray[Any]
 #: Blocks that hold one record, followed by bytes of text.
@@ -201,3 +207,26 @@ def encode_block(
     payload += bytes(-len(payload) % 8)
     head = np.array([(BLOCK_MAGIC, kind, records.size, len(payload), t_ns)], BLOCK)
     return head.tobytes() + payload
+
+
+def forward(begin_ns: Records, end_ns: Records) -> Records:
+    """Mask of the spans that do not end before they begin."""
+    mask: Records = (begin_ns <= end_ns) & (end_ns < TIME_LIMIT_NS)
+    return mask
+
+
+def valid_segments(segments: Records) -> Records:
+    """Mask of the valid segments: a span of time, a thread, and an owner that is not idle."""
+    kind = segments["owner_kind"]
+    known = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
+    threads = (segments["pid"] < PID_LIMIT) & (segments["tgid"] < PID_LIMIT)
+    mask: Records = forward(segments["t0_ns"], segments["t1_ns"]) & known & threads
+    return mask
+
+
+def valid_tasks(tasks: Records) -> Records:
+    """Mask of the valid task events."""
+    threads = (tasks["pid"] < PID_LIMIT) & (tasks["tgid"] < PID_LIMIT)
+    event = (tasks["event"] >= min(TaskEvent)) & (tasks["event"] <= max(TaskEvent))
+    mask: Records = threads & event & (tasks["t_ns"] < TIME_LIMIT_NS)
+    return mask

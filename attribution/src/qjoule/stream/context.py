@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What whoever reads a stream is given beside it, for a recording, a capture or a live view."""
+"""What whoever reads a stream is given beside it, for a recording, a capture or a live view.
+Also the external power meter that is one of these things."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from qjoule.servers.decoding import OtherIds
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import EnergyInfo, Meta, MeterInfo
 
 if TYPE_CHECKING:
     from qjoule.stream.following import Watching
-    from qjoule.stream.metering import Metering
     from qjoule.stream.named import Fingerprint
     from qjoule.stream.reported_calls import CallReports
 
@@ -57,3 +58,41 @@ class Share(Enum):
     @property
     def has_queries(self) -> bool:
         return self is not Share.TIMES
+
+
+class Reading(Protocol):
+    """A reading of a meter, see `qjoule.session.meter_lines`."""
+
+    @property
+    def t_ns(self) -> int: ...
+
+    @property
+    def stamp_ns(self) -> int | None: ...
+
+    @property
+    def raw(self) -> int: ...
+
+
+class Metering(Protocol):
+    """A meter beside the stream: see `qjoule.session.meter`."""
+
+    @property
+    def info(self) -> MeterInfo | None:
+        """The meter's entry in meta.json; None before the first reading."""
+
+    @property
+    def bad(self) -> int:
+        """Number of its lines so far that were not readings."""
+
+    def readings(self) -> Sequence[Reading]:
+        """Its readings since the last call."""
+
+
+def with_meter(meta: Meta, info: MeterInfo | None) -> Meta:
+    """Adds the meter to `meta`. A machine without its own counters has only the meter's energy."""
+    if info is None or meta.meter is not None:
+        return meta
+    energy = meta.energy
+    if energy.source in ("", "none"):
+        energy = EnergyInfo("meter", "measured", f"wall meter {info.name}")
+    return replace(meta, meter=info, energy=energy)

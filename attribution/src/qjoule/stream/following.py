@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What those who read the stream know of servers that are followed while it lasts."""
+"""Servers that are followed or watched while a stream lasts, as those who read it know them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -74,3 +74,34 @@ def untraced_cpu_ns(segments: Array, tgids: Collection[int]) -> Iterator[tuple[i
     found, which = np.unique(mine["tgid"], return_inverse=True)
     sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(found))
     yield from zip(found.tolist(), sums.astype(np.int64).tolist(), strict=True)
+
+
+@dataclass
+class Candidate:
+    """A process that may be an untraced server, with those that it forks."""
+
+    pid: int
+    comm: str
+    since_ns: int | None  #: None: before the trace
+    parent: int
+    until_ns: int | None = None
+    is_server: bool = False
+    cpu_ns: int = 0
+    why: str = ""  #: it is not traced
+    tgids: set[int] = field(default_factory=set)
+
+    @property
+    def process(self) -> str:
+        return f"{self.comm} (untraced, pid {self.pid})"
+
+
+@dataclass
+class Traced:
+    """The processes of one traced server, with their begin (None: before the trace)."""
+
+    name: str
+    no_symbol: str | None = None  #: as `trace.meta.Server`
+    hidden_ns: int | None = None  #: since when it has sessions that cannot be read; None: has none
+    alive: dict[int, int | None] = field(default_factory=dict)
+    comms: set[str] = field(default_factory=set)
+    exited_ns: list[tuple[int, int | None]] = field(default_factory=list)  #: and when it was back

@@ -13,20 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block
-from qjoule.stream import rows, valid
+from qjoule.stream import rows
 from qjoule.stream.batch_clock import BATCH_NS, BatchClock
 from qjoule.stream.block_reader import BlockReader
-from qjoule.stream.blocks import Frame
+from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, forward, valid_segments, valid_tasks
 from qjoule.stream.client_tags import ClientTags, Tagged
-from qjoule.stream.context import Share, StreamContext
+from qjoule.stream.context import Share, StreamContext, with_meter
 from qjoule.stream.losses import known_causes
-from qjoule.stream.metering import with_meter
 from qjoule.stream.named import ReportedQueryId, StatementShape
-from qjoule.stream.own_losses import OwnLosses
 from qjoule.stream.owners import Owners
 from qjoule.stream.part import PartOf
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Known, Queries, Span
+from qjoule.stream.rows import OwnLosses
 from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import MAX_SHAPES, Statements
@@ -118,7 +117,7 @@ class Ingest(BlockReader):
         return True
 
     def _on_tasks(self, records: Array) -> None:
-        self._owners.apply(self._keep(records, valid.valid_tasks(records)))
+        self._owners.apply(self._keep(records, valid_tasks(records)))
 
     def _on_loss(self, records: Array) -> list[tuple[int, int, int]]:
         """Its rows are made with their batch."""
@@ -147,7 +146,7 @@ class Ingest(BlockReader):
         elif self._share.has_queries:
             self._pending.add(kind, records)
         else:  # whoever makes queries leaves these out, and we count them
-            self._keep(records, valid.forward(records["begin_ns"], records["end_ns"]))
+            self._keep(records, forward(records["begin_ns"], records["end_ns"]))
         if kind is Block.ENERGY and records.size:
             self._advance(int(records["t_ns"].max()))
         if self._clock.is_full:
@@ -246,7 +245,7 @@ class Ingest(BlockReader):
     def _take_segments(self, everything: bool) -> pa.Table:
         until_ns = None if everything else self._clock.sent_ns
         segments, counters, more = self._pending.take_segments(until_ns)
-        are_valid = valid.valid_segments(segments)
+        are_valid = valid_segments(segments)
         if counters is not None:
             counters = counters[are_valid]
         segments = self._keep(segments, are_valid)
@@ -288,7 +287,7 @@ class Ingest(BlockReader):
 
     def _take_timed(self, kind: Block) -> Array:
         records = self._pending.take(kind)
-        return self._keep(records, records["t_ns"] < valid.TIME_LIMIT_NS)
+        return self._keep(records, records["t_ns"] < TIME_LIMIT_NS)
 
     def _keep(self, records: Array, valid: Array) -> Array:
         """Returns the valid records and counts the others."""

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import AttachMode, Block, QueryFlag
-from qjoule.stream import rows, valid
+from qjoule.stream import rows
+from qjoule.stream.blocks import forward
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall, call_rows
@@ -103,7 +104,7 @@ class Queries:
 
     def _take_ended(self, kind: Block, span: Span) -> Array:
         ended = self._pending.take(kind)
-        ended = self._keep(ended, valid.forward(ended["begin_ns"], ended["end_ns"]))
+        ended = self._keep(ended, forward(ended["begin_ns"], ended["end_ns"]))
         if not span.everything:
             sent = ended["end_ns"] < span.sent_ns
             self._pending.add(kind, chosen(ended, ~sent))

@@ -20,7 +20,7 @@ from qjoule.contract import (
     OwnerKind,
     QueryFlag,
 )
-from qjoule.stream.metering import Reading
+from qjoule.stream.context import Reading
 from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
@@ -211,3 +211,18 @@ def cpu_time_rows(times: Array) -> pa.Table:
         numbers(times["idle_ns"]),
     ]
     return pa.Table.from_arrays(columns, schema=CPU_TIME)
+
+
+class OwnLosses:
+    """Losses that are counted outside the kernel. `written`: by cause, as last written."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, int] = {}
+
+    def added_to(self, table: pa.Table, t_ns: int, counts: Mapping[str, int]) -> pa.Table:
+        """`table` with a row of `loss` for each of the running counts that has grown."""
+        for cause, count in counts.items():
+            if count > self.written.get(cause, 0):
+                self.written[cause] = count
+                table = pa.concat_tables([table, loss_row(t_ns, cause, count)])
+        return table

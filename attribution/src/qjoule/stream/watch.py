@@ -17,8 +17,14 @@ from typing import Protocol
 import numpy as np
 
 from qjoule.contract import OwnerKind, SessionEvent, TaskEvent
-from qjoule.stream.following import Followed, Follower, NoFollower, untraced_cpu_ns
-from qjoule.stream.watched import Candidate, Traced
+from qjoule.stream.following import (
+    Candidate,
+    Followed,
+    Follower,
+    NoFollower,
+    Traced,
+    untraced_cpu_ns,
+)
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import EXITED, FOLLOWED, HIDDEN, UNSEEN, UNTRACED, Change, Server
 
