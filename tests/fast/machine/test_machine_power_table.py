@@ -17,7 +17,7 @@ from qjoule.errors import QjouleError
 from qjoule.machine import held_out
 from qjoule.machine.cpu import Cpu, CpuInfo, read_cpu_info
 from qjoule.machine.files import read_table
-from qjoule.machine.host_hardware import HostHardware, read_host_hardware
+from qjoule.machine.identity import HostHardware, read_host_hardware
 from qjoule.machine.power_model import LEVELS, shape
 from qjoule.machine.power_table import (
     LABEL_BYTES,

@@ -17,10 +17,10 @@ from qjoule.commands.option_groups import Keeping
 from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
+from qjoule.interrupts import outlive_the_root_part, stopping
 from qjoule.remote.streams import Streams
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.program import Running, start
-from qjoule.session.signals import outlive_the_root_part, stopping
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Spool, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing

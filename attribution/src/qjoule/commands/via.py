@@ -51,8 +51,8 @@ def words_there(command: str) -> list[str]:
 
 def record_there(prefix: str, output: Path) -> int:
     """Records there, and makes the trace a new directory here; the exit code."""
+    from qjoule.interrupts import stopping  # noqa: PLC0415
     from qjoule.remote.via import other_end  # noqa: PLC0415 - with --via alone
-    from qjoule.session.signals import stopping  # noqa: PLC0415
     from qjoule.trace.archive import unpack  # noqa: PLC0415
 
     with _whole(output) as directory, other_end(prefix, words_there("record"), shows=True) as end:

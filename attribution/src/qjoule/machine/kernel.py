@@ -24,7 +24,7 @@ from qjoule.machine.sources import (
     perf_pmu,
     powercap_tree,
 )
-from qjoule.root_part.sensors import Sensors
+from qjoule.root_part.protocol import Sensors
 from qjoule.servers.choice import KernelFacts
 
 ROOT = Path("/")

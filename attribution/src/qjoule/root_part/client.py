@@ -27,11 +27,11 @@ from qjoule.root_part.protocol import (
     Opened,
     Refused,
     Reply,
+    Sensors,
     What,
     ask,
 )
 from qjoule.root_part.reader_filter import keep_from_typing
-from qjoule.root_part.sensors import Sensors
 
 _VARIABLE = "QJOULE_ROOT_PART"
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to the root part: tracer/root/protocol.h in Python (a contract test compares them).
 
-One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor with each.
+One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor with each. `Sensors`
+opens counters and energy files as the tracer will get them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
 from qjoule.errors import QjouleError
 
@@ -158,3 +160,33 @@ def _receive(connection: socket.socket) -> Reply:
         raise Refused(-status)
     fd = fds[0] if fds else -1
     return Reply(pid, Opened(*_FILE.unpack(file)), text.partition(b"\0")[0], fd, text)
+
+
+class Sensors:
+    """Uses the tracer's socket before there is a tracer."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def try_event(self, event_type: int, config: int, flags: int = 0) -> int:
+        """As `machine.counters.try_event`: 0, or the errno of the refusal.
+
+        `flags`: as `machine.perf_events.PerfEvent` has them.
+        """
+        try:
+            reply = ask(self._connection, Kind.COUNTER, number=event_type, flags=flags, size=config)
+        except Refused as error:
+            return error.errno
+        os.close(reply.fd)
+        return 0
+
+    def may_read(self, path: Path) -> bool:
+        """Whether an energy file can be read; also with our own rights."""
+        if os.access(path, os.R_OK, effective_ids=True):
+            return True
+        try:
+            reply = ask(self._connection, Kind.ENERGY_FILE, text=os.fsencode(path))
+        except Refused:
+            return False
+        os.close(reply.fd)
+        return True

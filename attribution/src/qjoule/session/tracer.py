@@ -23,11 +23,10 @@ from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
-from qjoule.machine.host_hardware import read_host_hardware
+from qjoule.machine.identity import read_host_hardware
 from qjoule.machine.perf_events import More, PerfEvent, more_counters
 from qjoule.root_part.client import root_part
-from qjoule.root_part.protocol import Kind, ask
-from qjoule.root_part.sensors import Sensors
+from qjoule.root_part.protocol import Kind, Sensors, ask
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.resolution import Agent
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from qjoule.contract import Block, Mode, SessionEvent
+from qjoule.interrupts import stopping
 from qjoule.servers.plan import AttachPlan
-from qjoule.session.signals import stopping
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import tracing

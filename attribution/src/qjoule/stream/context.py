@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What whoever reads a stream is given beside it, for a recording, a capture or a live view.
-Also the external power meter that is one of these things."""
+Also the external power meter that is one of these things.
+"""
 
 from __future__ import annotations
 

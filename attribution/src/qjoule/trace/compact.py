@@ -15,8 +15,15 @@ import pyarrow as pa
 
 from qjoule.lazy_import import pq
 from qjoule.trace.durable import hidden, publish, sync
-from qjoule.trace.newest import newest_owners
-from qjoule.trace.parts import Part, list_parts, part_name, read_footer, read_group, with_version
+from qjoule.trace.parts import (
+    Part,
+    list_parts,
+    newest_owners,
+    part_name,
+    read_footer,
+    read_group,
+    with_version,
+)
 from qjoule.trace.schema import TABLES
 
 #: A part of this size or larger is left alone: merging it would cost more than it helps.

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from qjoule.lazy_import import pq
+from qjoule.trace.columns import plain
 from qjoule.trace.meta import check_version
 from qjoule.trace.vocabulary import FORMAT_VERSION, FORMER_NAMES, VERSION_KEY
 
@@ -164,3 +166,12 @@ class RowGroup:
     """
 
     read: Callable[[Sequence[str]], pa.Table | None]
+
+
+def newest_owners(owners: pa.Table) -> pa.Table:
+    """The last row of each owner, by owner: a recorder repeats an owner when it learns more."""
+    ids = plain(owners.column("owner").combine_chunks(), np.uint32)
+    _, from_end = np.unique(ids[::-1], return_index=True)
+    if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
+        return owners
+    return owners.take(pa.array(ids.size - 1 - from_end)).combine_chunks()

@@ -22,7 +22,6 @@ from qjoule.errors import QjouleError
 from qjoule.lazy_import import pc
 from qjoule.trace import schema
 from qjoule.trace.meta import Meta, NewerFormat, read_meta
-from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
     Footer,
@@ -30,6 +29,7 @@ from qjoule.trace.parts import (
     RowGroup,
     list_parts,
     missing_parts,
+    newest_owners,
     read_footer,
     read_group,
     stated_range,
