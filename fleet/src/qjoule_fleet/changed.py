@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qjoule.api.attribution import Form, MadeWith, RunForms, Sides, compare_sides, match
+from qjoule.api.comparison import Form, MadeWith, RunForms, Sides, compare_sides, match
 from qjoule_fleet.top import Row
 
 _ITSELF = "each host against itself"

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from qjoule.api import QjouleError, UsageError
-from qjoule.api.attribution import Gate, Report, comparison, exit_code, judge, parse_gates
 from qjoule.api.command import say
+from qjoule.api.comparison import Gate, Report, comparison, exit_code, judge, parse_gates
 from qjoule.api.screen import writers
 from qjoule_fleet.asked import Question, select
 from qjoule_fleet.catalog import Catalog

@@ -9,8 +9,8 @@ from typing import Any
 from rich.style import Style
 from rich.text import Text
 
-from qjoule.api.attribution import ratio_text
 from qjoule.api.command import shorten
+from qjoule.api.comparison import ratio_text
 from qjoule.api.screen import NO_TEXT, Page, page_width, ruled_table, writers
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.outliers import FALSE_SHARE, LEAST_CALLS, LEAST_HOSTS, Outlier, Outliers

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one side of recordings saves over another, and gates for it."""
+
+from qjoule.model.compared import Sides, compare_sides
+from qjoule.model.gate import Gate, exit_code, judge, parse_gates
+from qjoule.model.gpsup import Form, match
+from qjoule.model.repeated import MadeWith, RunForms
+from qjoule.reporters import comparison
+from qjoule.reporters.comparison import Report, ratio_text
+
+__all__ = [
+    "Form",
+    "Gate",
+    "MadeWith",
+    "Report",
+    "RunForms",
+    "Sides",
+    "compare_sides",
+    "comparison",
+    "exit_code",
+    "judge",
+    "match",
+    "parse_gates",
+    "ratio_text",
+]
