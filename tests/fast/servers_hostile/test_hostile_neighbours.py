@@ -16,7 +16,7 @@ from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
 from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.generic.find import find_generic
+from qjoule.servers.generic.support import find_generic
 from qjoule.servers.host import Listed
 from qjoule.servers.owner import EXAMINED_MAX, Owner, Process, Trust, owner_of
 from qjoule.servers.plan import SERVERS_MAX, build_plan
@@ -72,7 +72,7 @@ class Crowd:
 @pytest.fixture(autouse=True)
 def asked_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qjoule.servers.discovery.asking_user", lambda: ITSELF)
-    monkeypatch.setattr("qjoule.servers.generic.find.asking_user", lambda: ITSELF)
+    monkeypatch.setattr("qjoule.servers.generic.support.asking_user", lambda: ITSELF)
 
 
 def test_one_owners_fakes_leave_room_for_all_others() -> None:

@@ -1,15 +1,175 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any other process that listens, for shared code."""
+"""Servers with an unknown protocol: any process that listens. They have named threads, but no
+queries.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
 from qjoule.contract import AttachMode
+from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
+from qjoule.servers.discovery import server_of
+from qjoule.servers.examined import Examined, Facts
+from qjoule.servers.host import DirectHost, Host
+from qjoule.servers.owner import Process, asking_user, fair
+from qjoule.servers.plan import AttachPlan
 from qjoule.servers.resolution import Resolution, without_probes
 from qjoule.servers.support import Running, ServerSupport, Settings
 from qjoule.servers.supported import Mode, Supported
-from qjoule.servers.types import NO_PROTOCOL, Fact, Server
+from qjoule.servers.types import NO_PROTOCOL, Fact, Restart, Server
+
+_TRACER = "qjoule-tracer"
+#: A service manager holds the sockets of services that it has not started yet. Their work is not
+#: its own.
+_SERVICE_MANAGERS = ("systemd", "init")
+_BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
+
+
+def find_generic(
+    known: Iterable[Server],
+    proc: Path = Path("/proc"),
+    root: Path = Path("/"),
+    itself: int | None = None,
+    *,
+    host: Host | None = None,
+) -> list[Server]:
+    """The listening processes that are not among the `known` servers; ids are 0.
+
+    Those with ports come before those with only unix sockets, then by CPU time used, most first.
+    Workers that share their parent's executable and sockets belong to its server.
+
+    Args:
+        proc: the process file system; a similar directory in tests.
+        root: what paths of executables are relative to.
+        itself: the process to leave out, by default this one.
+        host: how to look, as in `discovery.discover`.
+    """
+    left_out = {tgid for server in known for tgid in server.tgids}
+    left_out.add(os.getpid() if itself is None else itself)
+    host = host or DirectHost(proc, root)
+    port_range = host.port_range()
+    strangers = [
+        process
+        for process in host.processes().processes
+        if process.pid not in left_out and process.base_name not in (_TRACER, *_SERVICE_MANAGERS)
+    ]
+    found_of = host.examine_all(
+        [
+            Facts(
+                process.exe_name,
+                process.exe_id,
+                process.pid,
+                any_protocol=True,
+                port_range=port_range,
+            )
+            for process in strangers
+        ]
+    )
+    candidates = {
+        process.pid: _Candidate(process, examined)
+        for process, examined in zip(strangers, found_of, strict=True)
+        if examined.flavour is not None
+    }
+    families: dict[int, list[_Candidate]] = {}
+    for candidate in candidates.values():
+        families.setdefault(_main_of(candidate, candidates), []).append(candidate)
+    servers = [_server(candidates[pid], members) for pid, members in families.items()]
+    ticks = {pid: sum(m.found.cpu_ticks for m in ms) for pid, ms in families.items()}
+    servers.sort(
+        key=lambda server: (
+            not (server.ports or server.udp_ports),
+            -ticks[server.tgids[0]],
+            server.tgids,
+        ),
+    )
+    return fair(servers, lambda server: server.owner, asking_user())
+
+
+def with_generic(
+    known: Sequence[Server],
+    pids: Collection[int],
+    everything: bool,
+    proc: Path = Path("/proc"),
+    root: Path = Path("/"),
+    *,
+    host: Host | None = None,
+) -> list[Server]:
+    """The known servers, then the generic ones: `everything` that listens, or `pids`.
+
+    Raises:
+        QjouleError: no process with one of these pids could be traced.
+    """
+    servers = list(known)
+    strangers = set(pids) - {tgid for server in servers for tgid in server.tgids}
+    if not everything and not strangers:
+        return servers
+    host = host or DirectHost(proc, root)
+    listening = find_generic(known, proc, root, host=host)
+    servers += [s for s in listening if everything or strangers & set(s.tgids)]
+    strangers -= {tgid for server in listening for tgid in server.tgids}
+    every = host.processes().processes if strangers else ()
+    problems: dict[int, str] = {}
+    for process in every:
+        if process.pid in strangers and process.base_name != _TRACER:
+            facts = Facts(
+                process.exe_name, process.exe_id, process.pid, any_protocol=True, silent=True
+            )
+            examined = host.examine(facts)
+            if examined.flavour is not None:
+                strangers.discard(process.pid)
+                servers.append(server_of(examined, [process]))
+            elif examined.problem:
+                problems[process.pid] = examined.problem
+    if strangers:
+        pid = min(strangers)
+        hidden = "it is the kernel's, or hidden" if host.has(pid) else "it has ended"
+        why = problems.get(pid, hidden)
+        raise QjouleError(f"there is no process {pid} to trace: {why}; give another --pid")
+    return servers
+
+
+def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Server]:
+    """The same servers, with running ones that `plan` cannot trace turned into generic ones."""
+    hopeless = {planned.server.tgids for planned in plan.servers if not planned.traced} - {()}
+    return [
+        replace(server, flavour=NO_PROTOCOL, name=server.flavour, restart=_BY_EXECUTABLE)
+        if server.tgids in hopeless and server.flavour != NO_PROTOCOL
+        else server
+        for server in servers
+    ]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    process: Process
+    found: Examined
+
+
+def _main_of(candidate: _Candidate, candidates: dict[int, _Candidate]) -> int:
+    seen = {candidate.process.pid}
+    while True:
+        parent = candidates.get(candidate.process.parent)
+        if (
+            parent is None
+            or parent.process.pid in seen  # pids were reused between two reads
+            or parent.process.exe_id != candidate.process.exe_id
+            or not candidate.found.inodes <= parent.found.inodes
+        ):
+            return candidate.process.pid
+        seen.add(parent.process.pid)
+        candidate = parent
+
+
+def _server(main: _Candidate, members: list[_Candidate]) -> Server:
+    others = [m.process for m in members if m.process.pid != main.process.pid]
+    return server_of(main.found, [main.process, *sorted(others, key=lambda process: process.pid)])
+
 
 _BY_THREAD = Choice(
     AttachMode.NONE,
