@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine and its database servers.
 
-The processor, its energy sources and its load; the servers that run here, what the registry knows
-of each kind, a PostgreSQL backend's states by version; the tokens of a statement, its shape without
-literals, and the fingerprint of that.
+The processor, its energy sources and its load; the servers that run here, and what the registry
+knows of each kind; the tokens of a statement, its shape without literals, and the fingerprint of
+that.
 """
 
 from qjoule.machine.cpu import Cpu, CpuInfo, parse_cpu_list, read_cpu_info
@@ -15,7 +15,6 @@ from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import PlannedServer
-from qjoule.servers.postgres.find import BackendStates, backend_states
 from qjoule.servers.registry import flavours
 from qjoule.servers.resolution import Probe
 from qjoule.servers.shapes import fingerprint
@@ -31,7 +30,6 @@ __all__ = [
     "RAW_COMMENT",
     "RAW_STAR",
     "RAW_TAG",
-    "BackendStates",
     "Cpu",
     "CpuInfo",
     "Guard",
@@ -44,7 +42,6 @@ __all__ = [
     "Probe",
     "Server",
     "Token",
-    "backend_states",
     "estimate_curve",
     "find_servers",
     "fingerprint",

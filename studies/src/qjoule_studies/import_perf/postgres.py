@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from qjoule.api.servers import BackendStates, PlannedServer, backend_states, registry
+from qjoule.api.postgres import BackendStates, backend_states
+from qjoule.api.servers import PlannedServer, registry
 from qjoule.api.traces import Command, QueryFlag
 from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.lives import Lives, Thread
