@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import attribute_trace
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
-from qjoule.machine.check import Check
+from qjoule.machine.facts import Check
 from qjoule.trace.reader import Trace
 from qjoule_studies.commands import physical, physical_plain
 from qjoule_studies.physical.experiment import Experiment, Plan

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from qjoule.commands import doctor, doctor_traffic
 from qjoule.contract import AttachMode
-from qjoule.machine.check import Check
+from qjoule.machine.facts import Check
 from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import PlannedServer, build_plan

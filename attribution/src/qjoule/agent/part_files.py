@@ -34,7 +34,7 @@ from qjoule.agent.rollup_layout import (
 )
 from qjoule.agent.rollup_schema import ROWS, as_written_now
 from qjoule.lazy_import import pc, pq
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import read_text
 from qjoule.machine.identity import ROOT, machine_hash
 from qjoule.trace.durable import write_whole
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from qjoule.commands import doctor_rights, doctor_traffic
-from qjoule.machine.check import Check
+from qjoule.machine.facts import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.servers.types import Server

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import active_memory
 from qjoule.machine.calibration import TRACE_FILE, Calibration, Match, load, machine_file, match
-from qjoule.machine.check import Check
+from qjoule.machine.facts import Check
 from qjoule.machine.identity import Identity, of_trace, this_machine
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.trace.meta import Meta

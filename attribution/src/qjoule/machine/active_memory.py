@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.check import Check
+from qjoule.machine.facts import Check
 from qjoule.machine.identity import Identity, of_trace, this_machine
 from qjoule.machine.memory import (
     TRACE_FILE,

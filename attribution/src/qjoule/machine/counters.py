@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qjoule.contract import COUNTER_NAMES
-from qjoule.machine.check import Check
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import Check, read_text
 
 #: perf_event_open(2); PERF_TYPE_HARDWARE and the configs of include/uapi/linux/perf_event.h
 SYSCALLS = {"x86_64": 298, "aarch64": 241}

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.machine.files import read_table
+from qjoule.machine.facts import read_table
 
 _NO_WORDS = re.compile(r"\((?:r|tm|c)\)|[®™,;]", re.IGNORECASE)
 _LEFT_OUT = frozenset({"cpu", "processor", "intel", "amd", "genuine"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import read_text
 
 #: In the kernel's BTF: what it attaches such programs with (DYNAMIC_FTRACE_WITH_DIRECT_CALLS:
 #: x86-64 from 5.5 on, arm64 from 6.4), and the functions that they are attached to.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import read_text
 from qjoule.machine.quick_steps import Use
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.machine.cpu import CpuInfo, read_cpu_info
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import read_text
 from qjoule.trace.meta import Meta
 
 ROOT = Path("/")

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from qjoule.machine.check import Check
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import Check, read_text
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import MOST_COUNT, MOST_US, IdleState
 

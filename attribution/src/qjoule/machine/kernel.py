@@ -12,9 +12,8 @@ import re
 from pathlib import Path
 
 from qjoule.machine import fexit
-from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, syscall_filter, try_event
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import Check, read_text
 from qjoule.machine.idle_states import check_idle_states
 from qjoule.machine.sources import (
     dram_energy,

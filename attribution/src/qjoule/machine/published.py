@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from qjoule.errors import QjouleError
 from qjoule.machine.cpu import brand_words
-from qjoule.machine.files import read_table
+from qjoule.machine.facts import read_table
 
 _Made = TypeVar("_Made")
 

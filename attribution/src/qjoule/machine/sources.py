@@ -16,9 +16,8 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
-from qjoule.machine.check import Check
 from qjoule.machine.cpu import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
-from qjoule.machine.files import read_text
+from qjoule.machine.facts import Check, read_text
 from qjoule.root_part.client import us
 
 ROOT = Path("/")

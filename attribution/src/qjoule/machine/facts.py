@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files: of /proc and /sys, and the CSV tables of this package."""
+"""Facts about the machine, as `doctor` shows them, and the small files that they are read from: of
+/proc and /sys, and the CSV tables of this package.
+"""
 
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Check:
+    """`ok` is None if it is unknown. `fix` is how to repair what is not ok."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str = ""
 
 
 @cache
