@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from qjoule.memory_settings import limit_memory
+from qjoule.process import limit_memory
 
 limit_memory()  # before numpy is imported, as the agent does
 

@@ -32,11 +32,11 @@ import pyarrow as pa  # noqa: E402
 from qjoule.engine import tables  # noqa: E402
 from qjoule.engine.accounts import account_settings, divided  # noqa: E402
 from qjoule.engine.attribute import attribute  # noqa: E402
-from qjoule.memory_settings import keep_freed_memory  # noqa: E402
 from qjoule.model.account import Account  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
 from qjoule.model.energy import Series, WindowEnergy  # noqa: E402
 from qjoule.model.windows import SegmentWindows  # noqa: E402
+from qjoule.process import keep_freed_memory  # noqa: E402
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server  # noqa: E402
 from qjoule.trace.reader import Trace  # noqa: E402
 from qjoule.trace.schema import TABLES, conform  # noqa: E402

@@ -12,7 +12,7 @@ from qjoule.agent.notify import Manager
 from qjoule.commands.agent_listeners import start_listeners
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
-from qjoule.memory_settings import limit_memory
+from qjoule.process import limit_memory
 from qjoule.root_part.client import check_program, read_given, root_part
 
 

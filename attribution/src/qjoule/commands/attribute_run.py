@@ -22,13 +22,13 @@ from qjoule.engine.recorded import recorded_ids, with_ids
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_trace
-from qjoule.memory_settings import keep_freed_memory
 from qjoule.model.arrays import Segments
 from qjoule.model.combine_results import combine_results
 from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.same_total import with_total_error
+from qjoule.process import keep_freed_memory
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
