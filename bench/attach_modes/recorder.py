@@ -24,8 +24,8 @@ from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registered import put_agents
 from qjoule.session.targets import plan_tracing
 from qjoule.session.tracer import Settings, Tracer, start_tracer
+from qjoule.stream.block_reader import Losses, known_causes
 from qjoule.stream.blocks import Stream
-from qjoule.stream.losses import Losses, known_causes
 from tracing.root_part import root_part, with_handles
 
 _PATIENCE_S = 60.0

@@ -31,9 +31,9 @@ from qjoule.contract import (
 from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
 from qjoule.snapshots import Controls
+from qjoule.stream.block_reader import Losses
 from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
-from qjoule.stream.losses import Losses
 from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
 

@@ -14,8 +14,8 @@ from qjoule.servers.plan import AttachPlan
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import tracing
+from qjoule.stream.block_reader import Losses, known_causes
 from qjoule.stream.blocks import Frame, Stream
-from qjoule.stream.losses import Losses, known_causes
 from qjoule.trace.vocabulary import ATTACH_MODES
 
 

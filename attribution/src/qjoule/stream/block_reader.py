@@ -2,19 +2,64 @@
 """Takes in the blocks of a stream, whoever reads it: a recording, a capture or a live view.
 
 What all of them do is done here: the announcement completes what is known of the trace, loss is
-summed, and the watch sees tasks and sessions. The rest is a method for each kind of block.
+summed (running sums per CPU and cause, from LOSS blocks), and the watch sees tasks and sessions.
+The rest is a method for each kind of block.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from qjoule.contract import Block
+from qjoule.contract import TRACER_CPU, Block, Loss
 from qjoule.stream.announced import Announced
-from qjoule.stream.blocks import Frame, valid_tasks
+from qjoule.stream.blocks import Frame, Records, valid_tasks
 from qjoule.stream.context import StreamContext
-from qjoule.stream.losses import Losses, known_causes
 from qjoule.trace.columns import Array
+from qjoule.trace.vocabulary import CAUSES
+
+
+class Losses:
+    """Keeps the largest sum per CPU and cause, since records can arrive out of order."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def add(self, records: Records) -> list[tuple[int, int, int]]:
+        """Takes in records of known causes, see `known_causes`.
+
+        Returns (t_ns, cpu, ns) for CPU time that was lost since the CPU's record before.
+        """
+        newly_lost = []
+        for t_ns, count, lost_ns, cpu, cause in records.tolist():
+            count_before, ns_before = self._sums.get((cpu, cause), (0, 0))
+            self._sums[cpu, cause] = (max(count_before, count), max(ns_before, lost_ns))
+            if lost_ns > ns_before and cpu != TRACER_CPU:
+                newly_lost.append((t_ns, cpu, lost_ns - ns_before))
+        return newly_lost
+
+    @property
+    def sums(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """The running sums (count, lost_ns) by CPU and cause."""
+        return dict(self._sums)
+
+    def counts(self) -> dict[str, int]:
+        """Lost records by cause, in the contract's order. Only causes that occurred."""
+        counts: dict[str, int] = {}
+        for (_, cause), (count, _) in sorted(self._sums.items(), key=lambda one: one[0][1]):
+            if count:
+                counts[CAUSES[cause]] = counts.get(CAUSES[cause], 0) + count
+        return counts
+
+    @property
+    def lost_ns(self) -> int:
+        """CPU time whose segments were lost, summed over all CPUs."""
+        return sum(lost_ns for _, lost_ns in self._sums.values())
+
+
+def known_causes(records: Records) -> Records:
+    """Mask of the LOSS records whose cause the contract defines."""
+    mask: Records = records["cause"] < len(Loss)
+    return mask
 
 
 class BlockReader:
