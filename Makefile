@@ -20,7 +20,9 @@ HARDENED := -fPIE -pie -Wl,-z,relro,-z,now
 BPF_SOURCES  := bpf/core/maps.bpf.c $(sort $(filter-out bpf/core/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
 REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
 REGISTRY_HEADERS := $(addprefix $(BUILD)/bpf/,registry.h server_threads.h server_hooks.h)
-BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS)
+SHAPES       := $(addprefix attribution/src/qjoule/shapes/,$(addsuffix .py,automaton c_tables quoting rules tables transitions))
+SHAPE_TABLES := $(BUILD)/bpf/shape_tables.h
+BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS) $(SHAPE_TABLES)
 BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
@@ -119,6 +121,12 @@ tracing: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/installed
 $(REGISTRY_HEADERS) &: $(REGISTRY)
 	@mkdir -p $(@D)
 	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.servers.registry_header $(@D)
+
+# The lexical automaton of SQL, as C.
+$(SHAPE_TABLES): $(SHAPES)
+	@mkdir -p $(@D)
+	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.shapes.c_tables > $@.new
+	mv $@.new $@
 
 $(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) | $(BUILD)/installed
 	@mkdir -p $(@D)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from qjoule.servers.registry import load
 from qjoule.servers.registry_header import headers
+from qjoule.shapes import c_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 #: With checks whose failure ends the tests: a library cannot load the sanitizers' runtime into a
@@ -18,11 +19,11 @@ TRAPPED = ("-O1", "-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-e
 _FLAGS = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
 
-def registry_include(directory: Path) -> str:
-    """Writes the registry's headers into this directory, so that what includes them needs no build;
-    returns the compiler option to find them.
+def generated_headers(directory: Path) -> str:
+    """Writes the headers that the build generates into this directory, so that what includes them
+    needs no build; returns the compiler option to find them.
     """
-    for name, text in headers(load()).items():
+    for name, text in (headers(load()) | {"shape_tables.h": c_tables.header()}).items():
         (directory / name).write_text(text)
     return f"-I{directory}"
 
@@ -38,7 +39,7 @@ def compiled(
     """
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory) / "library.so"
-        registry = registry_include(Path(directory))
-        command = [compiler, *_FLAGS, registry, *flags, "-Ibpf", *sources, *libraries, "-o"]
+        generated = generated_headers(Path(directory))
+        command = [compiler, *_FLAGS, generated, *flags, "-Ibpf", *sources, *libraries, "-o"]
         subprocess.run([*command, str(library)], cwd=ROOT, check=True)
         return ctypes.CDLL(str(library))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes by example: truncation, raw passages, the generated tables, and planted secrets. Also:
+"""Shapes by example: truncation, raw passages, and planted secrets. Also:
 data that strangers cause is kept in bounded memory.
 """
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fuzz import planted
 from fuzz.shape_library import SQL_DIALECTS, c_hash
-from host_library import ROOT
 from qjoule.contract import SEGMENT, TASK, OwnerKind, TaskEvent
 from qjoule.servers import registry
 from qjoule.servers.cassandra.wire import Batches
@@ -23,17 +22,12 @@ from qjoule.servers.mysql.other_ids import percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
 from qjoule.servers.shapes import fingerprint, summary
 from qjoule.shapes import sanitise
-from qjoule.shapes.c_tables import header
 from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
 from qjoule.shapes.shape import Texts
 from qjoule.shapes.sql import reduced_sql
 from qjoule.stream.owners import Owners
 
 MYSQL, POSTGRES = registry.dialect("mysql"), registry.dialect("postgres")
-
-
-def test_the_generated_header_is_current() -> None:
-    assert (ROOT / "bpf/core/shape_tables.h").read_text() == header() + "\n"
 
 
 def test_every_cut_of_a_long_insert_has_one_shape() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 import btf
 import btf_fields
-from host_library import registry_include
+from host_library import generated_headers
 from qjoule import contract
 from qjoule.root_part import protocol
 from qjoule.servers import registry
@@ -94,7 +94,7 @@ def compiled(header: Path, expressions: Iterable[str]) -> list[int]:
             f'#include "{header}"\nint main(void) {{ {prints} return 0; }}\n'
         )
         flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{TREE / 'bpf'}"]
-        command = ["gcc", *flags, registry_include(Path(folder)), "-xc", "-", "-o", str(program)]
+        command = ["gcc", *flags, generated_headers(Path(folder)), "-xc", "-", "-o", str(program)]
         subprocess.run(command, input=source, text=True, check=True)
         done = subprocess.run([program], capture_output=True, text=True, check=True)
     return [int(line) for line in done.stdout.split()]

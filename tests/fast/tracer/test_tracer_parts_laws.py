@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from host_library import registry_include
+from host_library import generated_headers
 from qjoule.contract import WHOLE
 from tracer_parts.parts import (
     MAX_CPUS,
@@ -206,7 +206,7 @@ def test_looks_come_back(tmp_path: Path) -> None:
     source, program = tmp_path / "looks.c", tmp_path / "looks"
     source.write_text(PROGRAM)
     folders = [f"-I{TREE / name}" for name in ("tracer", "tracer/root", "bpf")]
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-w", registry_include(tmp_path), *folders]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-w", generated_headers(tmp_path), *folders]
     build = ["gcc", *flags, str(source), "-o", str(program)]
     subprocess.run([*build, "-ffunction-sections", "-Wl,--gc-sections"], check=True)
     looks = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split()

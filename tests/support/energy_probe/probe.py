@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from host_library import registry_include
+from host_library import generated_headers
 from other_user import for_all_users
 from qjoule.contract import WHOLE_PACKAGE, DomainKind
 
@@ -41,7 +41,7 @@ def build(*, sanitized: bool = True) -> Path:
     sources = [HERE / "energy_probe.c", *sorted(tracer.glob("energy/*.c")), tracer / "root_part.c"]
     warnings = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
     flags = SANITIZE if sanitized else ("-O2",)
-    include = (f"-I{TREE / 'bpf'}", registry_include(folder), f"-I{tracer}")
+    include = (f"-I{TREE / 'bpf'}", generated_headers(folder), f"-I{tracer}")
     link = ["-o", str(program), *map(str, sources), "-lm", "-Wl,--wrap=clock_gettime"]
     subprocess.run(["gcc", *warnings, *flags, *include, *link], check=True)
     return program

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``bpf/core/shape_tables.h``: the automaton as constant tables of C.
+"""Prints ``shape_tables.h``: the automaton as constant tables of C.
 
-Run ``python -m qjoule.shapes.c_tables > bpf/core/shape_tables.h`` after a change of the automaton;
-a test compares the file with what this prints.
+The build runs ``python -m qjoule.shapes.c_tables``; ``bpf/core/shape_hash.h`` includes the result.
 
 An entry of the transition table has 16 bits: bits 6-12 next state, 14 the byte is emitted, 15
 anything is emitted, 0-5 and 13 the number of the emission. It is indexed by family (bit 13), state
@@ -42,7 +41,6 @@ _HEAD = """\
  */
 #ifndef QJ_SHAPE_TABLES_H
 #define QJ_SHAPE_TABLES_H
-/* clang-format off */
 """
 
 
@@ -99,7 +97,7 @@ def _numbers(digits: int) -> list[tuple[str, object]]:
 
 
 def header() -> str:
-    """The text of ``bpf/core/shape_tables.h``."""
+    """The text of ``shape_tables.h``."""
     families = sorted(Lexis, key=lambda one: one.value)
     if any(len(tables(lexis).rows[0]) > CLASSES_MAX for lexis in families):
         raise ValueError("too many classes for the entry format")
@@ -124,7 +122,7 @@ def header() -> str:
             _array(f"__u16 qj_shape_moves[{len(entries)}]", entries, 4),
             "/* What a statement that ends in this state still emits, by dialect and state. */",
             _array(f"__u8 qj_shape_finals[{len(final)}]", final, 2),
-            "/* clang-format on */\n#endif /* QJ_SHAPE_TABLES_H */",
+            "#endif /* QJ_SHAPE_TABLES_H */",
         ]
     )
 
