@@ -23,7 +23,8 @@ def generated_headers(directory: Path) -> str:
     """Writes the headers that the build generates into this directory, so that what includes them
     needs no build; returns the compiler option to find them.
     """
-    for name, text in (headers(load()) | {"shape_tables.h": c_tables.header()}).items():
+    texts = {**headers(load()), "shape_tables.h": c_tables.header()}
+    for name, text in texts.items():
         (directory / name).write_text(text)
     return f"-I{directory}"
 
