@@ -28,7 +28,7 @@ from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Evidence, fit_block
 from qjoule.model.fit.observed import Rows, predict
-from qjoule.model.fit.power import fit_power
+from qjoule.model.fit.power import solve_nonnegative
 from qjoule.model.power_model import PowerModel
 
 RECORDING = Path(__file__).parent / "data" / "node-power-nx12" / "node.csv"
@@ -259,7 +259,8 @@ def robust_fit(features: F64, power_w: F64) -> F64:
     weight = np.ones(len(power_w))
     coefficients = np.zeros(features.shape[1])
     for _ in range(ROUNDS):
-        coefficients = fit_power(features, power_w, weight=weight).coef
+        weighted = features * weight[:, None]
+        coefficients = solve_nonnegative(weighted.T @ features, weighted.T @ power_w)
         size = np.abs(power_w - features @ coefficients)
         limit = HUBER * 1.4826 * float(np.median(size))
         weight = np.minimum(1.0, limit / np.maximum(size, 1e-9)) if limit > 0 else weight

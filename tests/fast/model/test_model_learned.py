@@ -23,7 +23,7 @@ from qjoule.model import assemble, latency
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval, Weights
 from qjoule.model.energy import Cause, Series
-from qjoule.model.fit.power import fit_power, solve_nonnegative
+from qjoule.model.fit.power import solve_nonnegative
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.plausible import left_out
@@ -204,16 +204,6 @@ def test_no_step_from_the_nonnegative_solution_makes_it_better(seed: int, size: 
     slope, tolerance = gram @ best - moment, 1e-4 * (1.0 + np.abs(moment).max())
     assert (slope > -tolerance).all()
     assert (np.abs(slope[best > 1e-9]) < tolerance).all()
-
-
-def test_standard_errors_are_those_of_many_repetitions() -> None:
-    random = np.random.default_rng(2)
-    x = random.random((200, 2)) + 1.0
-    fits = [fit_power(x, x @ [1.0, 2.0] + random.normal(0, 0.3, 200)) for _ in range(300)]
-    spread = np.std([one.coef for one in fits], axis=0)
-    assert np.mean([np.sqrt(np.diag(one.cov)) for one in fits], axis=0) == pytest.approx(
-        spread, rel=0.15
-    )
 
 
 def test_coefficients_come_back_as_they_were_stored() -> None:

@@ -34,18 +34,20 @@ class Rights:
         )
 
 
-def rights_of_a_recording(proc: Path = Path("/proc"), root_part: int | None = None) -> list[Rights]:
+def rights_of_a_recording(root_part: int | None) -> list[Rights]:
     """`root_part`: its process; without it, reports this user's own rights.
 
     The root part and the command are read from /proc. Examiners and the tracer are the command's
     children, which cannot have more rights than the command. They drop the capability that hides it
     (`process.hide`), as the command does once it records.
     """
-    own = _read(proc / "self/status", "command", "unfiltered until it records", "plans and writes")
+    own = _read(
+        Path("/proc/self/status"), "command", "unfiltered until it records", "plans and writes"
+    )
     if root_part is None or own is None:
         return [] if own is None else [replace(own, seccomp="unfiltered")]
     privileged = _read(
-        proc / f"{root_part}/status", "root part", "unfiltered", "opens, checks and attaches"
+        Path(f"/proc/{root_part}/status"), "root part", "unfiltered", "opens, checks and attaches"
     )
     none = replace(own, capabilities=0, seccomp="seccomp: what it needs")
     return [

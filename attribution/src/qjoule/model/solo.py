@@ -34,7 +34,7 @@ class Moment:
     windows: int
 
 
-def solo_moments(busy_ns: F64, least: float = ALONE) -> list[Moment]:
+def solo_moments(busy_ns: F64) -> list[Moment]:
     """The moments in `busy_ns` (n, g): CPU time of each class in each window, in order of time.
 
     A window without work belongs to no moment. Raises `ValueError` if the array has another shape,
@@ -46,7 +46,7 @@ def solo_moments(busy_ns: F64, least: float = ALONE) -> list[Moment]:
         return []
     total = busy_ns.sum(axis=1)
     most = busy_ns.argmax(axis=1)
-    alone = (total > 0) & (busy_ns.max(axis=1) >= least * total)
+    alone = (total > 0) & (busy_ns.max(axis=1) >= ALONE * total)
     who = np.where(alone, most, -1)
     starts = np.flatnonzero(np.diff(who, prepend=-2))
     ends = np.append(starts[1:], len(who))

@@ -61,9 +61,9 @@ def watts(value_w: float | None, digits: int = 3) -> str:
     return _bare(value_w, digits, smallest=1e-3)
 
 
-def milliseconds(value_ns: float | None, digits: int = 3) -> str:
+def milliseconds(value_ns: float | None) -> str:
     """A time in ns as a bare figure in ms, for a column whose title has the unit."""
-    return _bare(None if value_ns is None else value_ns * 1e-6, digits, smallest=1e-4)
+    return _bare(None if value_ns is None else value_ns * 1e-6, 3, smallest=1e-4)
 
 
 def duration(value_ns: float | None) -> str:
@@ -158,9 +158,7 @@ class EnergyColumn:
     total: str
 
 
-def energy_column(
-    parts_nj: Sequence[int], decimals: int = 3, *, narrow: bool = False
-) -> EnergyColumn:
+def energy_column(parts_nj: Sequence[int], *, narrow: bool = False) -> EnergyColumn:
     """Rounds energies in nJ to one unit; the rounded figures add up to the rounded total.
 
     Kilojoules begin at a million joules, and so on: up to six digits before the point, in groups of
@@ -169,11 +167,11 @@ def energy_column(
     (Hamilton's method). So no figure is wrong by a whole last digit or more, and a part of exactly
     0 stays 0.
     """
-    return amounts_column(parts_nj, "J", smallest=-9, decimals=decimals, narrow=narrow)
+    return amounts_column(parts_nj, "J", smallest=-9, narrow=narrow)
 
 
 def amounts_column(
-    parts: Sequence[int], unit: str, *, smallest: int, decimals: int = 3, narrow: bool = False
+    parts: Sequence[int], unit: str, *, smallest: int, narrow: bool = False
 ) -> EnergyColumn:
     """The same for whole numbers of 10**`smallest` of any unit."""
     whole = sum(parts)
@@ -181,7 +179,7 @@ def amounts_column(
     exponent = max(smallest, _exponent(largest * 10.0**smallest, digits=6) if largest else 0)
     if exponent > 0 and not narrow:
         exponent -= 3
-    decimals = min(decimals, exponent - smallest)
+    decimals = min(3, exponent - smallest)
     quantum = 10 ** (exponent - smallest - decimals)
     total = (2 * whole + quantum) // (2 * quantum)
     figures = [part // quantum for part in parts]

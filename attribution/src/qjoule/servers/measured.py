@@ -210,4 +210,3 @@ _OVERHEADS = FigureFiles(
 )
 #: By what they are of. See `FigureFiles` for arguments and errors.
 known_overheads, save_overheads = _OVERHEADS.known, _OVERHEADS.save
-read_overheads, write_overheads = _OVERHEADS.read, _OVERHEADS.write

@@ -121,15 +121,14 @@ def run_steps(
     steps: Sequence[Step],
     check: Callable[[], None],
     after: Callable[[Done], None],
-    sleep: Callable[[float], None] = time.sleep,
 ) -> list[Done]:
     """Runs the steps. `check` is called now and then, `after` after each; either may raise."""
     done = []
     for step in steps:
         with running(step) as load:
-            sleep(SETTLE_S)
+            time.sleep(SETTLE_S)
             watch, t0_ns = BusyWatch(), time.monotonic_ns()
-            sleep(step.seconds)
+            time.sleep(step.seconds)
             t1_ns, busy = time.monotonic_ns(), watch.cpus()
         check()
         phase = Phase(step.kernel, t0_ns, t1_ns, step.threads, step.smt)

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 
 from qjoule.shapes.safe_text import ELLIPSIS
 
-NAME_BYTES = 32  #: QJ_KEY_NAME_BYTES of bpf/core/key_shape.h
-KEY_BYTES = 64  #: QJ_KEY_BYTES
+KEY_BYTES = 64  #: QJ_KEY_BYTES of bpf/core/key_shape.h
 HEX_MIN = 8  #: QJ_KEY_HEX_MIN
 MARK = "?"
 

@@ -42,7 +42,6 @@ class Damage:
 
     frames: int = 0  #: known to be missing, by their numbers
     bytes: int = 0  #: that belong to no whole frame
-    cut_at: int | None = None  #: where the last frame that is not whole begins
 
 
 class SpoolReader:
@@ -78,7 +77,6 @@ class SpoolReader:
                 found = self._search(begin + 1)
                 self.damage.bytes += (self._size() if found is None else found) - begin
                 if found is None:
-                    self.damage.cut_at = begin if begin < self._size() else None
                     return
                 self._at = found
                 continue

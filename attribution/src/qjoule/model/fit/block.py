@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.coefficients import THETA, WEIGHT_TERMS
+from qjoule.model.coefficients import THETA
 from qjoule.model.fit.discrepancy import discrepancy
 from qjoule.model.fit.guard import NO_MISFIT, Misfit, misfit_of
 from qjoule.model.fit.observed import Rows, above_idle, mean_w, predict
@@ -62,7 +62,6 @@ def low_passed(values: F64, keep: F64) -> F64:
 
 
 _K = THETA.index("k")
-_EFFECTS = slice(len(WEIGHT_TERMS), len(THETA))
 _STEPS = 5
 #: Candidate spreads of the factors relative to the expected spread; their prior weights follow.
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)

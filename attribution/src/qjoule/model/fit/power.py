@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The regression that every fit uses: non-negative least squares with Gaussian priors.
+"""The regression that every fit uses: non-negative least squares, by its normal equations.
 
-Minimises sum_k w_k (y_k - x_k theta)^2 + (theta - mean)' P (theta - mean) over theta >= 0. Most
-optima need no bounds, or few. Where pivoting does not converge, the active-set method of Lawson and
-Hanson is used ("Solving Least Squares Problems", 1974, chapter 23).
+Weights of the data and Gaussian priors are in the equations. Most optima need no bounds, or few.
+Where pivoting does not converge, the active-set method of Lawson and Hanson is used ("Solving Least
+Squares Problems", 1974, chapter 23).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,28 +18,6 @@ from qjoule.model.energy import Bool
 #: Ridge on the scaled normal equations; makes them solvable where features are collinear.
 _RIDGE = 1e-10
 _PIVOTS = 20
-
-
-@dataclass(frozen=True)
-class Prior:
-    """Gaussian knowledge before the data: mean (p,) and precision (p, p)."""
-
-    mean: F64
-    precision: F64
-
-
-@dataclass(frozen=True)
-class PowerFit:
-    """`coef` (p,) power per unit of feature, `cov` (p, p) of it, `sigma` of residuals."""
-
-    names: tuple[str, ...]
-    coef: F64
-    cov: F64
-    sigma: float
-
-    def predict(self, features: F64) -> F64:
-        """Power (n,) of features (n, p)."""
-        return np.asarray(features, np.float64) @ self.coef
 
 
 @dataclass(frozen=True)
@@ -149,36 +126,3 @@ def _root(gram: F64) -> F64:
         # Rounding made it indefinite: negative eigenvalues are set to zero.
         values, vectors = np.linalg.eigh(gram)
         return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1])))
-
-
-def fit_power(
-    features: F64,
-    power: F64,
-    names: Sequence[str] = (),
-    *,
-    weight: F64 | None = None,
-    prior: Prior | None = None,
-) -> PowerFit:
-    """Fits `power` (n,) by non-negative multiples of `features` (n, p).
-
-    `weight` (n,): inverse variance of each power, up to a factor. `prior`: in units of that factor.
-    Raises `ValueError` if the shapes do not fit or a value is not finite.
-    """
-    x, y = np.asarray(features, np.float64), np.asarray(power, np.float64)
-    if x.ndim != 2 or y.shape != x.shape[:1]:
-        raise ValueError(f"features {x.shape} and power {y.shape} do not fit")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("features or power that are no numbers")
-    n, p = x.shape
-    w = np.ones(n) if weight is None else np.asarray(weight, np.float64)
-    gram, moment = (x * w[:, None]).T @ x, x.T @ (w * y)
-    if prior is not None:
-        gram, moment = gram + prior.precision, moment + prior.precision @ prior.mean
-    coef = solve_nonnegative(gram, moment)
-    residual = y - x @ coef
-    free = max(n - int((coef > 0).sum()), 1)
-    variance = float((w * residual**2).sum() / free)
-    sigma = float(np.sqrt((residual**2).sum() / free))
-    return PowerFit(
-        tuple(names) or tuple(map(str, range(p))), coef, covariance(gram) * variance, sigma
-    )

@@ -95,8 +95,6 @@ def with_generic(
     known: Sequence[Server],
     pids: Collection[int],
     everything: bool,
-    proc: Path = Path("/proc"),
-    root: Path = Path("/"),
     *,
     host: Host | None = None,
 ) -> list[Server]:
@@ -109,8 +107,8 @@ def with_generic(
     strangers = set(pids) - {tgid for server in servers for tgid in server.tgids}
     if not everything and not strangers:
         return servers
-    host = host or DirectHost(proc, root)
-    listening = find_generic(known, proc, root, host=host)
+    host = host or DirectHost()
+    listening = find_generic(known, host=host)
     servers += [s for s in listening if everything or strangers & set(s.tgids)]
     strangers -= {tgid for server in listening for tgid in server.tgids}
     every = host.processes().processes if strangers else ()
