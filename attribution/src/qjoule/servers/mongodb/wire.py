@@ -157,4 +157,5 @@ DECODING = Decoding(
     names_before=NamesBefore(
         *("qjoule.servers.mongodb.client", "pymongo", "$currentOp"), by_name=True
     ),
+    serving_threads=("ferretdb",),  # all of FerretDB's threads have the name of its process
 )

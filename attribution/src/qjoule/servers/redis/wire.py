@@ -127,7 +127,8 @@ DECODING = Decoding(
     names_before=NamesBefore(
         *("qjoule.servers.redis.client", "redis", "CLIENT LIST"), with_client_tags=True
     ),
-    serving_threads=("redis-server", "io_thd_"),  # the main thread, and its io-threads
+    # The main thread, and its io-threads; Valkey's have the same names.
+    serving_threads=("redis-server", "valkey-server", "io_thd_"),
     causes={
         "io_thd_": SERVES_QUERIES,
         "bio_lazy_free": CAUSED_BY_WRITES,  # frees what UNLINK, FLUSHALL and evictions removed
