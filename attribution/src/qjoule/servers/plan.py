@@ -36,12 +36,16 @@ from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.registered import resolution_of, support_of
-from qjoule.servers.resolution import Agent, FileKey, Probe, Resolution
+from qjoule.servers.resolution import Agent, FileKey, Probe
 from qjoule.servers.sharing import Member, decide, falling_back
 from qjoule.servers.types import Server
 
 SERVERS_MAX = 64  #: QJ_MAX_SERVERS of bpf/shared.h
 PROBES_MAX = 512  #: MAX_PROBES of tracer/options.h
+
+_NO_NAMES = "users and databases of its sessions are not known"
+_NO_CHILDREN = "statements of procedures are not told apart"
+_NO_IDS = "ids that it gives to statements are not known"
 
 
 @dataclass(frozen=True)
@@ -164,8 +168,7 @@ def build_plan(
         children: also report statements of stored procedures, if that is possible.
         ids: also have servers tell the ids that they give to statements.
         fall_back: servers that cannot have `attach_mode_choice` get the attach mode that they would
-        have without
-            it; otherwise they are left out, with the reason.
+            have without it; otherwise they are left out, with the reason.
 
     Raises:
         QjouleError: a pid belongs to no server; or one with such a pid, or every server that runs,
@@ -238,10 +241,10 @@ def _planned(
         library_handle=resolution.handle,
         notes=(
             *resolution.notes,
-            *_without_names(resolution, on_symbols),
+            *_lacking(_NO_NAMES, on_symbols, resolution.no_names),
             *(resolution.symbol_notes if on_symbols else ()),
-            *_without_children(resolution, children),
-            *_without_ids(resolution, ids),
+            *_lacking(_NO_CHILDREN, children, resolution.no_children),
+            *_lacking(_NO_IDS, ids, resolution.no_ids),
         ),
         tells_children=children and bool(resolution.children),
         pool=pool,
@@ -266,22 +269,9 @@ def _with_agent(
     )
 
 
-def _without_names(resolution: Resolution, on_symbols: bool) -> tuple[str, ...]:
-    if not on_symbols or not resolution.no_names:
-        return ()
-    return (f"users and databases of its sessions are not known: {resolution.no_names}",)
-
-
-def _without_children(resolution: Resolution, wanted: bool) -> tuple[str, ...]:
-    if not wanted or not resolution.no_children:
-        return ()
-    return (f"statements of procedures are not told apart: {resolution.no_children}",)
-
-
-def _without_ids(resolution: Resolution, wanted: bool) -> tuple[str, ...]:
-    if not wanted or not resolution.no_ids:
-        return ()
-    return (f"ids that it gives to statements are not known: {resolution.no_ids}",)
+def _lacking(what: str, wanted: bool, why: str) -> tuple[str, ...]:
+    """The note on what is wanted and cannot be had; `why` empty: it can."""
+    return (f"{what}: {why}",) if wanted and why else ()
 
 
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:

@@ -20,6 +20,8 @@ from qjoule.typed_json import read_as, rename_key
 MOST_META_BYTES = 16 << 20
 #: Fields of a domain or a server that are left out where they are not known.
 _MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "die", "no_symbol")
+#: Fields of `Meta` that are left out where they are None or empty.
+_MAY_BE_MISSING = ("imported", "meter", "idle_states", "changes", "captured", "part")
 
 
 @dataclass(frozen=True)
@@ -241,18 +243,9 @@ class Meta:
     def to_json(self) -> str:
         head = {"format": FORMAT, "version": FORMAT_VERSION}
         fields = asdict(self)
-        if self.imported is None:
-            del fields["imported"]
-        if self.meter is None:
-            del fields["meter"]
-        if not self.idle_states:
-            del fields["idle_states"]
-        if not self.changes:
-            del fields["changes"]
-        if self.captured is None:
-            del fields["captured"]
-        if self.part is None:
-            del fields["part"]
+        for name in _MAY_BE_MISSING:
+            if not fields[name]:
+                del fields[name]
         if not self.energy.appeared:
             del fields["energy"]["appeared"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
