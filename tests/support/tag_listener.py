@@ -246,7 +246,7 @@ def settle(listener: Listener, channel: Channel) -> None:
     """The listener wants only changes, and the channel has seen that."""
     channel.begin(None)
     listener.only().want_changes()
-    channel.check_ns = 0
+    channel.to.until_ns = 0
     channel.begin(None)
 
 

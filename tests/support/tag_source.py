@@ -84,7 +84,7 @@ def follow(source: TagSource, channel: Channel) -> None:
     """The recorder asks for changes only, and the process has received that."""
     channel.begin(None)
     source.poll()
-    channel.check_ns = 0
+    channel.to.until_ns = 0
     channel.begin(None)
     assert not channel.wants_ends
 

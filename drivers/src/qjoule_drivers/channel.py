@@ -81,15 +81,6 @@ class Channel:
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
 
-    @property
-    def check_ns(self) -> int:
-        """When to look for a recorder, or whether it is still there."""
-        return self.to.until_ns
-
-    @check_ns.setter
-    def check_ns(self, t_ns: int) -> None:
-        self.to.until_ns = t_ns
-
     def begin(self, peer: Peer | None, stream: int = 0) -> int:
         """A statement is about to be sent. Returns its call if that must be ended, else 0.
 

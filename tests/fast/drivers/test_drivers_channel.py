@@ -186,7 +186,7 @@ def test_each_recorder_that_comes_after_a_killed_one_is_told_everything(
     assert not list(tmp_path.iterdir())
     for turn in range(3):
         with listening(tmp_path / "tags.sock") as listener:
-            channel.check_ns = 0
+            channel.to.until_ns = 0
             with tag(turn=str(turn)):
                 channel.begin(_peer("another"))
             with tag(shared="1"):
@@ -194,7 +194,7 @@ def test_each_recorder_that_comes_after_a_killed_one_is_told_everything(
             begins = listener.only().begins
             assert [begin.tags for begin in begins] == [{"turn": str(turn)}, {"shared": "1"}]
             assert begins[1].connection == {"db.system.name": "x"}
-        channel.check_ns = 0
+        channel.to.until_ns = 0
         assert not channel.begin(peer)
         assert channel._recorder is None
 
@@ -203,7 +203,7 @@ def test_a_recorder_that_closes_the_ring_is_left(listener: Listener, channel: Ch
     channel.begin(_peer())
     listener.only().close_ring()
     listener.server.close()
-    channel.check_ns = 0
+    channel.to.until_ns = 0
     assert not channel.begin(_peer())
     assert channel._recorder is None
 

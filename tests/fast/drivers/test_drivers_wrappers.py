@@ -209,7 +209,7 @@ def call(
 ) -> Callable[[], None]:
     """A call through the driver's wrapper, to a recorder that wants only changes."""
     settle(listener, reporting)
-    reporting.check_ns = LATER_NS
+    reporting.to.until_ns = LATER_NS
     connection, run = Connection(), SYNCHRONOUS[request.param][1]
     return lambda: run(connection, lambda *_: None)
 
@@ -247,7 +247,7 @@ def test_the_fast_path_is_taken_until_something_changes(
     assert endpoints == ["a", "b", "b"]
     call()
     begun.clear()
-    reporting.check_ns = 0  # it is time to look for a recorder
+    reporting.to.until_ns = 0  # it is time to look for a recorder
     call()
     assert len(begun) == 1
 

@@ -266,8 +266,8 @@ def test_commands_accept_the_sources_that_the_tracer_lists(
 
     assert all(map(accepts, ("auto", "sun", "moon:x", None)))
     assert sources.tracer_sources() == (
-        sources.Source("sun", "measured", True, "sun[:ROOT]"),
-        sources.Source("moon", "simulated", False, "moon:FILE"),
+        sources.Source("sun", "measured", "sun[:ROOT]"),
+        sources.Source("moon", "simulated", "moon:FILE"),
     )
     with pytest.raises(BadParameter, match="'stars' is none of auto, sun, moon"):
         accepts("stars")

@@ -20,7 +20,6 @@ from qjoule.machine.facts import read_table
 from qjoule.machine.identity import HostHardware, read_host_hardware
 from qjoule.machine.power_model import LEVELS, shape
 from qjoule.machine.power_table import (
-    LABEL_BYTES,
     estimate_curve,
     find_architecture,
     find_model,
@@ -122,7 +121,8 @@ def test_every_curve_is_concave_and_has_a_label_that_fits(
     curve = estimate_curve(cpu_info(key, threads=threads, hypervisor=hypervisor), around)
     watts = curve.package.watts
     assert_concave(watts)
-    assert len(curve.label.encode()) <= LABEL_BYTES
+    # It is part of a line of 191 bytes, after the reasons against better sources.
+    assert len(curve.label.encode()) <= 64
     assert curve.label.isascii()
     assert curve.dram is not None
     for series in (curve.package, curve.dram, curve.rest):

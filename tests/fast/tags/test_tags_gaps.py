@@ -103,7 +103,7 @@ def test_a_process_that_defines_too_much_starts_anew(
     monkeypatch.setattr(definitions, "MAX_DEFINITIONS", 20)
     peer = new_peer()
     for turn in range(100):
-        following.check_ns = 0  # it looks for a recorder ten times a second
+        following.to.until_ns = 0  # it looks for a recorder ten times a second
         follow(source, following)
         assert ask(source, call(following, peer, str(turn))) == [str(turn)]
     assert (source.applications, source.lost) == (5, 0)

@@ -359,7 +359,7 @@ def test_calls_that_shims_do_not_see_leave_a_gap_and_each_call_may_be_asked_for_
             connection.query("select 3")
         assert [begin.tags for begin in reported()] == [{"m": "a"}] * 2
         listener.only().want_changes(False)
-        channel_module.channel.check_ns = 0
+        channel_module.channel.to.until_ns = 0
         for _ in range(3):
             connection.query("select 1")
         begins = reported()[2:]

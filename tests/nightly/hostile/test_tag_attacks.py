@@ -112,7 +112,7 @@ def meet_recorder() -> None:
     channel, deadline = channel_module.channel, time.monotonic() + WAIT_S
     while channel._recorder is None:
         assert time.monotonic() < deadline, "the recorder meets nobody"
-        channel.check_ns = 0
+        channel.to.until_ns = 0
         channel.begin(None)
         time.sleep(0.01)
 

@@ -19,8 +19,6 @@ from qjoule.machine.identity import HostHardware
 from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
 from qjoule.machine.published import LOADS, SOURCES, published
 
-#: The label is part of a line of 191 bytes, after the reasons against better sources.
-LABEL_BYTES = 64
 NOTHING_KNOWN = HostHardware()
 
 

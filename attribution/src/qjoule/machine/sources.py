@@ -35,7 +35,6 @@ class Source:
 
     name: str
     grade: str
-    in_auto: bool
     usage: str
 
 
@@ -50,7 +49,7 @@ def tracer_sources() -> tuple[Source, ...]:
     except (QjouleError, OSError, subprocess.SubprocessError):
         return ()
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return tuple(Source(name, grade, when == "auto", usage) for name, grade, when, usage in rows)
+    return tuple(Source(name, grade, usage) for name, grade, _, usage in rows)
 
 
 def may_read(path: Path) -> bool:

@@ -58,7 +58,7 @@ def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
             plain = name.removesuffix(DELETED)
             groups = control_groups(entry)
             pid = int(entry.name)
-            yield Process(pid, parent, entry, plain, plain != name, identity, uid, groups)
+            yield Process(pid, parent, entry, plain, identity, uid, groups)
 
 
 def is_process(proc: Path, pid: int) -> bool:

@@ -197,7 +197,7 @@ def _installed(host: Host, seen: set[tuple[int, int]], unreadable: list[str]) ->
         if examined.problem:
             unreadable.append(f"{path}: {examined.problem}")
         if examined.flavour is not None:
-            file = Process(0, 0, Path(), str(path), False, identity.key)
+            file = Process(0, 0, Path(), str(path), identity.key)
             yield replace(server_of(examined, [file]), tgids=())
 
 

@@ -150,7 +150,6 @@ class Process:
     parent: int
     directory: Path  #: /proc/PID
     exe_name: str  #: as the process sees it, without " (deleted)"
-    deleted: bool
     exe_id: tuple[int, int]  #: (device, inode)
     uid: int = 0  #: its user
     control_groups: str = ""  #: its /proc/PID/cgroup

@@ -31,14 +31,13 @@ class SiteCost:
     """Nanoseconds per hit, measured on a virtual machine: for comparison, not exact."""
 
     entry_ns: int
-    return_ns: int
     both_ns: int
 
 
-NOP5 = SiteCost(451, 885, 959)
-EMULATED_JUMP = SiteCost(613, 1050, 1130)
-EMULATED_PUSH = SiteCost(667, 1094, 1160)
-SINGLE_STEPPED = SiteCost(9000, 9580, 9690)
+NOP5 = SiteCost(451, 959)
+EMULATED_JUMP = SiteCost(613, 1130)
+EMULATED_PUSH = SiteCost(667, 1160)
+SINGLE_STEPPED = SiteCost(9000, 9690)
 
 
 @dataclass(frozen=True)
