@@ -24,8 +24,8 @@ the BPF programs (sysctl kernel.bpf_stats_enabled) are printed as well; they see
 with queries that carry no tags, and with the same queries plus a comment. The targets stay the
 same: they apply to the attach mode with all its options.
 
-`--save` writes `measured_costs.csv` in the servers' folders, which `make docs` shows. Targets that
-were not measured keep their saved figures. Nothing passes or fails here.
+`--save` writes `servers/measured_costs.csv`, which `make docs` shows. Targets that were not
+measured keep their saved figures. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def bench(chosen: argparse.Namespace) -> None:
     coverage = median_interval([0.0] * sweeps).coverage
     print(f"\nmedians of {sweeps} sweeps with {coverage:.1%} intervals")
     if chosen.save:
-        print(f"saved in {COSTS_FILE} of their servers; 'make docs' shows it")
+        print(f"saved in {COSTS_FILE}; 'make docs' shows it")
 
 
 def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:

@@ -17,7 +17,7 @@ beside the target. Each load has three parts:
 - *inside*: at the fixed rate, the kernel's own accounts of each BPF program, also with options of
   `record` and on the other attach mode.
 
-`--save` writes what was measured to `measured_overhead.csv` in the servers' folders, which `make
+`--save` writes what was measured to `servers/measured_overhead.csv`, which `make
 docs` shows, and keeps what it has of other loads and parts. Nothing passes or fails here.
 """
 

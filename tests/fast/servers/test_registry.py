@@ -15,12 +15,7 @@ from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import cost_page, decoding, registry, support_table
 from qjoule.servers.decoding_types import Decoding
-from qjoule.servers.measured import (
-    MeasuredCost,
-    known_costs,
-    read_costs,
-    write_costs,
-)
+from qjoule.servers.measured import COSTS, MeasuredCost, known_costs
 from qjoule.servers.mysql.find import SIGNATURES
 from qjoule.servers.registered import support_of, supported
 from qjoule.servers.registry import flavours
@@ -266,7 +261,7 @@ def test_a_measured_cost_is_only_in_its_own_rows(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_damaged_file_is_an_error(old: str, new: str, message: str) -> None:
-    text = write_costs([COST])
-    assert read_costs(text) == {COST.key: COST}
+    text = COSTS.write([COST])
+    assert COSTS.read(text) == {COST.key: COST}
     with pytest.raises(QjouleError, match=message):
-        read_costs(text.replace(old, new))
+        COSTS.read(text.replace(old, new))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of measured figures: one per server's folder, CSV with a comment, a row per figure.
+"""Files of measured figures of all servers: CSV with a comment, a row per figure.
 
 `measured_costs.csv` has what a query was measured to cost on each attach mode, by `make
 bench-attach-modes`; `measured_overhead.csv` what tracing was measured to cost whole loads, by `make
@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from qjoule.errors import QjouleError
-from qjoule.servers.registry import server_of, servers
 
-PACKAGE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 
 
 class Figure(Protocol):
@@ -37,38 +36,30 @@ F = TypeVar("F", bound=Figure)
 
 
 @dataclass(frozen=True)
-class FigureFiles(Generic[F]):
-    """`name`: of the file in each folder; `about`: its first line; `empty_words`: whether a word
-    may be empty.
-    """
+class FigureFile(Generic[F]):
+    """`name`: of the file; `about`: its first line; `empty_words`: whether a word may be empty."""
 
     kind: type[F]
     name: str
     about: str
     empty_words: bool = False
 
-    def known(self, package: Path = PACKAGE) -> dict[Any, F]:
-        """The figures of all servers by their keys, in order.
+    def known(self) -> dict[Any, F]:
+        """The figures by their keys, in order.
 
         Raises:
-            QjouleError: a file has not the format of such files.
+            QjouleError: the file has not the format of such files.
         """
-        figures: dict[Any, F] = {}
-        for path in (package / server / self.name for server in servers()):
-            if path.is_file():
-                figures |= self.read(path.read_text(encoding="utf-8"))
-        return dict(sorted(figures.items()))
+        return dict(sorted(self.read((_FOLDER / self.name).read_text(encoding="utf-8")).items()))
 
-    def save(self, figures: Collection[F], package: Path = PACKAGE) -> None:
-        """Writes them to their servers' files and keeps the other entries there.
+    def save(self, figures: Iterable[F]) -> None:
+        """Writes them to the file and keeps its other entries.
 
         Raises:
-            QjouleError: a file has not the format of such files.
+            QjouleError: the file has not the format of such files.
         """
-        every = self.known(package) | {figure.key: figure for figure in figures}
-        for name in {server_of(figure.server).name for figure in figures}:
-            own = (figure for figure in every.values() if server_of(figure.server).name == name)
-            (package / name / self.name).write_text(self.write(own), encoding="utf-8")
+        every = self.known() | {figure.key: figure for figure in figures}
+        (_FOLDER / self.name).write_text(self.write(every.values()), encoding="utf-8")
 
     def read(self, text: str) -> dict[Any, F]:
         """The figures in the text of a file, by their keys.
@@ -151,14 +142,13 @@ class MeasuredCost:
         return self.server, self.attach_mode
 
 
-_COSTS = FigureFiles(
+COSTS = FigureFile(
     MeasuredCost,
     COSTS_FILE,
     "CPU time that tracing adds to a server's query, by `make bench-attach-modes`.",
 )
-#: By (server, attach mode). See `FigureFiles` for arguments and errors.
-known_costs, save_costs = _COSTS.known, _COSTS.save
-read_costs, write_costs = _COSTS.read, _COSTS.write
+#: By (server, attach mode). See `FigureFile` for errors.
+known_costs, save_costs = COSTS.known, COSTS.save
 
 
 OVERHEAD_FILE = "measured_overhead.csv"
@@ -202,11 +192,11 @@ class MeasuredOverhead:
         )
 
 
-_OVERHEADS = FigureFiles(
+_OVERHEADS = FigureFile(
     MeasuredOverhead,
     OVERHEAD_FILE,
     "What tracing costs, by `make bench-overhead BENCH_ARGS=--save`.",
     empty_words=True,
 )
-#: By what they are of. See `FigureFiles` for arguments and errors.
+#: By what they are of. See `FigureFile` for errors.
 known_overheads, save_overheads = _OVERHEADS.known, _OVERHEADS.save
