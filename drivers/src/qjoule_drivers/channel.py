@@ -16,7 +16,6 @@ from time import monotonic_ns
 from qjoule_drivers.context import EMPTY, Frame, innermost, outermost
 from qjoule_drivers.propagation import OPENTELEMETRY, context_of_opentelemetry, modules
 from qjoule_drivers.recorder import Recorder
-from qjoule_drivers.report_cache import NEVER, ReportCache
 from qjoule_drivers.ring import HOLDS, NOT_DEFINED
 from qjoule_drivers.spans import with_opentelemetry
 
@@ -28,7 +27,6 @@ RETRY_NS = 100_000_000
 CHECK_NS = 100_000_000
 #: The time before the first check: the recorder announces what it wants once it has taken the ring.
 FIRST_CHECK_NS = 10_000_000
-_NOTHING = outermost, NEVER  #: state of a stream that has reported nothing yet
 
 
 class Peer:
@@ -52,6 +50,32 @@ class Peer:
     def __del__(self) -> None:
         with suppress(Exception):  # the interpreter may be shutting down
             channel.over(self)
+
+
+class ReportCache:
+    """Reports made under one `ReportCache` hold while tags and trace stay the same and the recorder
+    need not be checked. It is replaced when everything has to be reported again.
+
+    All that a call needs is in this one object, because the cost of a call is the memory it
+    touches.
+    """
+
+    __slots__ = ("frame", "until_ns")
+
+    def __init__(self, frame: Callable[[], object], until_ns: int) -> None:
+        self.frame = frame  #: the tags and trace of a query sent now
+        self.until_ns = until_ns  #: when to look for a recorder, or whether it is still there
+
+    def end(self) -> None:
+        """Invalidates it, even if another thread is setting the time: each state is a new
+        object.
+        """
+        self.frame = object
+
+
+NEVER = ReportCache(innermost, 0)
+NEVER.end()
+_NOTHING = outermost, NEVER  #: state of a stream that has reported nothing yet
 
 
 class Channel:
