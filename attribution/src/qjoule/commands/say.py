@@ -50,8 +50,4 @@ def say_traceback(
         # Only line feeds divide: str.splitlines() would treat some control characters as line
         # ends.
         for line in text.rstrip("\n").split("\n"):
-            print(_indented(line), file=sys.stderr, flush=True)
-
-
-def _indented(line: str) -> str:
-    return sanitise(line)
+            print(sanitise(line), file=sys.stderr, flush=True)

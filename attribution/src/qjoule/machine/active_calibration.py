@@ -112,7 +112,7 @@ def check(machine: Identity, path: Path | None = None) -> Check:
     if judged.refused:
         return Check("calibration", False, f"not used: {judged.refused[0]}", _FIX)
     if judged.flagged:
-        return Check("calibration", None, f"{loaded.origin}; {_list(judged)}", _FIX)
+        return Check("calibration", None, f"{loaded.origin}; {', '.join(judged.flagged)}", _FIX)
     return Check("calibration", True, loaded.origin)
 
 
@@ -138,10 +138,6 @@ def _judged(found: Calibration, judged: Match, path: Path, *, asked: bool) -> Ca
             raise QjouleError(f"{path} cannot be used: {reason}; run 'qjoule calibrate' there")
         return Calibrated(notes=(f"the calibration is not used: {reason}",))
     return Calibrated(found.coefficients, found.origin, judged.flagged, dict(found.held_out_error))
-
-
-def _list(judged: Match) -> str:
-    return ", ".join(judged.flagged)
 
 
 def _moment(meta: Meta) -> datetime | None:

@@ -107,7 +107,7 @@ class Agent:
 OFFSET_MAX = 1 << 48  #: no file has probes beyond it
 
 
-def without_probes(candidate: Candidate) -> Resolution:
+def without_probes(candidate: Candidate, _version: str = "") -> Resolution:
     """For a candidate whose executable is not examined."""
     return Resolution(candidate.exe_id or (0, 0))
 

@@ -13,7 +13,7 @@ from qjoule.servers.cassandra.find import (
 )
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.jvm.process import ReachedJvm
-from qjoule.servers.resolution import Agent, Resolution, without_probes
+from qjoule.servers.resolution import Agent, without_probes
 from qjoule.servers.support import AgentSupport, Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Fact, Server
@@ -62,10 +62,6 @@ def _recognise(candidate: Candidate) -> Identified | None:
     return Identified("cassandra", cassandra_version(candidate))
 
 
-def _resolve(candidate: Candidate, _version: str) -> Resolution:
-    return without_probes(candidate)
-
-
 def _put_agent(jvm: ReachedJvm, client_tags: bool) -> Agent:
     from qjoule.servers.cassandra.agent import put_agent  # noqa: PLC0415 - few need it
 
@@ -86,7 +82,7 @@ SUPPORT = ServerSupport(
     recognise=_recognise,
     settings=settings,
     configured=(PORT,),
-    resolve=_resolve,
+    resolve=without_probes,
     choose_attach_mode=choose_attach_mode,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
-from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.owner import Process, asking_user, fair
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.resolution import Resolution, without_probes
+from qjoule.servers.resolution import without_probes
 from qjoule.servers.support import Running, ServerSupport, Settings
 from qjoule.servers.supported import Mode, Supported
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart, Server
@@ -188,10 +187,6 @@ def _settings(_running: Running) -> Settings:
     return Settings(_NO_PROTOCOL, _NO_PROTOCOL)
 
 
-def _resolve(candidate: Candidate, _version: str) -> Resolution:
-    return without_probes(candidate)
-
-
 def _blind_spots(server: Server) -> tuple[str, ...]:
     return (server.restart.why,)
 
@@ -200,7 +195,7 @@ SUPPORT = ServerSupport(
     name=NO_PROTOCOL,
     flavours={NO_PROTOCOL: "any other process"},
     settings=_settings,
-    resolve=_resolve,
+    resolve=without_probes,
     choose_attach_mode=choose_attach_mode,
     blind_spots=_blind_spots,
 )
