@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a calibration must have in common with the machine, or the trace, that it is used for.
-Also what lies around the CPUs: memory, and whose machine it is.
-"""
+"""What a calibration must have in common with the machine, or the trace, that it is used for."""
 
 from __future__ import annotations
 
@@ -19,22 +17,6 @@ from qjoule.machine.facts import read_text
 from qjoule.trace.meta import Meta
 
 ROOT = Path("/")
-
-#: `sys_vendor` of DMI where the machine is virtual, unless the product is a `.metal` one.
-_VIRTUAL = (
-    "Amazon EC2",
-    "Google",
-    "QEMU",
-    "Microsoft Corporation",
-    "VMware, Inc.",
-    "Xen",
-    "OpenStack Foundation",
-    "DigitalOcean",
-    "Hetzner",
-    "Alibaba Cloud",
-)
-_INSTANCE = re.compile(r"[a-z0-9-]{1,16}\.[a-z0-9]{1,16}")
-_KIB = 1024
 
 _MACHINE_KEY = b"qjoule.calibration"
 
@@ -202,29 +184,3 @@ def _each_cpu(root: Path, info: CpuInfo, file: str) -> list[str]:
     folder = root / "sys/devices/system/cpu"
     texts = {read_text(folder / f"cpu{cpu.cpu}/cpufreq/{file}") for cpu in info.cpus}
     return sorted(texts - {""})
-
-
-@dataclass(frozen=True)
-class HostHardware:
-    """`memory_gb` in 2^30 bytes, None if unknown; `instance` as its cloud calls its type."""
-
-    memory_gb: float | None = None
-    instance: str = ""
-    virtual: bool = False
-
-
-def read_host_hardware(root: Path = ROOT) -> HostHardware:
-    """This machine's, from /proc and /sys under `root`."""
-    vendor = read_text(root / "sys/class/dmi/id/sys_vendor")
-    product = read_text(root / "sys/class/dmi/id/product_name")
-    instance = product if vendor == "Amazon EC2" and _INSTANCE.fullmatch(product) else ""
-    return HostHardware(
-        _memory_gb(read_text(root / "proc/meminfo")),
-        instance,
-        vendor.startswith(_VIRTUAL) and not instance.endswith(".metal"),
-    )
-
-
-def _memory_gb(text: str) -> float | None:
-    match = re.search(r"^MemTotal:\s+([0-9]{1,15}) kB$", text, re.MULTILINE)
-    return int(match[1]) / _KIB**2 if match and int(match[1]) else None

@@ -14,8 +14,7 @@ from functools import cache
 from statistics import mean
 
 from qjoule.machine.cpu import CpuInfo, base_ghz, brand_words, in_parentheses, names_model
-from qjoule.machine.facts import read_table
-from qjoule.machine.identity import HostHardware
+from qjoule.machine.facts import HostHardware, read_table
 from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
 from qjoule.machine.published import LOADS, SOURCES, published
 
