@@ -38,7 +38,7 @@ class Crowd:
     def __init__(self, owners: dict[int, tuple[int, str]]) -> None:
         self.listed = [
             Process(
-                *(pid, 1, Path(f"/proc/{pid}"), "/usr/sbin/mysqld", False, (1, pid), uid),
+                *(pid, 1, Path(f"/proc/{pid}"), "/usr/sbin/mysqld", (1, pid), uid),
                 f"0::/system.slice/{unit}.service" if unit else "0::/",
             )
             for pid, (uid, unit) in sorted(owners.items())

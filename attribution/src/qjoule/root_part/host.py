@@ -70,16 +70,10 @@ class RootPartHost:
                 pid = int(name)
                 reply = ask(self.connection, Kind.EXE, pid=pid)
                 who = who_is(pid)
-                path = os.fsdecode(reply.text)
-                plain = path.removesuffix(DELETED)
+                path = os.fsdecode(reply.text).removesuffix(DELETED)
                 key = identity_of(reply.file).key
                 groups = control_groups(_PROC / name)
-                found.append(
-                    Process(
-                        *(pid, who.parent, _PROC / name, plain, plain != path, key, who.uid),
-                        control_groups=groups,
-                    )
-                )
+                found.append(Process(pid, who.parent, _PROC / name, path, key, who.uid, groups))
         return Listed(tuple(found))
 
     def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:

@@ -256,11 +256,7 @@ def _process(root: socket.socket, pid: int) -> Process:
         who = who_is(pid)
     except (Refused, ValueError, LookupError):
         raise QjouleError("it has ended") from None
-    path = os.fsdecode(reply.text)
-    plain = path.removesuffix(DELETED)
+    path = os.fsdecode(reply.text).removesuffix(DELETED)
     key = identity_of(reply.file).key
     directory = _PROC / str(pid)
-    return Process(
-        *(pid, who.parent, directory, plain, plain != path, key, who.uid),
-        control_groups=control_groups(directory),
-    )
+    return Process(pid, who.parent, directory, path, key, who.uid, control_groups(directory))
