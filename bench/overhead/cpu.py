@@ -69,10 +69,6 @@ def peak_resident_bytes(pid: int) -> int:
     return 0
 
 
-def load_average() -> float:
-    return os.getloadavg()[0]
-
-
 @dataclass(frozen=True)
 class Watched:
     """The processes of a mode. Without a tracer, all of them count as reader."""

@@ -84,20 +84,6 @@ def command(workload: Workload, server: DatabaseServer, rate: int = 0) -> list[s
     return _pgbench(server, "-n", *workload.script, *clients, "-T", "86400", "-P", "1", *limit)
 
 
-def queries(server: DatabaseServer) -> int:
-    """Statements that the server has executed, by its own count (PostgreSQL: transactions)."""
-    connection = server.connect()
-    try:
-        cursor = connection.cursor()
-        if server.name == "mariadb":
-            cursor.execute("SHOW GLOBAL STATUS LIKE 'Questions'")
-            return int(cursor.fetchone()[1])
-        cursor.execute("SELECT sum(xact_commit)::bigint FROM pg_stat_database")
-        return int(cursor.fetchone()[0])
-    finally:
-        connection.close()
-
-
 def _load_sysbench(server: DatabaseServer, rows: int) -> None:
     connection = server.connect()
     connection.cursor().execute("CREATE DATABASE sbtest")

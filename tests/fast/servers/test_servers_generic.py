@@ -11,6 +11,7 @@ import pytest
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.support import by_thread_instead, find_generic
+from qjoule.servers.host import DirectHost
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Server
 from servers.fake_proc import FakeProc
@@ -34,7 +35,7 @@ def runtime(tmp_path: Path) -> str:
 
 
 def generic(fake: FakeProc) -> list[Server]:
-    return find_generic([], fake.tree, Path("/"), ITSELF)
+    return find_generic([], DirectHost(fake.tree), ITSELF)
 
 
 def test_whatever_listens_is_named_by_process_and_port(fake: FakeProc, runtime: str) -> None:
@@ -101,7 +102,7 @@ def test_neither_qjoule_nor_systemd_nor_a_known_server_is_generic(
         fake.listen(pid, port=3306, inode=pid)
     known = [server for server in find_servers(fake.tree, Path("/")) if server.running]
     assert [server.tgids for server in known] == [(103,)]
-    assert find_generic(known, fake.tree, Path("/"), ITSELF) == []
+    assert find_generic(known, DirectHost(fake.tree), ITSELF) == []
 
 
 def test_a_known_server_that_cannot_be_traced_becomes_generic(

@@ -88,8 +88,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 class BusyWatch:
     """Mean number of busy CPUs since it was made, from /proc/stat in steps of 10 ms."""
 
-    def __init__(self, path: Path = _PROC_STAT) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._begin_s, self._busy_s = time.monotonic(), self._read()
 
     def cpus(self) -> float:
@@ -98,6 +97,6 @@ class BusyWatch:
 
     def _read(self) -> float:
         """Seconds that all CPUs together were not idle (proc(5): fields 4 and 5 are idle)."""
-        fields = self._path.read_text().split("\n", 1)[0].split()[1:]
+        fields = _PROC_STAT.read_text().split("\n", 1)[0].split()[1:]
         ticks: Sequence[int] = [int(word) for word in fields[:8]]
         return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")

@@ -118,9 +118,7 @@ class Done:
 
 
 def run_steps(
-    steps: Sequence[Step],
-    check: Callable[[], None],
-    after: Callable[[Done], None],
+    steps: Sequence[Step], check: Callable[[], None], after: Callable[[Done], None]
 ) -> list[Done]:
     """Runs the steps. `check` is called now and then, `after` after each; either may raise."""
     done = []

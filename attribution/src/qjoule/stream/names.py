@@ -32,7 +32,7 @@ UNKNOWN = "(unknown)"
 class Names:
     """Learns from TEXT and TASK blocks.
 
-    Remembers at most `max_hashes` statements: the most recently used.
+    Remembers at most `MAX_HASHES` statements: the most recently used.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class Names:
         fingerprint: Fingerprint,
         servers: Iterable[Server],
         *,
-        max_hashes: int = MAX_HASHES,
         ids: OtherIds | None = None,
     ) -> None:
         """`ids` finds the ids that other tools have for a statement; None: they are not wanted."""
@@ -49,7 +48,6 @@ class Names:
         self._fingerprint = fingerprint
         self._servers = {server.id: server.name for server in servers}
         self._attach_modes = {server.name: server.attach_mode for server in servers}
-        self._max_hashes = max_hashes
         self._by_hash: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._text_bytes = 0
         self._by_call: dict[int, tuple[str, str]] = {}
@@ -89,13 +87,13 @@ class Names:
             self._add_ids(shape, self._other_ids.of(text, read_as, cut, rules))
         self._by_hash[shape] = (named.fingerprint, named.text)
         self._text_bytes += len(named.text)
-        while len(self._by_hash) > self._max_hashes or self._text_bytes > MAX_TEXT_BYTES:
+        while len(self._by_hash) > MAX_HASHES or self._text_bytes > MAX_TEXT_BYTES:
             self._forget()
 
     def _add_ids(self, shape: int, ids: Iterable[OtherId]) -> None:
         known = dict.fromkeys((*self._ids.get(shape, ()), *ids))
         self._ids[shape] = tuple(known)[:IDS_OF_HASH]
-        if len(self._ids) > self._max_hashes:
+        if len(self._ids) > MAX_HASHES:
             self._ids.popitem(last=False)
 
     def ids(self) -> dict[str, tuple[OtherId, ...]]:

@@ -38,8 +38,7 @@ REFUSAL_NS = 10_000_000_000
 class Sessions:
     """Remembers the newest and the most recently used sessions of a stream."""
 
-    def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
-        self._max_sessions = max_sessions
+    def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
         self._changing: set[int] = set()
         self._vocabulary: list[str | None] = []
@@ -47,7 +46,7 @@ class Sessions:
         self._sets: list[Tags] = []
         self._set_codes: dict[Tags, int] = {}
         self._rows: list[dict[str, object]] = []
-        self._opaque = OpaqueConnections(max_sessions)
+        self._opaque = OpaqueConnections()
 
     @property
     def opaque(self) -> dict[str, int]:
@@ -222,7 +221,7 @@ class Sessions:
     def _remember(self, number: int, session: Session) -> None:
         self._sessions.pop(number, None)
         self._sessions[number] = session
-        if len(self._sessions) > self._max_sessions:
+        if len(self._sessions) > MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
 
     def _recall(self, number: int) -> Session:

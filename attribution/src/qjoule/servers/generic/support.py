@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
@@ -31,12 +30,7 @@ _BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
 
 
 def find_generic(
-    known: Iterable[Server],
-    proc: Path = Path("/proc"),
-    root: Path = Path("/"),
-    itself: int | None = None,
-    *,
-    host: Host | None = None,
+    known: Iterable[Server], host: Host | None, itself: int | None = None
 ) -> list[Server]:
     """The listening processes that are not among the `known` servers; ids are 0.
 
@@ -44,14 +38,12 @@ def find_generic(
     Workers that share their parent's executable and sockets belong to its server.
 
     Args:
-        proc: the process file system; a similar directory in tests.
-        root: what paths of executables are relative to.
+        host: how to look; None: with this process's rights.
         itself: the process to leave out, by default this one.
-        host: how to look, as in `discovery.discover`.
     """
     left_out = {tgid for server in known for tgid in server.tgids}
     left_out.add(os.getpid() if itself is None else itself)
-    host = host or DirectHost(proc, root)
+    host = host or DirectHost()
     port_range = host.port_range()
     strangers = [
         process
@@ -91,11 +83,7 @@ def find_generic(
 
 
 def with_generic(
-    known: Sequence[Server],
-    pids: Collection[int],
-    everything: bool,
-    *,
-    host: Host | None = None,
+    known: Sequence[Server], pids: Collection[int], everything: bool, host: Host | None
 ) -> list[Server]:
     """The known servers, then the generic ones: `everything` that listens, or `pids`.
 
@@ -107,7 +95,7 @@ def with_generic(
     if not everything and not strangers:
         return servers
     host = host or DirectHost()
-    listening = find_generic(known, host=host)
+    listening = find_generic(known, host)
     servers += [s for s in listening if everything or strangers & set(s.tgids)]
     strangers -= {tgid for server in listening for tgid in server.tgids}
     every = host.processes().processes if strangers else ()

@@ -69,13 +69,7 @@ class NoDigest(Exception):
     """The digest cannot be told; the text gives the reason."""
 
 
-def digest(
-    reduced: str,
-    vocabulary: Mapping[str, int],
-    most: int = MAX_BYTES,
-    *,
-    plain_modes: bool = True,
-) -> str:
+def digest(reduced: str, vocabulary: Mapping[str, int], *, plain_modes: bool = True) -> str:
     """The DIGEST of a reduced statement: 64 hex digits. `plain_modes`: its session is known to have
     neither IGNORE_SPACE nor HIGH_NOT_PRECEDENCE.
 
@@ -84,7 +78,7 @@ def digest(
     """
     if not plain_modes:
         _check_modes(reduced, vocabulary)
-    tokens = _Tokens(vocabulary, most)
+    tokens = _Tokens(vocabulary)
     for text, name in _lexed(reduced, vocabulary):
         tokens.add(text, name)
     return hashlib.sha256(tokens.content()).hexdigest()
@@ -215,9 +209,8 @@ def _why_hidden(reduced: str, at: int) -> str:
 class _Tokens:
     """The token array: what arrives is reduced with what came before (sql/sql_digest.cc)."""
 
-    def __init__(self, vocabulary: Mapping[str, int], most: int) -> None:
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
         self._vocabulary = vocabulary
-        self._most = most
         self._bytes = 0
         self._out: list[tuple[str, bytes | None]] = []
 
@@ -292,6 +285,6 @@ class _Tokens:
 
     def _push(self, text: str, identifier: bytes | None = None) -> None:
         self._bytes += _TOKEN_BYTES + (0 if identifier is None else _TOKEN_BYTES + len(identifier))
-        if self._bytes > self._most:
+        if self._bytes > MAX_BYTES:
             raise NoDigest("it is longer than max_digest_length's default")
         self._out.append((text, identifier))
