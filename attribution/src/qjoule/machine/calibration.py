@@ -55,10 +55,6 @@ class PhaseSummary:
     windows: int
     power_w: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def seconds(self) -> float:
-        return (self.t1_ns - self.t0_ns) * 1e-9
-
 
 @dataclass(frozen=True)
 class Found:

@@ -71,7 +71,6 @@ class Calls:
         self._calls = np.empty(0, CALL)
         self._new: list[Array] = []
         self._held = 0
-        self.joined = 0
         self.unbelievable = 0  #: records that refer to no definition, or whose time is far from now
         self.unverified = 0  #: records of connections that may not be the reporter's own
         self.dropped = 0  #: calls that were forgotten for lack of room
@@ -127,7 +126,6 @@ class Calls:
             found = self._still_open(calls, found, begins_ns)
             found[is_over(calls, found, wholes, begins_ns)] = -1
             found[calls["tags"][found] < 0] = -1
-            self.joined += int(np.count_nonzero(found >= 0))
             maps = as_maps(list(self._tags), calls, found)
             self._forget(calls, int(begins_ns.max(initial=0)))
             return maps

@@ -79,11 +79,6 @@ class TagSource:
         """Number of processes that connected."""
         return self._listener.met
 
-    @property
-    def joined(self) -> int:
-        """Number of queries whose call is known."""
-        return self._calls.joined
-
     def start(self) -> None:
         """Starts taking records. Returns once every application without a recorder has tried again,
         so that all later calls are reported.
