@@ -71,8 +71,7 @@ struct qj_plan {
 	__u32 tags;	    /* read the tags that clients send in statements and beside them */
 	__u32 samples;	    /* live view: queries to draw per shape and QJ_SAMPLE_NS; 0: none */
 	__u32 reserved;
-	__u8 kind_attach_modes[QJ_KINDS]; /* per kind, bit i: one of its servers uses attach mode i
-					   */
+	__u8 kind_attach_modes[QJ_KINDS]; /* per kind, bit i: a server of it uses mode i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];
@@ -92,7 +91,7 @@ struct qj_control {
 	__u32 adopted;	 /* how many running threads were found to be servers' */
 };
 
-/* A CPU runs a process that is no server. */
+/* `serving` of a CPU that runs a process that is no server. */
 #define QJ_SERVING_NONE 255
 
 /*
@@ -110,14 +109,14 @@ struct qj_cpu_state {
 	__u32 adopted; /* `adopted` of struct qj_control for which `serving` holds */
 	__u16 server;
 	__u8 owner_kind;
-	__u8 serving;	/* enum qj_server_kind of the running thread, QJ_SERVING_NONE; 0: unknown */
-	__u8 valid;	/* counters that were readable at t0_ns */
-	__u8 has_ended; /* the running thread has a query record to send with its slice */
-	__u8 woke;	/* enum qj_woke: idle times that the open slice ended */
+	__u8 serving;	 /* enum qj_server_kind of the thread, QJ_SERVING_NONE, or 0: not certain */
+	__u8 valid;	 /* counters that were readable at t0_ns */
+	__u8 has_ended;	 /* the running thread has a query record to send with its slice */
+	__u8 woke;	 /* enum qj_woke: idle times that the open slice ended */
 	__u8 exchanging; /* early kernels: a program is taking the slice over */
 	__u32 reserved;
-	__u64 ahead_ns; /* of the scheduler clock is CLOCK_MONOTONIC ... */
-	__u64 read_ns;	/* ... when both were read last, by the scheduler clock */
+	__u64 ahead_ns; /* CLOCK_MONOTONIC beyond the clock of the scheduler ... */
+	__u64 read_ns;	/* ... when both were read last, by the latter */
 	__u64 tags;	/* live view: the query's tags ... */
 	__u64 naming;	/* ... and its session's naming */
 	__u64 since_ns; /* first event on this CPU */

@@ -79,8 +79,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 /*
  * The scheduler's tick is a high-resolution timer and stops on idle CPUs (CONFIG_NO_HZ_IDLE), so
  * this wakes no CPU. A CPU in full dynticks mode has no tick: its slices are longer, and are
- * divided over windows by time. All other such timers come here too. A timer of another clock has
- * a time of its own, so the slice's length is tested again by our clock.
+ * divided over windows by time.
+ *
+ * All other such timers come here too. Most are left before the clock is read, unless the task that
+ * runs is not certain (see `serving`). A timer of another clock has a time of its own, so the
+ * slice's length is tested again by ours.
  */
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(on_tick, struct hrtimer *timer)
@@ -88,7 +91,7 @@ int BPF_PROG(on_tick, struct hrtimer *timer)
 	struct qj_cpu_state *cpu = this_cpu();
 	__u64 t0 = cpu->t0_ns, now;
 
-	if (t0 && (__s64)(timer->_softexpires - t0) < (__s64)plan.slice_ns &&
+	if (cpu->serving && (__s64)(timer->_softexpires - t0) < (__s64)plan.slice_ns &&
 	    t0 >= control.epoch_ns && !control.close_all)
 		return 0;
 	if (IS_EARLY && cpu->exchanging)

@@ -211,8 +211,7 @@ static __always_inline bool in_batches(void)
 	return !IS_EARLY && plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
 }
 
-/* Whether a server of this kind (with this attach mode) is planned: constant when programs are
- * loaded. */
+/* Whether a server of this kind (with this attach mode) is planned: a constant for the verifier. */
 #define PLANNED(KIND) (plan.kinds & 1u << QJ_SERVER_##KIND)
 #define PLANNED_ON(KIND, ATTACH_MODE)                                                              \
 	(plan.kind_attach_modes[QJ_SERVER_##KIND] & 1u << QJ_ATTACH_##ATTACH_MODE)

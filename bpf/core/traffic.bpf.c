@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The only programs on the tracepoints of reads and writes. They leave at once where no server's
- * thread runs: a byte of the CPU's state says so, which the last context switch has set. Otherwise
- * they pass the event on to the program of that kind of server, by a tail call that the kernel
- * makes a direct jump. So other processes pay the same whatever is planned. As one program, all
- * kinds would exceed the stack, and come near the million instructions that the verifier follows.
+ * The only programs on the tracepoints of reads and writes. Where no server's thread runs, a byte
+ * of the CPU's state says so, and they leave at once. Otherwise they pass the event on to the
+ * program of that kind of server, by a tail call that the kernel makes a direct jump. So other
+ * processes pay the same whatever is planned. As one program, all kinds would exceed the stack, and
+ * come near the million instructions that the verifier follows.
  */
 #include "state.bpf.h"
 
@@ -35,31 +35,28 @@ static __always_inline __u8 serving(const struct qj_cpu_state *cpu)
 	return thread ? thread->server_kind : QJ_SERVING_NONE;
 }
 
-#define X(name, NAME, number)                                                                      \
-	if (PLANNED(NAME) && kind == QJ_SERVER_##NAME)                                             \
-		bpf_tail_call_static(ctx, map, QJ_SERVER_##NAME);
-#define PASS_ON(ctx, map, kind) QJ_SERVERS(X)
-
-SEC("?tp_btf/sock_recv_length")
-int on_read(void *ctx)
+static __always_inline int pass_on(void *ctx, void *programs)
 {
-	void *map = &reads;
 	__u8 kind = serving(this_cpu());
 
 	if (kind == QJ_SERVING_NONE)
 		return 0;
-	PASS_ON(ctx, map, kind)
+#define X(name, NAME, number)                                                                      \
+	if (PLANNED(NAME) && kind == QJ_SERVER_##NAME)                                             \
+		bpf_tail_call_static(ctx, programs, QJ_SERVER_##NAME);
+	QJ_SERVERS(X)
+#undef X
 	return 0;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int on_read(void *ctx)
+{
+	return pass_on(ctx, &reads);
 }
 
 SEC("?tp_btf/sock_send_length")
 int on_write(void *ctx)
 {
-	void *map = &writes;
-	__u8 kind = serving(this_cpu());
-
-	if (kind == QJ_SERVING_NONE)
-		return 0;
-	PASS_ON(ctx, map, kind)
-	return 0;
+	return pass_on(ctx, &writes);
 }
