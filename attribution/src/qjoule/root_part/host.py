@@ -67,14 +67,17 @@ class RootPartHost:
             if not name.isdigit():
                 continue
             with suppress(Refused, ValueError, LookupError):
-                pid = int(name)
-                reply = ask(self.connection, Kind.EXE, pid=pid)
-                who = who_is(pid)
-                path = os.fsdecode(reply.text).removesuffix(DELETED)
-                key = identity_of(reply.file).key
-                groups = control_groups(_PROC / name)
-                found.append(Process(pid, who.parent, _PROC / name, path, key, who.uid, groups))
+                found.append(self.process(int(name)))
         return Listed(tuple(found))
+
+    def process(self, pid: int) -> Process:
+        """Raises `Refused`, `ValueError` or `LookupError` if it has ended."""
+        reply = ask(self.connection, Kind.EXE, pid=pid)
+        who = who_is(pid)
+        path = os.fsdecode(reply.text).removesuffix(DELETED)
+        key = identity_of(reply.file).key
+        directory = _PROC / str(pid)
+        return Process(pid, who.parent, directory, path, key, who.uid, control_groups(directory))
 
     def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
         return installed_files(Path("/"), patterns)

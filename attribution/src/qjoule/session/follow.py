@@ -25,7 +25,6 @@ from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask
 from qjoule.servers.choice import KernelFacts, with_hidden
-from qjoule.servers.direct_access import DELETED, control_groups
 from qjoule.servers.discovery import make_labels_unique, server_of
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.owner import Owner, Process, Trust
@@ -242,21 +241,12 @@ def _started(pid: int) -> int:
 def _examined(root: socket.socket, pid: int, last: bool) -> tuple[Process, Examined]:
     """What this process is. Raises `QjouleError` if it is no server that listens."""
     host = RootPartHost(root)
-    process = _process(root, pid)
+    try:
+        process = host.process(pid)
+    except (Refused, ValueError, LookupError):
+        raise QjouleError("it has ended") from None
     found = host.examine(Facts(process.exe_name, process.exe_id, pid, port_range=host.port_range()))
     if found.flavour is not None and (found.ports or found.sockets):
         return process, found
     why = found.problem or "it is no server that listens"
     raise QjouleError(why) if last else NotReadyError(why)
-
-
-def _process(root: socket.socket, pid: int) -> Process:
-    try:
-        reply = ask(root, Kind.EXE, pid=pid)
-        who = who_is(pid)
-    except (Refused, ValueError, LookupError):
-        raise QjouleError("it has ended") from None
-    path = os.fsdecode(reply.text).removesuffix(DELETED)
-    key = identity_of(reply.file).key
-    directory = _PROC / str(pid)
-    return Process(pid, who.parent, directory, path, key, who.uid, control_groups(directory))
