@@ -32,12 +32,12 @@ COLUMNS = (
     Column("share", "%E", 7, 3),
     Column("cpu", "CPU ms/CALL", 11, 6),
     Column("ipc", "IPC", 5, 11),
-    Column("mean", "LAT avg", 8, 5),
-    Column("p95", "LAT p95", 8, 7),
+    Column("latency_ns_mean", "LAT avg", 8, 5),
+    Column("latency_ns_p95", "LAT p95", 8, 7),
     Column("trend", "W TREND", 12, 12, "left"),
     Column("query", "QUERY", _QUERY_WIDTH, 0, "left", stretch=True),
 )
-_SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "mean", "n": "rate"}
+_SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "latency_ns_mean", "n": "rate"}
 HEADER_LINES = 4
 _KEYS = "ecln sort  < turn  / filter  Space pause  ⏎ detail  g group  h help  q quit"
 _COMPACT_BELOW = 18  #: lines; a lower screen has the fixed rows in one line

@@ -134,34 +134,30 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
 def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
     line = _line("query", statement_label(row), row.energy_nj, attribution, row.share)
     line.cells.update({_KEY + name: value for name, value in key_cells(row).items()})
-    known = has_energy(attribution)
     line.cells.update(
         **cells_per_call(row, attribution),
         server=fmt.one_line(row.server),
         calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
     )
-    line.cells.update(
-        {column.name: shown.text(column.of(row, known)) for column, shown in _OF_RESULT}
-    )
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
         line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
-        if known and row.energy_nj:
+        if has_energy(attribution) and row.energy_nj:
             line.cells["commit"] = fmt.share(row.commit_nj / row.energy_nj)
     return line
 
 
 def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
     """What one call of a statement costs, by column; the live view has the same columns."""
+    known = has_energy(attribution)
     return {
         "fingerprint": fingerprint(row),
         "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
-        if has_energy(attribution)
+        if known
         else fmt.UNKNOWN,
         "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
-        "mean": fmt.duration(row.latency_ns_mean),
-        "p95": fmt.duration(row.latency_ns_p95),
+        **{column.name: shown.text(column.of(row, known)) for column, shown in _OF_RESULT},
     }
 
 
