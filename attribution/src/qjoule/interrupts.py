@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -105,12 +105,8 @@ def ending_in_order() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    before = [signal.signal(each, stop) for each in signals]
-    try:
+    with _handled_by(stop, signals):
         yield
-    finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
 
 
 @contextmanager
@@ -130,12 +126,20 @@ def terminable(told: Callable[[], object] = lambda: None) -> Iterator[None]:
     signals = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signals.append(signal.SIGHUP)
-    before = [signal.signal(each, end) for each in signals]
+    with _handled_by(end, signals):
+        yield
+
+
+@contextmanager
+def _handled_by(
+    handler: Callable[[int, FrameType | None], None], signals: Sequence[signal.Signals]
+) -> Iterator[None]:
+    before = [signal.signal(each, handler) for each in signals]
     try:
         yield
     finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+        for each, earlier in zip(signals, before, strict=True):
+            signal.signal(each, earlier)
 
 
 def outlive_the_root_part() -> None:
