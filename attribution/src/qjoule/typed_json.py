@@ -7,12 +7,16 @@ from typing import Any
 
 import msgspec
 
+#: Columns of files and keys of documents that earlier versions wrote, by their present names.
+FORMER_NAMES = {"attach_mode": "rung"}
 
-def rename_key(documents: Any, former: str, present: str) -> None:
-    """Renames a key of each document in a list. Anything that is not such a list stays."""
+
+def use_present_names(documents: Any) -> None:
+    """Renames former keys of each document in a list. Anything that is not such a list stays."""
     for one in documents if isinstance(documents, list) else ():
-        if isinstance(one, dict) and former in one:
-            one.setdefault(present, one.pop(former))
+        for present, former in FORMER_NAMES.items():
+            if isinstance(one, dict) and former in one:
+                one.setdefault(present, one.pop(former))
 
 
 def read_as(kind: Any, value: Any, document: str) -> Any:

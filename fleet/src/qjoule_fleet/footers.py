@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from qjoule.api.command import pq
-from qjoule.api.rollups import FORMER_COLUMNS, HOUR_S, ROWS, SLOW_COLUMNS, TAG_ROWS, Part
+from qjoule.api.rollups import FORMER_NAMES, HOUR_S, ROWS, SLOW_COLUMNS, TAG_ROWS, Part
 from qjoule.api.rollups import rollup_layout as layout
 from qjoule_fleet.files import File, Files, Refused
 
@@ -154,7 +154,7 @@ def _columns(table: str, schema: pa.Schema) -> tuple[str, tuple[str, ...]]:
     wanted = _wanted(table)
     ours = []
     for field in wanted:
-        name = field.name if field.name in schema.names else FORMER_COLUMNS.get(field.name, "")
+        name = field.name if field.name in schema.names else FORMER_NAMES.get(field.name, "")
         if name not in schema.names:
             if field.name not in _LATER:
                 return f"it has no column {field.name}", ()

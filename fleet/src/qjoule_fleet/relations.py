@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule.api.rollups import FORMER_COLUMNS
+from qjoule.api.rollups import FORMER_NAMES
 from qjoule_fleet import views
 from qjoule_fleet.catalog import Selection
 from qjoule_fleet.files import Files, RemoteFiles
@@ -207,7 +207,7 @@ def _connect(limits: Limits, spill: str) -> duckdb.DuckDBPyConnection:
 
 def _selected(name: str, columns: Collection[str]) -> str:
     """How a part with these columns is asked for a column of ours."""
-    if (former := FORMER_COLUMNS.get(name)) in columns:
+    if (former := FORMER_NAMES.get(name)) in columns:
         return f"p.{former} as {name}"
     return f"p.{name}" if name in columns else f"null::{_type(name)} as {name}"
 

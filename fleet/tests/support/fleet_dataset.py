@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from qjoule.agent import rollup_layout as layout
 from qjoule.agent.hour_sums import of_hour, thinned
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, TAGS, Part
-from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, FORMER_COLUMNS, ROWS, TAG_ROWS
+from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, ROWS, TAG_ROWS
+from qjoule.typed_json import FORMER_NAMES
 
 I64 = npt.NDArray[np.int64]
 
@@ -251,7 +252,7 @@ def _put_slow(root: Path, part: Part, table: pa.Table, host: Host) -> None:
     if not host.schema.startswith("1"):
         table = table.append_column("host_id", pa.array([host.id] * len(table), pa.string()))
     else:
-        former = {name: FORMER_COLUMNS.get(name, name) for name in table.schema.names}
+        former = {name: FORMER_NAMES.get(name, name) for name in table.schema.names}
         table = table.rename_columns(former)
     metadata = {} if host.schema.startswith("1") else part.metadata()
     path = root / part.path

@@ -173,7 +173,7 @@ def load(path: Path | None, read: Callable[[Path, int], bytes] = read_some) -> C
         raise UsageError(f"{path}: {_NO_ORDERS}")
     tracing = found.get("tracing")
     if isinstance(tracing, dict) and "rung" in tracing:
-        tracing.setdefault("attach", tracing.pop("rung"))  # its name until November 2026
+        tracing.setdefault("attach", tracing.pop("rung"))  # its former name
     config = convert(found, Config, str(path))
     for words in _wrong(config):
         raise UsageError(f"{path}: {words}")

@@ -75,8 +75,6 @@ SLOW_COLUMNS = {
     "shapes": (("fingerprint", "server", "database"), ("text", "attach_mode", "ids")),
     "servers": (("server",), ("kind", "version", "exe", "attach_mode")),
 }
-#: Columns of theirs in parts that were written until November 2026, by their present names.
-FORMER_COLUMNS = {"attach_mode": "rung"}
 
 
 def as_written_now(table: pa.Table, schema: pa.Schema = ROWS) -> pa.Table:

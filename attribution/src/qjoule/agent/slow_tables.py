@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from qjoule.agent.rollup_schema import FORMER_COLUMNS
+from qjoule.typed_json import FORMER_NAMES
 
 #: Rows that are kept; those that ended longest ago go first.
 MAX_ROWS = 20_000
@@ -56,7 +56,7 @@ class SlowTable:
         """What an earlier agent wrote. False if it is something else."""
         if HOST_ID in table.schema.names:
             table = table.drop_columns([HOST_ID])
-        present = {former: name for name, former in FORMER_COLUMNS.items()}
+        present = {former: name for name, former in FORMER_NAMES.items()}
         table = table.rename_columns([present.get(name, name) for name in table.schema.names])
         if not table.schema.equals(self.schema):
             return False

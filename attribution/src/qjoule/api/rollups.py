@@ -26,18 +26,18 @@ from qjoule.agent.rollup_layout import (
 )
 from qjoule.agent.rollup_schema import (
     ERRORS,
-    FORMER_COLUMNS,
     ROWS,
     SAMPLE_ROWS,
     SLOW_COLUMNS,
     TAG_ROWS,
     as_written_now,
 )
+from qjoule.typed_json import FORMER_NAMES
 
 __all__ = [
     "CLOSED_KEY",
     "ERRORS",
-    "FORMER_COLUMNS",
+    "FORMER_NAMES",
     "HOURLY",
     "HOURS",
     "HOUR_S",

@@ -19,7 +19,7 @@ from qjoule.model.combined_provenance import GRADES
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Snapshot
-from qjoule.typed_json import read_as, rename_key
+from qjoule.typed_json import read_as, use_present_names
 
 SCHEMA = "qjoule.snapshot/1"
 MAX_BYTES = 8 << 20
@@ -75,7 +75,7 @@ def _decoded(content: bytes) -> tuple[Snapshot, str]:
         for name in _LEFT_OUT:
             interval.pop(name, None)
         for rows in ("rows", "fixed"):
-            rename_key(interval.get(rows), "rung", "attach_mode")  # of an earlier version
+            use_present_names(interval.get(rows))
     found: _Document = read_as(_Document, value, SCHEMA)
     _check(found)
     shown = Snapshot(found.interval, found.interval, found.elapsed_s, found.ended, found.groups)

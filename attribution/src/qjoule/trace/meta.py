@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
-from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION, FORMER_NAMES
-from qjoule.typed_json import read_as, rename_key
+from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION
+from qjoule.typed_json import read_as, use_present_names
 
 #: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
 MOST_META_BYTES = 16 << 20
@@ -271,8 +271,7 @@ def parse_meta(text: bytes) -> Meta:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'it has no "format": "{FORMAT}"')
     check_version(document.get("version"))
-    for present, former in FORMER_NAMES.items():
-        rename_key(document.get("servers"), former, present)
+    use_present_names(document.get("servers"))
     meta: Meta = read_as(Meta, document, "meta.json")
     return meta
 

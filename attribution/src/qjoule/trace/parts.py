@@ -22,7 +22,8 @@ import pyarrow as pa
 from qjoule.lazy_import import pq
 from qjoule.trace.columns import plain
 from qjoule.trace.meta import check_version
-from qjoule.trace.vocabulary import FORMAT_VERSION, FORMER_NAMES, VERSION_KEY
+from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
+from qjoule.typed_json import FORMER_NAMES
 
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
 #: Of a row group, when it is decoded: no recording writes larger ones, but a trace may be

@@ -12,8 +12,6 @@ from qjoule.servers import registry
 
 FORMAT = "qjoule.trace"
 FORMAT_VERSION = 1
-#: Columns and keys of traces written until November 2026, by their present names.
-FORMER_NAMES = {"attach_mode": "rung"}
 #: Key of a part's own key-value metadata that holds FORMAT_VERSION.
 VERSION_KEY = b"qjoule.trace.version"
 
