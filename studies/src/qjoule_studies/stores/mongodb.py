@@ -19,7 +19,16 @@ import pymongo.errors
 
 from qjoule_studies import goycsb
 from qjoule_studies.servers.mongodb import connect_target
-from qjoule_studies.twitter import DATABASE, FORMS, LOADING, MARK, Calls, Rows, mark_of
+from qjoule_studies.twitter import (
+    DATABASE,
+    FORMS,
+    LOADING,
+    MARK,
+    Calls,
+    Rows,
+    ServerOfCalls,
+    mark_of,
+)
 from qjoule_studies.twitter.data import Sizes, location_names, mentions, tweets
 from qjoule_studies.workload import Target
 
@@ -31,7 +40,7 @@ _LONGEST_S = 600.0
 Document = dict[str, Any]
 
 
-class MongodbServer:
+class MongodbServer(ServerOfCalls):
     """mongod, FerretDB."""
 
     errors = (pymongo.errors.PyMongoError,)
@@ -39,10 +48,9 @@ class MongodbServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        self._client = connect_target(target, _LONGEST_S)
-        self._database = self._client[target.database or DATABASE]
-        self._client.admin.command("ping")
-        self._call: Any = None
+        client = self._client = connect_target(target, _LONGEST_S)
+        self._database = client[target.database or DATABASE]
+        client.admin.command("ping")
 
     @cached_property
     def pairs(self) -> Mapping[str, Calls]:
@@ -110,16 +118,6 @@ class MongodbServer:
         while batch := list(islice(rows, _BATCH)):
             self._database[name].insert_many(batch)
         self._set_mark(name, wanted)
-
-    def open(self, pair: str, form: str, seed: int) -> None:  # noqa: ARG002
-        self._call = self.pairs[pair].calls[FORMS.index(form)]
-
-    def call(self, number: int) -> Rows:
-        rows: Rows = self._call(number)
-        return rows
-
-    def close(self) -> None:
-        self._client.close()
 
     def _set_mark(self, name: str, mark: str) -> None:
         self._database[MARK].replace_one({"_id": name}, {"_id": name, "mark": mark}, upsert=True)

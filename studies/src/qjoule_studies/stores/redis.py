@@ -13,13 +13,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import redis
 
 from qjoule_studies import goycsb
 from qjoule_studies.servers.redis import connect_target
-from qjoule_studies.twitter import FORMS, LOADING, MARK, NOT_IN_THESIS, Calls, Rows, mark_of
+from qjoule_studies.twitter import (
+    LOADING,
+    MARK,
+    NOT_IN_THESIS,
+    Calls,
+    Rows,
+    ServerOfCalls,
+    mark_of,
+)
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule_studies.workload import Target
 
@@ -29,7 +36,7 @@ _BATCH = 1_000
 _FETCHED = 100  #: tweets of one call of `pipeline`
 
 
-class RedisServer:
+class RedisServer(ServerOfCalls):
     """Redis."""
 
     errors = (redis.RedisError, OSError)
@@ -38,7 +45,6 @@ class RedisServer:
         self._sizes = sizes
         self._names = location_names(sizes)
         self._client = connect_target(target, decode_responses=True)
-        self._call: Any = None
 
     @cached_property
     def pairs(self) -> Mapping[str, Calls]:
@@ -83,16 +89,6 @@ class RedisServer:
         while found := list(islice(rows, _BATCH)):
             self._load(found)
         self._client.set(MARK, wanted)
-
-    def open(self, pair: str, form: str, seed: int) -> None:  # noqa: ARG002
-        self._call = self.pairs[pair].calls[FORMS.index(form)]
-
-    def call(self, number: int) -> Rows:
-        rows: Rows = self._call(number)
-        return rows
-
-    def close(self) -> None:
-        self._client.close()
 
     def _load(self, rows: list[Row]) -> None:
         pipe = self._client.pipeline(transaction=False)

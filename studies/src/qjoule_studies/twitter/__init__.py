@@ -8,6 +8,7 @@ The module of each server in `stores` has its `TWITTER`, a `Server`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -99,6 +100,27 @@ class Calls:
     uses: tuple[str, str]
     same_rows: bool = True
     most_calls: int | None = None
+
+
+class ServerOfCalls(ABC):
+    """A `Server` whose pairs are calls of its driver."""
+
+    _client: Any
+    _call: Call
+
+    @property
+    @abstractmethod
+    def pairs(self) -> Mapping[str, Calls]:
+        """By name."""
+
+    def open(self, pair: str, form: str, seed: int) -> None:  # noqa: ARG002
+        self._call = self.pairs[pair].calls[FORMS.index(form)]
+
+    def call(self, number: int) -> Rows:
+        return self._call(number)
+
+    def close(self) -> None:
+        self._client.close()
 
 
 def open_server(target: Target, sizes: Sizes) -> Server:
