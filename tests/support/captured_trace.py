@@ -43,6 +43,10 @@ def _session(event: SessionEvent, t_ns: int, text: bytes = b"", session: int = 1
     return ft.block(Block.SESSION, row | {"server_kind": registry.kind_of("mysql")}, text=text)
 
 
+#: Of a query of `eventful`'s first session.
+QUERY = {"session": 101, "server": 1, "executions": 1, "attach_mode": 1, "command": 1, "pid": 101}
+
+
 def eventful(seconds: float = 4.5) -> list[bytes]:
     """Traffic with whatever a stream can say: texts, logins, tags, transactions, children, loss."""
     pieces = ft.traffic(seconds, per_second=400)
@@ -53,23 +57,15 @@ def eventful(seconds: float = 4.5) -> list[bytes]:
     row = {"shape": 9, "statement_bytes": len(tags), "text_bytes": len(tags), "dialect": 9}
     pieces[1] = ft.block(Block.TEXT, row, text=tags) + pieces[1]
     flags = QueryFlag.OK | QueryFlag.IN_TRANSACTION
-    shared = {
-        "session": 101,
-        "server": 1,
-        "executions": 1,
-        "attach_mode": 1,
-        "command": 1,
-        "pid": 101,
-    }
     for number, (shape, flag) in enumerate([(77, flags), (1, QueryFlag.NO_TRANSACTION)]):
         at_ns = begin + 300 * ft.MS + number * ft.MS
         query = {"query": 900_001 + number, "begin_ns": at_ns, "end_ns": at_ns + 5, "flags": flag}
         query |= {"shape": shape, "tags": 9}
-        pieces[20 + number] = ft.block(Block.QUERY, shared | query) + pieces[20 + number]
+        pieces[20 + number] = ft.block(Block.QUERY, QUERY | query) + pieces[20 + number]
     pieces[0] += _session(SessionEvent.MET, begin, session=202)  # open before, in a transaction
     older = {"query": 900_010, "begin_ns": begin + 302 * ft.MS, "end_ns": begin + 302 * ft.MS + 5}
     older |= {"session": 202, "shape": 3, "flags": flags}
-    pieces[21] = ft.block(Block.QUERY, shared | older) + pieces[21]
+    pieces[21] = ft.block(Block.QUERY, QUERY | older) + pieces[21]
     child = {"child": 5, "query": 900_001, "begin_ns": begin + 301 * ft.MS, "session": 101}
     child |= {"end_ns": begin + 301 * ft.MS + 2, "shape": 2, "query_shape": 77, "server": 1}
     pieces[22] = ft.block(Block.CHILD, child) + pieces[22]

@@ -190,7 +190,6 @@ def test_any_bytes_in_any_pieces_say_the_same(body: bytes, step: int, is_reply: 
 # --------------------------------------------------------------------------------------------------
 #
 # Laws of MongoDB shapes: equal hashes mean equal texts, no value is shown, pieces do not
-#
 # matter.
 
 _NAMES = st.sampled_from(

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 import fake_tracer as ft
-from captured_trace import CANARY, KEEP_S, captured_trace, conserved, eventful, joined, ring_trace
+from captured_trace import (
+    CANARY,
+    KEEP_S,
+    QUERY,
+    captured_trace,
+    conserved,
+    eventful,
+    joined,
+    ring_trace,
+)
 from qjoule.contract import Block, QueryFlag
 from qjoule.spool import save as saving
 from qjoule.spool.convert import convert
@@ -125,17 +134,9 @@ def test_loss_of_a_part_is_what_was_lost_in_it(tmp_path: Path) -> None:
 
 def test_a_login_long_ago_still_names_its_queries(tmp_path: Path) -> None:
     pieces = eventful(9.0)[:-1]
-    late = {
-        "session": 101,
-        "server": 1,
-        "executions": 1,
-        "attach_mode": 1,
-        "command": 1,
-        "pid": 101,
-    }
     at_ns = ft.BEGIN_NS + 430 * 20 * ft.MS
-    late |= {"query": 900_500, "begin_ns": at_ns, "end_ns": at_ns + 5, "shape": 77, "tags": 9}
-    pieces[431] = ft.block(Block.QUERY, late) + pieces[431]
+    late = {"query": 900_500, "begin_ns": at_ns, "end_ns": at_ns + 5, "shape": 77, "tags": 9}
+    pieces[431] = ft.block(Block.QUERY, QUERY | late) + pieces[431]
     with ring_trace(tmp_path / "r", KEEP_S) as ring:
         ring.feed(joined(pieces))
         saved = ring.saved()

@@ -105,7 +105,6 @@ def test_the_root_part_starts_nothing_but_the_words(words: list[str], answers: l
 # --------------------------------------------------------------------------------------------------
 #
 # The agent with the capabilities and the filter of system calls that the packaged service has,
-#
 # and the image.
 #
 # `make test-vm` runs the service under systemd itself.

@@ -134,7 +134,6 @@ def _is_attributed(run: Run, trace: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 #
 # Redis and Valkey of Debian's newer suites: `make test-versions`. Half of the sessions are open
-#
 # before tracing begins. `INFO commandstats` is the referee.
 
 COMMANDS, CLIENTS = 4000, 8

