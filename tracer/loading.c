@@ -102,33 +102,10 @@ static int share_bss(struct qjoule_bpf *skeleton)
 	return err;
 }
 
-int loading_load(struct probes *probes, bool verbose)
-{
-	struct qjoule_bpf *skeleton = probes->skeleton;
-	struct bpf_map *maps[] = TRACER_MAPS(skeleton);
-	struct rp_load *load = calloc(1, sizeof(*load));
-	int err = load ? fill(load, skeleton) : -ENOMEM;
-
-	if (!err)
-		err = ask(load,
-			  (verbose ? RP_LOAD_VERBOSE : 0) | (probes->early ? RP_LOAD_EARLY : 0));
-	free(load);
-	if (!err)
-		err = share_bss(skeleton);
-	if (err)
-		return err;
-	probes->batches_fd = take_map(AT_BATCHES);
-	if (probes->batches_fd < 0)
-		return probes->batches_fd;
-	/* Those before have just been mapped, which is all that early kernels allow. */
-	for (unsigned i = AT_OTHERS; !err && !probes->early && i < sizeof(maps) / sizeof(maps[0]);
-	     i++)
-		err = reuse_map(maps[i], i);
-	return err;
-}
-
 /* The strings of a kernel's BTF have the name of each helper that it has (enum bpf_func_id). */
 static const char loop_helper[] = "\0BPF_FUNC_loop";
+/* ... and each type: links of uprobes came with Linux 6.6 (commit 89ae89f53d20). */
+static const char uprobe_link[] = "\0bpf_uprobe_multi_link";
 
 /* Whether the file holds these bytes. A file that cannot be read holds nothing. */
 static bool holds(const char *path, const char *bytes, size_t length)
@@ -154,6 +131,36 @@ static bool holds(const char *path, const char *bytes, size_t length)
 	if (fd >= 0)
 		close(fd);
 	return found;
+}
+
+static uint32_t load_flags(const struct probes *probes, bool verbose)
+{
+	return (verbose ? RP_LOAD_VERBOSE : 0) | (probes->early ? RP_LOAD_EARLY : 0) |
+	       (holds(KERNEL_BTF, uprobe_link, sizeof(uprobe_link)) ? RP_LOAD_MULTI : 0);
+}
+
+int loading_load(struct probes *probes, bool verbose)
+{
+	struct qjoule_bpf *skeleton = probes->skeleton;
+	struct bpf_map *maps[] = TRACER_MAPS(skeleton);
+	struct rp_load *load = calloc(1, sizeof(*load));
+	int err = load ? fill(load, skeleton) : -ENOMEM;
+
+	if (!err)
+		err = ask(load, load_flags(probes, verbose));
+	free(load);
+	if (!err)
+		err = share_bss(skeleton);
+	if (err)
+		return err;
+	probes->batches_fd = take_map(AT_BATCHES);
+	if (probes->batches_fd < 0)
+		return probes->batches_fd;
+	/* Those before have just been mapped, which is all that early kernels allow. */
+	for (unsigned i = AT_OTHERS; !err && !probes->early && i < sizeof(maps) / sizeof(maps[0]);
+	     i++)
+		err = reuse_map(maps[i], i);
+	return err;
 }
 
 /*

@@ -26,19 +26,32 @@
 #include "root.h"
 #include "variant.h"
 
-#define MAX_LINKS      1024	    /* also of servers that are followed */
-#define RING_BYTES_MAX (1ull << 30) /* all rings together */
+#define MAX_LINKS	    1024	 /* also of servers that are followed */
+#define RING_BYTES_MAX	    (1ull << 30) /* all rings together */
+#define TRACE_UPROBE_MULTI  48		 /* enum bpf_attach_type, since Linux 6.6 */
+#define UPROBE_MULTI_RETURN 1		 /* BPF_F_UPROBE_MULTI_RETURN */
 
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
-static struct bpf_link *links[MAX_LINKS];
+static struct kept {
+	struct bpf_link *link;
+	int fd; /* of one that libbpf does not know (link is NULL) */
+} links[MAX_LINKS];
 static unsigned link_count;
+static bool uprobe_multi;   /* probes are attached by links of their own */
 static unsigned settled;    /* links that stay, whatever of the keeper's fails */
 static uint64_t ring_bytes; /* sum over all rings ever made */
+
+static void detach(struct kept kept)
+{
+	bpf_link__destroy(kept.link);
+	if (!kept.link)
+		close(kept.fd);
+}
 
 void attach_undo(void)
 {
 	while (link_count > settled)
-		bpf_link__destroy(links[--link_count]);
+		detach(links[--link_count]);
 }
 
 void attach_clear(void)
@@ -116,8 +129,13 @@ static int configure(const struct rp_load *plan)
 		if (!err && entries)
 			err = bpf_map__set_max_entries(map, entries);
 	}
-	for (int i = 0; !err && i < all->prog_cnt; i++)
-		err = bpf_program__set_autoload(*all->progs[i].prog, plan->load[i]);
+	for (int i = 0; !err && i < all->prog_cnt; i++) {
+		struct bpf_program *program = *all->progs[i].prog;
+
+		err = bpf_program__set_autoload(program, plan->load[i]);
+		if (uprobe_multi && bpf_program__type(program) == BPF_PROG_TYPE_KPROBE)
+			bpf_program__set_expected_attach_type(program, TRACE_UPROBE_MULTI);
+	}
 	skeleton->rodata->plan = plan->plan;
 	skeleton->rodata->plan.root_tgid = getpid();
 	memcpy(skeleton->data_servers->server_plans, plan->plan.servers,
@@ -137,6 +155,7 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 		return -EINVAL;
 	if (!(request->flags & RP_LOAD_VERBOSE))
 		libbpf_set_print(NULL);
+	uprobe_multi = request->flags & RP_LOAD_MULTI;
 	skeleton = variant_open(request->flags & RP_LOAD_EARLY);
 	return skeleton ? configure(&plan) ?: qjoule_bpf__load(skeleton) : -errno;
 }
@@ -174,16 +193,39 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	return answer->fd < 0 ? -errno : 0;
 }
 
-static int keep(struct bpf_link *link)
+static int keep(struct bpf_link *link, int fd)
 {
-	if (!link)
+	struct kept kept = {link, fd};
+
+	if (!link && fd < 0)
 		return -errno;
 	if (link_count == MAX_LINKS) {
-		bpf_link__destroy(link);
+		detach(kept);
 		return -ENOSPC;
 	}
-	links[link_count++] = link;
+	links[link_count++] = kept;
 	return 0;
+}
+
+/*
+ * A probe of all processes without perf_event_open(2), which wants CAP_SYS_ADMIN for probes since
+ * 2025 (commit ba677dbe77af); this wants CAP_PERFMON. libbpf has no call for it before 1.3.
+ */
+static int attach_multi(int program, const char *path, uint64_t offset, bool returns)
+{
+	struct {
+		uint32_t program, target, type, flags;
+		const char *path;
+		uint64_t *offsets, *reference_counters, *cookies;
+		uint32_t count, multi_flags, pid, rest;
+	} link = {.program = program,
+		  .type = TRACE_UPROBE_MULTI,
+		  .path = path,
+		  .offsets = &offset,
+		  .count = 1,
+		  .multi_flags = returns ? UPROBE_MULTI_RETURN : 0};
+
+	return keep(NULL, syscall(SYS_bpf, BPF_LINK_CREATE, &link, sizeof(link)));
 }
 
 /* An iterator's descriptor: reading it to its end runs the program for every task. */
@@ -220,6 +262,7 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 	const struct bpf_program *program =
 	    skeleton ? bpf_object__find_program_by_name(skeleton->obj, name) : NULL;
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
+	const char *path;
 	int fd;
 
 	if (!program || bpf_program__fd(program) < 0)
@@ -229,13 +272,15 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 	if (request->number && !peer->late)
 		return call(program, request->number);
 	if (bpf_program__type(program) != BPF_PROG_TYPE_KPROBE)
-		return peer->late ? -EINVAL : keep(bpf_program__attach(program));
+		return peer->late ? -EINVAL : keep(bpf_program__attach(program), -1);
 	fd = opened_check(request->pid, request->offset, request->text, request->size);
 	if (fd < 0)
 		return fd;
+	path = opened_path(fd);
 	opts.retprobe = !strcmp(bpf_program__section_name(program), "uretprobe");
-	return keep(
-	    bpf_program__attach_uprobe_opts(program, -1, opened_path(fd), request->offset, &opts));
+	if (uprobe_multi)
+		return attach_multi(bpf_program__fd(program), path, request->offset, opts.retprobe);
+	return keep(bpf_program__attach_uprobe_opts(program, -1, path, request->offset, &opts), -1);
 }
 
 /* Probes of a server that is followed stay from here on, too. */

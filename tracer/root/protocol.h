@@ -72,6 +72,7 @@ enum rp_flag {
 	RP_COUNTER_FLAGS = 15,
 	RP_LOAD_VERBOSE = 1, /* RP_LOAD: messages of libbpf and the verifier go to stderr */
 	RP_LOAD_EARLY = 2,   /* RP_LOAD: the programs of early kernels */
+	RP_LOAD_MULTI = 4,   /* RP_LOAD: the kernel has links of uprobes (uprobe_multi) */
 };
 
 /* What RP_OPEN opens of a process. */

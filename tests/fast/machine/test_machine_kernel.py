@@ -103,6 +103,8 @@ def test_uprobes_need_the_rights_of_the_process_that_attaches_them(tmp_path: Pat
     assert "CAP_SYS_ADMIN" in kernel.uprobes(tmp_path, 12).fix
     tree(tmp_path, {"proc/12/status": ALL_CAPS})
     assert kernel.uprobes(tmp_path, 12).ok is True
+    tree(tmp_path, {"proc/12/status": THREE_CAPS, BTF: MAGIC + "\0bpf_uprobe_multi_link\0"})
+    assert kernel.uprobes(tmp_path, 12).ok is True, "links need no more than the programs"
 
 
 def test_tracepoints(tmp_path: Path) -> None:

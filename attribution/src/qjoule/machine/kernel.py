@@ -184,12 +184,16 @@ def early(root: Path, strings: bytes) -> bool:
 def uprobes(root: Path = ROOT, process: int | None = None) -> Check:
     """`process`: the one that will attach them; None: it may.
 
-    Kernels since 2025 want CAP_SYS_ADMIN for uprobes (commit ba677dbe77af, which went into all
-    stable series). That an older one would do without it is not relied on.
+    Linux 6.6 attaches them by links of BPF (commit 89ae89f53d20), for which the capabilities of
+    tracing suffice. Before, they are perf events. Kernels since 2025 want CAP_SYS_ADMIN for these
+    (commit ba677dbe77af, which went into all stable series). That an older one would do without it
+    is not relied on.
     """
     if not (root / "sys/bus/event_source/devices/uprobe/type").is_file():
         fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket mode works"
         return Check("uprobes", False, "no PMU 'uprobe'", fix)
+    if b"\0bpf_uprobe_multi_link\0" in (btf_strings(root) or b""):
+        return Check("uprobes", True, "available (uprobe_multi)")
     held = None if process is None else _capabilities(root, process)
     if held is not None and "CAP_SYS_ADMIN" not in held:
         fix = "add CAP_SYS_ADMIN if a server below needs the symbol mode (packaging/oci/README.md)"
