@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 19
+#define QJ_CONTRACT_VERSION 20
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -85,6 +85,7 @@ enum qj_query_flag {
 	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* its session is in a transaction afterwards ... */
 	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or is not; neither flag: not known */
 	QJ_QUERY_CUT = 1 << 11,		   /* a reader's: it began before the part that was saved */
+	QJ_QUERY_WAITS = 1 << 12,	   /* `wait_ns` is known */
 };
 
 /* Why a statement has no text, in a query's flags from this bit on; 0: not known. */
@@ -94,6 +95,17 @@ enum qj_no_text {
 	QJ_NO_TEXT_MESSAGE = 2, /* its message could not be read */
 	QJ_NO_TEXT_NONE = 3,	/* the server has no such statement or portal */
 	QJ_NO_TEXT_EARLIER = 4, /* its portal was opened before tracing began */
+};
+
+/* Why a thread was off its CPU while it served a query. */
+enum qj_wait {
+	QJ_WAIT_RUN_QUEUE = 0, /* it could have run, and had no CPU */
+	QJ_WAIT_LOCK = 1,      /* futex, System V semaphore, file lock */
+	QJ_WAIT_IO = 2,	       /* files, page faults */
+	QJ_WAIT_NETWORK = 3,   /* sockets, pipes: the client, or another server */
+	QJ_WAIT_SLEEP = 4,     /* a timer that it had set itself */
+	QJ_WAIT_OTHER = 5,     /* anything else, or not known */
+	QJ_WAITS = 6,
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
@@ -200,6 +212,8 @@ struct qj_query {
 	__u8 reserved;
 	__u16 stream; /* 1 + the request's number if the connection has several at a time; else 0 */
 	__u64 tags;   /* hash of the tags that its client sent in it (bytes: qj_text); 0: none */
+	/* By enum qj_wait. The rest of the time from begin_ns to end_ns its thread ran. */
+	__u64 wait_ns[QJ_WAITS];
 };
 
 /*
@@ -329,7 +343,9 @@ struct qj_aggregate {
 	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] cover */
 	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
 	__u64 latency_ns;		     /* summed over calls */
-	__u64 rows; /* returned or changed, of the calls that are not in `rowless` */
+	__u64 rows;		 /* returned or changed, of the calls that are not in `rowless` */
+	__u64 wait_ns[QJ_WAITS]; /* of the calls whose latency is in `waited_ns` */
+	__u64 waited_ns;
 	/*
 	 * Idle time of the package, and of its cores, up to each length, after this owner was the
 	 * last to go to sleep there. Where two sleeps' tails overlap, each has half. All 0 without
@@ -521,7 +537,7 @@ struct qj_frame {
 QJ_ASSERT_SIZE(qj_segment, 40);
 QJ_ASSERT_SIZE(qj_segment_counters, 64);
 QJ_ASSERT_SIZE(qj_segment_more, 184);
-QJ_ASSERT_SIZE(qj_query, 88);
+QJ_ASSERT_SIZE(qj_query, 136);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_unseen, 16);
@@ -531,8 +547,8 @@ QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);
-QJ_ASSERT_SIZE(qj_aggregate, 464);
-QJ_ASSERT_SIZE(qj_sample, 104);
+QJ_ASSERT_SIZE(qj_aggregate, 520);
+QJ_ASSERT_SIZE(qj_sample, 152);
 QJ_ASSERT_SIZE(qj_package_time, 32);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);

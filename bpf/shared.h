@@ -84,11 +84,12 @@ struct qj_plan {
 
 /* Changed by the tracer while programs run. */
 struct qj_control {
-	__u64 epoch_ns;	 /* live view: when the current window began */
-	__u32 epoch;	 /* its number; sums go to map epoch & 1 */
-	__u32 close_all; /* the tick closes every slice: tracing is about to end */
-	__u32 tagged;	 /* rows created in this window: see QJ_SUMS_TAGGED */
-	__u32 adopted;	 /* how many running threads were found to be servers' */
+	__u64 epoch_ns;		 /* live view: when the current window began */
+	__u32 epoch;		 /* its number; sums go to map epoch & 1 */
+	__u32 close_all;	 /* the tick closes every slice: tracing is about to end */
+	__u32 tagged;		 /* rows created in this window: see QJ_SUMS_TAGGED */
+	__u32 adopted;		 /* how many running threads were found to be servers' */
+	__u64 realtime_ahead_ns; /* CLOCK_REALTIME beyond CLOCK_MONOTONIC */
 };
 
 /* `serving` of a CPU that runs a process that is no server. */
@@ -114,12 +115,12 @@ struct qj_cpu_state {
 	__u8 has_ended;	 /* the running thread has a query record to send with its slice */
 	__u8 woke;	 /* enum qj_woke: idle times that the open slice ended */
 	__u8 exchanging; /* early kernels: a program is taking the slice over */
-	__u32 reserved;
-	__u64 ahead_ns; /* CLOCK_MONOTONIC beyond the clock of the scheduler ... */
-	__u64 read_ns;	/* ... when both were read last, by the latter */
-	__u64 tags;	/* live view: the query's tags ... */
-	__u64 naming;	/* ... and its session's naming */
-	__u64 since_ns; /* first event on this CPU */
+	__u32 rise_ns;	 /* by how much `ahead_ns` was to rise at the last reading */
+	__u64 ahead_ns;	 /* CLOCK_MONOTONIC beyond the clock of the scheduler ... */
+	__u64 read_ns;	 /* ... when both were read last, by the latter */
+	__u64 tags;	 /* live view: the query's tags ... */
+	__u64 naming;	 /* ... and its session's naming */
+	__u64 since_ns;	 /* first event on this CPU */
 	__u64 lost_ns;
 	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
 	struct qj_reading read[QJ_COUNTERS]; /* readings at t0_ns */
@@ -161,6 +162,8 @@ struct qj_sums {
 	struct qj_used used;
 	__u64 latency_ns;
 	__u64 rows;
+	__u64 wait_ns[QJ_WAITS];
+	__u64 waited_ns;
 	__u64 package_tail_ns[QJ_TAILS];
 	__u64 core_tail_ns[QJ_TAILS];
 	__u32 calls;
@@ -250,6 +253,7 @@ struct qj_ring_sum {
 	__u64 overlap_ns;
 	__u64 latency_ns;
 	__u64 rows;
+	__u64 wait_ns[QJ_WAITS];
 	__u32 epoch;
 	__u32 calls;
 	__u32 bucket; /* of the latency */

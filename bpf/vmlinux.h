@@ -204,6 +204,11 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* CONFIG_FAIR_GROUP_SCHED */
 };
 
+struct sched_info { /* CONFIG_SCHED_INFO */
+	u64 run_delay;	 /* ns in which the task could have run and did not, so far */
+	u64 last_queued; /* since when it waits for a CPU, by the clock of struct rq; 0: it does not */
+};
+
 struct task_struct {
 	unsigned int __state; /* since 5.14; read only for servers whose probes need 6.3 */
 	unsigned int flags;
@@ -214,6 +219,8 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	unsigned long nvcsw;
+	struct sched_info sched_info;
+	unsigned in_iowait : 1;
 	const struct cred *real_cred;
 	char comm[16];
 	struct files_struct *files;

@@ -64,6 +64,10 @@ static struct qj_sums *row_of(struct table *table, const struct qj_sums_key *key
 static void add_ended(struct qj_sums *row, const struct qj_ring_sum *record)
 {
 	row->latency[record->bucket % QJ_LATENCY_BUCKETS]++;
+	if (record->flags & QJ_QUERY_WAITS)
+		row->waited_ns += record->latency_ns;
+	for (int i = 0; i < QJ_WAITS && record->flags & QJ_QUERY_WAITS; i++)
+		row->wait_ns[i] += record->wait_ns[i];
 	if (record->flags & QJ_QUERY_ERROR)
 		row->errors++;
 	else if (!(record->flags & QJ_QUERY_OK))

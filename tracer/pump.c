@@ -185,6 +185,13 @@ void pump_free(struct pump *pump)
 	free(pump);
 }
 
+/* System calls have deadlines by either clock. Their difference changes when a clock is set. */
+static void compare_clocks(struct pump *pump)
+{
+	pump->probes->skeleton->bss->control.realtime_ahead_ns =
+	    now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
+}
+
 int pump_hello(struct pump *pump, const char *energy_reason)
 {
 	struct qj_hello hello = {
@@ -197,6 +204,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	    .grade = pump->energy->grade,
 	};
 
+	compare_clocks(pump);
 	/* By then every busy CPU has had a tick and is known. */
 	sleep_ns(TICKS_NS);
 	hello.t_ns = now_ns(CLOCK_MONOTONIC);
@@ -278,6 +286,7 @@ static int flush(struct pump *pump, uint64_t t_ns)
 
 	if (t_ns - pump->looked_ns >= APPEARED_NS)
 		report_appeared(pump, t_ns);
+	compare_clocks(pump);
 	report_loss(pump, t_ns);
 	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;

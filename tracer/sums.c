@@ -146,6 +146,8 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	memcpy(a.overlap_counters, row->used.overlap_counters, sizeof(a.overlap_counters));
 	memcpy(a.package_tail_ns, row->package_tail_ns, sizeof(a.package_tail_ns));
 	memcpy(a.core_tail_ns, row->core_tail_ns, sizeof(a.core_tail_ns));
+	a.waited_ns = row->waited_ns;
+	memcpy(a.wait_ns, row->wait_ns, sizeof(a.wait_ns));
 	memcpy(a.latency, row->latency, sizeof(a.latency));
 	stream_add(sums->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 }

@@ -10,6 +10,7 @@
 
 #include "query.bpf.h"
 #include "server_hooks.h"
+#include "waits.bpf.h"
 
 /* A server's hook is called only for its own threads, and only if such a server is planned. */
 #define IS_THREAD_OF(thread, NAME) (PLANNED(NAME) && (thread)->server_kind == QJ_SERVER_##NAME)
@@ -29,6 +30,16 @@ static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *
 	QJ_HOOKS_SWITCHED(X)
 #undef X
 	return thread;
+}
+
+/* A thread that leaves its CPU asleep in the middle of a query: its server may know for what. */
+static __always_inline void hooks_blocked(struct thread_state *thread)
+{
+#define X(name, NAME)                                                                              \
+	if (IS_THREAD_OF(thread, NAME))                                                            \
+		name##_blocked(thread);
+	QJ_HOOKS_BLOCKED(X)
+#undef X
 }
 
 /* A CPU slice of this thread begins. */
@@ -131,6 +142,8 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 	thread = thread_of(task);
 	if (thread) {
 		cpu->serving = thread->server_kind;
+		if (thread->waits.from_ns)
+			wait_end(&thread->waits, task, now);
 		hooks_labelled(cpu, task, thread);
 		cpu->server = thread->server;
 		cpu->query = thread->query;

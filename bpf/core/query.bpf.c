@@ -28,6 +28,8 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->stream = 0;
 	thread->command = QJ_COMMAND_OTHER;
 	thread->text_left = 0;
+	thread->waits.expired_ns = 0;
+	__builtin_memset(thread->waits.ns, 0, sizeof(thread->waits.ns));
 	__builtin_memset(&thread->cleared, 0, sizeof(thread->cleared));
 	return 0;
 }
@@ -90,9 +92,29 @@ int name_use(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
+/*
+ * What the query has waited for until it ended. A reply that turned out to be the last one was its
+ * end; otherwise it ends now.
+ */
+static __always_inline const __u64 *waits_until(struct thread_state *thread, __u64 end_ns)
+{
+	if (!thread->end_ns || end_ns != thread->end_ns)
+		waits_mark(thread);
+	return thread->waits.replied_ns;
+}
+
+static __always_inline void sum_waits(struct qj_sums *row, const __u64 *wait_ns, __u64 latency_ns)
+{
+	__sync_fetch_and_add(&row->waited_ns, latency_ns);
+	for (int i = 0; i < QJ_WAITS; i++)
+		if (wait_ns[i])
+			__sync_fetch_and_add(&row->wait_ns[i], wait_ns[i]);
+}
+
 static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 end_ns)
 {
+	const __u64 *wait_ns = waits_until(thread, end_ns);
 	struct qj_sums_key key = {};
 	struct qj_sums *row;
 	__u64 latency_ns = end_ns - thread->begin_ns;
@@ -105,6 +127,8 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 					  .epoch = control.epoch,
 					  .latency_ns = latency_ns,
 					  .rows = thread->rows,
+					  .wait_ns = {wait_ns[0], wait_ns[1], wait_ns[2],
+						      wait_ns[3], wait_ns[4], wait_ns[5]},
 					  .calls = thread->executions,
 					  .flags = thread->flags,
 					  .bucket = latency_bucket(latency_ns)};
@@ -120,6 +144,8 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 	__sync_fetch_and_add(&row->calls, thread->executions);
 	__sync_fetch_and_add(&row->latency_ns, latency_ns);
 	__sync_fetch_and_add(&row->latency[latency_bucket(latency_ns)], 1);
+	if (thread->flags & QJ_QUERY_WAITS)
+		sum_waits(row, wait_ns, latency_ns);
 	if (thread->flags & QJ_QUERY_ERROR)
 		__sync_fetch_and_add(&row->errors, 1);
 	else if (!(thread->flags & QJ_QUERY_OK))
@@ -130,7 +156,7 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 		__sync_fetch_and_add(&row->rows, thread->rows);
 }
 
-static __always_inline void fill_query(struct qj_query *q, const struct thread_state *thread,
+static __always_inline void fill_query(struct qj_query *q, struct thread_state *thread,
 				       __u64 end_ns, __u64 pid_tgid)
 {
 	q->query = thread->query;
@@ -151,6 +177,7 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	q->reserved = 0;
 	q->stream = thread->stream;
 	q->tags = thread->tags;
+	__builtin_memcpy(q->wait_ns, waits_until(thread, end_ns), sizeof(q->wait_ns));
 }
 
 /*
@@ -287,6 +314,8 @@ int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
  */
 int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid)
 {
+	__u64 now;
+
 	if (!cpu || !thread)
 		return 0;
 	send_ended(cpu, thread);
@@ -298,7 +327,10 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	}
 	if (!thread->end_ns)
 		thread->flags |= QJ_QUERY_OPEN;
-	fill_query(&thread->ended, thread, thread->end_ns ?: bpf_ktime_get_ns(), pid_tgid);
+	now = bpf_ktime_get_ns();
+	if (thread->waits.from_ns) /* how long it could have run is not known */
+		add_wait(&thread->waits, now, now - thread->waits.from_ns, 0);
+	fill_query(&thread->ended, thread, thread->end_ns ?: now, pid_tgid);
 	thread->begin_ns = 0;
 	return send_ended(cpu, thread);
 }
@@ -312,6 +344,8 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 {
 	if (!cpu || !thread)
 		return 0;
+	if (end_ns != thread->end_ns)
+		end_ns = slice_began(cpu, end_ns);
 	if (thread->caller.query)
 		child_end(cpu, thread, end_ns);
 	if (plan.mode == QJ_MODE_LIVE) {

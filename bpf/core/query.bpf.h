@@ -5,6 +5,7 @@
 #define QJOULE_QUERY_BPF_H
 
 #include "slice.bpf.h"
+#include "waits.bpf.h"
 
 /* The name of a thread's role; each role gets its own row. */
 struct role_name {
@@ -121,13 +122,29 @@ static __always_inline void claim_slice(struct qj_cpu_state *cpu, struct thread_
 	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 
+/* When the slice began that was claimed at `now`: a tick meanwhile left it to the owner before. */
+static __always_inline __u64 slice_began(const struct qj_cpu_state *cpu, __u64 now)
+{
+	__u64 t0 = *(volatile __u64 *)&cpu->t0_ns;
+
+	return t0 > now ? t0 : now;
+}
+
 static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_state *thread,
 					__u64 now)
 {
 	if (!thread->query)
 		query_reset(cpu, thread);
-	thread->begin_ns = now;
 	claim_slice(cpu, thread, now);
+	thread->begin_ns = slice_began(cpu, now);
+	thread->flags |= QJ_QUERY_WAITS;
+}
+
+/* The reply was sent, and may be the last one of the query. */
+static __always_inline void reply_sent(struct thread_state *thread, __u64 now)
+{
+	thread->end_ns = now;
+	waits_mark(thread);
 }
 
 /* Returns the thread to the server: between requests it works for no query. */

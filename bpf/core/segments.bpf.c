@@ -26,14 +26,15 @@ __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
  *
  * Both clocks are read once in a while. They drift apart at most as fast as NTP slews one of them,
  * by 500 ppm (adjtimex(2)). Their difference here contains the time since the scheduler read its
- * clock, so the least is right.
+ * clock, in which a host may have taken the CPU away. So a lower difference is right, and a higher
+ * one is believed as far as two in a row agree.
  */
 #define READ_BOTH_NS (1 << 20)
 
 static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_struct *prev)
 {
 	__u64 clock, since, now;
-	__s64 more;
+	__s64 more, rise;
 
 	if (IS_EARLY || !bpf_core_field_exists(prev->se.cfs_rq) || !is_asleep(prev))
 		return bpf_ktime_get_ns();
@@ -43,6 +44,10 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 		more = bpf_ktime_get_ns() - clock - cpu->ahead_ns;
 		if (cpu->read_ns && more > (__s64)(since >> 11))
 			more = since >> 11;
+		rise = more > 0 ? more : 0;
+		if (cpu->read_ns && more > cpu->rise_ns)
+			more = cpu->rise_ns;
+		cpu->rise_ns = rise;
 		cpu->ahead_ns += more;
 		cpu->read_ns = clock;
 	}
@@ -64,6 +69,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (!preempt)
 		thread = hooks_switched(cpu, prev, thread, now);
 	cpu->has_ended = 0;
+	if (cpu->owner_kind == QJ_OWNER_QUERY) {
+		thread = thread ?: thread_of(prev);
+		if (thread && thread->begin_ns) {
+			wait_begin(&thread->waits, prev, now);
+			if (thread->waits.kind == QJ_WAIT_NETWORK)
+				hooks_blocked(thread);
+		}
+	}
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
 	if (!in_batches())

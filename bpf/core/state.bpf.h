@@ -99,6 +99,19 @@ struct unnamed_use {
 	struct qj_used used;
 };
 
+/* Why the thread was off its CPU while it served its query: core/waits.bpf.h. */
+struct thread_waits {
+	__u64 from_ns;	    /* since when it is off its CPU; 0: it runs, or serves no query */
+	__u64 run_delay_ns; /* sched_info.run_delay then */
+	__u64 deadline_ns;  /* when its wait on a futex expires; 0: never */
+	__u64 futex;
+	__u64 expired_ns; /* waits on one futex that have expired, and are not yet in `ns` */
+	__u64 expired_futex;
+	__u64 ns[QJ_WAITS];
+	__u64 replied_ns[QJ_WAITS]; /* `ns` when the reply was sent that may be the last one */
+	__u8 kind;		    /* enum qj_wait of the wait since from_ns */
+};
+
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
 
 /* What every read of a client's socket needs comes first, in as few cache lines as possible. */
@@ -144,6 +157,7 @@ struct thread_state {
 	__u64 cpu_ns;		 /* live view: of the query's slices that are closed */
 	__u64 ended_cpu_ns;	 /* of `ended`, likewise */
 	__u32 ended_probability; /* as in struct qj_sample */
+	struct thread_waits waits;
 	struct unnamed_use unnamed;
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];

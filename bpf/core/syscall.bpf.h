@@ -7,8 +7,9 @@
 
 #if defined(__TARGET_ARCH_x86) /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define SYSCALL_NUMBER(regs) ((regs)->orig_ax)
-#define SYSCALL_FD(regs)     ((regs)->di)
+#define SYSCALL_FIRST(regs)  ((regs)->di)
 #define SYSCALL_BUFFER(regs) ((regs)->si)
+#define SYSCALL_FOURTH(regs) ((regs)->r10)
 #define SYS_READ	     0
 #define SYS_WRITE	     1
 #define SYS_SENDTO	     44
@@ -17,8 +18,9 @@
 #define SYS_RECVMSG	     47
 #elif defined(__TARGET_ARCH_arm64) /* include/uapi/asm-generic/unistd.h */
 #define SYSCALL_NUMBER(regs) ((regs)->syscallno)
-#define SYSCALL_FD(regs)     ((regs)->orig_x0)
+#define SYSCALL_FIRST(regs)  ((regs)->orig_x0)
 #define SYSCALL_BUFFER(regs) ((regs)->regs[1])
+#define SYSCALL_FOURTH(regs) ((regs)->regs[3])
 #define SYS_READ	     63
 #define SYS_WRITE	     64
 #define SYS_SENDTO	     206
@@ -34,7 +36,7 @@ static __always_inline __u32 received_from(struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
-	return SYSCALL_FD(regs);
+	return SYSCALL_FIRST(regs);
 }
 
 static __always_inline bool is_reading(struct task_struct *task, __u32 fd)
@@ -43,7 +45,7 @@ static __always_inline bool is_reading(struct task_struct *task, __u32 fd)
 	__u64 number = SYSCALL_NUMBER(regs);
 
 	return (number == SYS_RECVMSG || number == SYS_RECVFROM || number == SYS_READ) &&
-	       (__u32)SYSCALL_FD(regs) == fd;
+	       (__u32)SYSCALL_FIRST(regs) == fd;
 }
 
 /* The first buffer of a message if it holds at least this many bytes; otherwise 0. */

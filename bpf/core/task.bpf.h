@@ -83,14 +83,19 @@ struct task_struct___before_5_14 {
 	volatile long state;
 } __attribute__((preserve_access_index));
 
-/* Whether a task that leaves its CPU sleeps. False: it was only preempted, or has been woken up. */
-static __always_inline bool is_asleep(const struct task_struct *task)
+static __always_inline unsigned int state_of(const struct task_struct *task)
 {
 	const struct task_struct___before_5_14 *before = (const void *)task;
 
 	if (IS_EARLY && !bpf_core_field_exists(task->__state))
 		return before->state;
 	return task->__state;
+}
+
+/* Whether a task that leaves its CPU sleeps. False: it was only preempted, or has been woken up. */
+static __always_inline bool is_asleep(const struct task_struct *task)
+{
+	return state_of(task);
 }
 
 #endif

@@ -92,6 +92,8 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 	return has_tools(kind_of(server)) ? 0 : server;
 }
 
+#define WAITS_AT __builtin_offsetof(struct thread_state, waits)
+
 static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
 {
 	struct thread_state *thread = thread_made(task);
@@ -100,8 +102,12 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 		count_loss(this_cpu(), QJ_LOSS_STATE);
 		return;
 	}
-	/* `scratch` is written before it is read. */
-	__builtin_memset(thread, 0, __builtin_offsetof(struct thread_state, scratch));
+	/* In two parts, as clang makes stores of at most 1 KiB. `scratch` is written before it is
+	 * read. */
+	__builtin_memset(thread, 0, WAITS_AT);
+	barrier();
+	__builtin_memset(&thread->waits, 0,
+			 __builtin_offsetof(struct thread_state, scratch) - WAITS_AT);
 	thread->server = server;
 	thread->server_kind = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
 	thread->attach_mode = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].attach_mode;

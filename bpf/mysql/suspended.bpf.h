@@ -12,6 +12,8 @@ struct suspended_query {
 	__u64 reply_addr;
 	__u64 tags;
 	__u64 cpu_ns;
+	__u64 since_ns;
+	__u64 wait_ns[QJ_WAITS];
 	__u32 executions;
 	__u32 flags;
 	__u32 statement_bytes;
@@ -44,8 +46,11 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->flags = was->flags | QJ_QUERY_RESUMED;
 	thread->statement_bytes = was->statement_bytes;
 	thread->command = was->command;
-	bpf_map_delete_elem(&suspended, &thread->session);
+	__builtin_memcpy(thread->waits.ns, was->wait_ns, sizeof(was->wait_ns));
 	claim_slice(cpu, thread, now);
+	/* It has waited for a thread of the pool. */
+	thread->waits.ns[QJ_WAIT_OTHER] += slice_began(cpu, now) - was->since_ns;
+	bpf_map_delete_elem(&suspended, &thread->session);
 	return true;
 }
 
@@ -55,6 +60,7 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	struct suspended_query is;
 
 	end_slice(cpu, now);
+	settle_expired(&thread->waits, QJ_WAIT_SLEEP);
 	is = (struct suspended_query){
 	    .query = thread->query,
 	    .begin_ns = thread->begin_ns,
@@ -62,12 +68,13 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	    .reply_addr = thread->mysql.reply_addr,
 	    .tags = thread->tags,
 	    .cpu_ns = thread->cpu_ns,
+	    .since_ns = slice_began(cpu, now),
 	    .executions = thread->executions,
 	    .flags = thread->flags,
 	    .statement_bytes = thread->statement_bytes,
 	    .command = thread->command,
 	};
-
+	__builtin_memcpy(is.wait_ns, thread->waits.ns, sizeof(is.wait_ns));
 	bpf_map_update_elem(&suspended, &thread->session, &is, BPF_ANY);
 	query_release(cpu, thread, now);
 }

@@ -61,6 +61,47 @@ static __always_inline void postgres_stream_end(struct qj_cpu_state *cpu,
 
 /* ---- hooks, called by the core: core/hooks.bpf.h ---- */
 
+/* The class of a wait event, its highest byte: src/include/utils/wait_classes.h. */
+#define POSTGRES_CLASS(event) ((event) >> 24)
+#define POSTGRES_WAIT_LWLOCK  0x01
+#define POSTGRES_WAIT_LOCK    0x03
+#define POSTGRES_WAIT_BUFFER  0x04
+#define POSTGRES_WAIT_CLIENT  0x06
+#define POSTGRES_WAIT_TIMEOUT 0x09
+#define POSTGRES_WAIT_IO      0x0a
+
+/*
+ * Backends wait for almost everything with epoll, for their latch as well as for their client. They
+ * say for what in shared memory, for pg_stat_activity.
+ */
+static __always_inline void postgres_blocked(struct thread_state *thread)
+{
+	__u64 address = 0;
+	__u32 event = 0;
+
+	if (postgres_variable(&address, sizeof(address),
+			      facts_of(thread)[QJ_POSTGRES_WAIT_EVENT]) ||
+	    bpf_probe_read_user(&event, sizeof(event), (const void *)address))
+		return;
+	switch (POSTGRES_CLASS(event)) {
+	case POSTGRES_WAIT_LWLOCK:
+	case POSTGRES_WAIT_LOCK:
+	case POSTGRES_WAIT_BUFFER:
+		thread->waits.kind = QJ_WAIT_LOCK;
+		break;
+	case POSTGRES_WAIT_CLIENT:
+		break;
+	case POSTGRES_WAIT_TIMEOUT:
+		thread->waits.kind = QJ_WAIT_SLEEP;
+		break;
+	case POSTGRES_WAIT_IO:
+		thread->waits.kind = QJ_WAIT_IO;
+		break;
+	default: /* of another process of the server, or of an extension */
+		thread->waits.kind = QJ_WAIT_OTHER;
+	}
+}
+
 /* An io worker that has slept since its last request works for no query. */
 static __always_inline void postgres_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
 					      struct thread_state *thread)

@@ -157,7 +157,7 @@ static __always_inline void postgres_wait(struct qj_cpu_state *cpu, struct threa
 	if (!thread->begin_ns || !thread->postgres.synced || thread->need || thread->head_bytes)
 		return;
 	if (thread->postgres.may_continue)
-		thread->end_ns = now;
+		reply_sent(thread, now);
 	else
 		postgres_end(cpu, thread, now);
 }

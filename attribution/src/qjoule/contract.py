@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 19
+CONTRACT_VERSION = 20
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -19,6 +19,7 @@ COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
 LATENCY_BUCKETS = 48
+WAITS = 6  #: values of `Wait`
 TAILS = 5  #: lengths of tails, each twice the one before
 TAIL_NS = 100_000  #: the shortest
 WAKE_NS = 1_000  #: shorter idle times are the scheduler between two threads
@@ -74,6 +75,18 @@ class QueryFlag(IntFlag):
     IN_TRANSACTION = 512
     NO_TRANSACTION = 1024
     CUT = 2048
+    WAITS = 4096
+
+
+class Wait(IntEnum):
+    """Why a thread was off its CPU while it served a query."""
+
+    RUN_QUEUE = 0  #: it could have run, and had no CPU
+    LOCK = 1  #: futex, System V semaphore, file lock
+    IO = 2  #: files, page faults
+    NETWORK = 3  #: sockets, pipes: the client, or another server
+    SLEEP = 4  #: a timer that it had set itself
+    OTHER = 5  #: anything else, or not known
 
 
 #: Why a statement has no text, in a query's flags from this bit on.
@@ -223,6 +236,7 @@ QUERY = np.dtype(
         ("reserved", "u1"),
         ("stream", "<u2"),
         ("tags", "<u8"),
+        ("wait_ns", "<u8", (WAITS,)),
     ]
 )
 CHILD = np.dtype(
@@ -324,6 +338,8 @@ AGGREGATE = np.dtype(
         ("overlap_counters", "<u8", (len(COUNTER_NAMES),)),
         ("latency_ns", "<u8"),
         ("rows", "<u8"),
+        ("wait_ns", "<u8", (WAITS,)),
+        ("waited_ns", "<u8"),
         ("package_tail_ns", "<u8", (TAILS,)),
         ("core_tail_ns", "<u8", (TAILS,)),
         ("package_wakes", "<u4"),

@@ -24,6 +24,7 @@ from qjoule.contract import QueryFlag
 from qjoule.spool.convert import convert
 from qjoule.spool.files import names_of
 from qjoule.trace.reader import Trace
+from qjoule.trace.vocabulary import WAITS
 from waiting import until
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
@@ -200,10 +201,42 @@ class Told(Generic[Story]):
     run: Run
 
 
+def check_waits(trace: Trace) -> pd.DataFrame:
+    """The queries whose waits are recorded: with the time in which their threads ran, by the
+    segments, they add up to the latency of each.
+    """
+    queries = trace.pandas("queries")
+    waited = queries[queries["parent"].isna()].dropna(subset=WAITS)
+    latency_ns = waited["end_ns"] - waited["begin_ns"]
+    ran_ns = waited["query"].map(_ran_ns(trace, waited)).fillna(0)
+    left_ns = latency_ns - waited[WAITS].astype("int64").sum(axis=1) - ran_ns.astype("int64")
+    off = waited.assign(latency_ns=latency_ns, left_ns=left_ns)[left_ns != 0]
+    shown = off[["fingerprint", "command", "flags", "begin_ns", "latency_ns", "left_ns", *WAITS]]
+    assert off.empty, f"{len(off)} of {len(waited)}:\n{shown.head(9).to_string()}"
+    return waited.assign(latency_ns=latency_ns)
+
+
+def _ran_ns(trace: Trace, queries: pd.DataFrame) -> pd.Series:
+    """By query: how long its threads ran between its begin and its end, without helpers in
+    parallel. Segments of a child are its query's too.
+    """
+    parents = trace.pandas("queries").dropna(subset="parent").set_index("query")["parent"]
+    threads = trace.pandas("owners").set_index("owner")["pid"]
+    segments = trace.pandas("segments").dropna(subset="query")
+    segments["query"] = segments["query"].map(parents).fillna(segments["query"])
+    segments["thread"] = segments["owner"].map(threads)
+    parts = segments.merge(queries[["query", "begin_ns", "end_ns", "pid", "flags"]], on="query")
+    moved = parts["flags"].astype("int64") & int(QueryFlag.RESUMED) != 0
+    parts = parts[moved | (parts["thread"] == parts["pid"])]
+    inside = parts[["t1_ns", "end_ns"]].min(axis=1) - parts[["t0_ns", "begin_ns"]].max(axis=1)
+    return inside.clip(lower=0).groupby(parts["query"]).sum()
+
+
 def check_whole(run: Run, attach_mode: str, **loss: int) -> None:
     """Nothing else is lost, and no value is told."""
     assert run.loss == loss
     assert run.trace.complete
+    check_waits(run.trace)
     assert set(run.queries["attach_mode"]) == {attach_mode}
     assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
     assert len(run.trace.pandas("statements")) == 0

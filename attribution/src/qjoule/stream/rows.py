@@ -25,7 +25,7 @@ from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, METER, MORE, NAME, QUERIES, SEGMENTS
-from qjoule.trace.vocabulary import ATTACH_MODES, CAUSES, COMMANDS, STATUSES
+from qjoule.trace.vocabulary import ATTACH_MODES, CAUSES, COMMANDS, STATUSES, WAITS
 
 
 def segment_rows(
@@ -121,6 +121,9 @@ def query_rows(
         "parent": numbers(parents, parents != 0),
         "child": executed,
     }
+    recorded = queries["flags"] & QueryFlag.WAITS != 0
+    for kind, name in enumerate(WAITS):
+        known[name] = numbers(queries["wait_ns"][:, kind], recorded)
     columns = [known.get(name) for name in QUERIES.names]
     return pa.Table.from_arrays(
         [

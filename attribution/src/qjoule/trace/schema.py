@@ -36,6 +36,7 @@ from qjoule.trace.vocabulary import (
     UNKNOWN_COMM,
     UNVERIFIED_CAUSE,
     VERSION_KEY,
+    WAITS,
     lower_names,
 )
 
@@ -164,6 +165,9 @@ QUERIES = _table(
     ("transaction", _u64, "?"),  # that it belongs to; null: to none, or not known
     ("parent", _u64, "?"),  # of a child: the query that it is a part of
     ("child", NAME, "?"),  # of a child: the fingerprint of its own statement
+    # What its thread waited for between begin_ns and end_ns, by qjoule.contract.Wait; the rest of
+    # that time it ran. Null: not recorded.
+    *((name, _u64, "?") for name in WAITS),
 )
 #: One row per transaction of several statements, if replies reveal them (`stream.transactions`).
 TRANSACTIONS = _table(

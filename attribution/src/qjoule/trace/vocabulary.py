@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from enum import IntEnum
 
-from qjoule.contract import AttachMode, Command, DomainKind, Loss, OwnerKind, SessionEvent
+from qjoule.contract import AttachMode, Command, DomainKind, Loss, OwnerKind, SessionEvent, Wait
 from qjoule.servers import registry
 
 FORMAT = "qjoule.trace"
@@ -39,6 +39,8 @@ def _by_number(numbers: Mapping[str, int]) -> list[str]:
 OWNER_KINDS = lower_names(OwnerKind)
 ATTACH_MODES = lower_names(AttachMode)
 COMMANDS = lower_names(Command)
+#: Columns of the table `queries`, by `qjoule.contract.Wait`.
+WAITS = [f"wait_{kind}_ns" for kind in lower_names(Wait)]
 CAUSES = [
     *lower_names(Loss),
     *(TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE, SPOOL_CAUSE),

@@ -20,6 +20,7 @@ from qjoule.servers.postgres.memory import (
     conforming_strings,
     read_bounds,
     send_buffer,
+    wait_event,
 )
 from qjoule.servers.postgres.statements import (
     PreparedStatements,
@@ -141,6 +142,7 @@ def io_functions(executable: Executable) -> dict[str, Symbol]:
 SEND_BUFFER = "send-buffer"
 READ_BOUNDS = ("read-at", "read-end")
 CONFORMING = "conforming"
+WAIT_EVENT = "wait-event"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
 _SKIPPED = "on the socket mode, executions that it skips after an error in a pipeline are counted"
@@ -150,7 +152,14 @@ SYMBOL_FACTS = (
     *("client", "portal-start", "statement", "authenticates"),
 )
 FACTS = (
-    *(SEND_BUFFER, *READ_BOUNDS, CONFORMING, *PreparedStatements().facts(), "application"),
+    *(
+        SEND_BUFFER,
+        *READ_BOUNDS,
+        CONFORMING,
+        WAIT_EVENT,
+        *PreparedStatements().facts(),
+        "application",
+    ),
     *QueryIds().facts(),
     *SYMBOL_FACTS,
 )
@@ -179,6 +188,7 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
             SEND_BUFFER: buffer,
             **dict(zip(READ_BOUNDS, bounds, strict=True)),
             CONFORMING: conforming_strings(executable),
+            WAIT_EVENT: wait_event(executable),
             **prepared.facts(),
             **query_ids.facts(),
             **_UNKNOWN_STATES.facts(),

@@ -35,6 +35,7 @@ from qjoule.servers.function_code import (
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"
 _CONFORMING = "standard_conforming_strings"  # src/include/parser/gramparse.h
+_WAIT_EVENT = "my_wait_event_info"  # src/include/utils/wait_event.h
 _STATEMENT, _AUTHENTICATES = "debug_query_string", "ClientAuthInProgress"
 _CREATE = "CreatePortal"
 _PORTAL_CODE_BYTES = 1024  #: the function has some 400
@@ -94,6 +95,11 @@ def portal_start_offset(executable: Executable) -> int:
 def conforming_strings(executable: Executable) -> int:
     """The distance of standard_conforming_strings from the start of the data; 0: unknown."""
     return _distance(executable, _CONFORMING)
+
+
+def wait_event(executable: Executable) -> int:
+    """The distance of my_wait_event_info (since 14) from the start of the data; 0: unknown."""
+    return _distance(executable, _WAIT_EVENT)
 
 
 def _distance(executable: Executable, name: str) -> int:
