@@ -20,9 +20,8 @@ from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
-from qjoule.trace import compact as compaction
 from qjoule.trace.schema import FORMAT_VERSION, MORE, TABLES, VERSION_KEY
-from qjoule.trace.writer import TraceWriter
+from qjoule.trace.writer import TraceWriter, merge_all
 
 
 def write(path: Path, stream: bytes) -> Meta:
@@ -238,7 +237,7 @@ def test_a_merge_cut_before_the_old_parts_go_doubles_nothing(
     monkeypatch.undo()
     before = Trace(tmp_path / "t").table("segments")
     monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
-    compaction.merge_all(tmp_path / "t", "segments")
+    merge_all(tmp_path / "t", "segments")
     monkeypatch.undo()
     assert len(list((tmp_path / "t/segments").iterdir())) > 2
     trace = Trace(tmp_path / "t")

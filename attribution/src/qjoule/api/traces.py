@@ -32,12 +32,11 @@ from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.stream.statements import MAX_SHAPES
-from qjoule.trace.columns import Array
+from qjoule.trace.columns import Array, text_scalar, view
 from qjoule.trace.meta import Cpu, DomainInfo, Imported, Meta, Server, read_meta
 from qjoule.trace.reader import BATCH_ROWS, Trace
 from qjoule.trace.schema import MORE
 from qjoule.trace.several import counted_twice, open_several
-from qjoule.trace.views import text_scalar, view
 from qjoule.trace.vocabulary import DOMAIN_KINDS
 from qjoule.trace.writer import TraceWriter
 

@@ -17,7 +17,7 @@ from qjoule.lazy_import import pc
 from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NO_TEXT, NONE_LABEL
-from qjoule.trace.views import is_told, text_scalar, view
+from qjoule.trace.columns import is_told, text_scalar, view
 
 UNFINISHED = "unfinished"  #: status of a record
 

@@ -28,8 +28,8 @@ from qjoule.model.labels import (
     GroupLabel,
     process,
 )
+from qjoule.trace.columns import view
 from qjoule.trace.meta import Meta
-from qjoule.trace.views import view
 
 _UNKNOWN_PROCESS = "(unknown)"
 #: Called with every table of segments that was read, and its groups.

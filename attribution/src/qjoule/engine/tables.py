@@ -14,9 +14,8 @@ from qjoule.model.arrays import COUNTERS, LostTime, Machine
 from qjoule.model.charge import Ids
 from qjoule.model.clock import ClockFit, fit_clock, to_ours
 from qjoule.model.energy import I64, WALL, Bool, Readings, Series
-from qjoule.trace.columns import plain
+from qjoule.trace.columns import bits, is_told, plain, view
 from qjoule.trace.meta import DomainInfo, Meta
-from qjoule.trace.views import bits, is_told, view
 
 _CPUS = 2**16  #: as wide as a segment's `cpu`
 #: 104 days: a larger sum of lost time is invalid, and floats could not hold it exactly

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NONE_LABEL
-from qjoule.trace.views import view
+from qjoule.trace.columns import view
 
 U64 = npt.NDArray[np.uint64]
 NOT_TOLD = "(not told)"  #: a transaction without a row of its own

@@ -27,8 +27,8 @@ from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.model.split import Split
 from qjoule.report.buckets import Buckets, Cells
 from qjoule.report.samples import Sample
+from qjoule.trace.columns import view
 from qjoule.trace.reader import Trace
-from qjoule.trace.views import view
 
 #: Queries by statement, and where it ran.
 BY = ("fingerprint", "server", "database")

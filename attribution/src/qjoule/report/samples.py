@@ -21,7 +21,7 @@ from qjoule.model.energy import I64
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.split import Split
-from qjoule.trace.views import view
+from qjoule.trace.columns import view
 
 PER_GROUP = 150  #: calls of a group that are expected in the sample
 GROUPS = 200  #: groups that have one: those that were busy for longest

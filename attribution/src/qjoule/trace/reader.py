@@ -21,12 +21,15 @@ import pyarrow as pa
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pc
 from qjoule.trace import schema
+from qjoule.trace.columns import view
 from qjoule.trace.meta import Meta, NewerFormat, read_meta
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
     Footer,
+    Group,
     Part,
     RowGroup,
+    in_time_order,
     list_parts,
     missing_parts,
     newest_owners,
@@ -35,8 +38,6 @@ from qjoule.trace.parts import (
     stated_range,
 )
 from qjoule.trace.schema import TABLES, Mismatch, conform
-from qjoule.trace.sweep import Group, in_time_order
-from qjoule.trace.views import view
 
 if TYPE_CHECKING:
     import pandas as pd
