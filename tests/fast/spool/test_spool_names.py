@@ -31,8 +31,8 @@ from qjoule.spool.names import (
     Spooled,
     Untraced,
 )
-from qjoule.stream.client_tags import Tagged
-from qjoule.stream.named import ReportedQueryId, StatementShape
+from qjoule.stream.client_reports import Tagged
+from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.session_updates import SessionUpdate
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call

@@ -15,9 +15,16 @@ from qjoule.servers.client import NamesBefore, TextsById, Told
 from qjoule.servers.mongodb.client import named as operations_named
 from qjoule.servers.redis.client import named as clients_named
 from qjoule.servers.registry import dialect
+from qjoule.stream.before_tracing import (
+    OFTEN,
+    PAUSE_NS,
+    WAIT_NS,
+    Answer,
+    NamedStream,
+    Names,
+    PreparedTextStream,
+)
 from qjoule.stream.blocks import Stream
-from qjoule.stream.named_before import OFTEN, PAUSE_NS, NamedStream, Names
-from qjoule.stream.prepared_texts import WAIT_NS, Answer, PreparedTextStream
 
 IDS, CQL, BATCHES, SQL = (dialect(name) for name in ("cql-id", "cql", "cql-batch", "mysql"))
 BY_ID = TextsById(

@@ -23,7 +23,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.span_sums import Roles
 from qjoule.servers.decoding import SERVING_THREADS
-from qjoule.stream.following import Watching
+from qjoule.stream.context import Watching
 from qjoule.stream.names import Names
 
 

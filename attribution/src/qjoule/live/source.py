@@ -10,7 +10,7 @@ from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
 from qjoule.live.stream_session import StreamSession
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.stream.announced import read_announced
+from qjoule.stream.block_reader import read_announced
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
 from qjoule.stream.names import Names

@@ -33,8 +33,7 @@ from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.result import Attribution, ServerChange, TraceInfo
 from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.stream.announced import Announced
-from qjoule.stream.block_reader import BlockReader
+from qjoule.stream.block_reader import Announced, BlockReader
 from qjoule.stream.blocks import Frame
 from qjoule.stream.context import StreamContext
 from qjoule.stream.names import Names

@@ -3,7 +3,7 @@
 
 Tags are in statements or belong to connections. The kernel side keeps a sum for each hash of tags,
 and for each part of a session between two of its events (`naming`). Precedence is the same as in a
-recording (`qjoule.stream.client_tags`). Sums do not show which calls an application's shim has
+recording (`qjoule.stream.client_reports`). Sums do not show which calls an application's shim has
 reported, so tags of its connections are not known here.
 
 The calls that clients report own no CPU time. They cannot be matched to the queries that the kernel
@@ -28,8 +28,7 @@ from qjoule.lazy_import import pc
 from qjoule.model.energy import I64, Bool
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.blocks import Frame
-from qjoule.stream.client_tags import ClientTags
-from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall
+from qjoule.stream.client_reports import CallReports, CallShapes, ClientTags, ReportedCall
 from qjoule.stream.session_updates import MAX_SESSIONS
 from qjoule.stream.sessions import Sessions
 from qjoule.tags.definitions import Tags

@@ -35,12 +35,11 @@ from qjoule.session.credential_helper_process import (
 )
 from qjoule.session.credentials import open_credentials
 from qjoule.session.proven_peer import traced_process
-from qjoule.stream.named_before import Names
-from qjoule.stream.prepared_texts import Answer
+from qjoule.stream.before_tracing import Answer, Names
 
 
 class CredentialHelper:
-    """The command's end: a `stream.answers.Asking` and a `stream.named_before.AskingNames`."""
+    """The command's end: a `before_tracing.Asking` and a `before_tracing.AskingNames`."""
 
     def __init__(
         self,

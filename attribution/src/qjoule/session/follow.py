@@ -34,7 +34,7 @@ from qjoule.servers.resolution import FileKey
 from qjoule.servers.types import Server
 from qjoule.session import trace_meta
 from qjoule.session.turns import NotReadyError
-from qjoule.stream.following import Followed
+from qjoule.stream.context import Followed
 from qjoule.trace.meta import Server as Known
 
 _PROC = Path("/proc")

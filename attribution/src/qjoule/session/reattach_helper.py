@@ -23,7 +23,7 @@ from qjoule.children import fork_helper, wait_shortly
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.session.reattach_helper_process import PROCESS
-from qjoule.stream.following import Followed
+from qjoule.stream.context import Followed
 from qjoule.trace.meta import Server
 from qjoule.typed_json import read_as
 
@@ -35,7 +35,7 @@ Follow = Callable[[socket.socket, int, bool], Iterable[Followed]]
 
 
 class ReattachHelper:
-    """The command's end: a `stream.following.Follower`."""
+    """The command's end: a `stream.context.Follower`."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         connection.setblocking(False)

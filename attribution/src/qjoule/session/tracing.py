@@ -30,9 +30,8 @@ from qjoule.session.applications import listen
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
+from qjoule.stream.before_tracing import NamedStream, PreparedTextStream
 from qjoule.stream.blocks import Stream
-from qjoule.stream.named_before import NamedStream
-from qjoule.stream.prepared_texts import PreparedTextStream
 from qjoule.stream.process_titles import ProcessTitleStream
 from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 from qjoule.errors import QjouleError
 from qjoule.servers.owner import Owner, Trust
-from qjoule.stream.following import Followed
+from qjoule.stream.context import Followed
 
 #: A server that has just started listens on nothing yet. The root part allows a look per second.
 TRIES, PAUSE_S = 8, 1.1

@@ -19,7 +19,7 @@ from qjoule.spool.files import names_of, spool_of
 from qjoule.spool.names import Counted, Ended, Metered, MeterReading, NamesWriter, Untraced
 from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame, Stream
-from qjoule.stream.client_tags import ClientTags
+from qjoule.stream.client_reports import ClientTags
 from qjoule.stream.context import StreamContext, with_meter
 from qjoule.stream.session_updates import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from qjoule.spool.names import CaptureEvent, Counted, Metered, MeterReading, Untraced
-from qjoule.stream.following import untraced_cpu_ns
+from qjoule.stream.context import untraced_cpu_ns
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.columns import Array
@@ -77,7 +77,7 @@ class CapturedInputs(KeptCalls):
         del t_ns, everything
         return set()
 
-    # ---- applications: qjoule.stream.reported_calls.CallReports ----------------------------------
+    # ---- applications: qjoule.stream.client_reports.CallReports ----------------------------------
 
     def reported(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
         """All calls to servers whose queries no probe sees, at once."""

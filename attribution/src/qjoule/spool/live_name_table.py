@@ -17,8 +17,8 @@ import numpy as np
 from qjoule.contract import TASK, AttachMode, QueryFlag, SessionEvent, TaskEvent
 from qjoule.servers.decoding_types import Startup
 from qjoule.spool.names import CaptureEvent, Counted, Untraced
-from qjoule.stream.client_tags import Tagged
-from qjoule.stream.named import ReportedQueryId, StatementShape
+from qjoule.stream.client_reports import Tagged
+from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.session_updates import SessionUpdate
 from qjoule.trace.columns import Array
 

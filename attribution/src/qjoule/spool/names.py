@@ -23,8 +23,8 @@ from xxhash import xxh3_64_hexdigest
 from qjoule.contract import TASK, Loss
 from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import TIME_LIMIT_NS, Records
-from qjoule.stream.client_tags import Tagged
-from qjoule.stream.named import ReportedQueryId, StatementShape
+from qjoule.stream.client_reports import Tagged
+from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.part import LostBefore, PartOf
 from qjoule.stream.session_updates import SessionUpdate
 from qjoule.tags.kept_calls import KeptCall

@@ -26,7 +26,7 @@ from qjoule.spool.names import (
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import Share, StreamContext
 from qjoule.stream.ingest import Ingest
-from qjoule.stream.named import Shape
+from qjoule.stream.names import Shape
 from qjoule.trace.meta import Meta, open_regular
 from qjoule.trace.writer import TraceWriter
 

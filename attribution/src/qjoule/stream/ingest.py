@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from qjoule.contract import Block
 from qjoule.stream import rows
-from qjoule.stream.batch_clock import BATCH_NS, BatchClock
-from qjoule.stream.block_reader import BlockReader, known_causes
+from qjoule.stream.block_reader import BATCH_NS, BatchClock, BlockReader, known_causes
 from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, forward, valid_segments, valid_tasks
-from qjoule.stream.client_tags import ClientTags, Tagged
+from qjoule.stream.client_reports import ClientTags, Tagged
 from qjoule.stream.context import Share, StreamContext, with_meter
-from qjoule.stream.named import ReportedQueryId, StatementShape
+from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.owners import Owners
 from qjoule.stream.part import PartOf
 from qjoule.stream.pending import Pending, chosen

@@ -16,7 +16,7 @@ from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences, OtherIds
 from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import Frame
-from qjoule.stream.named import (
+from qjoule.stream.names import (
     Fingerprint,
     ReportedQueryId,
     Shape,

@@ -14,18 +14,27 @@ may also have begun with that very query; the replies do not tell.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import AttachMode, QueryFlag, SessionEvent
+from qjoule.contract import AttachMode, Command, QueryFlag, SessionEvent
 from qjoule.stream.pending import chosen
-from qjoule.stream.transaction_rows import Named, TransactionRows
-from qjoule.trace.columns import Array
+from qjoule.trace.columns import Array, distinct
 from qjoule.trace.schema import TRANSACTIONS
 
+_WORD = re.compile(r"(?:xa )?(begin|start|commit|rollback)\b(?! (?:work )?to\b)", re.IGNORECASE)
+_STATEMENTS = (Command.QUERY, Command.EXECUTE)
+_IN, _NO = int(QueryFlag.IN_TRANSACTION), int(QueryFlag.NO_TRANSACTION)
+_ERROR = int(QueryFlag.ERROR)
+
+#: Fingerprint and text of a statement, by its shape's hash.
+Named = Callable[[int], tuple[str, str]]
 #: Open transactions remembered. Beyond this number the oldest counts as unfinished.
 MAX_OPEN = 100_000
 #: Different sequences of statements that get a name; the others are called `OTHER`.
@@ -39,8 +48,89 @@ OTHER = "(transactions of other kinds)"
 BEFORE = "(began before tracing)"
 #: Sessions that were open before and have not reported their state yet.
 MAX_OLDER = 100_000
-_REPORTS = int(QueryFlag.IN_TRANSACTION | QueryFlag.NO_TRANSACTION)
-_IN, _NO = int(QueryFlag.IN_TRANSACTION), int(QueryFlag.NO_TRANSACTION)
+_REPORTS = _IN | _NO
+
+
+class TransactionRows:
+    """Queries by session and begin.
+
+    `session`, `begin_ns`, `end_ns`, `query`, `server`, `flags`: (n,) arrays. `statement`: (n,),
+    whether it is one. A statement has a `name` and a `text`; `word` is what it says of its
+    transaction (begin, start, commit, rollback), empty if it says nothing or failed.
+    """
+
+    def __init__(self, queries: Array, named: Named) -> None:
+        self.order = order = np.lexsort((queries["begin_ns"], queries["session"]))
+        self.query, self.session = queries["query"][order], queries["session"][order]
+        self.server, self.flags = queries["server"][order], queries["flags"][order].astype(np.int64)
+        self.begin_ns, self.end_ns = queries["begin_ns"][order], queries["end_ns"][order]
+        self.statement = np.isin(queries["command"][order], _STATEMENTS)
+        self._codes, shapes = distinct(queries["shape"][order])
+        self._named = [named(shape) for shape in shapes.tolist()]
+        found = [_WORD.match(text) for _, text in self._named]
+        self._words = [word[1].lower() if word else "" for word in found]
+        told = np.array([bool(word) for word in self._words], bool)[self._codes]
+        self._says = told & self.statement & (self.flags & _ERROR == 0)
+        self._inside: list[int] = np.flatnonzero(self.flags & _IN).tolist()
+        self._statements = np.flatnonzero(self.statement)
+        self._counted = np.concatenate([[0], np.cumsum(self.statement)])
+        self._changes: list[int] = self._new_names().tolist()
+
+    def name(self, at: int) -> str:
+        return self._named[int(self._codes[at])][0]
+
+    def text(self, at: int) -> str:
+        return self._named[int(self._codes[at])][1]
+
+    def word(self, at: int) -> str:
+        return self._words[int(self._codes[at])] if self._says[at] else ""
+
+    def cuts(self) -> Iterator[tuple[int, int, bool]]:
+        """(begin, end, decides) of runs of one session.
+
+        If `decides`, the first row may begin or end a transaction. Others may only begin one, by
+        their flags.
+        """
+        decides = self._says | (self.flags & _NO != 0)
+        cut = decides.copy()
+        cut[:1] = True
+        cut[1:] |= self.session[1:] != self.session[:-1]
+        begins = np.flatnonzero(cut)
+        ends = np.append(begins[1:], self.session.size)
+        yield from zip(begins.tolist(), ends.tolist(), decides[begins].tolist(), strict=True)
+
+    def first_inside(self, begin: int, end: int) -> int | None:
+        """The first row whose reply says that its session is in a transaction."""
+        place = bisect_left(self._inside, begin)
+        if place == len(self._inside) or self._inside[place] >= end:
+            return None
+        return self._inside[place]
+
+    def count(self, begin: int, end: int) -> int:
+        """How many of these rows are statements."""
+        return int(self._counted[end] - self._counted[begin])
+
+    def names_from(self, begin: int, end: int, last: str) -> Iterator[int]:
+        """The statements of these rows, without those of the same name as the one before.
+
+        `last`: the name before the first row.
+        """
+        first, beyond = int(self._counted[begin]), int(self._counted[end])
+        if first == beyond:
+            return
+        at = int(self._statements[first])
+        if self.name(at) != last:
+            yield at
+        low = bisect_left(self._changes, first + 1)
+        for number in self._changes[low : bisect_left(self._changes, beyond, low)]:
+            yield int(self._statements[number])
+
+    def _new_names(self) -> Array:
+        """Which statements, by their number, have another name than the one before."""
+        numbers: dict[str, int] = {}
+        by_shape = [numbers.setdefault(name, len(numbers)) for name, _ in self._named]
+        names = np.array(by_shape, np.int64)[self._codes[self._statements]]
+        return np.flatnonzero(names[1:] != names[:-1]) + 1
 
 
 @dataclass(slots=True)
@@ -145,7 +235,7 @@ class Transactions:
         flags, session = int(rows.flags[at]), int(rows.session[at])
         one = self._open.get(session)
         statement, word = bool(rows.statement[at]), rows.word(at)
-        done = statement and not flags & int(QueryFlag.ERROR)
+        failed = not statement or flags & _ERROR
         if one is not None and word in ("begin", "start"):
             self._close(one, "committed")
             one = None
@@ -167,7 +257,7 @@ class Transactions:
             if not one.sequence or one.sequence[-1] != rows.name(at):
                 _add(one, rows.name(at), rows.text(at))
         if flags & _NO or word in ("commit", "rollback"):
-            self._close(one, "committed" if done and word != "rollback" else "rolled back")
+            self._close(one, "rolled back" if failed or word == "rollback" else "committed")
             last = {"last": int(rows.query[at])}
             if word:
                 last["commit_ns"] = int(rows.end_ns[at]) - int(rows.begin_ns[at])
@@ -194,12 +284,8 @@ class Transactions:
     def _begin(self, rows: TransactionRows, at: int) -> _Open:
         if len(self._open) >= MAX_OPEN:
             self._close(next(iter(self._open.values())), "unfinished")
-        one = _Open(
-            transaction=int(rows.query[at]),
-            session=int(rows.session[at]),
-            server=int(rows.server[at]),
-            begin_ns=int(rows.begin_ns[at]),
-        )
+        ids = (rows.query[at], rows.session[at], rows.server[at], rows.begin_ns[at])
+        one = _Open(*map(int, ids))
         self._open[one.session] = one
         return one
 
@@ -223,8 +309,7 @@ class Transactions:
     def _text(self, one: _Open) -> str:
         """The sequence as text for people; if it is cut, with a digest of the whole."""
         digest = blake2b("\0".join(one.sequence).encode(), digest_size=8).hexdigest()
-        known = self._kinds.get(digest)
-        if known is not None:
+        if (known := self._kinds.get(digest)) is not None:
             return known
         if len(self._kinds) >= MAX_KINDS:
             return OTHER

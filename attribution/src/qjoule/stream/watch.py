@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from qjoule.contract import OwnerKind, SessionEvent, TaskEvent
-from qjoule.stream.following import (
+from qjoule.stream.context import (
     Candidate,
     Followed,
     Follower,

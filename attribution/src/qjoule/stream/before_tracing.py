@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names sessions that were open before tracing began, where their server may be asked
-(`servers.client`).
+"""What began before tracing, where its server may be asked for it (`servers.client`): names of
+sessions, and texts of prepared statements.
 
 A session whose login was not seen waits for the next question to its server, which is about all
 connections. The answer names it if the session was seen before the question, so that the
 connection in the answer is the same. Blocks are never held back: the names come in SESSION blocks
 of their own, with the time of the event that announced the session.
+
+Each unknown statement is asked for once. Its block waits for the answer, and texts that refer to it
+wait with it; nothing else does. What the server does not tell, or not in time, stays as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from qjoule.contract import Block, SessionEvent, TaskEvent
-from qjoule.servers.client import NamesBefore, Told, by_address, by_name, by_thread
+from qjoule.servers.client import NamesBefore, TextsById, Told, by_address, by_name, by_thread
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.session_updates import address_of
 
@@ -27,6 +30,11 @@ PAUSE_NS, OFTEN = 50_000_000, 100
 END_S = 2.0
 #: Sessions remembered, and sessions of one server that wait to be named.
 MAX_SESSIONS, MAX_WAITING = 100_000, 10_000
+#: Stream time for which a text waits for its answer.
+WAIT_NS = 5_000_000_000
+#: Statements that are asked for in one stream, and sessions whose thread is remembered.
+MAX_ASKED, MAX_PREPARING = 20_000, 100_000
+_SESSION_BYTES = 8  #: `struct qj_unseen` begins with the session
 
 
 class Names(NamedTuple):
@@ -169,3 +177,134 @@ def _frames(frame: Frame, told: Told) -> Iterator[Frame]:
             record = frame.records.copy()
             record["event"], record["text_bytes"] = event, len(text)
             yield Frame(Block.SESSION, frame.t_ns, record, text)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server told of a statement."""
+
+    shape: int  #: of the text that stands for it
+    text: bytes  #: empty: it has none; may be cut
+    length: int  #: bytes of the whole statement
+
+
+class Asking(Protocol):
+    """Asks servers."""
+
+    @property
+    def kinds(self) -> Mapping[int, TextsById]:
+        """What can be asked for, by the servers' numbers in the plan."""
+
+    def ask(self, server: int, shape: int, key: bytes) -> None: ...
+
+    def take(self, wait_s: float = 0.0) -> list[Answer]:
+        """The answers since the last call; waits for some up to this time."""
+
+
+class PreparedTextStream(Stream):
+    """A stream with texts in place of what stands for them."""
+
+    def __init__(self, inner: Stream, asking: Asking) -> None:
+        super().__init__(-1)
+        self._inner, self._asking = inner, asking
+        #: By shape: the block, and when its statement was asked for.
+        self._held: OrderedDict[int, tuple[Frame, int]] = OrderedDict()
+        self._clock_ns = 0
+        self._behind: list[Frame] = []  #: texts that may refer to held ones
+        self._known: dict[int, Frame] = {}  #: answered before; a kernel may send a text again
+        self._threads: OrderedDict[int, int] = OrderedDict()  #: by session
+        #: By session: shapes of statements whose session's thread is not known yet. Each CPU's ring
+        #: is read to its end, so the session's event may come after the text.
+        self._unasked: dict[int, list[int]] = {}
+        self._asked = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in self._inner:
+            self._clock_ns = max(self._clock_ns, frame.t_ns)  # not every block has a time
+            if frame.kind is Block.SESSION:
+                self._note(frame)
+            if self._held:
+                yield from self._answered(frame)
+            passed = self._known_or_held(frame) if frame.kind is Block.TEXT else frame
+            if passed is not None:
+                yield passed
+        yield from (
+            *(frame for frame, _ in self._held.values()),
+            *self._behind,
+        )  # if it was cut off
+        self._end_as(self._inner)
+
+    def _note(self, frame: Frame) -> None:
+        record = frame.records[0]
+        session = int(record["session"])
+        self._threads.pop(session, None)
+        self._threads[session] = int(record["pid"])
+        if len(self._threads) > MAX_PREPARING:
+            self._threads.popitem(last=False)
+        for shape in self._unasked.pop(session, []):
+            if (held := self._held.get(shape)) is not None:
+                self._ask(held[0])
+
+    def _known_or_held(self, frame: Frame) -> Frame | None:
+        """The block to pass on for this text; None: later."""
+        record = frame.records[0]
+        server, shape = int(record["server"]), int(record["shape"])
+        kind = self._asking.kinds.get(server)
+        if kind is None:
+            return frame
+        if self._held and int(record["dialect"]) in kind.refer:
+            self._behind.append(frame)
+            return None
+        if int(record["dialect"]) != kind.ids:
+            return frame
+        if shape in self._known or shape in self._held:
+            return self._known.get(shape)
+        if self._asked >= MAX_ASKED or not self._ask(frame):
+            return frame
+        self._asked += 1
+        self._held[shape] = frame, self._clock_ns
+        return None
+
+    def _ask(self, frame: Frame) -> bool:
+        """Asks now, or when the session's thread is known. False: there is nothing to ask for."""
+        record = frame.records[0]
+        server, shape = int(record["server"]), int(record["shape"])
+        kind = self._asking.kinds[server]
+        session = int.from_bytes(frame.text[:_SESSION_BYTES], "little")
+        thread = self._threads.get(session, 0)
+        if kind.by_thread and not thread:
+            self._unasked.setdefault(session, []).append(shape)
+            return True
+        key = kind.key(frame.text, thread)
+        if key is not None:
+            self._asking.ask(server, shape, key)
+        return key is not None
+
+    def _answered(self, now: Frame) -> Iterator[Frame]:
+        """The blocks that have waited long enough."""
+        ends = now.kind is Block.END
+        while answers := self._asking.take(END_S if ends else 0.0):
+            for answer in answers:
+                if (held := self._held.pop(answer.shape, None)) is not None:
+                    yield self._with_text(held[0], answer)
+            if not self._held:
+                break
+        while self._held:
+            shape, (frame, asked_ns) = next(iter(self._held.items()))
+            if not ends and asked_ns + WAIT_NS > self._clock_ns:
+                break
+            del self._held[shape]
+            yield frame
+        if not self._held:
+            self._unasked.clear()
+            behind, self._behind = self._behind, []
+            yield from behind
+
+    def _with_text(self, frame: Frame, answer: Answer) -> Frame:
+        if answer.text:
+            record = frame.records.copy()
+            record["dialect"] = self._asking.kinds[int(record["server"][0])].statements
+            record["statement_bytes"], record["text_bytes"] = answer.length, len(answer.text)
+            frame = Frame(frame.kind, frame.t_ns, record, answer.text)
+        self._known[answer.shape] = frame
+        return frame
