@@ -22,7 +22,7 @@ from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, Degrada
 from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, ProgramTotals
 from qjoule.agent.recordings import AGAIN_S, FlightRecorder, made
 from qjoule.errors import QjouleError
-from qjoule.metrics.families import Family
+from qjoule.metrics.exposition import Family
 
 LIMIT = 0.01
 DAY_S = 86_400.0

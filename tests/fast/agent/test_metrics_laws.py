@@ -33,8 +33,16 @@ from qjoule.agent.minute import Minute
 from qjoule.contract import OwnerKind
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Admission, Counters, Limits
-from qjoule.metrics.exposition import OPENMETRICS, PROTOBUF, TEXT, content, page, wanted
-from qjoule.metrics.families import Family, Sample
+from qjoule.metrics.exposition import (
+    OPENMETRICS,
+    PROTOBUF,
+    TEXT,
+    Family,
+    Sample,
+    content,
+    page,
+    wanted,
+)
 from qjoule.metrics.interval import Interval, interval_of, safe
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution

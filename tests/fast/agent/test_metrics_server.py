@@ -21,8 +21,7 @@ import pytest
 from metrics_pages import samples
 from qjoule.commands.agent_listeners import user_of_sockets
 from qjoule.metrics import http as module
-from qjoule.metrics.exposition import page
-from qjoule.metrics.families import Family, Sample
+from qjoule.metrics.exposition import Family, Sample, page
 from qjoule.metrics.http import MAX_REQUEST_BYTES, Bounds, listen_on
 from qjoule.metrics.messages import Origins
 from qjoule.metrics.server import LivePage, MetricsServer

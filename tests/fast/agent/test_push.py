@@ -21,8 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from metrics_pages import snapshots
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
-from qjoule.metrics.exposition import page
-from qjoule.metrics.families import EDGES, Family, Sample, plain
+from qjoule.metrics.exposition import EDGES, Family, Sample, page, plain
 from qjoule.metrics.interval import interval_of
 from qjoule.push import otlp
 from qjoule.push.__main__ import MOST_RETRY_S, families_of, run

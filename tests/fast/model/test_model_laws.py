@@ -17,8 +17,7 @@ import model_cases
 from model_cases import Case, cases
 from power_cases import FACTORS, calibrated, known
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import LiveGroups
-from qjoule.engine.live_records import LiveNames, identities
+from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import EFFECTS, F64, LostTime
 from qjoule.model.coefficients import IDLE_POLICIES, THETA, Coefficients

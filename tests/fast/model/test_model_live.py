@@ -14,8 +14,7 @@ from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
 from qjoule.engine.attribute import attribute
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import LiveGroups
-from qjoule.engine.live_records import LiveNames, identities
+from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import Query, Shape, interval_of

@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 import attribute_trace as hand
 from qjoule.engine import query_groups
 from qjoule.engine.attribute import attribute
-from qjoule.engine.label_index import LabelIndex
-from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.keys import LabelIndex
+from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.engine.query_labels import QueryLabels
-from qjoule.engine.requests import CallsByEnd
 from qjoule.model.charge import Ids
 from qjoule.model.id_runs import U64
 from qjoule.model.labels import SESSION_OVERHEAD, TEXT_LOST

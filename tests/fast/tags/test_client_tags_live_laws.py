@@ -22,8 +22,7 @@ from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
-from qjoule.engine.live_groups import PER_SERVER, UNTOLD, per_tag
-from qjoule.engine.live_records import LiveNames
+from qjoule.engine.live_groups import PER_SERVER, UNTOLD, LiveNames, per_tag
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import Tagged, tagged_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.metrics.families import Family, Sample, decimal, seconds
+from qjoule.metrics.exposition import Family, Sample, decimal, seconds
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -16,7 +16,7 @@ from qjoule.agent.minute import Minute
 from qjoule.agent.slow_tables import MAX_ROWS
 from qjoule.agent.store import Retention, Store
 from qjoule.metrics.counters import Counters
-from qjoule.metrics.families import Family, Sample, plain
+from qjoule.metrics.exposition import Family, Sample, plain
 from qjoule.metrics.interval import Interval, Query, Tagged
 from qjoule.trace.meta import Server
 

@@ -25,7 +25,7 @@ from qjoule.contract import CONTRACT_VERSION
 from qjoule.errors import QjouleError
 from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
-from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
+from qjoule.metrics.exposition import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import interval_of, tagged_of
 from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.metrics.tagged import TagCounters

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from qjoule.agent.config import Config
 from qjoule.children import FIRST, fork_helper
 from qjoule.errors import QjouleError
-from qjoule.metrics.families import Family, Sample
+from qjoule.metrics.exposition import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
 from qjoule.metrics.messages import Origins, UserOf
 from qjoule.metrics.server import LivePage, MetricsServer, warm_up

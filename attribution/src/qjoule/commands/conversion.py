@@ -22,7 +22,7 @@ from qjoule.spool.ring_files import RingFiles
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
-    from qjoule.engine.calls import CallCount
+    from qjoule.engine.query_groups import CallCount
     from qjoule.spool.convert import Converted, Progress
 
 #: The bar itself, at most, and what stands beside it: a word, the share done and the time left.
@@ -109,10 +109,9 @@ def _progress() -> Iterator[Progress]:
 def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:
     """A trace in one line: its calls and segments, its energy source, and what was lost."""
     # A recording has not ended yet.
-    from qjoule.reporters.changes import advice  # noqa: PLC0415
-    from qjoule.reporters.missing import lost  # noqa: PLC0415
+    from qjoule.reporters.missing import hidden_advice, lost  # noqa: PLC0415
 
-    missing = lost(meta.loss, meta.lost_cpu_ns, advice(meta.changes))
+    missing = lost(meta.loss, meta.lost_cpu_ns, hidden_advice(meta.changes))
     parts = [
         _calls(counted),
         some(meta.rows.get("segments", 0), "segment", "segments"),

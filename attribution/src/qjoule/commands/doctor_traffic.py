@@ -10,8 +10,7 @@ import click
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
-from qjoule.reporters.changes import advice
-from qjoule.reporters.missing import alarm_of, lost
+from qjoule.reporters.missing import alarm_of, hidden_advice, lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.session.traffic import Traffic, measure_traffic
@@ -54,7 +53,8 @@ def words(traffic: Traffic | None, planned: PlannedServer) -> str:
         said += f", some on another attach mode: {', '.join(sorted(others))}"
     if hidden:
         change = Change(HIDDEN, planned.server.label, why=planned.choice.no_symbol or "")
-        said += f", and {hidden:,} sessions hidden by TLS or compression ({advice([change])})"
+        advice = hidden_advice([change])
+        said += f", and {hidden:,} sessions hidden by TLS or compression ({advice})"
     return f"{said}; lost, of all servers: {lost(traffic.loss) or 'nothing'}"
 
 

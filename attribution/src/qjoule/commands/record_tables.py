@@ -12,11 +12,11 @@ from pathlib import Path
 from qjoule.commands.conversion import converted, some, what_was_written
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
-from qjoule.engine.calls import CallCount, count_calls
+from qjoule.engine.query_groups import CallCount, count_calls
 from qjoule.engine.recorded import server_changes
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import leave_pandas_out
-from qjoule.reporters import changes
+from qjoule.reporters import missing
 from qjoule.reporters.missing import alarm_of
 from qjoule.spool.convert import Converted
 from qjoule.trace.meta import HIDDEN, Meta
@@ -50,7 +50,7 @@ def _summary(job: Job, made: Converted, counted: CallCount, applications: int) -
     yield what_was_written(job.directory, written, counted, job.along.said)
     for change in server_changes(written):
         if change.what != HIDDEN:  # said with what was lost
-            yield changes.said(change)
+            yield missing.server_change(change)
     if words := alarm_of(written.loss, counted.calls):
         yield f"ALARM: {words}"
     if job.meter is not None:

@@ -19,7 +19,7 @@ from qjoule.trace.reader import Trace
 
 TOP = 2000  #: rows of queries in the page, unless --top says otherwise
 BY = "fingerprint,server,database"
-RUNS = "runs.jsonl"  #: file in a study's directory, see `qjoule.report.study_runs`
+RUNS = "runs.jsonl"  #: file in a study's directory, see `qjoule.report.build`
 
 
 @click.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from qjoule.engine.requests import RecordedRequests
+from qjoule.engine.query_groups import RecordedRequests
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.assemble import Provenance

@@ -23,9 +23,8 @@ from qjoule.engine.class_keys import classes
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
-from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.query_groups import QueryGroups, RecordedRequests
 from qjoule.engine.recorded import ReadSummary, Recording
-from qjoule.engine.requests import RecordedRequests
 from qjoule.errors import UsageError
 from qjoule.model import assemble
 from qjoule.model.account import Account, Closed

@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import tables
-from qjoule.engine.columns import texts_of
-from qjoule.engine.keys import EVERYTHING, Selection
-from qjoule.engine.label_index import LabelIndex
+from qjoule.engine.columns import Transactions, texts_of
+from qjoule.engine.keys import EVERYTHING, LabelIndex, Selection
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.engine.query_labels import QueryLabels
 from qjoule.engine.recorded import Recording
-from qjoule.engine.transactions import Transactions
 from qjoule.model.arrays import Segments
 from qjoule.model.charge import U32, GroupsById, charge
 from qjoule.model.energy import I64, Bool

@@ -1,12 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys by which queries are grouped (`--by`) and selected (`--where`)."""
+"""The keys by which queries are grouped (`--by`) and selected (`--where`), and numbers for the
+groups of an attribution by their labels.
+
+Two front ends number groups: `query_labels` and `grouped` for the tables of a trace, `live_groups`
+for the kernel side's sums.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from qjoule.errors import UsageError
+from qjoule.model.labels import (
+    BY_THREAD,
+    NOT_SELECTED,
+    OTHERS_OF,
+    SEVERAL,
+    GroupLabel,
+    Identity,
+    background,
+)
 
 TAG = "tag:"
 TRANSACTION = "transaction"
@@ -59,3 +73,67 @@ def selection(conditions: Sequence[str]) -> Selection:
         check_key(key.strip(), "select")
         wanted.setdefault(key.strip(), set()).add(value)
     return Selection(tuple((key, frozenset(wanted[key])) for key in sorted(wanted)))
+
+
+@dataclass
+class LabelIndex:
+    """Assigns numbers to labels, in order of appearance; equal identities share one group."""
+
+    labels: list[GroupLabel] = field(default_factory=list)
+    _numbers: dict[Identity, int] = field(default_factory=dict)
+
+    def number(self, label: GroupLabel) -> int:
+        key = label.identity
+        if key not in self._numbers:
+            self._numbers[key] = len(self.labels)
+            self.labels.append(label)
+        return self._numbers[key]
+
+    def thread(self, server: str, role: str, *, by_thread: bool) -> int:
+        """Number of a server's threads of this role, outside of queries. `by_thread`: the server
+        has no queries."""
+        from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - all servers' texts, with it
+
+        known = (BY_THREAD, ()) if by_thread else ("", causes_of(role))
+        return self.number(background(server, role, *known))
+
+    def not_selected(self, label: GroupLabel, by: Sequence[str]) -> int:
+        """Number of a server's queries outside of the selection. `label`: of some of them; `by`:
+        the keys of the others."""
+        keys = (*((key, NOT_SELECTED) for key in by), (OTHERS_OF, label.server))
+        return self.number(replace(label, keys=keys, shape="", flags=(NOT_SELECTED,)))
+
+    def widened(self, label: GroupLabel) -> int:
+        """The label's number; its group then belongs to several servers, if it belonged to
+        another."""
+        number = self.number(label)
+        self.widen(number, label)
+        return number
+
+    def widen(self, number: int, label: GroupLabel) -> None:
+        """Takes the server and the attach mode from a group's label if they are not those of
+        `label`."""
+        known = self.labels[number]
+        if (known.server, known.attach_mode) != (label.server, label.attach_mode):
+            server = known.server if known.server == label.server else SEVERAL
+            attach_mode = known.attach_mode if known.attach_mode == label.attach_mode else ""
+            self.labels[number] = replace(known, server=server, attach_mode=attach_mode)
+
+    def rename(self, number: int, label: GroupLabel) -> int:
+        """Gives a group another label; returns the group that has its keys already, or `number`."""
+        before = self.labels[number]
+        self._numbers.pop(before.identity, None)
+        owner = self._numbers.setdefault(label.identity, number)
+        if owner == number:
+            self.labels[number] = label
+        return owner
+
+    @property
+    def numbers(self) -> Iterable[int]:
+        """Numbers of the groups that still have a label; `rename` leaves some without."""
+        return self._numbers.values()
+
+    def keep(self, groups: Sequence[int]) -> None:
+        """Keeps only these groups, in this order; `labels` remains the same list object."""
+        self.labels[:] = [self.labels[group] for group in groups]
+        self._numbers = {label.identity: number for number, label in enumerate(self.labels)}

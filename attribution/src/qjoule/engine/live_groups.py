@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of the kernel side's sums: the group and label that each owner is charged to."""
+"""Groups of the kernel side's sums: their distinct owners, and the group and label that each owner
+is charged to.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
-from qjoule.engine.keys import EVERYTHING, TAG, Selection
-from qjoule.engine.label_index import LabelIndex
-from qjoule.engine.live_records import Identity, LiveNames, Tagged
+from qjoule.engine.keys import EVERYTHING, TAG, LabelIndex, Selection
 from qjoule.model.energy import I64, Bool
 from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
@@ -37,6 +39,14 @@ from qjoule.model.labels import (
 from qjoule.model.renumbering import Renumbering
 from qjoule.trace.vocabulary import thread_role
 
+Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
+
+_IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
+
+#: The fields of `_IDENTITY`, and for queries the index of their record's tags.
+Identity = tuple[int, int, int, int, int, int]
+#: Tags by key; None if it is not known what clients sent.
+Tagged = Mapping[str, str] | None
 #: The kernel side sums per shape and server, so a live stream has no finer groups, except tags
 #: (`tag:KEY`).
 GROUPS = ("fingerprint", "server")
@@ -58,6 +68,47 @@ _COMMON = frozenset(
         *(OTHER_SHAPES, OTHER_VALUES, TEXT_LOST, UNTOLD, NONE_LABEL, NOT_SELECTED),
     }
 )
+
+
+def _no_attach_mode(_server: str) -> str:
+    return ""
+
+
+def _no_tags(_shape: int) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class LiveNames:
+    """Functions that give a live view the names of what the kernel side counts by number."""
+
+    statement: Callable[[int], tuple[str, str] | None]
+    """Shape hash to (fingerprint, text); None as long as its text has not come."""
+    server: Callable[[int], str]
+    process: Callable[[int], str]  #: by tgid
+    thread: Callable[[int], str]  #: by pid
+    attach_mode: Callable[[str], str] = _no_attach_mode  #: by the server's name
+    tags: Callable[[int], Mapping[str, str] | None] = _no_tags
+    """Shape hash to the tags of such calls; None if it is a statement's."""
+
+
+def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identity], I64]:
+    """The distinct owners of some records, and the index of each record's owner.
+
+    `tagged`: (n,) index of each record's tags; None: tags are not needed.
+    """
+    places = np.zeros(len(records), np.int64) if tagged is None else tagged
+    columns = [*(records[name].astype(np.uint64) for name in _IDENTITY), places.astype(np.uint64)]
+    # Column by column, each as codes: rows of several fields take several times as long.
+    codes = np.zeros(len(records), np.int64)
+    for column in columns:
+        values, which = np.unique(column, return_inverse=True)
+        codes = np.unique(codes * len(values) + which.reshape(-1), return_inverse=True)[1]
+        codes = codes.reshape(-1).astype(np.int64)
+    first = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    first[codes[::-1]] = np.arange(len(records) - 1, -1, -1)
+    found: Any = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(found), codes
 
 
 def per_tag(key: str) -> str:
@@ -259,7 +310,9 @@ class LiveGroups:
         known = None if shape == SHAPE_OTHER else self.names.statement(shape)
         if known is not None:
             return *known, _is_known(*known)
-        if shape == SHAPE_OTHER or (shape not in self._unnamed and self._crowded):
+        if shape == SHAPE_OTHER or (
+            shape not in self._unnamed and len(self._unnamed) >= MAX_UNNAMED
+        ):
             return OTHER_SHAPES, OTHER_SHAPES, False
         return f"{shape:016x}", "", False
 
@@ -274,7 +327,3 @@ class LiveGroups:
         if self._tag:
             return ("server", server), *(one for one in known if one[0] == self._tag), key
         return (("server", server), key) if self.by == PER_SERVER else (key,)
-
-    @property
-    def _crowded(self) -> bool:
-        return len(self._unnamed) >= MAX_UNNAMED

@@ -6,32 +6,107 @@ the table (a row group). For parts that segments refer to, one small number per 
 order of id. At most `HELD_ROWS` are held: beyond that, the least recently used parts are dropped,
 and read again when needed. So nothing depends on the times in a record, which another writer may
 not have recorded in order.
+
+Also which records are calls, how many, and in order of time: those that ended until then, and those
+that own no CPU time in the windows in which they came.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.engine.calls import CALL_COLUMNS, Calls, calls_of
-from qjoule.engine.columns import QueryRecords
-from qjoule.engine.keys import TRANSACTION
-from qjoule.engine.label_index import LabelIndex
+from qjoule.contract import QueryFlag
+from qjoule.engine.columns import UNFINISHED, QueryRecords, Transactions
+from qjoule.engine.keys import TRANSACTION, LabelIndex
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels
-from qjoule.engine.transactions import Transactions
 from qjoule.model import id_runs
+from qjoule.model.arrays import Requests, WindowBatch
 from qjoule.model.charge import GroupsById, Ids
 from qjoule.model.energy import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
+from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats, Latencies
+from qjoule.trace.reader import Trace
 
+#: What `calls_of` reads, unless transactions are grouped.
+CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
 #: Records whose variants are held, 4 bytes each.
 HELD_ROWS = 1 << 22
 _ONE = np.uint64(1)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Queries that ended as calls do: group, end time, latency, executions; (n,) each.
+
+    A latency below 0 is not known: the end of the query was not seen.
+    """
+
+    group: I64
+    end_ns: I64
+    latency_ns: I64
+    executions: I64
+
+    def take(self, rows: Bool) -> Calls:
+        return Calls(
+            self.group[rows], self.end_ns[rows], self.latency_ns[rows], self.executions[rows]
+        )
+
+
+def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> Calls:
+    """Calls by variant. Children count only if queries are grouped by child. The time of a
+    PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
+    that is recorded elsewhere. With transactions, the query that ends one is its one call."""
+    begin_ns, end_ns = records.times_ns
+    called = records.command.among(commands)
+    executions = records.executions
+    child = records.command.among(("child",))
+    if child.any():
+        executions = np.where(child, 1, executions)
+    if records.transactions is not None:
+        inside, ended, first_ns, _ = records.ended
+        executions = np.where(inside & ~child, ended, executions)
+        begin_ns = np.where(ended & ~child, first_ns, begin_ns)
+    lasted_ns = end_ns - begin_ns
+    counts = called & ~records.unfinished & (lasted_ns >= 0) & (executions > 0)
+    if records.flags.any():
+        lasted_ns = np.where(records.flags & QueryFlag.NO_END, -1, lasted_ns)
+    calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions)
+    return calls if counts.all() else calls.take(counts)
+
+
+@dataclass(frozen=True)
+class CallCount:
+    """The calls of a trace, as the table adds them up, and its other records: by command, and
+    calls that have not finished.
+    """
+
+    calls: int
+    others: Counter[str]
+
+
+def count_calls(trace: Trace) -> CallCount:
+    """Counts what `attribute` shows in its total of calls."""
+    calls, others = 0, Counter[str]()
+    for table in trace.iter_table("queries", CALL_COLUMNS):
+        records = QueryRecords(table)
+        found = calls_of(np.arange(len(records), dtype=np.int32), records, CALLS)
+        calls += int(found.executions.sum())
+        other = np.ones(len(records), bool)
+        other[found.group] = False
+        command = records.command
+        unfinished = command.among(CALLS)
+        others[UNFINISHED] += int(np.count_nonzero(other & unfinished))
+        for code in np.unique(command.codes[other & ~unfinished]).tolist():
+            mine = other & (command.codes == code)
+            others[str(command.values[code])] += int(np.count_nonzero(mine))
+    return CallCount(calls, +others)
 
 
 class Part(Protocol):
@@ -191,3 +266,57 @@ class QueryGroups:
         if records is None:
             return np.zeros(0, np.int32)
         return self._labels.variants(records)[records.by_id()[1]]
+
+
+class CallsByEnd:
+    """The calls of `groups` in order of time; only overlapping parts are held."""
+
+    def __init__(self, groups: QueryGroups) -> None:
+        self._groups = groups
+        spans = [(*span, part) for part, span in enumerate(groups.ends_ns) if span]
+        self._ahead = sorted(spans, reverse=True)
+        self._held: list[Calls] = []
+
+    def until(self, end_ns: int) -> list[Calls]:
+        """The calls that ended at `end_ns` or before, and were not returned yet."""
+        while self._ahead and self._ahead[-1][0] <= end_ns:
+            self._held.append(self._groups.calls(self._ahead.pop()[2]))
+        taken = [calls.take(calls.end_ns <= end_ns) for calls in self._held]
+        left = [calls.take(calls.end_ns > end_ns) for calls in self._held]
+        self._held = [calls for calls in left if len(calls.end_ns)]
+        return taken
+
+
+class RecordedRequests:
+    """Adds requests to consecutive batches. Reads the trace's queries a second time, in order."""
+
+    def __init__(self, queries: QueryGroups, labels: Sequence[GroupLabel]) -> None:
+        self._counted = np.array([label.is_counted for label in labels], bool)
+        self._ended = CallsByEnd(queries) if self._counted.any() else None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a server whose requests own no CPU time."""
+        return self._ended is not None
+
+    def added(self, batch: WindowBatch) -> WindowBatch:
+        """The batch with the requests that came in its windows, if the trace has any."""
+        bounds_ns = batch.energy.boundaries_ns
+        if self._ended is None or len(bounds_ns) < 2:
+            return batch
+        calls = self._ended.until(int(bounds_ns[-1]) - 1)
+        group = np.concatenate([np.zeros(0, np.int64), *(some.group for some in calls)])
+        end_ns = np.concatenate([np.zeros(0, np.int64), *(some.end_ns for some in calls)])
+        n = np.concatenate([np.zeros(0, np.int64), *(some.executions for some in calls)])
+        window = np.searchsorted(bounds_ns, end_ns, "right") - 1
+        rows = (window >= 0) & self._counted[group]
+        return replace(batch, requests=summed(window[rows], group[rows], n[rows]))
+
+
+def summed(window: I64, group: I64, executions: I64) -> Requests:
+    """Sums requests of any order to one row per window and group."""
+    groups = int(group.max(initial=0)) + 1
+    pair, place = np.unique(window * groups + group, return_inverse=True)
+    sums = np.zeros(len(pair), np.int64)
+    np.add.at(sums, place.reshape(-1), executions)
+    return Requests(pair // groups, pair % groups, sums)

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from qjoule.contract import QueryFlag
 from qjoule.engine.columns import Coded, QueryRecords, Value, distinct, joined
-from qjoule.engine.keys import EVERYTHING, TAG, Selection
-from qjoule.engine.label_index import LabelIndex
+from qjoule.engine.keys import EVERYTHING, TAG, LabelIndex, Selection
 from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from qjoule.engine import tables
 from qjoule.engine.accounts import lag_ns
+from qjoule.engine.columns import Transactions
 from qjoule.engine.query_groups import Part
-from qjoule.engine.transactions import Transactions
 from qjoule.lazy_import import pc
 from qjoule.model.arrays import Machine
 from qjoule.model.energy import (

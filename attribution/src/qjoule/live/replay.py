@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from qjoule.engine import recorded
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
-from qjoule.engine.calls import Calls
 from qjoule.engine.keys import EVERYTHING, Selection
+from qjoule.engine.query_groups import Calls, CallsByEnd
 from qjoule.engine.recorded import Recording, with_ids
-from qjoule.engine.requests import CallsByEnd
-from qjoule.live.interval_ledgers import IntervalLedgers
+from qjoule.live.grouping import IntervalLedgers
 from qjoule.live.tagged_sums import groups_of_tags
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.batches import cut, windows

@@ -16,8 +16,7 @@ from qjoule.engine.accounts import (
 )
 from qjoule.engine.keys import TAG
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import GROUPS
-from qjoule.engine.live_records import Records, identities
+from qjoule.engine.live_groups import GROUPS, Records, identities
 from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.grouping import Grouping, live_names

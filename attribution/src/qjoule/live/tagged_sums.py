@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, SAID_UNKNOWN, SHAPE_OTHER, OwnerKind
 from qjoule.engine.keys import TAG
-from qjoule.engine.live_records import Records, Tagged
+from qjoule.engine.live_groups import Records, Tagged
 from qjoule.engine.query_groups import Part
 from qjoule.lazy_import import pc
 from qjoule.model.energy import I64, Bool

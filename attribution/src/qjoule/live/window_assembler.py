@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qjoule.contract import AGGREGATE, ENERGY, PACKAGE_TIME
-from qjoule.engine.live_records import Records
+from qjoule.engine.live_groups import Records
 from qjoule.model.arrays import Machine
 from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.slow import SlowCounterState, add_slow

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
 from qjoule.metrics.counters import Counters, QuerySeries
-from qjoule.metrics.families import (
+from qjoule.metrics.exposition import (
     EDGES,
     Family,
     Labels,

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from qjoule.metrics import exposition
-from qjoule.metrics.families import Family, by_label, seconds
+from qjoule.metrics.exposition import Family, by_label, seconds
 from qjoule.metrics.http import Bounds, HttpServer
 from qjoule.metrics.messages import Origins, Request, Response
 from qjoule.metrics.shared import Board, SnapshotBoard

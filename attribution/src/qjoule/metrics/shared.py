@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from qjoule.metrics.families import Family, Sample
+from qjoule.metrics.exposition import Family, Sample
 
 #: Pages of it are in use only once they are written.
 BYTES = 16 << 20

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from qjoule.metrics.counters import RETIRED, Admission, Limits
-from qjoule.metrics.families import Family, Sample, decimal, seconds
+from qjoule.metrics.exposition import Family, Sample, decimal, seconds
 from qjoule.metrics.interval import OTHER, energies_of, safe
 from qjoule.model.result import Attribution
 

@@ -23,7 +23,7 @@ from typing import NoReturn
 from urllib.request import ProxyHandler, Request, build_opener
 
 from qjoule.errors import QjouleError
-from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
+from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
 from qjoule.process import hide
 from qjoule.push.otlp import Otlp
 from qjoule.root_part.reader_filter import keep_from_starting

@@ -15,7 +15,7 @@ from typing import Any
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
-from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
+from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
 from qjoule.servers.registered import system_name
 from qjoule.servers.shapes import summary_of
 

@@ -1,25 +1,228 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a page from traces and studies: the work of `qjoule report` behind its options."""
+"""Builds a page from traces and studies: the work of `qjoule report` behind its options.
+
+Traces are compared each with the first, statement by statement. A study is shown by the mean of
+every combination of levels, with its 95 % interval.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import Calibrated
-from qjoule.model.result import PARTS
+from qjoule.model.gpsup import Comparison, Form, compare, match
+from qjoule.model.result import PARTS, Attribution
+from qjoule.model.row_sums import merged
+from qjoule.model.same_total import without_total_error
 from qjoule.process import as_given
-from qjoule.report.compared import compared
 from qjoule.report.gather import Gathered, gather
 from qjoule.report.page import page
 from qjoule.report.page_data import about, clean, trace_data
-from qjoule.report.study import study_data
+from qjoule.report.study_runs import FACTOR, read_runs
+from qjoule.reporters import format as fmt
+from qjoule.reporters.json_report import forms
 from qjoule.trace.reader import Trace
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Columns of `Run`: title and unit.
+MEASURES = {
+    "j_per_operation": ("J per operation", "J"),
+    "energy_j": ("energy of the machine per run", "J"),
+    "power_w": ("mean power", "W"),
+    "throughput": ("operations per second", "/s"),
+    "wall_s": ("time per run", "s"),
+}
+COMBINATIONS_MAX = 300
+PROBLEMS_MAX = 100
+ROWS_MAX = 200
 SCHEMA = "qjoule.page/1"
+
+
+def study_data(path: Path) -> dict[str, Any]:
+    """The figures of the study in a directory. Raises `QjouleError` as `read_runs`."""
+    runs = read_runs(path)
+    factors = [name for name in runs.columns if name.startswith(FACTOR)]
+    done = runs[runs["status"] == "done"] if len(runs) else runs
+    measures = [
+        _measure(done, factors, name, *about)
+        for name, about in MEASURES.items()
+        if name in done.columns and done[name].notna().any()
+    ]
+    return {
+        "name": clean(path.resolve().name, 200),
+        "factors": [clean(name.removeprefix(FACTOR), 100) for name in factors],
+        "runs": len(runs),
+        "failed": len(runs) - len(done),
+        "grades": _distinct(runs, "grade"),
+        "idle_policies": _distinct(runs, "idle_policy"),
+        "flags": sorted({clean(flag, 60) for flags in _values(runs, "flags") for flag in flags}),
+        "warnings": _warnings(runs),
+        "measures": measures,
+        "problems": _problems(runs),
+    }
+
+
+def means(done: pd.DataFrame, factors: list[str], measure: str) -> pd.DataFrame:
+    """A row for each combination: its levels, `runs`, `mean`, `low` and `high` (95 %, Student's t).
+
+    One run has no interval: its ends are missing.
+    """
+    import pandas as pd  # noqa: PLC0415
+    from scipy import stats  # noqa: PLC0415
+
+    known = done[done[measure].notna()]
+    groups = known.groupby(factors, sort=False, dropna=False) if factors else [((), known)]
+    rows = []
+    for levels, group in groups:
+        values = group[measure].astype(float)
+        mean, low, high = values.mean(), None, None
+        if len(values) > 1:
+            half = stats.t.ppf(0.975, len(values) - 1) * values.sem()
+            low, high = mean - half, mean + half
+        named = dict(zip(factors, levels if isinstance(levels, tuple) else (levels,), strict=True))
+        rows.append({**named, "runs": len(values), "mean": mean, "low": low, "high": high})
+    return pd.DataFrame(rows, columns=[*factors, "runs", "mean", "low", "high"])
+
+
+def _measure(
+    done: pd.DataFrame, factors: list[str], name: str, title: str, unit: str
+) -> dict[str, Any]:
+    found = means(done, factors, name)
+    rows = [
+        {
+            "levels": [clean(str(row[factor]), 200) for factor in factors],
+            "runs": int(row["runs"]),
+            "mean": _known(row["mean"]),
+            "low": _known(row["low"]),
+            "high": _known(row["high"]),
+            "text": fmt.with_interval(
+                _known(row["mean"]),
+                None if _known(row["low"]) is None else (row["low"], row["high"]),
+                unit,
+            ),
+        }
+        for row in found.head(COMBINATIONS_MAX).to_dict("records")
+    ]
+    left_out = len(found) - len(rows)
+    more = f" (the first {len(rows)} of {len(found)} combinations)" if left_out else ""
+    return {"name": name, "title": title + more, "rows": rows}
+
+
+def _known(value: Any) -> float | None:
+    return float(value) if value is not None and fmt.is_known(float(value)) else None
+
+
+def _values(runs: pd.DataFrame, column: str) -> list[Any]:
+    return list(runs[column]) if column in runs.columns else []
+
+
+def _distinct(runs: pd.DataFrame, column: str) -> list[str]:
+    return sorted({clean(str(value), 60) for value in _values(runs, column) if value})
+
+
+def _warnings(runs: pd.DataFrame) -> list[str]:
+    """Differences between runs that make their joules not comparable."""
+    names = {"grade": "grade", "idle_policy": "idle policy", "machine": "machine"}
+    return [
+        clean(f"Runs are not of one {what}: {', '.join(found)}.", 400)
+        for column, what in names.items()
+        if len(found := _distinct(runs, column)) > 1
+    ]
+
+
+def _problems(runs: pd.DataFrame) -> list[str]:
+    out = []
+    for row in runs.to_dict("records"):
+        remarks = [str(row["status"])] if row["status"] != "done" else []
+        remarks += [*map(str, row.get("flags") or ()), *filter(None, [row.get("problem")])]
+        if remarks:
+            out.append(clean(f"run {row['run']}: {', '.join(remarks)}", 400))
+    return out[:PROBLEMS_MAX]
+
+
+def compared(traces: Mapping[str, Attribution]) -> list[dict[str, Any]]:
+    """Every trace after the first against it, by statement."""
+    base_name, *others = traces or ("",)
+    return [_pair(base_name, name, traces[base_name], traces[name]) for name in others]
+
+
+def _pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dict[str, Any]:
+    differ = warnings(base, new)
+    # Totals of one machine and source are wrong by the same factor.
+    pairs = match(_forms(base, same_total=not differ), _forms(new, same_total=not differ))
+    found = [compare(one, other) for one, other in pairs]
+    return {
+        "base": clean(base_name, 200),
+        "new": clean(name, 200),
+        "warnings": differ,
+        "rows": [_row(one) for one in found[:ROWS_MAX]],
+        "more": max(len(found) - ROWS_MAX, 0),
+    }
+
+
+def warnings(base: Attribution, new: Attribution) -> list[str]:
+    """Differences between two traces that make their joules not directly comparable."""
+    pairs = (
+        ("grade", base.energy_source.grade, new.energy_source.grade),
+        ("idle policy", base.policy.get("idle"), new.policy.get("idle")),
+        ("machine", _machine(base), _machine(new)),
+        ("energy domain", base.energy_source.main_domain, new.energy_source.main_domain),
+        ("weights", base.model.weight, new.model.weight),
+    )
+    return [
+        clean(f"Not of one {what}: {one or 'unknown'} against {other or 'unknown'}.", 400)
+        for what, one, other in pairs
+        if one != other
+    ]
+
+
+def _machine(found: Attribution) -> str:
+    return " · ".join(filter(None, (found.trace.host, found.trace.cpu, found.trace.kernel)))
+
+
+def _forms(found: Attribution, *, same_total: bool) -> list[Form]:
+    """Statements by fingerprint alone, whatever else rows are grouped by. `same_total`: without the
+    error of the total."""
+    rows = [row for row in found.rows if "fingerprint" in row.keys and not row.not_selected]
+    alone = merged(replace(row, keys={"fingerprint": row.keys["fingerprint"]}) for row in rows)
+    of_rows = forms(replace(found, rows=tuple(alone)))
+    return [*map(without_total_error, of_rows)] if same_total else of_rows
+
+
+def _row(one: Comparison) -> dict[str, Any]:
+    return {
+        "text": clean(one.base.shape or one.base.name, 600),
+        "category": one.category,
+        "base_per_call": _per_call(one.base),
+        "new_per_call": _per_call(one.new),
+        "speedup": _finite(one.speedup),
+        "greenup": _finite(one.greenup),
+        "powerup": _finite(one.powerup),
+        "speedup_ci95": _interval(one.speedup_ci95),
+        "greenup_ci95": _interval(one.greenup_ci95),
+        "powerup_ci95": _interval(one.powerup_ci95),
+    }
+
+
+def _per_call(form: Form) -> str | None:
+    if form.j_per_call is None:
+        return None
+    return fmt.with_interval(form.j_per_call, form.j_per_call_ci95)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _interval(ends: tuple[float, float] | None) -> list[float | None] | None:
+    return None if ends is None else [_finite(ends[0]) or 0.0, _finite(ends[1])]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pandas as pd
 
 from qjoule.errors import QjouleError
 from qjoule.report import figure_data
+from qjoule.report.build import MEASURES, means
 from qjoule.report.gather import Gathered
-from qjoule.report.study import MEASURES, means
 from qjoule.report.study_runs import FACTOR
 from qjoule.reporters.provenance import has_energy
 from qjoule.reporters.writers import cell

@@ -3,6 +3,9 @@
 
 Energies are whole nanojoules, times seconds or nanoseconds as the names say; an unknown is null.
 Text that clients chose is sanitised and bounded here, and never becomes markup in the page.
+
+The icicle is where the joules went, as a tree: machine, server, database, statement; and the rest.
+Every node is the sum of its children, in whole nanojoules.
 """
 
 from __future__ import annotations
@@ -18,20 +21,93 @@ from qjoule.model.labels import NONE_LABEL, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.model.row_sums import added
 from qjoule.report.gather import Detail, Gathered
-from qjoule.report.icicle import tree
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, provenance
-from qjoule.reporters.labels import fingerprint, fixed_label, id_pairs, key_cells, query_label
+from qjoule.reporters.labels import (
+    FIXED_NAMES,
+    fingerprint,
+    fixed_label,
+    id_pairs,
+    key_cells,
+    query_label,
+)
 from qjoule.reporters.missing import alarm
-from qjoule.reporters.power import factor
+from qjoule.reporters.provenance import power_factor
 from qjoule.reporters.result_columns import COUNTERS, FIGURES
-from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.safe_text import sanitise, shorten
 
+CHILDREN_MAX = 40  #: of a node; the others are one
+_TEXT = 120
+
+Node = dict[str, Any]  #: name, kind, nj, and children or the number of a row
 TEXT_MAX = 4000  #: characters of one statement
 TEXTS_MAX = 1_500_000  #: characters of all; beyond, statements are cut short
 SHORT = 160
 #: Columns of a result that the page has as whole numbers.
 _WHOLE = [column for column in (*FIGURES, *COUNTERS) if not column.energy]
+
+
+def tree(rows: Sequence[Row], machine: str, *, known: bool) -> Node | None:
+    """The tree of a table's rows, numbered in their order; None without energy."""
+    if not known:
+        return None
+    root: Node = {"name": machine, "kind": "machine", "children": []}
+    for number, row in enumerate(rows):
+        if not row.energy_nj:
+            continue
+        node = root
+        for name, kind in _path(row):
+            node = _child(node, name, kind)
+        node["children"].append(
+            {"name": _leaf(row), "kind": row.kind, "nj": row.energy_nj, "row": number}
+        )
+    _sum(root)
+    return root
+
+
+def _path(row: Row) -> list[tuple[str, str]]:
+    """The nodes above a row."""
+    if row.kind == "queries" or (row.kind == "background" and row.server):
+        path = [(row.server or "(unknown server)", "server")]
+        if row.kind == "background":
+            return [*path, ("background", "background")]
+        database = row.keys.get("database")
+        return [*path, (database, "database")] if database else path
+    if row.kind == "other_processes":
+        return [(FIXED_NAMES[row.kind], row.kind)]
+    return []
+
+
+def _leaf(row: Row) -> str:
+    if row.kind == "queries":
+        return shorten(sanitise(row.shape[: 2 * _TEXT] or query_label(row)), _TEXT)
+    name = row.shape or row.keys.get("role") or row.keys.get("process") or ""
+    return shorten(sanitise(name[: 2 * _TEXT]), _TEXT) or FIXED_NAMES[row.kind]
+
+
+def _child(node: Node, name: str, kind: str) -> Node:
+    name = shorten(sanitise(name[: 2 * _TEXT]), _TEXT)
+    for one in reversed(node["children"]):
+        if one["name"] == name and one["kind"] == kind:
+            found: Node = one
+            return found
+    made: Node = {"name": name, "kind": kind, "children": []}
+    node["children"].append(made)
+    return made
+
+
+def _sum(node: Node) -> int:
+    """Adds up from the leaves, sorts the largest first, and merges nodes beyond the limit."""
+    if "children" not in node:
+        return int(node["nj"])
+    node["nj"] = sum(_sum(child) for child in node["children"])
+    children = sorted(node["children"], key=lambda child: -child["nj"])
+    rest = children[CHILDREN_MAX:]
+    if len(rest) > 1:
+        others = {"name": f"({len(rest)} others)", "kind": rest[0]["kind"]}
+        children = [*children[:CHILDREN_MAX], others | {"nj": sum(one["nj"] for one in rest)}]
+    node["children"] = children
+    return int(node["nj"])
 
 
 def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
@@ -141,7 +217,7 @@ def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
         ],
         "share": [round(row.share, 6) for row in rows] if known else nothing,
         **{one.name: [_whole(one.of(row, known)) for row in rows] for one in _WHOLE},
-        "factor": [factor(row) if row.power_factor else None for row in rows],
+        "factor": [power_factor(row) if row.power_factor else None for row in rows],
         "attach_mode": [clean(row.attach_mode, 40) for row in rows],
         "flags": [clean(" ".join(row.flags), 200) for row in rows],
     }

@@ -18,10 +18,10 @@ from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
-from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
+from qjoule.reporters import impact, missing
 from qjoule.reporters.missing import alarm, lost
-from qjoule.reporters.power import unavailable
+from qjoule.reporters.provenance import unavailable
 from qjoule.reporters.result_columns import flat_table, json_part, json_row
 from qjoule.reporters.writers import json_text, write_arrow
 
@@ -91,7 +91,7 @@ def _about(attribution: Attribution) -> dict[str, Any]:
             "unattributed_windows": attribution.unattributed_windows,
             "window_causes": attribution.window_causes,
             "anomalies": attribution.anomalies,
-            **({"changes": changes.documents(attribution)} if trace.changes else {}),
+            **({"changes": missing.change_documents(attribution)} if trace.changes else {}),
         },
         "energy_source": {
             "name": source.name,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 
 from qjoule.model.result import Attribution
-from qjoule.reporters import changes, missing
 from qjoule.reporters import format as fmt
+from qjoule.reporters import missing
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import attach_modes, graded, has_energy
@@ -190,7 +190,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
 
 def _attach_modes(attribution: Attribution, width: int) -> Line:
     """What goes wrong comes first, so that no width hides it: losses, then untraced servers."""
-    words, untraced = alarm(attribution), ", ".join(changes.untraced(attribution))
+    words, untraced = alarm(attribution), ", ".join(missing.untraced(attribution))
     items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
     items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]

@@ -22,8 +22,7 @@ from qjoule.reporters.json_report import document
 from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
-from qjoule.reporters.power import alone, factor
-from qjoule.reporters.provenance import has_energy
+from qjoule.reporters.provenance import has_energy, power_factor, time_alone
 from qjoule.reporters.result_columns import flat_table, json_row
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
@@ -112,9 +111,9 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     for domain, domain_nj in row.energy_by_domain_nj.items():
         yield f"energy, {fmt.one_line(domain)}", _domain_energy(row, domain, domain_nj)
     if row.power_factor:
-        yield "power / weight", factor(row)
+        yield "power / weight", power_factor(row)
     if row.alone:
-        yield "ran alone", alone(row)
+        yield "ran alone", time_alone(row)
     if row.shared_nj:
         yield "of it shared", fmt.joules(row.shared_nj * 1e-9)
     yield "calls", fmt.count(calls)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is missing from an attribution: lost records, windows without energy, anomalies.
+"""What is missing from an attribution: servers that exited or whose queries nobody saw, lost
+records, windows without energy, anomalies.
 
 The alarm: so much is missing that the figures of statements are wrong, not merely less sharp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
-from qjoule.model.result import Attribution
+from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
-from qjoule.reporters.changes import advice
+from qjoule.trace.meta import FOLLOWED, HIDDEN, UNSEEN, UNTRACED
 
+_SHOWS = ": --attach symbol"
 NOTHING = "none"
 
 #: Text by `contract.Loss`; a cause that is not here is shown under its own name.
@@ -67,16 +70,143 @@ _ANOMALIES = {
 _NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 
+class _Hiding(Protocol):
+    """A change of a server: `ServerChange`, or `trace.meta.Change`."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
+def server_changes(attribution: Attribution, *, hidden: bool = True) -> list[str]:
+    """A line for each, with the CPU time and joules that it hides.
+
+    Without `hidden`: not of hidden sessions, which the line on losses has.
+    """
+    return [
+        server_change(one, row, energy=known)
+        for one, row, known in _all(attribution)
+        if hidden or one.what != HIDDEN
+    ]
+
+
+def hidden_advice(changes: Iterable[_Hiding]) -> str:
+    """What shows the sessions that are hidden by TLS or compression; empty: nothing is known."""
+    by_problem: dict[str, dict[str, None]] = {}
+    for one in changes:
+        if one.what == HIDDEN:
+            by_problem.setdefault(one.why, {})[one.name] = None
+    return "; ".join(
+        f"--attach symbol is not possible for {', '.join(names)}: {why}"
+        if why
+        else f"--attach symbol shows those of {', '.join(names)}"
+        for why, names in sorted(by_problem.items())
+    )
+
+
+def untraced(attribution: Attribution) -> list[str]:
+    """The same in as few words as possible, of servers that still hide something."""
+    words = []
+    for one, row, known in _all(attribution):
+        if one.what == UNSEEN:
+            words.append(fmt.one_line(f"{one.name} hides {one.why}"))
+        elif one.what == HIDDEN:
+            words.append(f"{fmt.one_line(one.name)} hides sessions{'' if one.why else _SHOWS}")
+        elif one.what != UNTRACED:
+            if one.what != FOLLOWED and not one.until:
+                words.append(fmt.one_line(f"{one.name} exited"))
+        elif row is not None or not one.until:
+            hidden = f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and known else ""
+            ran = "ran" if one.until else "runs"
+            words.append(fmt.one_line(f"{one.name} {ran} untraced{hidden}"))
+    return words
+
+
+def change_documents(attribution: Attribution) -> list[dict[str, Any]]:
+    """For JSON. Energies are in joules; an unknown is null."""
+    return [
+        {
+            "what": one.what,
+            "name": one.name,
+            "since": one.since,
+            "until": one.until,
+            "pid": one.pid,
+            "process": one.process,
+            "why": one.why,
+            "cpu_ns": one.cpu_ns if row is None else row.cpu_ns,
+            "energy_j": fmt.in_joules(row.energy_nj) if row is not None and known else None,
+            "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if row and known else None,
+            "text": server_change(one, row, energy=known),
+        }
+        for one, row, known in _all(attribution)
+    ]
+
+
+def server_change(change: ServerChange, row: Row | None = None, *, energy: bool = False) -> str:
+    """One line. `row`: what its processes used; `energy`: whether the row's joules are known."""
+    since = f" since {fmt.moment(change.since)}" if change.since else ""
+    if change.what == UNSEEN:
+        return fmt.one_line(f"{change.name}: {change.why} are not seen: they count as background")
+    if change.what == HIDDEN:
+        what = f"{change.name} has sessions of TLS or compression{since}"
+        return fmt.one_line(f"{what}: {hidden_advice([change])}")
+    if change.what == FOLLOWED:
+        as_what = f" ({change.why})" if change.why else ""
+        return fmt.one_line(f"{change.name} followed as process {change.pid}{as_what}{since}")
+    if change.what != UNTRACED:
+        back = f"; it runs again since {fmt.moment(change.until)}" if change.until else ""
+        return fmt.one_line(f"{change.name} exited{_at(change.since)}{back}")
+    if not change.pid:
+        return fmt.one_line(f"more servers ran untraced: {change.name}")
+    since = since or " since before this began"
+    until = f" until {fmt.moment(change.until)}" if change.until else ""
+    why = f" ({change.why})" if change.why else ""
+    name = f"{change.name} (process {change.pid})"
+    again = "" if change.until else "; start again to trace it"
+    return fmt.one_line(
+        f"{name} ran untraced{since}{until}{why}: {_hidden(change, row, energy)} among the other "
+        f"processes{again}"
+    )
+
+
+def _hidden(change: ServerChange, row: Row | None, energy: bool) -> str:
+    cpu_ns = change.cpu_ns if row is None else row.cpu_ns
+    words = "its CPU time is" if cpu_ns is None else f"its {fmt.duration(cpu_ns)} of CPU time are"
+    if row is None or not energy:
+        return words
+    low, high = (fmt.joules(end * 1e-9) for end in row.energy_nj_ci95)
+    energy_j = fmt.joules(row.energy_nj * 1e-9)
+    return f"{words.removesuffix(' are')} and {energy_j} ({low} to {high}) are"
+
+
+def _all(attribution: Attribution) -> Iterator[tuple[ServerChange, Row | None, bool]]:
+    known = bool(attribution.domains)
+    rows = {
+        row.keys.get("process", ""): row
+        for row in attribution.fixed
+        if row.kind == "other_processes"
+    }
+    for one in attribution.trace.changes:
+        yield one, rows.get(one.process) if one.process else None, known
+
+
+def _at(moment: str) -> str:
+    return f" at {fmt.moment(moment)}" if moment else ""
+
+
 def loss(attribution: Attribution) -> str:
     """Lost records by cause, most first, and the CPU time that went with them."""
     trace = attribution.trace
-    return lost(trace.loss, trace.lost_cpu_ns, advice(trace.changes)) or NOTHING
+    return lost(trace.loss, trace.lost_cpu_ns, hidden_advice(trace.changes)) or NOTHING
 
 
 def lost(counts: Mapping[str, int], cpu_ns: int = 0, shows_hidden: str = "") -> str:
     """As `loss`, from counts by cause; empty if nothing was lost.
 
-    `shows_hidden`: what shows the hidden sessions, as `changes.advice`.
+    `shows_hidden`: what shows the hidden sessions, see `hidden_advice`.
     """
     more = {"opaque_session": f" ({shows_hidden})"} if shows_hidden else {}
     words = [

@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the figures come from and what is missing: lines for every screen and report."""
+"""Where the figures come from, how joules were apportioned and what is missing: lines for every
+screen and report.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from qjoule.machine.cpu import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
 from qjoule.model.labels import BY_THREAD, SEVERAL
-from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage, TracePart
-from qjoule.reporters import changes, missing, power
+from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
 from qjoule.reporters import format as fmt
+from qjoule.reporters import missing
+from qjoule.reporters.labels import query_label
 from qjoule.reporters.missing import alarm
 
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_FACTORS = 3  #: lines of power factors under a table
+_WEIGHTS = {"cpu_time": "weighted by CPU time", "counters": "weighted by hardware counters"}
+#: Domains that are reported as unavailable without a counter: their energy is used all the same,
+#: but no row contains it.
+_EXPECTED = ("dram",)
+_NO_COUNTER = "no counter here; what it draws is in no row"
 #: The effect of each idle policy, for people.
 IDLE_POLICIES = {
     "separate": "idle energy is its own row",
@@ -24,6 +36,102 @@ _GRADES = {
     "none": "no energy source: energies are unknown",
 }
 _SHOWN = {BY_THREAD: "none (by thread)"}
+
+
+def weights_used(attribution: Attribution) -> str:
+    """The weights of the split, whether they are calibrated, and their error on held-out data."""
+    about = attribution.model
+    return " · ".join(
+        (
+            _WEIGHTS.get(about.weight, about.weight),
+            calibrated(attribution),
+            *_held_out(attribution),
+        )
+    )
+
+
+def calibrated(attribution: Attribution) -> str:
+    """Whether the model was calibrated; if so, on which machine and when."""
+    about = attribution.model
+    if not about.calibrated:
+        return "not calibrated"
+    return f"calibrated: {about.calibration}" if about.calibration else "calibrated"
+
+
+def calibration_flags(attribution: Attribution) -> Iterator[tuple[str, str]]:
+    """What does not fit this trace in the calibration: (name, text) lines."""
+    for flag in attribution.model.calibration_flags:
+        yield ("", f"the calibration {flag}")
+
+
+def unavailable(attribution: Attribution) -> tuple[str, ...]:
+    """Domains whose energy was not measured; empty if there is no energy at all."""
+    found = attribution.energy_source.domains
+    return tuple(name for name in _EXPECTED if name not in found) if found else ()
+
+
+def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
+    """Domains that are in no row, and why: (name, text) lines."""
+    source = attribution.energy_source
+    for name, why in source.left_out.items():
+        yield ("left out", f"{name}, which is in no row: {why}")
+    for name in unavailable(attribution):
+        if name not in source.left_out:
+            amd = source.grade == "measured" and is_amd(attribution.trace.cpu)
+            on_amd = f"{NO_DRAM_ON_AMD}; {MEMORY_BY_METER}"
+            yield (name, f"unavailable: {on_amd if amd else _NO_COUNTER}")
+
+
+def defies_its_weight(row: Row) -> bool:
+    """Whether a row's power factor differs significantly from 1."""
+    if row.power_factor is None:
+        return False
+    _, low, high = row.power_factor
+    return low > 1 or high < 1
+
+
+def power_factors(attribution: Attribution, shown: int) -> Iterator[tuple[str, str]]:
+    """Rows shown whose power differs significantly from their weights, most energy first: (name,
+    text) lines."""
+    found = [row for row in attribution.rows[:shown] if defies_its_weight(row)]
+    for index, row in enumerate(found[:_FACTORS]):
+        yield (
+            "draws" if not index else "",
+            f"{power_factor(row)} what its weight says: {_short_label(row)}",
+        )
+    if len(found) > _FACTORS:
+        yield ("", f"and {fmt.count(len(found) - _FACTORS)} more")
+
+
+def power_factor(row: Row) -> str:
+    """A row's power factor with its 95 % interval: 1.24 times, [1.10, 1.40]."""
+    if row.power_factor is None:
+        return fmt.UNKNOWN
+    value, low, high = (fmt.significant(number) for number in row.power_factor)
+    return f"{value}{_TIMES} [{low}, {high}]"
+
+
+def time_alone(row: Row) -> str:
+    """How long a row ran alone, and how much narrower that makes its factor's interval."""
+    if row.alone is None:
+        return fmt.UNKNOWN
+    alone_s, information_nats = row.alone
+    times = fmt.significant(math.exp(information_nats))
+    return f"{fmt.duration(alone_s * 1e9)}, which makes the factor {times}{_TIMES} as certain"
+
+
+def _short_label(row: Row) -> str:
+    label = query_label(row)
+    return label if len(label) <= 60 else label[:59] + "…"
+
+
+def _held_out(attribution: Attribution) -> Iterator[str]:
+    about = attribution.model
+    if about.held_out_errors:
+        each = (f"{name} {fmt.share(error)}" for name, error in about.held_out_errors.items())
+        yield f"held-out error {', '.join(each)}"
+    elif about.held_out_error is not None:
+        yield f"held-out error {fmt.share(about.held_out_error)}"
 
 
 def has_energy(attribution: Attribution) -> bool:
@@ -73,20 +181,20 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     """What a reader must know to judge the figures: (name, text) lines."""
     lines = [
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
-        *power.without_counter(attribution),
+        *without_counter(attribution),
         ("attach", attach_modes(attribution)),
         ("coverage", _coverage(attribution)),
         *(("", _named(one)) for one in attribution.servers),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
-        *(("servers", text) for text in changes.lines(attribution, hidden=False)),
+        *(("servers", text) for text in missing.server_changes(attribution, hidden=False)),
     ]
     if windows := missing.windows(attribution):
         lines.append(("windows", windows))
     if anomalies := missing.anomalies(attribution):
         lines.append(("oddities", anomalies))
-    lines.append(("model", power.model(attribution)))
-    lines += power.calibration_flags(attribution)
+    lines.append(("model", weights_used(attribution)))
+    lines += calibration_flags(attribution)
     if attribution.model.memory:
         lines.append(("memory", attribution.model.memory))
     lines += [("", note) for note in attribution.model.notes]
@@ -161,7 +269,7 @@ def _other_domain(domain: Domain) -> str:
 
 def _completeness(attribution: Attribution) -> str:
     text = "yes" if attribution.trace.complete else "NO: the trace was cut off, its end is missing"
-    if words := changes.untraced(attribution):
+    if words := missing.untraced(attribution):
         text += f" · BUT {', '.join(words)}"
     if attribution.unattributed_windows:
         text += (

@@ -15,8 +15,8 @@ from typing import Any
 
 from qjoule.model.interval import RowErrors
 from qjoule.model.result import Attribution, Row
-from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
+from qjoule.reporters import impact, missing
 from qjoule.reporters.labels import id_cell, id_document, id_names
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable, InTable, field
@@ -190,7 +190,7 @@ def _common(attribution: Attribution) -> list[tuple[str, type, Any]]:
         ("loss", str, loss),
         ("alarm", str, alarm(attribution)),
         ("complete", str, _yes(trace.complete)),
-        ("servers_not_seen", str, "; ".join(changes.lines(attribution))),
+        ("servers_not_seen", str, "; ".join(missing.server_changes(attribution))),
     ]
     if source.left_out:
         why = "; ".join(f"{name}: {why}" for name, why in source.left_out.items())

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters import impact, power
+from qjoule.reporters import impact, provenance
 from qjoule.reporters.labels import (
     FIXED_NAMES,
     fingerprint,
@@ -102,7 +102,7 @@ def render(
     page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
-    told = [*impact.notes(attribution), *power.factors(attribution, limit)]
+    told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
     listed = id_notes(attribution, limit) if ids else []
     page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
     return page.text()

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qjoule.contract import AttachMode, QueryFlag
-from qjoule.lazy_import import LazyModule, pa
+from qjoule.lazy_import import LazyModule, hashlib, pa
 from qjoule.servers.decoding import TAG_READERS
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.stream.blocks import Frame
@@ -248,7 +247,7 @@ class CallShapes:
         """The hash of the call's shape, and its fingerprint."""
         tags = {key: value for key, value in call.tags if key not in OF_ONE_REQUEST}
         text = text_of(call.system, tags)
-        digest = blake2b(text.encode("utf-8", "replace"), digest_size=8)
+        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8)
         shape, fingerprint = int.from_bytes(digest.digest(), "big"), digest.hexdigest()
         if text not in self._known:
             if len(self._known) >= self._max_shapes:

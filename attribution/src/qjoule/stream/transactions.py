@@ -235,7 +235,7 @@ class Transactions:
         flags, session = int(rows.flags[at]), int(rows.session[at])
         one = self._open.get(session)
         statement, word = bool(rows.statement[at]), rows.word(at)
-        failed = not statement or flags & _ERROR
+        done = statement and not flags & _ERROR
         if one is not None and word in ("begin", "start"):
             self._close(one, "committed")
             one = None
@@ -257,7 +257,7 @@ class Transactions:
             if not one.sequence or one.sequence[-1] != rows.name(at):
                 _add(one, rows.name(at), rows.text(at))
         if flags & _NO or word in ("commit", "rollback"):
-            self._close(one, "rolled back" if failed or word == "rollback" else "committed")
+            self._close(one, "committed" if done and word != "rollback" else "rolled back")
             last = {"last": int(rows.query[at])}
             if word:
                 last["commit_ns"] = int(rows.end_ns[at]) - int(rows.begin_ns[at])
@@ -284,9 +284,9 @@ class Transactions:
     def _begin(self, rows: TransactionRows, at: int) -> _Open:
         if len(self._open) >= MAX_OPEN:
             self._close(next(iter(self._open.values())), "unfinished")
-        ids = (rows.query[at], rows.session[at], rows.server[at], rows.begin_ns[at])
-        one = _Open(*map(int, ids))
-        self._open[one.session] = one
+        columns = (rows.query, rows.session, rows.server, rows.begin_ns)
+        query, session, server, begin_ns = (int(column[at]) for column in columns)
+        self._open[session] = one = _Open(query, session, server, begin_ns)
         return one
 
     def _close(self, one: _Open, outcome: str) -> None:
