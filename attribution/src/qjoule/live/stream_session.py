@@ -21,8 +21,7 @@ from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
-from qjoule.live.samples import Samples
-from qjoule.live.tagged_sums import CallSums, Keys, SumTags, TaggedSums, untagged
+from qjoule.live.tagged_sums import CallSums, Keys, Samples, SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, WindowAssembler
 from qjoule.model import assemble
 from qjoule.model.account import Account

@@ -9,32 +9,44 @@ reported, so tags of its connections are not known here.
 The calls that clients report own no CPU time. They cannot be matched to the queries that the kernel
 side counted, so in a grouping by a tag they are counted beside those. In other groupings only the
 calls of servers whose queries no probe sees are counted.
+
+Queries that the kernel side drew at random get their tags and the names of their sessions here:
+bpf/core/sample.bpf.h says how they are drawn, `qjoule_fleet.sampling` what can be estimated from
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, SAID_UNKNOWN, SHAPE_OTHER, OwnerKind
+from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, SAID_UNKNOWN, SAMPLE, SHAPE_OTHER, OwnerKind
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import Records, Tagged
 from qjoule.engine.query_groups import Part
 from qjoule.lazy_import import pc
+from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.shapes.safe_text import sanitise
+from qjoule.snapshots import Sampled
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_reports import CallReports, CallShapes, ClientTags, ReportedCall
 from qjoule.stream.session_updates import MAX_SESSIONS
 from qjoule.stream.sessions import Sessions
 from qjoule.tags.definitions import Tags
 
+if TYPE_CHECKING:
+    from qjoule.stream.names import Names
+
 #: Events of another CPU may arrive this much later.
 LATE_NS = 1_000_000_000
+#: The kernel side draws at most 1,000 in a second, and an interval has at most 60.
+MAX_WAITING = 100_000
+_UNIT = 2.0**-32  #: of a record's probability
 
 
 @dataclass(frozen=True)
@@ -211,3 +223,55 @@ def groups_of_tags(queries: Sequence[Part]) -> tuple[str, ...]:
         if len(found) >= MAX_KEYS:
             break
     return tuple(TAG + key for key in list(found)[:MAX_KEYS])
+
+
+class Samples:
+    """Takes SAMPLE and SESSION blocks; `take` returns an interval's queries."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._sessions = Sessions()
+        self._parts: list[npt.NDArray[np.void]] = []
+        self._waiting = 0
+
+    def add(self, records: npt.NDArray[np.void]) -> None:
+        if self._waiting + len(records) <= MAX_WAITING:
+            self._waiting += len(records)
+            self._parts.append(records.copy())
+
+    def add_session(self, frame: Frame) -> None:
+        self._sessions.add(frame)
+        self._sessions.take_rows()
+
+    def take(self, now_ns: int) -> Sampled | None:
+        """All queries that were added since the last call; None if there are none."""
+        self._sessions.settle(max(0, now_ns - LATE_NS))
+        if not self._parts:
+            return None
+        drawn = np.concatenate(self._parts)
+        self._parts, self._waiting = [], 0
+        queries = drawn["query"]
+        sessions, end_ns = queries["session"], queries["end_ns"]
+        users, databases, applications = self._sessions.names_of(sessions, end_ns)
+        which, connections = self._sessions.connections(sessions, end_ns)
+        clients = [None if one is None else one.partition(" ")[0] for one in connections]
+        statements = (self._names.statement(shape) for shape in queries["shape"].tolist())
+        return Sampled(
+            queries,
+            drawn["cpu_ns"].astype(np.int64),
+            probabilities(drawn),
+            now_ns - end_ns.astype(np.int64),
+            [self._names.server(server) for server in queries["server"].tolist()],
+            ["" if one is None else one[0] for one in statements],
+            users.to_pylist(),
+            databases.to_pylist(),
+            applications.to_pylist(),
+            [clients[at] for at in which.tolist()],
+        )
+
+
+def probabilities(drawn: npt.NDArray[np.void]) -> F64:
+    """Of being drawn, of `SAMPLE` records."""
+    assert drawn.dtype == SAMPLE
+    parts = drawn["probability"].astype(np.float64)
+    return np.where(parts == 0, 1.0, parts * _UNIT)

@@ -30,7 +30,7 @@ from qjoule.spool.convert import convert
 from qjoule.spool.files import FOLDER, names_of, spool_of
 from qjoule.spool.names import SegmentBegins, line_of
 from qjoule.spool.ring_files import SEGMENTS, RingFiles
-from qjoule.stream.part import PartOf
+from qjoule.stream.pending import PartOf
 from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace

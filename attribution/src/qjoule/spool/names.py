@@ -25,7 +25,7 @@ from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import TIME_LIMIT_NS, Records
 from qjoule.stream.client_reports import Tagged
 from qjoule.stream.names import ReportedQueryId, StatementShape
-from qjoule.stream.part import LostBefore, PartOf
+from qjoule.stream.pending import LostBefore, PartOf
 from qjoule.stream.session_updates import SessionUpdate
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call

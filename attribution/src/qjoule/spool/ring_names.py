@@ -14,7 +14,7 @@ from pathlib import Path
 from qjoule.spool.live_name_table import LiveNameTable
 from qjoule.spool.names import CaptureEvent, NamesWriter, SegmentBegins, Spooled, line_of
 from qjoule.spool.ring_files import SEGMENTS, RingFiles, queries_in
-from qjoule.stream.part import LostBefore
+from qjoule.stream.pending import LostBefore
 
 Sums = Mapping[tuple[int, int], tuple[int, int]]
 

@@ -27,7 +27,7 @@ from qjoule.spool.names import Counted, Ended, NamesReader, SegmentBegins, Spool
 from qjoule.spool.ring_files import RingFiles
 from qjoule.spool.ring_names import Moment
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.stream.part import PartOf
+from qjoule.stream.pending import PartOf
 from qjoule.trace.durable import replace_meta, sync
 from qjoule.trace.meta import Captured, Change, Meta, Part, open_regular
 

@@ -20,8 +20,7 @@ from qjoule.stream.client_reports import ClientTags, Tagged
 from qjoule.stream.context import Share, StreamContext, with_meter
 from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.owners import Owners
-from qjoule.stream.part import PartOf
-from qjoule.stream.pending import Pending, chosen
+from qjoule.stream.pending import PartOf, Pending, chosen
 from qjoule.stream.queries import Known, Queries, Span
 from qjoule.stream.rows import OwnLosses
 from qjoule.stream.session_updates import SessionUpdate, read_session
