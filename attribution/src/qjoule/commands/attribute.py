@@ -84,6 +84,13 @@ Examples:
     help="In the table, also list the ids that other tools have for each statement, of a trace "
     "recorded with --ids. Other formats always have them.",
 )
+@click.option(
+    "--columns",
+    type=click.Choice(("usual", "waits")),
+    default="usual",
+    show_default=True,
+    help="Of the table: waits shows where the latency of queries went. Other formats have both.",
+)
 @option_groups.costs
 @gathered(Costs, "costs")
 @gathered(Shown, "shown")
@@ -94,6 +101,7 @@ def command(
     output: Path | None,
     top: int | None,
     ids: bool,
+    columns: str,
     shown: Shown,
     costs: Costs,
 ) -> None:
@@ -107,7 +115,7 @@ def command(
     from qjoule.commands.attribute_run import run  # noqa: PLC0415 (`--help` stays fast)
 
     result = run(traces, shown, costs, ids=ids)
-    write(result, form, output, top, ids=ids)
+    write(result, form, output, top, ids=ids, waits=columns == "waits")
 
 
 def write(
@@ -117,11 +125,12 @@ def write(
     top: int | None = None,
     *,
     ids: bool = False,
+    waits: bool = False,
 ) -> None:
     """Writes a result in one of `FORMATS`, to a file or to standard output.
 
-    `top`: rows of queries to show; by default all, in a table 20. `ids`: list other tools' ids of
-    statements in a table.
+    `top`: rows of queries to show; by default all, in a table 20. `ids` and `waits`: as in
+    `table.render`.
     """
     if top and form != "table":
         from qjoule.model.fold import fold_rows  # noqa: PLC0415
@@ -133,12 +142,12 @@ def write(
         write_parquet(result, output)
         return
     to_terminal = output is None and sys.stdout.isatty()
-    text = _render(result, form, top, ids=ids, to_terminal=to_terminal)
+    text = _render(result, form, top, ids=ids, waits=waits, to_terminal=to_terminal)
     write_text(text, output)
 
 
 def _render(
-    result: Attribution, form: str, top: int | None, *, ids: bool, to_terminal: bool
+    result: Attribution, form: str, top: int | None, *, ids: bool, waits: bool, to_terminal: bool
 ) -> str:
     """Imports only the reporter that is needed."""
     if form == "json":
@@ -152,4 +161,4 @@ def _render(
     from qjoule.reporters.table import render  # noqa: PLC0415
 
     color = to_terminal and not os.environ.get("NO_COLOR")
-    return render(result, color=color, limit=top or TABLE_ROWS, ids=ids)
+    return render(result, color=color, limit=top or TABLE_ROWS, ids=ids, waits=waits)

@@ -25,6 +25,7 @@ from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NO_TEXT, NONE_LABEL
 from qjoule.trace.columns import is_told, text_scalar, view
+from qjoule.trace.vocabulary import WAITS
 
 U64 = npt.NDArray[np.uint64]
 NOT_TOLD = "(not told)"  #: a transaction without a row of its own
@@ -209,6 +210,12 @@ class QueryRecords:
     def times_ns(self) -> tuple[I64, I64]:
         """Begins and ends."""
         return view(self._table.column("begin_ns")), view(self._table.column("end_ns"))
+
+    def waits_ns(self) -> I64:
+        """The latency of each record and what it waited for: columns as in `CallStats`."""
+        begin_ns, end_ns = self.times_ns
+        waits = [view(self._table.column(name), 0).astype(np.int64) for name in WAITS]
+        return np.stack([end_ns - begin_ns, *waits], axis=1)
 
     @property
     def executions(self) -> I64:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import LATENCY_BUCKETS, WAKE_NS, OwnerKind
+from qjoule.contract import LATENCY_BUCKETS, WAITS, WAKE_NS, OwnerKind
 from qjoule.engine.live_groups import Records
 from qjoule.engine.query_groups import summed
 from qjoule.model import latency
@@ -243,6 +243,7 @@ class LiveCalls:
     latency_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     histogram: I64 = field(default_factory=lambda: np.zeros((0, LATENCY_BUCKETS), np.int64))
     outcomes: I64 = field(default_factory=lambda: np.zeros((0, len(latency.OUTCOMES)), np.int64))
+    waits_ns: I64 = field(default_factory=lambda: np.zeros((0, 1 + WAITS), np.int64))
 
     def add(self, records: Records, group: I64) -> None:
         """Adds the calls of query records; `group` as `LiveGroups` numbers them."""
@@ -254,11 +255,13 @@ class LiveCalls:
         np.add.at(self.histogram, who, records["latency"][mine].astype(np.int64))
         columns = [records[name][mine].astype(np.int64) for name in latency.OUTCOMES]
         np.add.at(self.outcomes, who, np.stack(columns, axis=1))
+        waits_ns = np.column_stack([records["waited_ns"][mine], records["wait_ns"][mine]])
+        np.add.at(self.waits_ns, who, waits_ns.astype(np.int64))
 
     def move(self, source: int, target: int) -> None:
         """Moves the calls of group `source` to group `target`."""
         self._grow(max(source, target) + 1)
-        for sums in (self.calls, self.latency_ns, self.histogram, self.outcomes):
+        for sums in (self.calls, self.latency_ns, self.histogram, self.outcomes, self.waits_ns):
             sums[target] += sums[source]
             sums[source] = 0
 
@@ -269,11 +272,12 @@ class LiveCalls:
         self.latency_ns = renumbering.sums(self.latency_ns)
         self.histogram = renumbering.sums(self.histogram)
         self.outcomes = renumbering.sums(self.outcomes)
+        self.waits_ns = renumbering.sums(self.waits_ns)
 
     def stats(self, groups: int) -> latency.CallStats:
         self._grow(groups)
         stats = latency.from_histograms(self.calls, self.latency_ns, self.histogram)
-        return replace(stats, outcomes=self.outcomes.copy())
+        return replace(stats, outcomes=self.outcomes.copy(), waits_ns=self.waits_ns.copy())
 
     def _grow(self, groups: int) -> None:
         missing = groups - len(self.calls)
@@ -282,6 +286,7 @@ class LiveCalls:
             self.latency_ns = np.append(self.latency_ns, np.zeros(missing))
             more = np.zeros((missing, len(latency.OUTCOMES)), np.int64)
             self.outcomes = np.vstack([self.outcomes, more])
+            self.waits_ns = np.pad(self.waits_ns, ((0, missing), (0, 0)))
             self.histogram = np.vstack(
                 [self.histogram, np.zeros((missing, LATENCY_BUCKETS), np.int64)]
             )

@@ -33,6 +33,7 @@ from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats, Latencies
 from qjoule.trace.reader import Trace
+from qjoule.trace.vocabulary import WAITS
 
 #: What `calls_of` reads, unless transactions are grouped.
 CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
@@ -243,6 +244,8 @@ class QueryGroups:
             ones = np.ones(len(rows), np.int64)
             self._commits.add(variants[rows].astype(np.int64), commit_ns[rows], ones)
         self._latencies.add(calls.group, calls.latency_ns, calls.executions)
+        if self._transactions is None:
+            self._add_waits(number, records, variants)
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
         ids, first_rows = records.by_id()
@@ -250,6 +253,13 @@ class QueryGroups:
         if self.held_rows + len(ids) <= HELD_ROWS:
             self._held[number] = variants[first_rows]
         return id_runs.runs_of(ids, number)
+
+    def _add_waits(self, number: int, records: QueryRecords, variants: I32) -> None:
+        recorded = records.flags & QueryFlag.WAITS != 0
+        rows = np.flatnonzero(recorded & records.command.among(self._called) & ~records.unfinished)
+        waits = self._read(number, ["begin_ns", "end_ns", *WAITS]) if len(rows) else None
+        if waits is not None:
+            self._latencies.add_waits(variants[rows].astype(np.int64), waits.waits_ns()[rows])
 
     def _variants(self, number: int) -> I32:
         """The variants of a part by id; none if it can no longer be read."""

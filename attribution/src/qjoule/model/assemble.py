@@ -25,6 +25,7 @@ from qjoule.model.result import (
     Row,
     ServerCoverage,
     TraceInfo,
+    Waits,
 )
 from qjoule.model.row_sums import in_order, without
 
@@ -208,6 +209,7 @@ def _rows(
                 timed=int(calls.timed[g]),
                 latency_counts=_counts(calls, g),
                 outcomes=_outcomes(calls, g),
+                waits=_waits(calls, g),
                 error=of_each[ledger.main][g] if main else None,
                 error_by_domain={n: of_each[n][g] for n in others},
             )
@@ -260,6 +262,12 @@ def _outcomes(calls: CallStats, g: int) -> Outcomes | None:
     if calls.outcomes is None:
         return None
     return Outcomes(*(int(one) for one in calls.outcomes[g]))
+
+
+def _waits(calls: CallStats, g: int) -> Waits | None:
+    if calls.waits_ns is None or not calls.waits_ns[g, 0]:
+        return None
+    return Waits(*(int(ns) for ns in calls.waits_ns[g]))
 
 
 def _counts(calls: CallStats, g: int) -> tuple[int, ...]:

@@ -46,6 +46,9 @@ class CallStats:
     histogram: I64 | None = None
     #: (groups, OUTCOMES), of a live stream
     outcomes: I64 | None = None
+    #: (groups, 1 + WAITS), ns: latency of the queries whose waits are recorded, and what they
+    #: waited for (`qjoule.contract.Wait`)
+    waits_ns: I64 | None = None
 
     @staticmethod
     def none(groups: int) -> CallStats:
@@ -72,7 +75,16 @@ class Latencies:
     _total_ns: F64 = field(default_factory=lambda: np.zeros(0))
     _rounded: Bool = field(default_factory=lambda: np.zeros(0, bool))
     _counts: list[_Counts] = field(default_factory=list)
+    _waits_ns: I64 | None = None  #: as in `CallStats`
     _waiting: int = 0  #: rows that were appended since the first of `_counts` was made
+
+    def add_waits(self, group: I64, waits_ns: I64) -> None:
+        """Takes one row per query whose waits are recorded: columns as in `CallStats`."""
+        if self._waits_ns is None:
+            self._waits_ns = np.zeros((0, waits_ns.shape[1]), np.int64)
+        missing = max(int(group.max(initial=-1)) + 1 - len(self._waits_ns), 0)
+        self._waits_ns = np.pad(self._waits_ns, ((0, missing), (0, 0)))
+        np.add.at(self._waits_ns, group, waits_ns)
 
     def add(self, group: I64, latency_ns: I64, executions: I64) -> None:
         """Takes one row per query that ended: its group, latency (< 0: unknown), executions."""
@@ -107,6 +119,10 @@ class Latencies:
         whole._merge()
         (counts,) = whole._counts
         stats = CallStats.none(groups)
+        if whole._waits_ns is not None:
+            missing = max(groups - len(whole._waits_ns), 0)
+            waits_ns = np.pad(whole._waits_ns, ((0, missing), (0, 0)))[:groups]
+            stats = replace(stats, waits_ns=waits_ns)
         stats.calls[:] = _grown(whole._calls, groups).astype(np.int64)
         count = np.bincount(counts.group, counts.count, groups).astype(np.int64)
         stats.timed[:] = count
@@ -151,7 +167,15 @@ class Latencies:
             np.bincount(target, self._total_ns, size).astype(np.float64),
             np.bincount(target, self._rounded, size) > 0,
             [_Counts(target[one.group], one.latency_ns, one.count) for one in self._counts],
+            _waits_ns=self._waits_of(target, size),
         )
+
+    def _waits_of(self, target: I64, size: int) -> I64 | None:
+        if self._waits_ns is None:
+            return None
+        sums = np.zeros((size, self._waits_ns.shape[1]), np.int64)
+        np.add.at(sums, target[: len(self._waits_ns)], self._waits_ns)
+        return sums
 
 
 @dataclass(frozen=True)

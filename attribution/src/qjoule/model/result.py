@@ -48,6 +48,23 @@ class Alone(NamedTuple):
     information_nats: float
 
 
+class Waits(NamedTuple):
+    """What the queries of a row waited for, in ns, summed over those of which it is recorded."""
+
+    latency_ns: int  #: of those queries; their threads ran for what is left of it
+    run_queue: int
+    lock: int
+    io: int
+    network: int
+    sleep: int
+    other: int
+
+    @property
+    def ran_ns(self) -> int:
+        """How long their threads ran between begin and end, without helpers in parallel."""
+        return self.latency_ns - sum(self[1:])
+
+
 @dataclass(frozen=True)
 class Row:
     """One group of queries (or one fixed row), for the main domain.
@@ -64,7 +81,7 @@ class Row:
     several traces can be added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes
     from power that a package draws once, however many of its cores are busy; None if unknown. For
     transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
-    `commit_ns_mean` their duration; None if none was seen.
+    `commit_ns_mean` their duration; None if none was seen. `waits`: None: of none it is recorded.
     """
 
     keys: dict[str, str]
@@ -92,6 +109,7 @@ class Row:
     shared_nj: int | None = None
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
+    waits: Waits | None = None
     timed: int = 0
     latency_counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from qjoule.model.interval import RowErrors, of_recordings
 from qjoule.model.labels import SEVERAL
-from qjoule.model.result import PARTS, Row
+from qjoule.model.result import PARTS, Row, Waits
 
 Ends = tuple[float, float]
 
@@ -94,6 +94,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         energy_by_domain_ci95=ends_by_domain,
         shared_nj=None if None in shared else sum(nj for nj in shared if nj is not None),
         timed=sum(row.timed for row in rows),
+        waits=_waits(rows),
         error=error,
         error_by_domain=error_by_domain,
     )
@@ -142,6 +143,12 @@ def _mean_ns(rows: Sequence[Row]) -> float | None:
     count = sum(row.timed for row in timed)
     waited_ns = math.fsum((row.latency_ns_mean or 0.0) * row.timed for row in timed)
     return waited_ns / count if count else None
+
+
+def _waits(rows: Sequence[Row]) -> Waits | None:
+    """The sum over the rows that have any: of the others' queries nothing is recorded."""
+    recorded = [row.waits for row in rows if row.waits is not None]
+    return Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None
 
 
 def _same(values: Sequence[str], several: str) -> str:

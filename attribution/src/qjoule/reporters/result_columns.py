@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from qjoule.model.interval import RowErrors
-from qjoule.model.result import Attribution, Row
+from qjoule.model.result import Attribution, Row, Waits
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, missing
 from qjoule.reporters.labels import id_cell, id_document, id_names
@@ -63,6 +63,21 @@ COUNTERS: tuple[DataColumn[Row], ...] = (
     field("instructions", float, optional=True),
     field("llc_misses", float, optional=True),
 )
+
+
+def _waited(name: str) -> Callable[[Row], int | None]:
+    return lambda row: None if row.waits is None else getattr(row.waits, name)
+
+
+#: What became of the latency of the row's queries: parts, which add up to `waits_latency_ns`.
+WAITS: tuple[DataColumn[Row], ...] = (
+    DataColumn("waits_latency_ns", int, _waited("latency_ns"), optional=True),
+    DataColumn("ran_ns", int, _waited("ran_ns"), optional=True),
+    *(
+        DataColumn(f"wait_{kind}_ns", int, _waited(kind), optional=True)
+        for kind in Waits._fields[1:]
+    ),
+)
 _POWER_FACTOR: DataColumn[Row] = DataColumn(
     "power_factor",
     float,
@@ -81,7 +96,7 @@ _SEEN: tuple[DataColumn[Row], ...] = (
 
 _JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
 _JSON_COMMIT = DataColumns(_COMMIT)
-_JSON_COUNTERS = DataColumns((*COUNTERS, _POWER_FACTOR))
+_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _POWER_FACTOR))
 _JSON_SEEN = DataColumns(_SEEN)
 _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
@@ -158,6 +173,7 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
         DataColumn(name, str, partial(id_cell, name=name)) for name in id_names(attribution)
     ]
     columns += _COMMIT if "transaction" in keys else ()
+    columns += WAITS if any(row.waits for row in attribution.rows) else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]
 
 

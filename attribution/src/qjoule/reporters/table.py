@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.style import Style
@@ -60,6 +61,17 @@ _COLUMNS = {
 }
 #: After those: columns of a result that have a place in the table.
 _OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
+#: Parts of the latency, by their names in `Waits`; and what stands beside them.
+WAIT_TITLES = {
+    "ran_ns": "on CPU",
+    "run_queue": "run queue",
+    "lock": "lock",
+    "io": "I/O",
+    "network": "network",
+    "sleep": "sleep",
+    "other": "other",
+}
+_BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
 _LEFT = ("label", "server", "fingerprint", "flags")
 _KEY = "key:"  #: before the name of a key, in the name of its column
 
@@ -80,6 +92,7 @@ def render(
     color: bool = False,
     limit: int = 20,
     ids: bool = False,
+    waits: bool = False,
 ) -> str:
     """The table as text that ends with a line feed.
 
@@ -89,6 +102,7 @@ def render(
         color: write ANSI colours. The caller decides (a terminal, NO_COLOR).
         limit: query rows shown; the rest becomes one row, `other queries`.
         ids: also list the ids that other tools have for the statements.
+        waits: columns of what the latency of queries consists of, instead of what a call costs.
     """
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     limit = max(0, limit)
@@ -98,11 +112,12 @@ def render(
     page = Page(width, color)
     page.print(notes_grid(heading(attribution)))
     page.print()
-    page.print(_table(table_lines, units, width))
+    page.print(_table(table_lines, units, width, waits=waits))
     page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
+    told += _notes_on_waits(attribution) if waits else ()
     listed = id_notes(attribution, limit) if ids else []
     page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
@@ -140,6 +155,7 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
         calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
     )
+    line.cells.update(wait_cells(row))
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
         line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
@@ -159,6 +175,23 @@ def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
         "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
         **{column.name: shown.text(column.of(row, known)) for column, shown in _OF_RESULT},
     }
+
+
+def wait_cells(row: Row) -> dict[str, str]:
+    """Shares of the latency of the row's queries, by column of `WAIT_TITLES`."""
+    if row.waits is None:
+        return dict.fromkeys(WAIT_TITLES, fmt.UNKNOWN)
+    whole = row.waits.latency_ns
+    parts = {key: getattr(row.waits, key) for key in WAIT_TITLES}
+    return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
+
+
+def _notes_on_waits(attribution: Attribution) -> Iterator[tuple[str, str]]:
+    without = sum(row.waits is None and row.calls > 0 for row in attribution.rows)
+    if without == len(attribution.rows):
+        yield "waits", "not recorded"
+    elif without:
+        yield "waits", f"not recorded for {fmt.count(without)} of {len(attribution.rows)} rows"
 
 
 def _line_of_others(
@@ -238,8 +271,9 @@ def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[st
     return units
 
 
-def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
-    table, shown = fitted_table(_columns(table_lines, units, width), width, "label", total=True)
+def _table(table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool) -> Table:
+    columns = _columns(table_lines, units, width, waits=waits)
+    table, shown = fitted_table(columns, width, "label", total=True)
     for index, line in enumerate(table_lines):
         if index and line.section != table_lines[index - 1].section:
             table.add_section()
@@ -248,7 +282,9 @@ def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
     return table
 
 
-def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list[Column]:
+def _columns(
+    table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool
+) -> list[Column]:
     """Columns that have content, as wide as it needs."""
     columns = []
     servers = {line.cells.get("server") for line in table_lines} - {None, ""}
@@ -261,6 +297,9 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
     most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
     titles = {"label": _COLUMNS["label"], **{key: (name, 0) for key, name in keys.items()}}
     titles |= _COLUMNS | {column.name: (shown.title, shown.rank) for column, shown in _OF_RESULT}
+    if waits:
+        titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
+        titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
     for key, (title, rank) in titles.items():
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):
