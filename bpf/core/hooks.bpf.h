@@ -8,9 +8,9 @@
 #ifndef QJOULE_HOOKS_BPF_H
 #define QJOULE_HOOKS_BPF_H
 
+#include "blocked.bpf.h"
 #include "query.bpf.h"
 #include "server_hooks.h"
-#include "waits.bpf.h"
 
 /* A server's hook is called only for its own threads, and only if such a server is planned. */
 #define IS_THREAD_OF(thread, NAME) (PLANNED(NAME) && (thread)->server_kind == QJ_SERVER_##NAME)

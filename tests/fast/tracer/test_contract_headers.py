@@ -44,6 +44,7 @@ ENUMS: Mapping[str, tuple[str, type[IntEnum | IntFlag], tuple[str, ...]]] = {
     "qj_command": ("QJ_COMMAND_", contract.Command, ()),
     "qj_query_flag": ("QJ_QUERY_", contract.QueryFlag, ()),
     "qj_no_text": ("QJ_NO_TEXT_", contract.NoText, ()),
+    "qj_wait": ("QJ_WAIT_", contract.Wait, ("QJ_WAITS",)),
     "qj_loss": ("QJ_LOSS_", contract.Loss, ("QJ_LOSS_MAX",)),
     "qj_task_event": ("QJ_TASK_", contract.TaskEvent, ()),
     "qj_session_event": ("QJ_SESSION_", contract.SessionEvent, ()),
@@ -63,7 +64,7 @@ REGISTERED: Mapping[str, tuple[str, Mapping[str, int]]] = {
 }
 SAME_NAMES = (
     *("CONTRACT_VERSION", "BLOCK_MAGIC", "FRAME_MAGIC", "FRAME_BYTES", "WHOLE", "TEXT_BYTES"),
-    *("LATENCY_BUCKETS", "TAILS", "TAIL_NS", "WAKE_NS"),
+    *("LATENCY_BUCKETS", "WAITS", "TAILS", "TAIL_NS", "WAKE_NS"),
 )
 CONSTANTS = {f"QJ_{name}": getattr(contract, name) for name in SAME_NAMES} | {
     "QJ_COUNTERS": len(contract.COUNTER_NAMES),
