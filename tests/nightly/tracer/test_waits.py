@@ -9,18 +9,26 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+import pymysql
 import pytest
 
 from qjoule.trace.vocabulary import WAITS
+from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import or_skip
+from tracing.postgres_client import postgres_client, query
 from tracing.recording import Run, at_once, check_waits, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
+SLOW_S = 0.7
 HOLD_S = 1.3  #: a lock is held; longer than the pieces of a second in which MySQL waits for some
 BUSY = "while True: pass"
 
@@ -93,7 +101,7 @@ class Story:
             *self.database,
             "drop table if exists waits_rows",
             "create table waits_rows (id int primary key, n int)",
-            "insert into waits_rows values (1, 1), (2, 2)",
+            "insert into waits_rows values (1, 1), (2, 2), (3, 3), (4, 4)",
         )
 
     @property
@@ -104,8 +112,8 @@ class Story:
     def database(self) -> tuple[str, ...]:
         return () if self.is_postgres else ("create database if not exists waits", "use waits")
 
-    def held(self, *texts: str) -> None:
-        """Executes the planted statement while another session holds what it needs."""
+    def held(self, wanting: str, *texts: str) -> None:
+        """Executes the statement `wanting` while another session holds what it needs."""
         self.table()
         holder = self.server.connect()
         with closing(holder), holder.cursor() as cursor:
@@ -113,53 +121,129 @@ class Story:
                 cursor.execute(text)
             timer = threading.Timer(HOLD_S, lambda: cursor.execute("rollback"))
             timer.start()
-            update = "update waits_rows set n = n + 1 where id = 1 /* planted */"
-            self.execute(*self.database, update)
+            self.execute(*self.database, wanting)
             timer.join()
 
     def row_lock(self) -> None:
-        self.held("begin", "update waits_rows set n = 7 where id = 1")
+        update = "update waits_rows set n = {} where id = 1"
+        self.held(update.format(8), "begin", update.format(7))
 
     def table_lock(self) -> None:
-        """In MySQL a lock of the table's definition, for which it waits in pieces of a second."""
-        how = ("lock table waits_rows in access exclusive mode",)
-        self.held("begin", *(how if self.is_postgres else ("select n from waits_rows",)))
+        """In MySQL a metadata lock, for which it waits in pieces of a second."""
+        self.held("alter table waits_rows add m int", "begin", "select n from waits_rows")
 
     def sleep(self) -> None:
         self.execute("select pg_sleep(0.5)" if self.is_postgres else "select sleep(0.5)")
 
+    def busy_machine(self) -> None:
+        """Three processes on each CPU, and no priorities."""
+        with busy(2):
+            work = "count(*) from generate_series(1, 3000000)"
+            self.execute(f"select {work if self.is_postgres else 'benchmark(3000000, md5(1))'}")
 
-def first(trace_of: Path, word: str) -> str:
-    run = Run(trace_of)
-    whole = check_waits(run.trace)
-    texts = run.trace.pandas("shapes").set_index("shape")["text"]
-    planted = whole[whole["shape"].map(texts).str.contains(word, regex=False).fillna(value=False)]
+    def slow_client(self) -> None:
+        """It reads 1 KB, then nothing for a while, and then the rest of some 30 MB."""
+        if self.is_postgres:
+            with postgres_client(self.server.port) as client:
+                client.send(query(b"select repeat('x', 1000) from generate_series(1, 30000)"))
+                time.sleep(SLOW_S)
+                client.replies()
+            return
+        columns = "information_schema.columns"
+        with (
+            closing(self.server.connect()) as connection,
+            connection.cursor(pymysql.cursors.SSCursor) as cursor,
+        ):
+            cursor.execute(f"select repeat('x', 1000) from {columns} a, {columns} b limit 30000")
+            cursor.fetchone()
+            time.sleep(SLOW_S)
+            cursor.fetchall()
+
+
+def waits_of(directory: Path, word: str) -> pd.Series:
+    """What the statements with this word waited for, in ns by kind, the first one first."""
+    run = Run(directory)
+    waited = check_waits(run.trace)
+    planted = waited[waited["query"].isin(run.having(word)["query"])]
     assert len(planted)
-    print(planted[["latency_ns", *WAITS]].to_string())
-    return str(planted[WAITS].astype("int64").sum().idxmax())
+    return planted[WAITS].astype("int64").sum().sort_values(ascending=False)
 
 
-SERVERS = ("mariadb", "mysql80", "postgres")
+@dataclass(frozen=True)
+class Cause:
+    plant: Callable[[Story], None]
+    word: str  #: of the statement that waits
+    kind: str  #: of its first wait
 
 
-@pytest.mark.parametrize("name", SERVERS)
-@pytest.mark.parametrize(
-    ("plant", "word", "kind"),
-    [
-        (Story.row_lock, "update waits_rows", "wait_lock_ns"),
-        (Story.sleep, "sleep(", "wait_sleep_ns"),
-    ],
-    ids=("row-lock", "sleep"),
-)
+CAUSES = {
+    "row lock": Cause(Story.row_lock, "update waits_rows", "wait_lock_ns"),
+    "table lock": Cause(Story.table_lock, "alter table", "wait_lock_ns"),
+    "sleep": Cause(Story.sleep, "sleep(", "wait_sleep_ns"),
+    "busy machine": Cause(Story.busy_machine, "select", "wait_run_queue_ns"),
+    "slow client": Cause(Story.slow_client, "repeat(", "wait_network_ns"),
+}
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql80", "postgres"])
+@pytest.mark.parametrize("cause", CAUSES)
 def test_the_planted_cause_is_first(
-    name: str,
-    plant: Callable[[Story], None],
-    word: str,
-    kind: str,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
+    name: str, cause: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
     with recording(tmp_path / "t", f"--pid={server.pid}"):
-        plant(Story(server))
-    assert first(tmp_path / "t", word) == kind
+        CAUSES[cause].plant(Story(server))
+    waits = waits_of(tmp_path / "t", CAUSES[cause].word)
+    assert waits.index[0] == CAUSES[cause].kind, waits.to_string()
+
+
+# ---- the disk: a server that waits for it -------------------------------------------------------
+
+ON_DISK = (
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-flush-method=O_DIRECT",
+    "--innodb-buffer-pool-size=8M",
+)
+
+
+@pytest.fixture(scope="module")
+def on_disk(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    with or_skip(), mariadb_server(*ON_DISK) as server:
+        story = Story(server)
+        story.table()
+        rows = "select seq, repeat(seq, 100) from seq_1_to_60000"
+        story.execute(
+            "use waits",
+            "create table cold (id int primary key, x text)",
+            f"insert into cold {rows}",
+        )
+        yield server
+
+
+def _first_but_cpu(waits: pd.Series) -> str:
+    """The disk is fast, and the machine may be busy."""
+    return str(waits.drop("wait_run_queue_ns").index[0])
+
+
+def test_commits_wait_for_the_disk(on_disk: DatabaseServer, tmp_path: Path) -> None:
+    """Of several at once, those that do not write the log wait for the one that does: a lock."""
+    with (
+        recording(tmp_path / "t", f"--pid={on_disk.pid}"),
+        closing(on_disk.connect()) as connection,
+        connection.cursor() as cursor,
+    ):
+        for _ in range(50):
+            cursor.execute("update waits.waits_rows set n = n + 1 where id = 1")
+    waits = waits_of(tmp_path / "t", "update waits")
+    assert _first_but_cpu(waits) == "wait_io_ns", waits.to_string()
+
+
+def test_a_cold_cache_is_io(on_disk: DatabaseServer, tmp_path: Path) -> None:
+    """Rows far from each other: who reads the table from its beginning waits for other threads of
+    the server, which read ahead.
+    """
+    far = ", ".join(str(number * 97 % 60_000) for number in range(300))
+    with recording(tmp_path / "t", f"--pid={on_disk.pid}"):
+        Story(on_disk).execute(f"select sum(length(x)) from waits.cold where id in ({far})")
+    waits = waits_of(tmp_path / "t", "sum(length")
+    assert _first_but_cpu(waits) == "wait_io_ns", waits.to_string()
