@@ -28,7 +28,7 @@ BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
                 -Wno-unused-parameter -Werror -Ibpf -I$(BUILD)/bpf $(REPRODUCIBLE)
 SKELETON     := $(BUILD)/bpf/qjoule.skel.h
-# The same for early kernels: see bpf/core/early.bpf.h.
+# The same for early kernels: see bpf/core/state.bpf.h.
 EARLY_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.early.o)
 EARLY_SKELETON := $(BUILD)/bpf/qjoule_early.skel.h
 SKELETONS      := $(SKELETON) $(EARLY_SKELETON)

@@ -7,7 +7,6 @@
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
 
-#include "core/cpu_times.h"
 #include "core/counted.h"
 #include "qjoule.h"
 
@@ -103,7 +102,7 @@ struct qj_cpu_state {
 	__u64 t0_ns; /* start of the open slice; 0 until the first event on this CPU */
 	__u64 query;
 	__u64 shape;
-	__u64 busy_clock; /* see core/cpu_times.h */
+	__u64 busy_clock; /* see core/counted.h */
 	__u64 ids;	  /* query and session ids made on this CPU */
 	__u32 pid;
 	__u32 tgid;

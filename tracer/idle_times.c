@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/cpu_times.h"
+#include "core/counted.h"
 
 struct idle_times {
 	struct stream *stream;

@@ -100,7 +100,7 @@ struct traffic_program programs_of_traffic(struct qjoule_bpf *skeleton, unsigned
 
 /*
  * Where the kernel lacks the tracepoints of sockets, the programs on them give way to those where
- * the functions behind them return (bpf/core/traffic.bpf.h).
+ * the functions behind them return (bpf/core/socket.bpf.h).
  */
 static void replace_tracepoints(struct qjoule_bpf *skeleton)
 {

@@ -19,7 +19,7 @@
 	}
 
 /*
- * Opens the programs; `early`: those of bpf/core/early.bpf.h, which have the same maps, programs
+ * Opens the programs; `early`: those of bpf/core/state.bpf.h, which have the same maps, programs
  * and variables, in the same order (tests/fast/tracer/test_contract_headers.py). Returns NULL and
  * sets errno on failure.
  */

@@ -10,8 +10,7 @@
  */
 #include "sockets.bpf.h"
 #include "cql_frame.h"
-#include "core/syscall.bpf.h"
-#include "core/traffic.bpf.h"
+#include "core/socket.bpf.h"
 
 struct cql_connections_map cql_connections SEC(".maps");
 struct cql_tagged_map cql_tagged SEC(".maps");

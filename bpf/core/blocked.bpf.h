@@ -3,7 +3,7 @@
 #ifndef QJOULE_BLOCKED_BPF_H
 #define QJOULE_BLOCKED_BPF_H
 
-#include "syscall.bpf.h"
+#include "socket.bpf.h"
 #include "task.bpf.h"
 #include "waits.bpf.h"
 

@@ -7,8 +7,8 @@
 #include "inflate.bpf.h"
 #include "sample.bpf.h"
 #include "statement.bpf.h"
-#include "more_counters.bpf.h"
-#include "task_budget.bpf.h"
+#include "slice.bpf.h"
+#include "task.bpf.h"
 
 QJ_VISIBLE const volatile struct qj_plan plan = {};
 QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers") = {};

@@ -24,7 +24,7 @@ extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Likewise in segments.bpf.c: ends the open slice and starts one of the current thread. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
-/* Likewise, in session.bpf.c. */
+/* Likewise, in statement.bpf.c. */
 /* From here on the thread has this role, NUL-terminated. 0: its own name is its role. */
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
 		     const struct role_name *role);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Implements the idle tails of sums.bpf.h. */
 #include "sums.bpf.h"
-#include "cpu_times.h"
+#include "counted.h"
 
 #ifdef QJ_EARLY /* needs atomic operations that return a value: the plan has no effects there */
 int begin_idle(struct qj_cpu_state *cpu, __u64 now)

@@ -2,7 +2,6 @@
 /* Finds server threads, and reports the names of tasks. */
 #include "task.bpf.h"
 #include "hooks.bpf.h"
-#include "task_budget.bpf.h"
 
 /* The server that the root part follows now, and the process that it runs as. */
 extern QJ_VISIBLE struct qj_running followed;

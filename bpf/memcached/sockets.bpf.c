@@ -8,8 +8,7 @@
  * Requests over UDP are not parsed. Each datagram is counted as lost framing.
  */
 #include "wire.bpf.h"
-#include "core/syscall.bpf.h"
-#include "core/traffic.bpf.h"
+#include "core/socket.bpf.h"
 
 struct memcached_connections_map memcached_connections SEC(".maps");
 

@@ -6,7 +6,7 @@
 #ifndef QJOULE_MEMCACHED_STATE_BPF_H
 #define QJOULE_MEMCACHED_STATE_BPF_H
 
-#include "core/key_text.bpf.h"
+#include "core/key_request.bpf.h"
 
 #define MEMCACHED_HEADER 24 /* of a binary request: doc/protocol-binary.xml */
 

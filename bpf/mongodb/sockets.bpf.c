@@ -10,7 +10,7 @@
  */
 #include "reply.bpf.h"
 #include "wire.bpf.h"
-#include "core/traffic.bpf.h"
+#include "core/socket.bpf.h"
 
 struct mongodb_connections_map mongodb_connections SEC(".maps");
 

@@ -8,7 +8,7 @@
 
 #include "core/query.bpf.h"
 #include "core/statement.bpf.h"
-#include "core/syscall.bpf.h"
+#include "core/socket.bpf.h"
 #include "core/task.bpf.h"
 #include "chunk.h"
 #include "reply_state.h"

@@ -4,7 +4,6 @@
  * the attach mode `symbol` they end what a probe has begun.
  */
 #include "core/socket.bpf.h"
-#include "core/traffic.bpf.h"
 #include "next_read.bpf.h"
 #include "wire.bpf.h"
 

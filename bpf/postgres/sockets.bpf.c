@@ -5,7 +5,6 @@
  * later, that client has already logged in.
  */
 #include "core/socket.bpf.h"
-#include "core/traffic.bpf.h"
 #include "next_read.bpf.h"
 #include "wire.bpf.h"
 

@@ -7,7 +7,7 @@
 #define QJOULE_REDIS_REQUEST_BPF_H
 
 #include "wire.bpf.h"
-#include "core/syscall.bpf.h"
+#include "core/socket.bpf.h"
 
 /*
  * The connection's naming state, if requested. A name from an earlier request whose outcome no

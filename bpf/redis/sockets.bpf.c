@@ -12,7 +12,7 @@
  * time.
  */
 #include "request.bpf.h"
-#include "core/traffic.bpf.h"
+#include "core/socket.bpf.h"
 
 struct redis_connections_map redis_connections SEC(".maps");
 struct redis_namings_map redis_namings SEC(".maps");

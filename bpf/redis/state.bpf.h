@@ -9,7 +9,7 @@
 #ifndef QJOULE_REDIS_STATE_BPF_H
 #define QJOULE_REDIS_STATE_BPF_H
 
-#include "core/key_text.bpf.h"
+#include "core/key_request.bpf.h"
 
 /* The state of the client's side of RESP. */
 enum redis_at {

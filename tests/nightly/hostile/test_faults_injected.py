@@ -133,7 +133,7 @@ def until_nothing_is_held(root: RootPart) -> None:
 
 FLOODER, NEIGHBOUR = 54321, 54322  #: user ids that no package uses
 QUERIES = 3000
-#: A user has 4,000 events a second (bpf/core/task_budget.bpf.h): a busy machine forks less often.
+#: A user has 4,000 events a second (bpf/core/task.bpf.h): a busy machine forks less often.
 FLOODS = {
     "rename": "name(15, b'flood %d' % number)",
     "fork": "os.fork() or os._exit(0); os.wait()",

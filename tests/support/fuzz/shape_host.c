@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* shape_hash.h and key_shape.h as a host library, for tests that compare them with Python's. */
+/* shape_hash.h as a host library, for tests that compare it with Python's. */
 #include <stddef.h>
 #include "core/shape_hash.h"
-
-#define QJ_DIALECT_REDIS 3
-#include "core/key_shape.h"
 
 __u64 shape_host(const __u8 *text, size_t bytes, size_t step, __u64 seed, int dialect, int rules,
 		 int truncated);

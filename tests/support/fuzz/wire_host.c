@@ -11,7 +11,6 @@
 #define __TARGET_ARCH_x86 /* host/vmlinux.h defines its registers */
 
 #include "core/query.bpf.c"
-#include "core/session.bpf.c"
 #include "core/statement.bpf.c"
 #include "core/tags.bpf.c"
 #include "mysql/wire.bpf.h"

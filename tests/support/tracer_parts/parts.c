@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Parts of the programs and the tracer that need no kernel, compiled for the host. See parts.py. */
-#include "core/cpu_times.h"
 #include "core/counted.h"
 
 unsigned counted(const struct qj_reading *before, const struct qj_reading *now,

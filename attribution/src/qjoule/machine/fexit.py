@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether programs can be attached where the kernel's functions on sockets return (fexit).
 
-They see what the tracepoints of Linux 6.3 show, on kernels before (bpf/core/traffic.bpf.h).
+They see what the tracepoints of Linux 6.3 show, on kernels before (bpf/core/socket.bpf.h).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 The kernel side sends a request's text as its commands in RESP, each cut to its name and its first
 argument; equal ones in a row are sent once (``bpf/core/key_request.bpf.h``). In keys, letters
 usually carry structure and digits carry values. So a pattern keeps words of letters and replaces
-the rest, by the rules at the top of ``bpf/core/key_shape.h``. The kernel side hashes by the same
+the rest, by the rules at the top of ``bpf/core/shape_hash.h``. The kernel side hashes by the same
 rules: equal hash implies equal pattern.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from qjoule.shapes.safe_text import ELLIPSIS
 
-KEY_BYTES = 64  #: QJ_KEY_BYTES of bpf/core/key_shape.h
+KEY_BYTES = 64  #: QJ_KEY_BYTES of bpf/core/shape_hash.h
 HEX_MIN = 8  #: QJ_KEY_HEX_MIN
 MARK = "?"
 

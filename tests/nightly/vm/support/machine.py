@@ -41,7 +41,7 @@ ARM64_TIMED = (
 #: Suites of Debian with the kernels to run on: guests.mk has the same list.
 SUITES = ("bullseye", "bookworm", "trixie", "sid")
 #: Their kernels show no reads of sockets, and so are without the socket mode: there are neither
-#: tracepoints (Linux 6.3) nor the programs where functions return (5.19, bpf/core/traffic.bpf.h).
+#: tracepoints (Linux 6.3) nor the programs where functions return (5.19, bpf/core/socket.bpf.h).
 WITHOUT_READS = ("bullseye",)
 #: Get the programs for early kernels: Linux before 5.19.
 EARLY = ("bullseye",)
