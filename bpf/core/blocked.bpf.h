@@ -178,10 +178,12 @@ static __always_inline enum qj_wait wait_kind(struct thread_waits *waits, struct
 }
 
 /* `task` leaves its CPU in the middle of its thread's query. */
-static __always_inline void wait_begin(struct thread_waits *waits, struct task_struct *task,
+static __always_inline void wait_begin(struct thread_state *thread, struct task_struct *task,
 				       __u64 now)
 {
-	waits->from_ns = now;
+	struct thread_waits *waits = &thread->waits;
+
+	thread->off_ns = now;
 	waits->deadline_ns = 0;
 	if (!is_asleep(task)) {
 		waits->kind = QJ_WAIT_RUN_QUEUE;
@@ -215,15 +217,16 @@ static __always_inline __u64 runnable_since(const struct thread_waits *waits,
 }
 
 /* The thread runs again, or is seen to run. */
-static __always_inline void wait_end(struct thread_waits *waits, struct task_struct *task,
+static __always_inline void wait_end(struct thread_state *thread, struct task_struct *task,
 				     __u64 now)
 {
-	__u64 ns = now - waits->from_ns;
+	struct thread_waits *waits = &thread->waits;
+	__u64 ns = now - thread->off_ns;
 
-	if (now > waits->from_ns)
+	if (now > thread->off_ns)
 		add_wait(waits, now, ns,
 			 waits->kind == QJ_WAIT_RUN_QUEUE ? ns : runnable_since(waits, task));
-	waits->from_ns = 0;
+	thread->off_ns = 0;
 }
 
 #endif

@@ -142,8 +142,8 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 	thread = thread_of(task);
 	if (thread) {
 		cpu->serving = thread->server_kind;
-		if (thread->waits.from_ns)
-			wait_end(&thread->waits, task, now);
+		if (thread->off_ns)
+			wait_end(thread, task, now);
 		hooks_labelled(cpu, task, thread);
 		cpu->server = thread->server;
 		cpu->query = thread->query;

@@ -28,8 +28,7 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->stream = 0;
 	thread->command = QJ_COMMAND_OTHER;
 	thread->text_left = 0;
-	thread->waits.expired_ns = 0;
-	__builtin_memset(thread->waits.ns, 0, sizeof(thread->waits.ns));
+	waits_clear(&thread->waits);
 	__builtin_memset(&thread->cleared, 0, sizeof(thread->cleared));
 	return 0;
 }
@@ -328,8 +327,8 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	if (!thread->end_ns)
 		thread->flags |= QJ_QUERY_OPEN;
 	now = bpf_ktime_get_ns();
-	if (thread->waits.from_ns) /* how long it could have run is not known */
-		add_wait(&thread->waits, now, now - thread->waits.from_ns, 0);
+	if (thread->off_ns) /* how long it could have run is not known */
+		add_wait(&thread->waits, now, now - thread->off_ns, 0);
 	fill_query(&thread->ended, thread, thread->end_ns ?: now, pid_tgid);
 	thread->begin_ns = 0;
 	return send_ended(cpu, thread);

@@ -72,7 +72,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (cpu->owner_kind == QJ_OWNER_QUERY) {
 		thread = thread ?: thread_of(prev);
 		if (thread && thread->begin_ns) {
-			wait_begin(&thread->waits, prev, now);
+			wait_begin(thread, prev, now);
 			if (thread->waits.kind == QJ_WAIT_NETWORK)
 				hooks_blocked(thread);
 		}

@@ -143,15 +143,15 @@ struct unnamed_use {
 
 /* Why the thread was off its CPU while it served its query: core/waits.bpf.h. */
 struct thread_waits {
-	__u64 from_ns;	    /* since when it is off its CPU; 0: it runs, or serves no query */
-	__u64 run_delay_ns; /* sched_info.run_delay then */
+	__u64 run_delay_ns; /* sched_info.run_delay at `off_ns` */
 	__u64 deadline_ns;  /* when its wait on a futex expires; 0: never */
 	__u64 futex;
 	__u64 expired_ns; /* waits on one futex that have expired, and are not yet in `ns` */
 	__u64 expired_futex;
 	__u64 ns[QJ_WAITS];
 	__u64 replied_ns[QJ_WAITS]; /* `ns` when the reply was sent that may be the last one */
-	__u8 kind;		    /* enum qj_wait of the wait since from_ns */
+	__u8 kind;		    /* enum qj_wait of the wait since `off_ns` */
+	__u8 any;		    /* something is in `ns`, or was since it was cleared last */
 };
 
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
@@ -163,6 +163,7 @@ struct thread_state {
 	__u64 end_ns;	/* when a reply was sent that may not be the last one */
 	__u64 socket;	/* address of the client's struct sock ... */
 	__u64 cookie;	/* ... and its cookie: together its identity */
+	__u64 off_ns;	/* since when it is off its CPU; 0: it runs, or has no query */
 	__u32 need;	/* bytes of the current message still to come */
 	__u32 flags;
 	__u16 server;

@@ -38,6 +38,7 @@ static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u6
 	    waits->deadline_ns && now - runnable + DEADLINE_ERROR_NS >= waits->deadline_ns;
 	__u8 kind = waits->kind < QJ_WAITS ? waits->kind : QJ_WAIT_OTHER;
 
+	waits->any = 1;
 	waits->ns[QJ_WAIT_RUN_QUEUE] += runnable;
 	if (waits->expired_ns && kind != QJ_WAIT_RUN_QUEUE) {
 		bool same = kind == QJ_WAIT_LOCK && distance <= 2 * FUTEX_NEAR_BYTES;
@@ -59,8 +60,21 @@ static __always_inline void waits_mark(struct thread_state *thread)
 {
 	struct thread_waits *waits = &thread->waits;
 
+	if (!waits->any)
+		return;
 	settle_expired(waits, thread->flags & QJ_QUERY_ERROR ? QJ_WAIT_LOCK : QJ_WAIT_SLEEP);
 	__builtin_memcpy(waits->replied_ns, waits->ns, sizeof(waits->ns));
+}
+
+/* The thread's next query has waited for nothing. Most queries do not wait. */
+static __always_inline void waits_clear(struct thread_waits *waits)
+{
+	if (!waits->any)
+		return;
+	waits->any = 0;
+	waits->expired_ns = 0;
+	__builtin_memset(waits->ns, 0, sizeof(waits->ns));
+	__builtin_memset(waits->replied_ns, 0, sizeof(waits->replied_ns));
 }
 
 #endif

@@ -47,6 +47,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->statement_bytes = was->statement_bytes;
 	thread->command = was->command;
 	__builtin_memcpy(thread->waits.ns, was->wait_ns, sizeof(was->wait_ns));
+	thread->waits.any = 1;
 	claim_slice(cpu, thread, now);
 	/* It has waited for a thread of the pool. */
 	thread->waits.ns[QJ_WAIT_OTHER] += slice_began(cpu, now) - was->since_ns;
