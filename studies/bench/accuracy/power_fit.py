@@ -4,10 +4,10 @@
 The first two thirds of the recording are for fitting and for choosing between models, by
 cross-validation on blocks of time within them. The last third is only predicted.
 
-`qjoule` is the engine's regression (`qjoule.model.fit.power`, non-negative least squares, here with
-Huber's loss) on features that physically draw power in a machine. `qjoule_windows` is the model
-that attribution fits to windows (`qjoule.model.fit.block`), which divides energy among owners and
-therefore has fewer terms.
+`qjoule` is the engine's regression (`qjoule.model.nonnegative`: non-negative least squares, here
+with Huber's loss) on features that physically draw power in a machine. `qjoule_windows` is the
+model that attribution fits to windows (`qjoule.model.fit.block`), which divides energy among owners
+and therefore has fewer terms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Evidence, fit_block
 from qjoule.model.fit.observed import Rows, predict
-from qjoule.model.fit.power import solve_nonnegative
+from qjoule.model.nonnegative import solve_nonnegative
 from qjoule.model.power_model import PowerModel
 
 RECORDING = Path(__file__).parent / "data" / "node-power-nx12" / "node.csv"

@@ -24,7 +24,7 @@ from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.model.arrays import F64
-from qjoule.model.cells_of_time import BLOCK_NS
+from qjoule.model.batches import BLOCK_NS
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cell_algebra import arrow, folded, restricted

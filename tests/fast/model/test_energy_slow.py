@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import model_cases
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.batches import cut, windows
-from qjoule.model.coarse import coarse, first_parts
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
-from qjoule.model.slow import SlowCounterState, add_slow
+from qjoule.model.slow import SlowCounterState, add_slow, coarse, first_parts
 from qjoule.model.windows import SegmentWindows
 
 MS, S = 1_000_000, 1_000_000_000

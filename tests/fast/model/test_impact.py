@@ -21,8 +21,18 @@ from hypothesis import strategies as st
 import attribute_trace as hand
 from qjoule.commands.attribute import command
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model.impact import Embodied, Factor, Factors, Impact, Steps, impact, mean_factor
-from qjoule.model.impact_series import CARBON, PRICE, parse_series
+from qjoule.model.impact import (
+    CARBON,
+    PRICE,
+    Embodied,
+    Factor,
+    Factors,
+    Impact,
+    Steps,
+    impact,
+    mean_factor,
+    parse_series,
+)
 
 HOUR_NS = 3_600 * 10**9
 ALL = ("--price", "0.30/kWh:EUR", "--carbon", "380", "--pue", "1.3", "--embodied", "36/h")

@@ -26,10 +26,10 @@ from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.merging import merged
 from qjoule.model.fit.observed import Rows, predict
 from qjoule.model.fit.rows import thinned
+from qjoule.model.fit.solo import narrowed, noise_of
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import PARTS, Attribution, Row, TraceInfo
-from qjoule.model.solo import narrowed, noise_of
 from qjoule.reporters.json_report import to_json
 
 GROUPS = 6

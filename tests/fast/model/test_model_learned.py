@@ -23,9 +23,9 @@ from qjoule.model import assemble, latency
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval, Weights
 from qjoule.model.energy import Cause, Series
-from qjoule.model.fit.power import solve_nonnegative
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
+from qjoule.model.nonnegative import solve_nonnegative
 from qjoule.model.plausible import left_out
 from qjoule.model.result import TraceInfo
 from qjoule.reporters.json_report import to_json

@@ -25,8 +25,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import LabelIndex
 from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.engine.query_labels import QueryLabels
-from qjoule.model.charge import Ids
-from qjoule.model.id_runs import U64
+from qjoule.model.charge import U64, Ids
 from qjoule.model.labels import SESSION_OVERHEAD, TEXT_LOST
 from qjoule.model.latency import DIGITS, EXACT, QUANTILES, Latencies
 from qjoule.reporters.json_report import to_json

@@ -19,8 +19,8 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
-from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
+from qjoule.model.row_sums import bound_tags
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
 from qjoule.trace.meta import EnergyInfo, Server

@@ -32,7 +32,7 @@ from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.shared import Board
-from qjoule.model.cells_of_time import BLOCK_WINDOWS
+from qjoule.model.batches import BLOCK_WINDOWS
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.trace.meta import Meta, Server

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model.idle_policies import IdlePolicy
+from qjoule.model import IdlePolicy
 from qjoule.strict_toml import convert, read_file, read_some
 
 EXAMPLE = Path(__file__).with_name("example.toml")

@@ -133,7 +133,7 @@ def write(
     `table.render`.
     """
     if top and form != "table":
-        from qjoule.model.fold import fold_rows  # noqa: PLC0415
+        from qjoule.model.row_sums import fold_rows  # noqa: PLC0415
 
         result = fold_rows(result, top)
     if form == "parquet" and output is not None:

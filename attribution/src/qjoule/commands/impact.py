@@ -16,8 +16,17 @@ from qjoule.engine import recorded
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
-from qjoule.model.impact import Embodied, Factor, Factors, embodied_grams, mean_factor
-from qjoule.model.impact_series import CARBON, PRICE, parse_series, parse_value
+from qjoule.model.impact import (
+    CARBON,
+    PRICE,
+    Embodied,
+    Factor,
+    Factors,
+    embodied_grams,
+    mean_factor,
+    parse_series,
+    parse_value,
+)
 from qjoule.model.result import Attribution
 from qjoule.trace.reader import Trace
 

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from qjoule.commands import options
 from qjoule.commands.options import Command, Option
-from qjoule.model.idle_policies import IdlePolicy
+from qjoule.model import IdlePolicy
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

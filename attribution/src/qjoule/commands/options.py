@@ -11,7 +11,7 @@ import click
 
 from qjoule.contract import AttachMode
 from qjoule.machine.sources import tracer_sources
-from qjoule.model.idle_policies import IDLE_POLICIES
+from qjoule.model import IDLE_POLICIES
 from qjoule.servers.registry import servers
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Machine, Segments, WindowBatch
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
-from qjoule.model.commits import COMMIT, with_commits
 from qjoule.model.energy import WindowEnergy
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
+from qjoule.model.row_sums import COMMIT, with_commits
 from qjoule.model.span_sums import Roles
 from qjoule.model.split import Split
 from qjoule.trace.reader import Trace

@@ -4,7 +4,7 @@
 `Transactions` groups queries by their transaction and finds the COMMIT's part of it. A transaction
 is a call of its sequence of statements: it lasts from the begin of its first query to the end of
 the query that ended it. While rows are made, COMMIT is a group of its own (the key `COMMIT`);
-`qjoule.model.commits` merges it back and records its part.
+`qjoule.model.row_sums` merges it back and records its part.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from qjoule.engine.keys import TAG, TRANSACTION
 from qjoule.lazy_import import pc
-from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NO_TEXT, NONE_LABEL
+from qjoule.model.row_sums import COMMIT
 from qjoule.trace.columns import is_told, text_scalar, view
 from qjoule.trace.vocabulary import WAITS
 

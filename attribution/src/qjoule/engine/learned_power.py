@@ -16,10 +16,10 @@ from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import Bool, Cause, Series
 from qjoule.model.features import FEATURES, entry_features
 from qjoule.model.fit.known_loads import Phase
+from qjoule.model.fit.solo import narrowed
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger, main_domain
 from qjoule.model.power_model import PowerModel
-from qjoule.model.solo import narrowed
 from qjoule.model.split import Split
 from qjoule.trace.reader import Trace
 

@@ -25,12 +25,12 @@ from qjoule.model.arrays import (
     Anomalies,
     Entries,
     Machine,
+    Renumbering,
     Requests,
     WindowBatch,
     real_sums,
 )
 from qjoule.model.energy import I64, WindowEnergy
-from qjoule.model.renumbering import Renumbering
 from qjoule.model.split import apportion
 
 _PACKAGE = len(TRAFFIC_PER_NS)

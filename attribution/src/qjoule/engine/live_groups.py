@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
 from qjoule.engine.keys import EVERYTHING, TAG, LabelIndex, Selection
+from qjoule.model.arrays import Renumbering
 from qjoule.model.energy import I64, Bool
-from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
     BY_CALLS,
     BY_THREAD,
@@ -36,7 +36,7 @@ from qjoule.model.labels import (
     process,
     stands_for_no_text,
 )
-from qjoule.model.renumbering import Renumbering
+from qjoule.model.row_sums import OTHER_VALUES
 from qjoule.trace.vocabulary import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`

@@ -25,11 +25,10 @@ from qjoule.contract import QueryFlag
 from qjoule.engine.columns import UNFINISHED, QueryRecords, Transactions
 from qjoule.engine.keys import TRANSACTION, LabelIndex
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels
-from qjoule.model import id_runs
+from qjoule.model import charge
 from qjoule.model.arrays import Requests, WindowBatch
-from qjoule.model.charge import GroupsById, Ids
+from qjoule.model.charge import U64, GroupsById, IdRuns, Ids
 from qjoule.model.energy import I64, Bool
-from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats, Latencies
 from qjoule.trace.reader import Trace
@@ -140,7 +139,7 @@ class QueryGroups:
         self._called = (*CALLS, "child") if "child" in labels.by else CALLS
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
         runs = [self._first_pass(number) for number in range(len(parts))]
-        self._runs = id_runs.joined([one for one in runs if one is not None])
+        self._runs = charge.joined_runs([one for one in runs if one is not None])
         self._labels.finish(index)
 
     @property
@@ -252,7 +251,7 @@ class QueryGroups:
         # The first parts are needed first, and parts that fit are not read twice.
         if self.held_rows + len(ids) <= HELD_ROWS:
             self._held[number] = variants[first_rows]
-        return id_runs.runs_of(ids, number)
+        return charge.runs_of(ids, number)
 
     def _add_waits(self, number: int, records: QueryRecords, variants: I32) -> None:
         recorded = records.flags & QueryFlag.WAITS != 0

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from qjoule.contract import QueryFlag
 from qjoule.engine.columns import Coded, QueryRecords, Value, distinct, joined
 from qjoule.engine.keys import EVERYTHING, TAG, LabelIndex, Selection
-from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (
     BY_CALLS,
@@ -28,6 +27,7 @@ from qjoule.model.labels import (
     background,
     stands_for_no_text,
 )
+from qjoule.model.row_sums import COMMIT
 
 I32 = npt.NDArray[np.int32]
 STATEMENTS = ("query", "prepare", "execute", "child")

@@ -15,11 +15,10 @@ from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import LiveCalls
 from qjoule.engine.live_groups import Identity, LiveGroups, LiveNames, Records, Tagged
 from qjoule.model.account import Account
-from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.arrays import F64, Renumbering, WindowBatch
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
-from qjoule.model.renumbering import Renumbering
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import Learned, apply_regression_costs, learn
 from qjoule.servers.decoding import SERVING_THREADS

@@ -11,8 +11,8 @@ from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
-from qjoule.model.fold import bound_tags
 from qjoule.model.result import Attribution
+from qjoule.model.row_sums import bound_tags
 from qjoule.model.same_total import with_total_error
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 from qjoule.trace.meta import Meta

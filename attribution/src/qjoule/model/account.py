@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qjoule.model.arrays import WindowBatch
-from qjoule.model.batches import OpenBlock, cut, joined, windows
-from qjoule.model.cells_of_time import BLOCK_ENTRIES, Cells
+from qjoule.model.arrays import Renumbering, WindowBatch
+from qjoule.model.batches import BLOCK_ENTRIES, Cells, OpenBlock, cut, joined, windows
 from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
@@ -23,7 +22,6 @@ from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
-from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import Roles, SpanSums
 from qjoule.model.split import Split

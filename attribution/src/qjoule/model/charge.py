@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the group that each segment is charged to: that of its query, or else of its owner."""
+"""Finds the group that each segment is charged to: that of its query, or else of its owner.
+
+`IdRuns` finds each query's record by its id, without storing every id. Queries are numbered in
+sequence, so the ids of neighbouring records are nearly all consecutive. A run of consecutive ids is
+stored as its two ends. Ids out of order cost one run each.
+"""
 
 from __future__ import annotations
 
@@ -82,3 +87,82 @@ def charge(
         group,
     )
     return Charged(group, server_ns, named_ns)
+
+
+@dataclass(frozen=True)
+class IdRuns:
+    """Disjoint runs of ids, in order: `first[i]` is number `row[i]` among the ids of `part[i]`."""
+
+    first: U64
+    last: U64  #: inclusive
+    part: I64
+    row: I64
+
+    def find(self, ids: U64) -> tuple[I64, I64]:
+        """The part that holds each id, -1 if none does, and the id's place among that part's
+        sorted ids."""
+        if not len(self.first):
+            return np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
+        run = np.searchsorted(self.first, ids, "right") - 1
+        held = (run >= 0) & (ids <= self.last[run])
+        run = np.maximum(run, 0)
+        since = (ids - self.first[run]).view(np.int64)
+        return np.where(held, self.part[run], -1), self.row[run] + since
+
+    def between(self, first: int, last: int) -> IdRuns:
+        """The runs of the ids `first` to `last`, cut to these."""
+        begin = max(int(np.searchsorted(self.first, np.uint64(first), "right")) - 1, 0)
+        rows = slice(begin, int(np.searchsorted(self.first, np.uint64(last), "right")))
+        low = np.maximum(self.first[rows], np.uint64(first))
+        high = np.minimum(self.last[rows], np.uint64(last))
+        row = self.row[rows] + (low - self.first[rows]).astype(np.int64)
+        some = low <= high
+        return IdRuns(low[some], high[some], self.part[rows][some], row[some])
+
+
+def runs_of(ids: U64, part: int) -> IdRuns:
+    """The runs of a part's ids, which must be sorted and unique."""
+    heads = np.flatnonzero(np.append(True, np.diff(ids) != 1)[: len(ids)])
+    tails = np.append(heads[1:], len(ids))[: len(heads)] - 1
+    return IdRuns(ids[heads], ids[tails], np.full(len(heads), part, np.int64), heads)
+
+
+def joined_runs(parts: list[IdRuns]) -> IdRuns:
+    """The runs of all parts. An id that is in several parts belongs to the first."""
+    first, last, part, at = (
+        np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, kind)])
+        for name, kind in (
+            *(("first", np.uint64), ("last", np.uint64)),
+            *(("part", np.int64), ("row", np.int64)),
+        )
+    )
+    order = np.argsort(first, kind="stable")
+    runs = IdRuns(first[order], last[order], part[order], at[order])
+    if not len(first):
+        return runs
+    reached = np.maximum.accumulate(runs.last)
+    cluster = np.cumsum(np.append(True, runs.first[1:] > reached[:-1]))
+    shared = np.bincount(cluster)[cluster] > 1
+    if not shared.any():
+        return runs
+    plain, cut = _take(runs, ~shared), _first_come(_take(runs, shared))
+    return joined_runs([plain, cut])
+
+
+def _take(runs: IdRuns, rows: npt.NDArray[np.bool_]) -> IdRuns:
+    return IdRuns(runs.first[rows], runs.last[rows], runs.part[rows], runs.row[rows])
+
+
+def _first_come(runs: IdRuns) -> IdRuns:
+    """Makes overlapping runs disjoint: each id goes to the lowest-numbered part that holds it."""
+    length = (runs.last - runs.first).astype(np.int64) + 1
+    run = np.repeat(np.arange(len(length)), length)
+    since = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
+    ids = runs.first[run] + since.astype(np.uint64)
+    order = np.lexsort((runs.part[run], ids))
+    order = order[np.append(True, np.diff(ids[order]) != 0)]
+    ids, part, at = ids[order], runs.part[run][order], (runs.row[run] + since)[order]
+    goes_on = (np.diff(ids) == 1) & (np.diff(part) == 0) & (np.diff(at) == 1)
+    heads = np.flatnonzero(np.append(True, ~goes_on))
+    tails = np.append(heads[1:], len(ids)) - 1
+    return IdRuns(ids[heads], ids[tails], part[heads], at[heads])

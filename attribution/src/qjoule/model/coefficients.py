@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qjoule.errors import UsageError
+from qjoule.model import IDLE_POLICIES, IdlePolicy
 from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
-from qjoule.model.idle_policies import IDLE_POLICIES, IdlePolicy
 
 __all__ = ("IDLE_POLICIES", "IdlePolicy")  # beside all that is defined here
 

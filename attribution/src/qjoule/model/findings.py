@@ -10,10 +10,10 @@ import numpy as np
 
 from qjoule.model.coefficients import THETA
 from qjoule.model.energy import I64
-from qjoule.model.fit.power import covariance
 from qjoule.model.interval import Z95
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
+from qjoule.model.nonnegative import covariance
 from qjoule.model.power_model import PowerModel
 from qjoule.model.result import Alone, ModelInfo
 

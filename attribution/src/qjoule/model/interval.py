@@ -17,9 +17,8 @@ from typing import Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from qjoule.model.arrays import F64
+from qjoule.model.arrays import F64, Renumbering
 from qjoule.model.energy import I64
-from qjoule.model.renumbering import Renumbering
 
 Z95 = 1.959963984540054
 _V = TypeVar("_V", float, F64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, WindowBatch
+from qjoule.model.arrays import COUNTERS, F64, Renumbering, WindowBatch
 from qjoule.model.block_split import BlockSplit, DomainSums, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
@@ -18,7 +18,6 @@ from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import EnergyErrors, GroupErrors
 from qjoule.model.power_model import PowerModel
-from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import Split

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of several non-negative quantities that are known from least squares.
+"""Least squares of quantities that are not negative: values by normal equations, and intervals.
+
+Weights of the data and Gaussian priors are in the equations. Most optima need no bounds, or few.
+Where pivoting does not converge, the active-set method of Lawson and Hanson is used ("Solving Least
+Squares Problems", 1974, chapter 23).
 
 Least squares alone gives x = centre with `covariance`. Where that includes negative values, or
 where two quantities are known only as a sum, x >= 0 adds information: neither can exceed the sum.
@@ -11,13 +15,127 @@ exclude.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from qjoule.model.arrays import F64
+from qjoule.model.energy import Bool
 
+#: Ridge on the scaled normal equations; makes them solvable where features are collinear.
+_RIDGE = 1e-10
+_PIVOTS = 20
 PARTNERS_MAX = 12  #: quantities whose sign is considered per end; ignoring others only widens
 _STEPS_MAX = 12  #: each step ends outside of the interval's end, but closer to it
 _CLOSE = 1e-3  #: of a standard error
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The result of `optima` for each of s problems of p parameters.
+
+    `free` (s, p) is the unconstrained minimum, `value` (s, p) the non-negative one. `covariance`
+    (s, p, p) is the inverse of each gram, `log_determinant` (s,) the logarithm of its determinant.
+    """
+
+    free: F64
+    value: F64
+    covariance: F64
+    log_determinant: F64
+
+
+def optima(grams: F64, moments: F64) -> Optimum:
+    """argmin theta' gram theta - 2 moment' theta of symmetric `grams` (s, p, p), moments (s, p).
+
+    Raises `LinAlgError` if a gram is not positive definite because rounding destroyed its
+    information.
+    """
+    plain, scale = _scaled(grams)
+    if not np.isfinite(plain).all():
+        raise np.linalg.LinAlgError("not finite")
+    np.linalg.cholesky(plain)  # raises
+    target = moments / scale
+    size = plain.shape[1]
+    identity = np.broadcast_to(np.eye(size), plain.shape)
+    right = np.concatenate([target[:, :, None], identity], axis=2)
+    solved = np.asarray(np.linalg.solve(plain, right), np.float64)
+    free, inverse = solved[:, :, 0], solved[:, :, 1:]
+    value, zero = np.empty_like(free), free[0] < 0
+    for i, one in enumerate(zip(plain, target, free, inverse, strict=True)):
+        # In similar problems, usually the same parameters are 0.
+        value[i] = _nonnegative(*one, zero)
+        zero = value[i] == 0
+    covariances = inverse / (scale[:, :, None] * scale[:, None, :])
+    return Optimum(
+        free / scale,
+        value / scale,
+        (covariances + covariances.transpose(0, 2, 1)) / 2,
+        np.linalg.slogdet(plain)[1] + 2.0 * np.log(scale).sum(axis=1),
+    )
+
+
+def solve_nonnegative(gram: F64, moment: F64) -> F64:
+    """argmin theta' gram theta - 2 moment' theta over theta >= 0, of a symmetric `gram` >= 0."""
+    plain, scale = _scaled(gram)
+    target = moment / scale
+    free: F64 = np.linalg.solve(plain, target).astype(np.float64, copy=False)
+    if (free < 0).any():
+        inverse: F64 = np.linalg.inv(plain).astype(np.float64, copy=False)
+        free = _nonnegative(plain, target, free, inverse, free < 0)
+    return np.asarray(free / scale)
+
+
+def covariance(gram: F64) -> F64:
+    """Inverse of `gram`."""
+    plain, scale = _scaled(gram)
+    out: F64 = np.linalg.inv(plain) / np.outer(scale, scale)
+    return (out + out.T) / 2
+
+
+def _scaled(gram: F64) -> tuple[F64, F64]:
+    """Grams (..., p, p) with a unit diagonal and a small ridge, and the scale (..., p) of each."""
+    diagonal = np.diagonal(gram, axis1=-2, axis2=-1)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    plain = gram / (scale[..., :, None] * scale[..., None, :])
+    at = np.arange(gram.shape[-1])
+    plain[..., at, at] += _RIDGE
+    return plain, scale
+
+
+def _nonnegative(gram: F64, moment: F64, free: F64, inverse: F64, zero: Bool) -> F64:
+    """The optimum (p,) >= 0, from the unconstrained one, the inverse of `gram`, a guess of zeros.
+
+    Block principal pivoting (Kim and Park, SIAM J. Sci. Comput. 33, 2011): all parameters that
+    violate the conditions of an optimum change sides at once. It may rarely cycle; nnls never does.
+    """
+    if not (free < 0).any():
+        return free
+    rounds = _PIVOTS if (np.diagonal(inverse) > 0).all() else 0
+    for _ in range(rounds):
+        pull = np.zeros(len(free))
+        pull[zero] = np.linalg.solve(inverse[zero][:, zero], free[zero])
+        below = (free - inverse @ pull < 0) & ~zero
+        if not below.any() and (pull <= 0).all():
+            out = np.zeros(len(free))
+            out[~zero] = np.linalg.solve(gram[~zero][:, ~zero], moment[~zero])
+            return np.maximum(out, 0.0)
+        zero = (zero | below) & ~(pull > 0)
+    from scipy.optimize import nnls  # noqa: PLC0415 - slow to import, and seldom needed
+
+    root = _root(gram)
+    target = np.linalg.lstsq(root, moment, rcond=None)[0]
+    found: F64 = nnls(root.T, target)[0]
+    return found
+
+
+def _root(gram: F64) -> F64:
+    """A matrix whose product with its own transpose is `gram`, up to rounding."""
+    try:
+        return np.asarray(np.linalg.cholesky(gram))
+    except np.linalg.LinAlgError:
+        # Rounding made it indefinite: negative eigenvalues are set to zero.
+        values, vectors = np.linalg.eigh(gram)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1])))
 
 
 def least(centre: F64, covariance: F64) -> tuple[F64, float]:

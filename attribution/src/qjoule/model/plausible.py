@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.coarse import coarse
 from qjoule.model.energy import Series
+from qjoule.model.slow import coarse
 
 #: Memory of servers draws less than three times what their packages do, at any load.
 _MOST_OF_PACKAGE = 3.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qjoule.model.arrays import F64
+from qjoule.model.arrays import F64, Renumbering
 from qjoule.model.coefficients import (
     EFFECT_TERMS,
     RATIOS,
@@ -20,7 +20,6 @@ from qjoule.model.coefficients import (
 )
 from qjoule.model.energy import I64
 from qjoule.model.features import basis
-from qjoule.model.renumbering import Renumbering
 
 #: How far a calibrated machine drifts: leakage follows temperature, by several per cent.
 _IDLE_DRIFT = 0.02

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up and orders rows."""
+"""Orders rows, and joins some of them so that every sum is unchanged.
+
+`merged` adds up rows of equal keys, `fold_rows` keeps the first and joins the others into one, and
+`with_commits` joins a transaction's two rows: that of its COMMIT, and that of its other queries.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from qjoule.model.interval import RowErrors, of_recordings
-from qjoule.model.labels import SEVERAL
-from qjoule.model.result import PARTS, Row, Waits
+from qjoule.model.interval import RowErrors, of_one_recording, of_recordings
+from qjoule.model.labels import SEVERAL, GroupLabel
+from qjoule.model.latency import CallStats
+from qjoule.model.result import PARTS, Attribution, Row, Waits
 
 Ends = tuple[float, float]
+COMMIT = "commit"  #: key of a query that was its transaction's COMMIT or ROLLBACK
+#: The name for a tag's values beyond the bound.
+OTHER_VALUES = "other"
 
 
 def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
@@ -158,3 +167,136 @@ def _same(values: Sequence[str], several: str) -> str:
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) if len(known) == len(values) else None
+
+
+def with_commits(
+    found: Attribution, labels: Sequence[GroupLabel], commits: CallStats
+) -> Attribution:
+    """The attribution with each transaction in one row, which includes its COMMIT's part.
+
+    `labels` and `commits` (durations of COMMITs) are per group.
+    """
+    means = zip(labels, commits.latency_ns_mean.tolist(), strict=False)
+    took_ns = {label.keys: mean for label, mean in means if label.kind == "queries"}
+    parts: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in found.rows:
+        keys = tuple((key, value) for key, value in row.keys.items() if key != COMMIT)
+        parts.setdefault(keys, []).append(row)
+    rows = [_joined(dict(keys), some, took_ns) for keys, some in parts.items()]
+    rows.sort(key=lambda row: (-row.energy_nj, -row.cpu_ns, sorted(row.keys.items())))
+    return replace(found, rows=tuple(rows))
+
+
+def _joined(
+    keys: dict[str, str], rows: list[Row], took_ns: dict[tuple[tuple[str, str], ...], float]
+) -> Row:
+    """Merges a transaction's two rows. Their errors are common, so the ends of their intervals
+    add up."""
+    most = max(rows, key=lambda row: row.calls)
+    commit = next((row for row in rows if row.keys[COMMIT]), None)
+    flags = dict.fromkeys(flag for row in rows for flag in row.flags)
+    short = all("below_resolution" in row.flags for row in rows)
+    domains = most.energy_by_domain_nj
+    error, error_by_domain = errors_of(rows, most.error_by_domain, of_one_recording)
+    return replace(
+        most,
+        keys=keys,
+        shape=most.shape if "fingerprint" in keys else "",
+        energy_nj=sum(row.energy_nj for row in rows),
+        energy_nj_ci95=_sum_of_ends([row.energy_nj_ci95 for row in rows]),
+        share=sum(row.share for row in rows),
+        cpu_ns=sum(row.cpu_ns for row in rows),
+        cycles=_sum_of_whole([row.cycles for row in rows]),
+        instructions=_sum_of_whole([row.instructions for row in rows]),
+        llc_misses=_sum_of_whole([row.llc_misses for row in rows]),
+        flags=tuple(flag for flag in flags if short or flag != "below_resolution"),
+        energy_by_domain_nj={n: sum(row.energy_by_domain_nj[n] for row in rows) for n in domains},
+        energy_by_domain_ci95={
+            n: _sum_of_ends([row.energy_by_domain_ci95[n] for row in rows])
+            for n in most.energy_by_domain_ci95
+        },
+        error=error,
+        error_by_domain=error_by_domain,
+        power_factor=most.power_factor if len(rows) == 1 else None,
+        alone=most.alone if len(rows) == 1 else None,
+        shared_nj=_sum_of_whole([row.shared_nj for row in rows]),
+        commit_nj=commit.energy_nj if commit else None,
+        commit_ns_mean=took_ns.get(tuple(commit.keys.items())) if commit else None,
+    )
+
+
+def _sum_of_ends(intervals: list[tuple[float, float]]) -> tuple[float, float]:
+    return sum(low for low, _ in intervals), sum(high for _, high in intervals)
+
+
+def _sum_of_whole(values: Sequence[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def fold_rows(attribution: Attribution, top: int) -> Attribution:
+    """Keeps the first `top` rows of queries and joins all others into one.
+
+    Latency quantiles of the joined row are unknown. Its interval adds up the ends of its rows'
+    intervals, since their errors are common.
+    """
+    rest = attribution.rows[top:]
+    if len(rest) < 2:
+        return attribution
+    name = f"({len(rest)} others)"
+    folded = added(rest, dict.fromkeys(rest[0].keys, name), apart=False)
+    folded = replace(folded, shape=name, flags=())
+    return replace(attribution, rows=(*attribution.rows[:top], folded))
+
+
+def bound_tags(
+    attribution: Attribution, most: int, named_by: Attribution | None = None
+) -> Attribution:
+    """At most `most` values of each tag that rows are grouped by; the others are `OTHER_VALUES`.
+
+    Those with the most energy keep their names. The bound is needed because applications choose the
+    values: tagging every request would make a row for each. A note gives the number of values that
+    are not named.
+
+    `named_by`: the attribution whose energies decide, if it is another one, such as that of all
+    intervals.
+    """
+    tags = [key for key in attribution.policy["by"].split(",") if key.startswith("tag:")]
+    named = {key: _first_values(named_by or attribution, key, most) for key in tags}
+    left_out = {key: values[1] for key, values in named.items() if values[1]}
+    if not left_out:
+        return attribution
+    notes = (
+        f"{count} more values of {key} are '{OTHER_VALUES}': see --max-values"
+        for key, count in left_out.items()
+    )
+    model = replace(attribution.model, notes=(*attribution.model.notes, *notes))
+    kept = {key: values[0] for key, values in named.items()}
+    parts = tuple(
+        replace(part, attribution=_renamed(part.attribution, kept)) for part in attribution.parts
+    )
+    return replace(_renamed(attribution, kept), model=model, parts=parts)
+
+
+def _renamed(attribution: Attribution, kept: dict[str, frozenset[str]]) -> Attribution:
+    """Values of tags that are not kept get the common name; rows that are then equal are joined."""
+    rows = merged(replace(row, keys=_keys(row, kept)) for row in attribution.rows)
+    return replace(attribution, rows=in_order(rows)[0])
+
+
+def _keys(row: Row, kept: dict[str, frozenset[str]]) -> dict[str, str]:
+    return {
+        name: value if row.not_selected or name not in kept or value in kept[name] else OTHER_VALUES
+        for name, value in row.keys.items()
+    }
+
+
+def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozenset[str], int]:
+    """The values with the most energy (then most CPU time), and the number of other values."""
+    sums: dict[str, tuple[int, int]] = {}
+    for row in attribution.rows:
+        if not row.not_selected:
+            energy_nj, cpu_ns = sums.get(row.keys[key], (0, 0))
+            sums[row.keys[key]] = (energy_nj + row.energy_nj, cpu_ns + row.cpu_ns)
+    order = sorted(sums, key=lambda value: (*(-one for one in sums[value]), value))
+    return frozenset(order[:most]), max(len(order) - most, 0)

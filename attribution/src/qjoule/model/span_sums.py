@@ -13,10 +13,9 @@ from copy import copy
 
 import numpy as np
 
-from qjoule.model.arrays import F64, Requests
+from qjoule.model.arrays import F64, Renumbering, Requests
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import BY_CALLS, BY_THREAD, SESSION_OVERHEAD, SHAPE_OF, GroupLabel
-from qjoule.model.renumbering import Renumbering
 
 #: except at its ends, a request's work is in the span in which the request came
 SPAN_NS = 250_000_000

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
-from qjoule.model.coarse import coarse
 from qjoule.model.energy import I64, WALL, Series
 from qjoule.model.features import crowd, entry_features
+from qjoule.model.slow import coarse
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from qjoule.engine import recorded
 from qjoule.engine.attribute import Observer, attribute
 from qjoule.engine.query_groups import Part, QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
-from qjoule.model.coarse import first_parts
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import I64, WindowEnergy
 from qjoule.model.labels import SHAPE_OF, GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.model.slow import first_parts
 from qjoule.model.split import Split
 from qjoule.report.buckets import Buckets, Cells
 from qjoule.report.samples import Sample

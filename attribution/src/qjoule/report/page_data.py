@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from qjoule.model.fold import fold_rows
 from qjoule.model.labels import NONE_LABEL, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Row
-from qjoule.model.row_sums import added
+from qjoule.model.row_sums import added, fold_rows
 from qjoule.report.gather import Detail, Gathered
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, provenance

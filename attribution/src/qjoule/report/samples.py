@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch, real_sums
-from qjoule.model.coarse import first_parts
 from qjoule.model.energy import I64
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
+from qjoule.model.slow import first_parts
 from qjoule.model.split import Split
 from qjoule.trace.columns import view
 

@@ -45,7 +45,7 @@ class Cell:
     """Evidence on (names, keys), in that order, from one source and one domain.
 
     `domain`: as in `Learner`, with "/time" appended where no counters were read, or "/rest" in
-    cells on power at rest alone (`fit/idle_power`). `when_s`: its end, s since 1970. `value`
+    cells on power at rest alone (`fit/earlier_blocks`). `when_s`: its end, s since 1970. `value`
     (f,): the values of `names` at which the model was linearised. `keys` (g,), sorted: shapes, see
     `qjoule.engine.class_keys`; `releases` (g,): of the server that ran them; `fresh` (g,): the
     shape had changed, so that older evidence on it is void. `fixed` (f, f), `cross` (g, f) and

@@ -9,22 +9,27 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.arrays import F64, Renumbering, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Prior, fit_block
-from qjoule.model.fit.decayed_evidence import DecayedEvidence
-from qjoule.model.fit.idle_power import IdlePowerEvidence, believed, contradicted, found_by, told_by
+from qjoule.model.fit.earlier_blocks import (
+    DecayedEvidence,
+    IdlePowerEvidence,
+    believed,
+    contradicted,
+    found_by,
+    told_by,
+)
 from qjoule.model.fit.merging import chosen
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
-from qjoule.model.fit.single_class import alone_in
+from qjoule.model.fit.solo import alone_in
 from qjoule.model.fit.with_memory import BlockMemory
 from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
-from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
 from qjoule.model.zones import zones
 

@@ -28,7 +28,7 @@ from qjoule.model.energy import I64, Bool
 from qjoule.model.fit.block import Prior
 from qjoule.model.fit.observed import Rows, above_idle, predict
 from qjoule.model.fit.rows import thinned
-from qjoule.model.solo import noises_of
+from qjoule.model.fit.solo import noises_of
 
 #: A row has this many steps at least; windows that are much shorter are joined evenly first, so
 #: that a block of a million windows costs no more than one of a few thousand.

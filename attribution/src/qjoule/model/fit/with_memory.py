@@ -11,7 +11,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.fit.block import BlockFit, Evidence, Prior, fit_block
-from qjoule.model.fit.idle_power import IdlePowerEvidence
+from qjoule.model.fit.earlier_blocks import IdlePowerEvidence
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Learned, Memory, Recalled
 from qjoule.model.zones import Zone

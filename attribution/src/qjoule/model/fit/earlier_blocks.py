@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power at rest, learned from blocks of windows in which a machine nearly idled.
+"""What earlier blocks of a trace tell later ones: evidence that fades, and power at rest.
 
 Windows of a machine that is never idle cannot tell power at rest from the power that a package
 draws once while it is awake. A block in which the machine idles tells it to a fraction of a per
 cent. So such blocks are remembered apart, and later blocks begin with what they told, as they do
-with the idle phases of a calibration. `Learner` is the only caller.
+with the idle phases of a calibration.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.model.arrays import F64
+from qjoule.model.arrays import F64, Renumbering
+from qjoule.model.energy import I64, Bool
 from qjoule.model.fit.block import BlockFit, Evidence, Prior
 from qjoule.model.fit.observed import Rows
+from qjoule.model.fit.solo import SingleClassEvidence
 
 #: A block rests if its packages are awake for less than this share of its time.
 _MOST_ACTIVE = 0.10
@@ -27,6 +29,81 @@ _MOST_ERROR = 0.015
 _DRIFT = 0.02
 #: Windows contradict what is known of power at rest if they move it by so many standard errors.
 _CONTRADICTS = 2.5
+
+
+@dataclass(frozen=True)
+class DecayedEvidence:
+    """Evidence of earlier blocks on the fixed parameters and these classes, sorted; `alone`: the
+    part of it from times in which one class ran alone."""
+
+    evidence: Evidence
+    classes: I64
+    spread: float
+    alone: SingleClassEvidence
+
+    def of(self, classes: I64) -> DecayedEvidence:
+        """The evidence on `classes` instead; others are integrated out."""
+        fixed = len(self.evidence.moment) - len(self.classes)
+        stays = np.isin(self.classes, classes)
+        old = self._kept(stays)
+        at = np.concatenate(
+            [np.arange(fixed), fixed + np.searchsorted(classes, self.classes[stays])]
+        ).astype(np.int64)
+        size = fixed + len(classes)
+        out, alone = Evidence.none(size), SingleClassEvidence.none(size, len(classes))
+        out.precision[np.ix_(at, at)] = old.evidence.precision
+        out.moment[at] = old.evidence.moment
+        alone.precision[np.ix_(at, at)] = old.alone.precision
+        alone.alone_s[at[fixed:] - fixed] = old.alone.alone_s
+        return DecayedEvidence(out, classes, self.spread, alone)
+
+    @staticmethod
+    def none(fixed: int, classes: I64) -> DecayedEvidence:
+        size = fixed + len(classes)
+        return DecayedEvidence(
+            Evidence.none(size), classes, 1.0, SingleClassEvidence.none(size, len(classes))
+        )
+
+    def plus(
+        self, block: Evidence, spread: float, alone: SingleClassEvidence, keep: float
+    ) -> DecayedEvidence:
+        """With the evidence of a block on the same classes.
+
+        `keep`: share of the earlier evidence that still counts.
+        """
+        told = Evidence(
+            keep * self.evidence.precision + block.precision,
+            keep * self.evidence.moment + block.moment,
+        )
+        return DecayedEvidence(told, self.classes, spread, self.alone.plus(alone, keep))
+
+    def renumbered(self, renumbering: Renumbering) -> DecayedEvidence:
+        """With other numbers of classes; those that were merged with others are forgotten."""
+        within = self.classes < len(renumbering.group)
+        stays = within.copy()
+        stays[within] = renumbering.alone(self.classes[within])
+        old = self._kept(stays)
+        return DecayedEvidence(old.evidence, renumbering.group[old.classes], self.spread, old.alone)
+
+    def _kept(self, stays: Bool) -> DecayedEvidence:
+        """Only the classes of `stays` (g,); the others are integrated out."""
+        if stays.all():
+            return self
+        kept = np.append(np.ones(len(self.evidence.moment) - len(stays), bool), stays)
+        gone = ~kept
+        matrix, moment = self.evidence.precision, self.evidence.moment
+        own = matrix[np.ix_(gone, gone)] + np.eye(int(gone.sum())) * self.spread**-2.0
+        cross = matrix[np.ix_(kept, gone)]
+        right = np.column_stack([cross.T, moment[gone] + self.spread**-2.0])
+        solved = np.linalg.solve(own, right)
+        left = Evidence(
+            matrix[np.ix_(kept, kept)] - cross @ solved[:, :-1],
+            moment[kept] - cross @ solved[:, -1],
+        )
+        alone = SingleClassEvidence(
+            self.alone.precision[np.ix_(kept, kept)], self.alone.alone_s[stays]
+        )
+        return DecayedEvidence(left, self.classes[stays], self.spread, alone)
 
 
 @dataclass(frozen=True)
