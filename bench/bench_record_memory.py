@@ -135,7 +135,7 @@ def _beside_a_server(seconds: float, options: list[str]) -> None:
 _READER = """
 import sys
 from pathlib import Path
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.spool.capture import Capture, CaptureContext
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta

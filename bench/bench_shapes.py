@@ -48,9 +48,9 @@ def statements() -> list[bytes]:
 
 def rate(with_ids: bool) -> float:
     """New shapes per second of CPU time of the package that this process imports."""
+    from qjoule.servers.decoding import fingerprint  # noqa: PLC0415
     from qjoule.servers.decoding_types import Build  # noqa: PLC0415 - the tree to measure
     from qjoule.servers.mysql.other_ids import ids_of  # noqa: PLC0415
-    from qjoule.servers.shapes import fingerprint  # noqa: PLC0415
     from qjoule.shapes.reserved_words import RESERVED  # noqa: PLC0415
     from qjoule.shapes.rules import COUNTS, Lexis  # noqa: PLC0415
 

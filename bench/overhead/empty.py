@@ -11,7 +11,7 @@ from pathlib import Path
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
-from qjoule.servers.mysql.find import Role
+from qjoule.servers.mysql.support import Role
 from qjoule.servers.plan import AttachPlan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from qjoule.model.same_total import without_total_error
 from qjoule.reporters.json_report import forms
 from qjoule.reporters.table import render as render_table
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.trace.reader import Trace
 from qjoule_studies.twitter.sql_pairs import Pair
 

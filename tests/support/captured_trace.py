@@ -19,7 +19,7 @@ from qjoule.contract import Block, Loss, QueryFlag, SessionEvent, TaskEvent
 from qjoule.engine.attribute import attribute
 from qjoule.model.result import Attribution
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.spool.capture import Capture, CaptureContext
 from qjoule.spool.files import FOLDER, spool_of
 from qjoule.spool.recorder import Bounds, Recorder, SaveRequest

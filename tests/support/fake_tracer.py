@@ -105,7 +105,7 @@ class Shape:
 
 
 def fingerprint(text: bytes, dialect: int, truncated: bool, *, rules: int | None = None) -> Shape:
-    """Stands in for `qjoule.servers.shapes.fingerprint`: treats only digits as literals."""
+    """Stands in for `qjoule.servers.decoding.fingerprint`: treats only digits as literals."""
     del dialect, truncated
     assert rules in (None, 0)
     shape = "".join("?" if c.isdigit() else c for c in text.decode("utf-8", "replace"))

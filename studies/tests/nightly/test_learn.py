@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.mysql import connect_mysql
 from qjoule_studies.servers.process import DatabaseServer

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers import registry
+from qjoule.servers.decoding import fingerprint, summary
 from qjoule.servers.mysql.other_ids import percona_checksum, percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
-from qjoule.servers.shapes import fingerprint, summary
 from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
 from qjoule.shapes.safe_text import ended
 from qjoule.shapes.sql import reduced_sql

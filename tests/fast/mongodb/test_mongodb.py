@@ -24,14 +24,14 @@ from qjoule.contract import TEXT, Block
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.candidate import Candidate
+from qjoule.servers.decoding import fingerprint
 from qjoule.servers.elf import open_executable
-from qjoule.servers.ferretdb.support import encryption as ferretdb_encryption
+from qjoule.servers.ferretdb import encryption as ferretdb_encryption
 from qjoule.servers.mongodb import compressed as inflate
 from qjoule.servers.mongodb.compressed import inflated
-from qjoule.servers.mongodb.find import SIGNATURES, Role, boundary_functions
 from qjoule.servers.mongodb.shapes import mongodb_shape
+from qjoule.servers.mongodb.support import SIGNATURES, Role, boundary_functions
 from qjoule.servers.mongodb.wire import hello
-from qjoule.servers.shapes import fingerprint
 from qjoule.servers.support import Settings
 from qjoule.stream.blocks import Frame
 from qjoule.stream.names import Names

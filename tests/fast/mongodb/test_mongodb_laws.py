@@ -25,10 +25,10 @@ from fuzz.mongodb_library import (
     told,
 )
 from qjoule.servers import registry
+from qjoule.servers.decoding import fingerprint
 from qjoule.servers.mongodb.compressed import inflated
 from qjoule.servers.mongodb.message import BODY_BYTES, VALUE_KEYS
 from qjoule.servers.mongodb.shapes import mongodb_shape
-from qjoule.servers.shapes import fingerprint
 from qjoule.shapes import sanitise
 
 REQUEST = 41

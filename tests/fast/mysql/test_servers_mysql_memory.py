@@ -14,9 +14,9 @@ from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.function_code import CannotResolve, code_of, the_function
 from qjoule.servers.mysql import memory_code as forms
-from qjoule.servers.mysql.find import _mysql_version
 from qjoule.servers.mysql.memory_code import member_tested
 from qjoule.servers.mysql.settings import read_options
+from qjoule.servers.mysql.support import _mysql_version
 from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION, vocabulary
 from servers.fake_proc import FakeProc
 from servers.toy_elf import BUILDS, MYSQL_8, toy_program, toy_server

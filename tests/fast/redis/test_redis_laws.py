@@ -19,8 +19,8 @@ from fuzz.wire_library import library, split
 from host_library import compiled
 from qjoule.contract import Loss
 from qjoule.servers import registry
+from qjoule.servers.decoding import fingerprint
 from qjoule.servers.redis.wire import command_shape, connection_name, redis_shape
-from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.keys import key_pattern
 from tracing.redis_client import resp
 

@@ -5,8 +5,8 @@ servers' folders agree with it, and pages with the measured figures.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers import cost_page, decoding, registry, support_table
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.measured import COSTS, MeasuredCost, known_costs
-from qjoule.servers.mysql.find import SIGNATURES
-from qjoule.servers.registered import support_of, supported
+from qjoule.servers.mysql.support import SIGNATURES
+from qjoule.servers.registered import module_of, support_of, supported
 from qjoule.servers.registry import flavours
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import ServerSupport
@@ -170,8 +170,10 @@ def test_its_facts_are_the_registrys(support: ServerSupport) -> None:
 
 
 def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
-    name = f"qjoule.servers.{support.name}.find"
-    roles = set(getattr(import_module(name), "Role", ())) if find_spec(name) else set()
+    module = module_of(support.name)
+    with suppress(ModuleNotFoundError):
+        module = import_module(f"{module.__package__}.find")
+    roles = set(getattr(module, "Role", ()))
     server = registry.servers()[support.name]
     assert roles == (set() if server.of else set(server.roles))
 

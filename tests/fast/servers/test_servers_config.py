@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.postgres.settings import encryption as postgres_encryption
+from qjoule.servers.postgres.support import encryption as postgres_encryption
 from qjoule.servers.types import Fact
 from servers.fake_proc import FakeProc, candidate, settings_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from qjoule.servers.elf import open_executable
 from qjoule.servers.function_code import CannotResolve
-from qjoule.servers.mysql.find import Role, boundary_functions
+from qjoule.servers.mysql.support import Role, boundary_functions
 from qjoule.servers.postgres import find as postgres
 from qjoule.servers.probe_site import (
     EMULATED_JUMP,

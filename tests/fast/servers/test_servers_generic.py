@@ -10,8 +10,8 @@ import pytest
 
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic.support import by_thread_instead, find_generic
-from qjoule.servers.host import DirectHost
+from qjoule.servers.examine import DirectHost
+from qjoule.servers.generic import by_thread_instead, find_generic
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Server
 from servers.fake_proc import FakeProc

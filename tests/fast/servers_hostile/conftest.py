@@ -10,7 +10,7 @@ import pytest
 
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess
-from qjoule.servers.examined import Examined
+from qjoule.servers.types import Examined
 from servers.fake_proc import FakeProc, candidate
 from servers.hostile import examine_alone, facts_of
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, toy_server

@@ -14,8 +14,8 @@ import pytest
 from qjoule.errors import QjouleError
 from qjoule.servers.direct_access import FileAccess
 from qjoule.servers.elf import open_executable
-from qjoule.servers.examined import Examined
 from qjoule.servers.jvm.hotspot import CannotRead
+from qjoule.servers.types import Examined
 from servers.hostile import (
     DYNSYM,
     NOBITS,

@@ -19,10 +19,9 @@ from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.config_files import TEXT_MAX, read_settings
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.examine import examine, restart_of
-from qjoule.servers.examined import Examined
 from qjoule.servers.listening import socket_ports, unix_listeners
-from qjoule.servers.postgres.settings import encryption as postgres_encryption
-from qjoule.servers.types import Fact
+from qjoule.servers.postgres.support import encryption as postgres_encryption
+from qjoule.servers.types import Examined, Fact
 from servers.fake_proc import FakeProc, settings_of
 from servers.hostile import examine_alone, facts_of
 from servers.toy_elf import pack_symbols

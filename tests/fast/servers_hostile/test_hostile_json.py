@@ -17,15 +17,14 @@ from qjoule.servers.access import FileIdentity
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import Symbol
 from qjoule.servers.examine import examine
-from qjoule.servers.examined import Examined
 from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
 from qjoule.servers.postgres.find import BackendStates
 from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.postgres.statements import PreparedStatements, QueryIds
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
-from qjoule.servers.types import Fact, Restart
-from qjoule.servers.voltdb.find import HeapLayout
+from qjoule.servers.types import Examined, Fact, Restart
+from qjoule.servers.voltdb.support import HeapLayout
 from servers.fake_proc import FakeProc
 from servers.hostile import facts_of
 

@@ -14,14 +14,12 @@ from qjoule.servers.access import FileIdentity
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
-from qjoule.servers.examine import examine
-from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.generic.support import find_generic
-from qjoule.servers.host import Listed
+from qjoule.servers.examine import Listed, examine
+from qjoule.servers.generic import find_generic
 from qjoule.servers.owner import EXAMINED_MAX, Owner, Process, Trust, owner_of
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.resolution import Resolution
-from qjoule.servers.types import Fact
+from qjoule.servers.types import Examined, Fact, Facts
 from servers.fake_proc import FakeProc
 from servers.hostile import facts_of
 
@@ -72,7 +70,7 @@ class Crowd:
 @pytest.fixture(autouse=True)
 def asked_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qjoule.servers.discovery.asking_user", lambda: ITSELF)
-    monkeypatch.setattr("qjoule.servers.generic.support.asking_user", lambda: ITSELF)
+    monkeypatch.setattr("qjoule.servers.generic.asking_user", lambda: ITSELF)
 
 
 def test_one_owners_fakes_leave_room_for_all_others() -> None:

@@ -23,12 +23,10 @@ from qjoule.reporters.json_report import to_arrow, to_json
 from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.servers import registry
-from qjoule.servers.decoding import OtherIds
-from qjoule.servers.examined import Examined
+from qjoule.servers.decoding import OtherIds, fingerprint
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.shapes import fingerprint
 from qjoule.servers.strict_json import InvalidDocument
-from qjoule.servers.types import Fact, Server
+from qjoule.servers.types import Examined, Fact, Server
 from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from fuzz.shape_library import SQL_DIALECTS, c_hash, python_hash
 from fuzz.shape_mutations import PIECES
 from qjoule.servers import registry
-from qjoule.servers.decoding import LANGUAGES
+from qjoule.servers.decoding import LANGUAGES, fingerprint, summary
 from qjoule.servers.mysql.other_ids import percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
-from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
 from qjoule.shapes import sanitise
 from qjoule.shapes.rules import (
     COUNTS,
@@ -27,6 +26,7 @@ from qjoule.shapes.rules import (
     backtick_rules,
     standard_rules,
 )
+from qjoule.shapes.shape import TEXT_LENGTH
 from qjoule.shapes.sql import reduced_sql
 
 MYSQL, POSTGRES = registry.dialect("mysql"), registry.dialect("postgres")

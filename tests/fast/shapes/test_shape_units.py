@@ -17,10 +17,10 @@ from fuzz.shape_library import SQL_DIALECTS, c_hash
 from qjoule.contract import SEGMENT, TASK, OwnerKind, TaskEvent
 from qjoule.servers import registry
 from qjoule.servers.cassandra.wire import Batches
+from qjoule.servers.decoding import fingerprint, summary
 from qjoule.servers.mongodb.wire import Cursors
 from qjoule.servers.mysql.other_ids import percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
-from qjoule.servers.shapes import fingerprint, summary
 from qjoule.shapes import sanitise
 from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
 from qjoule.shapes.shape import Texts

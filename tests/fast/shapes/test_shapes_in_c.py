@@ -15,7 +15,7 @@ import pytest
 from fuzz.shape_mutations import Case, cases, corpus, digest
 from host_library import ROOT
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.shapes._shapes import Lexer
 from qjoule.shapes.rules import COUNTS, Lexis
 from qjoule.shapes.tokens import lexer

@@ -28,7 +28,7 @@ from qjoule.commands import attribute
 from qjoule.commands import convert as convert_command
 from qjoule.errors import QjouleError
 from qjoule.process import OPENED
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.spool import convert as module
 from qjoule.spool.convert import convert
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of

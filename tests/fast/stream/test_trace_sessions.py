@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent
 from qjoule.servers import registry
+from qjoule.servers.decoding import fingerprint
 from qjoule.servers.decoding_types import RESET, Startup
 from qjoule.servers.mysql.wire import change_user, login
 from qjoule.servers.postgres.wire import application_set, first_message
-from qjoule.servers.shapes import fingerprint
 from qjoule.stream import sessions as module
 from qjoule.stream.blocks import Stream
 from qjoule.stream.sessions import Sessions

@@ -26,7 +26,7 @@ from qjoule.contract import (
     SessionEvent,
 )
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.stream import client_reports, transactions
 from qjoule.stream import statements as module
 from qjoule.stream.blocks import Frame

@@ -24,15 +24,21 @@ from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.access import Mapping, mapped_files
 from qjoule.servers.choice import KernelFacts
+from qjoule.servers.decoding import fingerprint
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.examine import resolve
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
 from qjoule.servers.plan import build_plan
-from qjoule.servers.shapes import fingerprint
 from qjoule.servers.types import Fact, Server
-from qjoule.servers.voltdb import find
-from qjoule.servers.voltdb.find import FUNCTION, HeapLayout, client_port, layout_of, native_library
+from qjoule.servers.voltdb import support
+from qjoule.servers.voltdb.support import (
+    FUNCTION,
+    HeapLayout,
+    client_port,
+    layout_of,
+    native_library,
+)
 from servers.fake_proc import FakeProc, candidate
 from servers.hostile import ToyMemory, hotspot, vm_structs
 from servers.toy_elf import toy_server
@@ -307,7 +313,7 @@ def test_the_port_of_its_clients(arguments: tuple[str, ...], port: int) -> None:
 def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probes are in the library; a restart is recognised by the executable."""
     library = toy_server(tmp_path / LIBRARY, [FUNCTION], flags=("-O0",))
-    monkeypatch.setattr(find, "heap_layout", lambda _access: LAYOUT)
+    monkeypatch.setattr(support, "heap_layout", lambda _access: LAYOUT)
     server = running(voltdb(java), tmp_path, library)
     (planned,) = build_plan([server], KERNEL).servers
     assert planned.choice.attach_mode is AttachMode.SYMBOL

@@ -21,8 +21,7 @@ from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.discovery import Discovery, discover
 from qjoule.servers.examine import examine
-from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.types import Server
+from qjoule.servers.types import Examined, Facts, Server
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.root_part import RootPart
 

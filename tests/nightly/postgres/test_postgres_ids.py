@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import attribute, both_attach_modes, recording

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fuzz import planted
 from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.shapes.rules import Charset, Quoting, backtick_rules
 from qjoule_studies.servers.process import DatabaseServer
 

@@ -26,7 +26,7 @@ from nightly.vm.support.streams import recorded
 from qjoule.contract import Loss
 from qjoule.live.source import StreamSource
 from qjoule.machine.kernel import read_kernel_facts
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext

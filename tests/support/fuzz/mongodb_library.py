@@ -15,8 +15,7 @@ import pyarrow as pa
 import snappy
 
 from host_library import TRAPPED, compiled
-from qjoule.servers.mongodb.message import BODY_BYTES, fnv
-from qjoule.servers.mongodb.tree import Opcode
+from qjoule.servers.mongodb.message import BODY_BYTES, Opcode, fnv
 
 
 @cache

@@ -18,9 +18,9 @@ from typing import cast
 from qjoule.servers.access import Access
 from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.examine import examine
-from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
 from qjoule.servers.jvm.hotspot import HotSpot, Memory
+from qjoule.servers.types import Examined, Facts
 
 CPU_SECONDS = 10  #: time of one examination; an unbounded loop takes minutes
 MEMORY_BYTES = 1 << 30  #: more than before it began

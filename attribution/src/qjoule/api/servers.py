@@ -12,12 +12,11 @@ from qjoule.machine.identity import Identity, this_machine
 from qjoule.machine.power_table import estimate_curve
 from qjoule.machine.sources import perf_pmu, powercap_tree
 from qjoule.servers import registry
-from qjoule.servers.decoding import LANGUAGES
+from qjoule.servers.decoding import LANGUAGES, fingerprint
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import PlannedServer
 from qjoule.servers.registry import flavours
 from qjoule.servers.resolution import Probe
-from qjoule.servers.shapes import fingerprint
 from qjoule.servers.types import Server
 from qjoule.session.targets import plan_tracing
 from qjoule.shapes.automaton import RAW_COMMENT, RAW_STAR, RAW_TAG

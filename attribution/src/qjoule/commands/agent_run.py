@@ -39,7 +39,7 @@ from qjoule.metrics.tagged import TagCounters
 from qjoule.root_part.bound import owner_of_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.session.targets import NO_SERVERS, Targets, find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, Tracing, tracing

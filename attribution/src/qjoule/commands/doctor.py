@@ -116,7 +116,7 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.root_part.client import root_part  # noqa: PLC0415
     from qjoule.root_part.host import this_host  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
-    from qjoule.servers.generic.support import find_generic  # noqa: PLC0415
+    from qjoule.servers.generic import find_generic  # noqa: PLC0415
     from qjoule.servers.plan import build_plan  # noqa: PLC0415
 
     part = root_part()

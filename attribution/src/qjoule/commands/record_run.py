@@ -19,7 +19,7 @@ from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.interrupts import outlive_the_root_part, stopping
 from qjoule.remote.streams import Streams
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.session.program import Running, start
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Spool, Tracer

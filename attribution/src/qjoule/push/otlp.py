@@ -16,8 +16,8 @@ from typing import Any
 from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
+from qjoule.servers.decoding import summary_of
 from qjoule.servers.registered import system_name
-from qjoule.servers.shapes import summary_of
 
 _TIMEOUT_S = 10.0
 _BOUNDS_S = tuple(float(edge) for edge in EDGES_S)

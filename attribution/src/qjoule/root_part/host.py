@@ -29,11 +29,10 @@ from qjoule.servers.direct_access import (
     port_range,
     thread_names,
 )
-from qjoule.servers.examine import examine, prepare
-from qjoule.servers.examined import Examined, Facts
+from qjoule.servers.examine import Host, Listed, examine, prepare
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.host import Host, Listed
 from qjoule.servers.owner import Owner, Process, Trust, owner_of
+from qjoule.servers.types import Examined, Facts
 
 _PROC = Path("/proc")
 #: CPU time for one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.

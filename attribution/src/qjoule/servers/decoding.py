@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the decoder of a server's data, by the server's kind or by a dialect's number.
+"""Finds the decoder of a server's data, by the server's kind or by a dialect's number; gives the
+shape of a statement in any language that a server speaks.
 
 A server's folder has a module `wire` with a `DECODING`. All are imported together with this
 module, because a recorder cannot open files once it is confined.
@@ -15,7 +16,7 @@ computed from a statement (`Language.ids`), or told by the server (`Decoding.tol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -26,7 +27,7 @@ from qjoule.model.labels import PREPARED_BEFORE, TEXT_LOST
 from qjoule.servers import registry
 from qjoule.servers.decoding_types import Build, Decoding, Language, References, Titles
 from qjoule.servers.types import Server
-from qjoule.shapes.shape import OtherId
+from qjoule.shapes.shape import TEXT_LENGTH, OtherId, Shape, shape_of
 from qjoule.tags.comments import tags_in
 from qjoule.tags.definitions import Tags
 
@@ -38,6 +39,8 @@ _NO_TEXT_CAUSES = {
     NoText.NONE: "the server has none of that name",
     NoText.EARLIER: "its portal was opened before tracing began",
 }
+EMPTY = "(empty)"  #: no statement at all, or nothing but a comment
+_CACHED_BYTES = 16384  #: longer statements are not kept in the cache
 
 
 def unseen_text(text: bytes) -> str:
@@ -68,9 +71,10 @@ _NOTHING = Decoding()
 
 
 def _decoding(server: str) -> Decoding:
-    """From the server's folder. A server whose data is not decoded has no such module."""
+    """From the server's folder. A server whose data is not decoded has no module `wire`."""
+    folder = find_spec(f"qjoule.servers.{server}")
     module = f"qjoule.servers.{server}.wire"
-    if find_spec(module) is None:
+    if folder is None or not folder.submodule_search_locations or find_spec(module) is None:
         return _NOTHING
     decoding: Decoding = import_module(module).DECODING
     return decoding
@@ -189,3 +193,54 @@ class OtherIds:
         """A shape's hash and an id of it that its server has told; None: it is something else."""
         read = TOLD_IDS.get(dialect)
         return None if read is None else read(text)
+
+
+def fingerprint(
+    text: bytes,
+    dialect: int,
+    truncated: bool = False,
+    length: int = TEXT_LENGTH,
+    rules: int | None = None,
+) -> Shape:
+    """The shape of a statement.
+
+    `text` may be any bytes. `truncated`: the statement continued after them; the shape then ends in
+    an ellipsis. `rules`: the number of the session's settings (`qjoule.shapes.rules`); None: what
+    the server has by default. `length` bounds the text in characters; the id is of the whole text.
+    If a statement's structure alone is longer than 32,768 characters, it counts as truncated
+    there. Takes time linear in the length of the text. Raises KeyError for a number that belongs to
+    no language.
+    """
+    if len(text) > _CACHED_BYTES:
+        return _shape_of_text(text, dialect, truncated, length, rules)
+    return _cached_shape(text, dialect, truncated, length, rules)
+
+
+def summary(shape: Shape) -> str:
+    """OpenTelemetry's `db.query.summary` of a shape, at most 255 characters."""
+    if shape.text == EMPTY:
+        return ""
+    return LANGUAGES[shape.dialect].summary(shape.text)
+
+
+def summary_of(flavour: str, text: str) -> str:
+    """The same of a shape's text, by the server that ran it. Empty: its language is not known."""
+    try:
+        languages = decoding_of(registry.server_of(flavour).kind).languages
+    except KeyError:
+        return ""
+    return next((language.summary(text) for language in languages.values()), "")
+
+
+def _shape_of_text(
+    text: bytes, dialect: int, truncated: bool, length: int, rules: int | None
+) -> Shape:
+    language = LANGUAGES[dialect]
+    if language.follows_rules:
+        whole, truncated = language.shape(text, truncated, rules=rules)
+    else:
+        whole, truncated = language.shape(text, truncated)
+    return shape_of(whole or EMPTY, truncated, dialect, length)
+
+
+_cached_shape = lru_cache(maxsize=1024)(_shape_of_text)

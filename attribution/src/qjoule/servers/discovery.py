@@ -20,8 +20,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess, is_process
-from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.host import DirectHost, Host
+from qjoule.servers.examine import DirectHost, Host
 from qjoule.servers.owner import (
     CONTAINER_ID,
     CONTAINER_NAME,
@@ -33,7 +32,7 @@ from qjoule.servers.owner import (
 )
 from qjoule.servers.registered import runtimes, supported
 from qjoule.servers.support import ServerSupport
-from qjoule.servers.types import Server
+from qjoule.servers.types import Examined, Facts, Server
 
 
 @dataclass(frozen=True)

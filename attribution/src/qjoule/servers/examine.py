@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examines one candidate: all parsing of a stranger's bytes happens in one function of an `Access`.
-
-The result is plain data, so the function can run in a separate process without any rights.
+The result is plain data, so the function can run in a process without any rights.
 
 A generic server's executable may be a runtime (java, python3) that runs other programs too, and no
 list of runtimes is ever complete. So a restart is known by the same command line as well: the
@@ -13,28 +12,42 @@ at all. Missing a restart, and reporting so, is better than taking a stranger fo
 from __future__ import annotations
 
 import codecs
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import Access, Unreadable
+from qjoule.servers.access import Access, FileIdentity, Unreadable
 from qjoule.servers.candidate import COMMAND_LINE_BYTES_MAX, Candidate
+from qjoule.servers.direct_access import (
+    DirectAccess,
+    FileAccess,
+    installed_files,
+    is_process,
+    port_range,
+    processes,
+)
 from qjoule.servers.elf import Executable
-from qjoule.servers.examined import (
+from qjoule.servers.function_code import load_disassembler
+from qjoule.servers.listening import Listening, SocketTables
+from qjoule.servers.owner import Process
+from qjoule.servers.registered import runtimes, support_of, supported
+from qjoule.servers.resolution import Resolution, without_probes
+from qjoule.servers.support import Identified, Running, ServerSupport
+from qjoule.servers.types import (
     INODES_MAX,
     LISTED_MAX,
+    NO_PROTOCOL,
     PATH_MAX,
     SOCKET_PATH_MAX,
     SOCKETS_MAX,
     Examined,
+    Fact,
     Facts,
+    Restart,
 )
-from qjoule.servers.function_code import load_disassembler
-from qjoule.servers.listening import Listening, SocketTables
-from qjoule.servers.registered import runtimes, support_of, supported
-from qjoule.servers.resolution import Resolution, without_probes
-from qjoule.servers.support import Identified, Running, ServerSupport
-from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 from qjoule.shapes.safe_text import one_line, sanitise
 
 #: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/core/task.bpf.h.
@@ -249,3 +262,68 @@ def _with_executable(candidate: Candidate, examined: Examined) -> Examined:
     except Unreadable:
         return replace(examined, exe_path=candidate.exe_name[:PATH_MAX])
     return replace(examined, exe=file.identity, handle=file.handle, exe_path=file.path)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The processes whose executables can be seen, and the number of others."""
+
+    processes: tuple[Process, ...]
+    hidden: int = 0
+
+
+class Host(Protocol):
+    """Lists processes and executables; has candidates examined, here or in another process."""
+
+    def processes(self) -> Listed:
+        """The processes that there are now."""
+
+    def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
+        """Executables whose paths match, relative to the root directory."""
+
+    def port_range(self) -> tuple[int, int]:
+        """The ports that the kernel gives to clients."""
+
+    def has(self, pid: int) -> bool:
+        """Whether there is such a process, even if its executable cannot be seen."""
+
+    def examine(self, facts: Facts) -> Examined:
+        """The process `facts.pid`, or if that is 0 the file `facts.exe_name`. Never raises."""
+
+    def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
+        """`examine` of each, in this order; some at a time where that is possible."""
+
+
+@dataclass
+class DirectHost:
+    """Looks with the rights of this process. `proc` and `root` are other directories in tests."""
+
+    proc: Path = Path("/proc")
+    root: Path = Path("/")
+    _tables: SocketTables | None = field(default=None, repr=False)
+
+    def processes(self) -> Listed:
+        self._tables = None  # other processes may have opened sockets meanwhile
+        hidden: list[int] = []
+        listed = tuple(processes(self.proc, hidden))
+        return Listed(listed, len(hidden))
+
+    def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
+        return installed_files(self.root, patterns)
+
+    def port_range(self) -> tuple[int, int]:
+        return port_range(self.proc)
+
+    def has(self, pid: int) -> bool:
+        return is_process(self.proc, pid)
+
+    def examine(self, facts: Facts) -> Examined:
+        if not facts.pid:
+            return examine(FileAccess(Path(facts.exe_name)), facts)
+        if self._tables is None:
+            self._tables = SocketTables(facts.port_range)
+        access = DirectAccess(self.proc / str(facts.pid), self.root)
+        return examine(access, facts, self._tables)
+
+    def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
+        return [self.examine(facts) for facts in every]

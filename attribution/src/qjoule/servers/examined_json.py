@@ -15,14 +15,6 @@ from typing import Any
 from qjoule.servers import probe_site
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.elf import Symbol
-from qjoule.servers.examined import (
-    INODES_MAX,
-    LISTED_MAX,
-    PATH_MAX,
-    SOCKET_PATH_MAX,
-    SOCKETS_MAX,
-    Examined,
-)
 from qjoule.servers.probe_site import ProbeSite
 from qjoule.servers.registered import support_of
 from qjoule.servers.registry import flavours, servers
@@ -39,7 +31,17 @@ from qjoule.servers.strict_json import (
     struct,
     text,
 )
-from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
+from qjoule.servers.types import (
+    INODES_MAX,
+    LISTED_MAX,
+    NO_PROTOCOL,
+    PATH_MAX,
+    SOCKET_PATH_MAX,
+    SOCKETS_MAX,
+    Examined,
+    Fact,
+    Restart,
+)
 from qjoule.shapes.safe_text import WORDS_MAX
 
 DOCUMENT_MAX = 1 << 20  #: bytes

@@ -4,7 +4,7 @@
 A plain name is not enough to be sure of the positions of arguments: other versions of a server have
 a function of the same name with other arguments. The mangled name contains the types of all
 arguments (Itanium C++ ABI, "Mangling"), so equal names mean equal layout. Each server's functions
-are listed in its folder's `find.py`.
+are listed in its folder.
 
 Servers' folders look for the forms of code in which a member's offset, or a variable's address, can
 be read. They look at steps: instructions with names of registers and places in memory.

@@ -35,9 +35,8 @@ from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.choice import Choice, KernelFacts
-from qjoule.servers.registered import resolution_of, support_of
+from qjoule.servers.registered import Member, decide, falling_back, resolution_of, support_of
 from qjoule.servers.resolution import Agent, FileKey, Probe
-from qjoule.servers.sharing import Member, decide, falling_back
 from qjoule.servers.types import Server
 
 SERVERS_MAX = 64  #: QJ_MAX_SERVERS of bpf/shared.h

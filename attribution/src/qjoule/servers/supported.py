@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from qjoule.contract import AttachMode
 from qjoule.servers.choice import Choice, KernelFacts
-from qjoule.servers.registered import choose_attach_mode, supported
+from qjoule.servers.registered import choose_attach_mode, module_of, supported
 from qjoule.servers.types import Fact, Server
 
 
@@ -80,8 +79,4 @@ THREAD_MODES = (
 @cache
 def documented() -> tuple[Supported, ...]:
     """What all servers' folders have for docs/servers.md, in the registry's order."""
-    return tuple(
-        row
-        for support in supported()
-        for row in import_module(f"qjoule.servers.{support.name}.support").DOCUMENTED
-    )
+    return tuple(row for support in supported() for row in module_of(support.name).DOCUMENTED)

@@ -15,7 +15,7 @@ from qjoule.errors import QjouleError
 from qjoule.machine.load import BusyWatch, running
 from qjoule.machine.steps import Step
 from qjoule.model.fit.known_loads import Phase
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.session.power_watch import PowerWatch
 from qjoule.session.tracing import Tracing
 from qjoule.stream.context import StreamContext

@@ -17,7 +17,7 @@ from qjoule.root_part.jvms import reach_by
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.decoding import OtherIds
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic.support import by_thread_instead, with_generic
+from qjoule.servers.generic import by_thread_instead, with_generic
 from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent

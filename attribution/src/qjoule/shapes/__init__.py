@@ -2,7 +2,7 @@
 """Shapes: statements without their literals. This package has what holds for every language.
 
 The languages are in their servers' folders (``servers/<server>/dialect.py``). To get the shape of a
-statement in any of them, call :func:`qjoule.servers.shapes.fingerprint`.
+statement in any of them, call :func:`qjoule.servers.decoding.fingerprint`.
 """
 
 from qjoule.shapes.safe_text import sanitise

@@ -39,7 +39,7 @@ class Shape(Protocol):
 
 
 class Fingerprint(Protocol):
-    """Makes a statement's shape: `qjoule.servers.shapes.fingerprint`."""
+    """Makes a statement's shape: `qjoule.servers.decoding.fingerprint`."""
 
     def __call__(
         self, text: bytes, dialect: int, truncated: bool, *, rules: int | None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nightly.vm.support.machine import Run
 from qjoule.contract import RECORDS, Block
-from qjoule.servers.shapes import fingerprint
+from qjoule.servers.decoding import fingerprint
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record

@@ -20,8 +20,7 @@ import zlib
 from collections.abc import Callable
 
 from qjoule.lazy_import import pa
-from qjoule.servers.mongodb.message import BODY_BYTES, HEAD, MESSAGE_MAX
-from qjoule.servers.mongodb.tree import Opcode
+from qjoule.servers.mongodb.message import BODY_BYTES, HEAD, MESSAGE_MAX, Opcode
 
 _ZLIB_STEP = 64  #: bytes at a time; in a damaged step, what follows the damage is lost
 

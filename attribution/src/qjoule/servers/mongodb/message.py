@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses a MongoDB message without its values: into the symbols of ``bpf/mongodb/shape.h``.
+"""Parses a MongoDB message without its values, into the symbols of ``bpf/mongodb/shape.h``, and
+these into a tree of keys.
 
 The kernel side sends a message as: opcode and length of the body (uint32 each, little-endian); for
 a getMore the hash of the command that opened its cursor (uint64, 0 unknown); then the body's first
@@ -13,17 +14,8 @@ MongoDB manual, "MongoDB Wire Protocol"; bsonspec.org, version 1.1.
 from __future__ import annotations
 
 import struct
-
-from qjoule.servers.mongodb.tree import (
-    VALUE,
-    Array,
-    Document,
-    Message,
-    Node,
-    Opcode,
-    State,
-    Text,
-)
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
 
 BODY_BYTES = 4080  #: QJ_MONGODB_BODY
 DEPTH_MAX = 62  #: QJ_MONGODB_DEPTH
@@ -31,6 +23,75 @@ MESSAGE_MAX = 48_000_000  #: QJ_MONGODB_MAX
 _HAS_CHECKSUM = 1
 #: Before the body: opcode, length of the body, and the hash of the command behind a getMore.
 HEAD = struct.Struct("<IIQ")
+
+
+class Opcode(IntEnum):
+    """Opcodes of requests. 2001 to 2007: of clients before 3.6; servers since 5.1 know only
+    2004.
+    """
+
+    UPDATE = 2001
+    INSERT = 2002
+    QUERY = 2004
+    GET_MORE = 2005
+    DELETE = 2006
+    KILL_CURSORS = 2007
+    COMPRESSED = 2012
+    MSG = 2013
+
+
+class State(Enum):
+    """How a message ends: properly, beyond the bytes that were sent, or malformed."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Value:
+    """Any value that is left out. In an array it stands for several in a row."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is kept: the name of a collection, a database or a field."""
+
+    text: bytes
+
+
+@dataclass
+class Document:
+    elements: list[tuple[bytes, Node]] = field(default_factory=list)
+
+    def get(self, key: bytes) -> Node | None:
+        return next((node for name, node in self.elements if name == key), None)
+
+
+@dataclass
+class Array:
+    items: list[Node] = field(default_factory=list)
+
+
+Node = Value | Text | Document | Array
+VALUE = Value()
+
+
+@dataclass
+class Message:
+    """A message.
+
+    `compressor`: of OP_COMPRESSED. `namespace`: of OP_QUERY. `sections`: of OP_MSG, by name.
+    `origin`: of a getMore, the text of the command that opened its cursor, if known.
+    """
+
+    opcode: int
+    state: State = State.WHOLE
+    body: Document = field(default_factory=Document)
+    sections: list[tuple[bytes, Node]] = field(default_factory=list)
+    namespace: bytes = b""
+    compressor: int | None = None
+    origin: str = ""
 
 
 def fnv(name: bytes) -> int:

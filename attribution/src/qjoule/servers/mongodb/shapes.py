@@ -17,8 +17,7 @@ import re
 
 from qjoule.servers.decoding_types import Language
 from qjoule.servers.mongodb.compressed import COMPRESSORS, inflated
-from qjoule.servers.mongodb.message import read
-from qjoule.servers.mongodb.tree import (
+from qjoule.servers.mongodb.message import (
     VALUE,
     Array,
     Document,
@@ -28,6 +27,7 @@ from qjoule.servers.mongodb.tree import (
     State,
     Text,
     Value,
+    read,
 )
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise
 from qjoule.shapes.summary import bounded

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL, for shared code."""
+"""PostgreSQL: recognising it, and how it is configured: postgresql.conf, postgresql.auto.conf, the
+command line.
+
+PostgreSQL manual, "Setting Parameters": the last value in a file counts, ALTER SYSTEM's file comes
+after it, and the command line wins.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Iterator
 
+from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, attach_mode_by_connection
+from qjoule.servers.config_files import ConfigFiles, shown_value
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import AFTER, places
 from qjoule.servers.postgres.find import (
@@ -18,14 +27,112 @@ from qjoule.servers.postgres.find import (
     boundary_cost_ns,
     resolve,
 )
-from qjoule.servers.postgres.settings import NO_POOL, settings
-from qjoule.servers.support import Identified, ServerSupport
+from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
-from qjoule.servers.types import Server
+from qjoule.servers.types import Fact, Server
 
+_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)(?:\s*=\s*|\s+)(?:'((?:[^']|'')*)'|([^\s#']+))")
+_SHOWN = ("on", "off", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n")
+
+#: PostgreSQL forks a process for every connection, in every configuration.
+NO_POOL = Fact(False, "one process per connection")
 _NAME = b"PostgreSQL "
 _VERSION = re.compile(rb"(\d{2}(?:\.\d{1,3})?)[^\d.]")
 _CHILD = b"postgres: "  #: how a child's title begins
+
+
+def settings(running: Running) -> Settings:
+    """Reads the settings from its configuration files and its command line."""
+    return Settings(encryption(running.candidate), NO_POOL)
+
+
+def encryption(candidate: Candidate) -> Fact:
+    """May a session be encrypted? Sessions over unix sockets never are."""
+    given = dict(_command_line(candidate.arguments[1:]))
+    if "ssl" in given:
+        return _fact(given["ssl"], "command line")
+    try:
+        data = _data_directory(candidate)
+        main = given.get("config_file") or posixpath.join(_config_directory(candidate, data), _CONF)
+        files = ConfigFiles(candidate)
+        settings = [*_settings(files, posixpath.join(data, main))]
+        if not settings:
+            raise Unreadable(f"{main} is missing or empty")
+        settings += _settings(files, posixpath.join(data, "postgresql.auto.conf"))
+    except Unreadable as reason:
+        return Fact(None, str(reason))
+    values = [(value, path) for name, value, path in settings if name == "ssl"]
+    return _fact(*values[-1]) if values else Fact(False, "ssl is off by default")
+
+
+_CONF = "postgresql.conf"
+
+
+def _fact(value: str, source: str) -> Fact:
+    plain = value.strip().lower()
+    on = plain == "1" or (plain != "o" and any(w.startswith(plain) for w in ("on", "true", "yes")))
+    return Fact(bool(plain) and on, f"ssl = {shown_value(plain, _SHOWN)}: {source}")
+
+
+def _command_line(arguments: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Settings given as `-c name=value`, `-cname=value`, `--name=value`, `-l`."""
+    waiting = False
+    for argument in arguments:
+        setting = ""
+        if waiting:
+            setting = argument
+        elif argument == "-l":
+            setting = "ssl=on"
+        elif argument.startswith("--"):
+            setting = argument.removeprefix("--")
+        elif argument.startswith("-c") and argument != "-c":
+            setting = argument.removeprefix("-c")
+        waiting = argument == "-c" and not waiting
+        name, equals, value = setting.partition("=")
+        if equals:
+            yield name.replace("-", "_").lower(), value
+
+
+def _data_directory(candidate: Candidate) -> str:
+    # The postmaster works in its data directory (ChangeToDataDir in miscinit.c).
+    directory = candidate.working_directory
+    if not directory.startswith("/"):
+        raise Unreadable("its data directory cannot be read: run as root")
+    return directory
+
+
+def _config_directory(candidate: Candidate, data: str) -> str:
+    """`-D` or PGDATA may name a directory that holds only the configuration."""
+    arguments = candidate.arguments
+    named = candidate.environment.get("PGDATA", "")
+    for position, argument in enumerate(arguments):
+        if argument.startswith("-D"):
+            named = argument[2:] or next(iter(arguments[position + 1 :]), "")
+    # A relative path was relative to where the server started, most likely its data directory.
+    return named if named.startswith("/") else data
+
+
+def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
+    """(name, value, file) of every setting, with includes expanded in place."""
+    for line in files.lines(path, depth):
+        match = _LINE.match(line)
+        if not match:
+            continue
+        name, quoted, bare = match.groups()
+        value = quoted.replace("''", "'") if quoted is not None else bare
+        if name.lower() in ("include", "include_if_exists"):
+            yield from _settings(files, _beside(path, value), depth + 1)
+        elif name.lower() == "include_dir":
+            directory = _beside(path, value)
+            for entry in files.candidate.access.names(directory):
+                if entry.endswith(".conf") and not entry.startswith("."):
+                    yield from _settings(files, posixpath.join(directory, entry), depth + 1)
+        else:
+            yield name.lower(), value, path
+
+
+def _beside(path: str, other: str) -> str:
+    return posixpath.join(posixpath.dirname(path), other)
 
 
 def identify(executable: Executable) -> Identified | None:

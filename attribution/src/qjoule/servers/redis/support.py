@@ -1,27 +1,227 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis: recognising it, and its attach mode. It has no function that probes would be attached
-to."""
+"""Redis: recognising it, how it is configured as far as can be seen from outside, its attach mode.
+It has no function that probes would be attached to.
+
+Redis overwrites its command line and environment with a title (setproctitle.c). That removes the
+path of its configuration, which CONFIG SET can change anyway. So its threads, its sockets and some
+variables in its memory are examined instead.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 
 from qjoule.contract import AttachMode
+from qjoule.errors import QjouleError
+from qjoule.servers.access import ProcFile, mapped_files
+from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
-from qjoule.servers.elf import Executable
+from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.function_code import FOUND_MAX, is_whole
-from qjoule.servers.redis.settings import is_redis_server, settings
+from qjoule.servers.listening import Listening
 from qjoule.servers.resolution import no_function_of
-from qjoule.servers.support import Identified, ServerSupport
+from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
-from qjoule.servers.types import Server
+from qjoule.servers.types import Fact, Server
 
+#: tls.c, from 6.0: created when TLS is first configured. Without it no port can use TLS.
+_TLS_CONTEXT = ("redis_tls_ctx", "valkey_tls_ctx")
+_TLS_OPTION = b"tls-cert-file"  #: in config.c if it was built with TLS
+#: config.c: the table of all options, from 7.0 on and before.
+_OPTIONS = ("static_configs", "configs")
+_OPTION_WORDS = 24  #: struct standardConfig has fewer
+_VARIABLE_BYTES_MAX = 1 << 20  #: `configs` has 60 KB
+_THREADS_OPTION = b"io-threads"
+_READS_OPTION = b"io-threads-do-reads"  #: from 6.0 to 7.4; later ones read whenever there are any
+_SETTINGS = "server"  #: the global struct redisServer, whose fields hold the options
 resolve = no_function_of("Redis")
 
 _BANNER = b"Redis version=%s, bits=%d"  # server.c; forks contain their own name instead
 _VERSION = re.compile(rb"[2-9]\.\d{1,2}\.\d{1,3}")
 _BYTES_MAX = 8 << 20  #: it has one
+
+
+def is_redis_server(candidate: Candidate) -> bool:
+    """Whether it is a server, not one of the tools that are the same executable."""
+    return is_server(candidate, "redis")
+
+
+def is_server(candidate: Candidate, product: str) -> bool:
+    """Whether it is a server, not one of the tools that are the same executable under another name.
+
+    The title may be anything (proc-title-template), so the tools are recognised instead: by the
+    name they were started with, by Sentinel's title, or by the kernel's name of the process.
+
+    Args:
+        product: what the names of the executable and its tools begin with.
+    """
+    title = (candidate.arguments or ("",))[0]
+    # The path that it was started by may have blanks; so may a title with more behind the name.
+    names = {command.rpartition("/")[2] for command in (title, title.split(" ")[0])}
+    sentinel = f"{product}-sentinel"
+    tools = (f"{product}-check-rdb", f"{product}-check-aof", sentinel)
+    return names.isdisjoint(tools) and "[sentinel]" not in title and candidate.name != sentinel
+
+
+def settings(running: Running) -> Settings:
+    """Reads the settings from its threads, its sockets and its memory."""
+    return Settings(encryption(running.candidate, running.listening), io_threads(running.candidate))
+
+
+def encryption(candidate: Candidate, listening: Listening) -> Fact:
+    """Whether its sessions may be encrypted."""
+    try:
+        executable = candidate.executable
+        if _TLS_OPTION not in executable.constants():
+            return Fact(False, "built without TLS")
+        if listening.unix and not listening.tcp:
+            return Fact(False, "it listens on unix sockets only, which have no TLS")
+        with _memory_of(candidate, executable) as memory:
+            configured = any(memory.of(memory.symbol(*_TLS_CONTEXT)))
+    except QjouleError as why:
+        return Fact(None, f"it can do TLS, and its memory does not say whether it does: {why}")
+    return Fact(configured, "TLS is configured" if configured else "TLS is not configured")
+
+
+def io_threads(candidate: Candidate, *, always_read: bool = False) -> Fact:
+    """Whether other threads than the main one read. Threads that only write do not matter.
+
+    `always_read`: if there are any, they do.
+    """
+    try:
+        names = candidate.access.threads()
+    except QjouleError as error:
+        return Fact(None, str(error))
+    threads = sum(name.startswith("io_thd_") for name in names)
+    if not threads:
+        return Fact(False, "one thread serves all")
+    try:
+        if always_read:
+            read = True
+        else:
+            with _memory_of(candidate, candidate.executable) as memory:
+                read = _threads_read(memory)
+    except QjouleError as why:
+        # Requests are counted rightly if this is wrong. If it were the other way round, none were.
+        return Fact(True, f"{threads} io-threads, taken to read as this cannot be seen: {why}")
+    return Fact(read, f"{threads} io-threads, which {'read and write' if read else 'only write'}")
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """The process's memory, by addresses of its executable."""
+
+    descriptor: int
+    executable: Executable
+    base: int  #: the address that file addresses are relative to
+
+    def symbol(self, *names: str) -> Symbol:
+        """The first of these global variables.
+
+        Raises:
+            QjouleError: the executable has none.
+        """
+        for name in names:
+            if variable := self.executable.variable(name):
+                return variable
+        raise QjouleError(f"its executable lacks the symbol {names[0]}")
+
+    def of(self, symbol: Symbol) -> bytes:
+        """
+        Raises:
+            QjouleError: its memory cannot be read, or ends before that.
+        """
+        return self.read(symbol.vaddr + self.base, symbol.size, symbol.name)
+
+    def read(self, address: int, size: int, what: str) -> bytes:
+        if size > _VARIABLE_BYTES_MAX:
+            raise QjouleError(f"{what} has {size} bytes")
+        try:
+            content = os.pread(self.descriptor, size, address)
+        except OverflowError:
+            raise QjouleError(f"nothing is at {what}") from None
+        except OSError as error:
+            raise QjouleError(f"its memory may not be read: {error.strerror}") from None
+        if len(content) != size:
+            raise QjouleError(f"nothing is at {what}")
+        return content
+
+
+@contextmanager
+def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory]:
+    """
+    Raises:
+        QjouleError: its memory may not be read, or it is not known where in it.
+    """
+    base = 0
+    if not executable.is_fixed:
+        whole = mapped_files(candidate.access.proc(ProcFile.MAPS), ".*")
+        bases = [mapping.base for mapping in whole if mapping.name == candidate.exe_name]
+        if not bases:
+            raise QjouleError("its executable is not mapped")
+        base = bases[0]
+    descriptor = candidate.access.memory()
+    try:
+        yield _Memory(descriptor, executable, base)
+    finally:
+        os.close(descriptor)
+
+
+def _threads_read(memory: _Memory) -> bool:
+    """Whether io-threads read.
+
+    From 8.0 on, each of them reads from clients of its own (iothread.c), and the option is gone.
+
+    Raises:
+        QjouleError: that cannot be determined.
+    """
+    fields = _fields_of(memory, _READS_OPTION)
+    if fields is not None:
+        return _is_set(memory, _READS_OPTION, fields)
+    if _fields_of(memory, _THREADS_OPTION) is None:
+        raise QjouleError("its table of options is not understood")
+    return True
+
+
+def _fields_of(memory: _Memory, option: bytes) -> Sequence[int] | None:
+    """The words behind an option's name in the table of options; None if it has no such option.
+
+    Raises:
+        QjouleError: the table cannot be read.
+    """
+    name, table = memory.executable.constant(option), memory.symbol(*_OPTIONS)
+    content = memory.of(table)
+    words = struct.unpack(f"<{len(content) // 8}Q", content[: len(content) // 8 * 8])
+    if name is None or name + memory.base not in words:
+        return None
+    at = words.index(name + memory.base) + 1
+    return words[at : at + _OPTION_WORDS]
+
+
+def _is_set(memory: _Memory, option: bytes, fields: Sequence[int]) -> bool:
+    """The value of a yes-or-no option.
+
+    The option's row in the table begins with the address of its name. The first address in the row
+    that points into `server` is that of the variable (struct standardConfig, boolConfigData).
+
+    Raises:
+        QjouleError: the value cannot be determined.
+    """
+    settings = memory.symbol(_SETTINGS)
+    first = settings.vaddr + memory.base
+    variable = next((field for field in fields if first <= field < first + settings.size), None)
+    if variable is None:
+        raise QjouleError(f"where {option.decode()} is kept is not known")
+    (value,) = struct.unpack("<i", memory.read(variable, 4, option.decode()))
+    if value not in (0, 1):
+        raise QjouleError(f"{option.decode()} is {value}")
+    return bool(value)
 
 
 def identify(executable: Executable) -> Identified | None:

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable
-from qjoule.servers.redis.settings import encryption, io_threads, is_server
-from qjoule.servers.redis.support import blind_spots, choose_attach_mode, identify_by, resolve
+from qjoule.servers.redis.support import (
+    blind_spots,
+    choose_attach_mode,
+    encryption,
+    identify_by,
+    io_threads,
+    is_server,
+    resolve,
+)
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 

@@ -13,14 +13,13 @@ from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.discovery import server_of
-from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.host import DirectHost, Host
+from qjoule.servers.examine import DirectHost, Host
 from qjoule.servers.owner import Process, asking_user, fair
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.resolution import without_probes
 from qjoule.servers.support import Running, ServerSupport, Settings
 from qjoule.servers.supported import Mode, Supported
-from qjoule.servers.types import NO_PROTOCOL, Fact, Restart, Server
+from qjoule.servers.types import NO_PROTOCOL, Examined, Fact, Facts, Restart, Server
 
 _TRACER = "qjoule-tracer"
 #: A service manager holds the sockets of services that it has not started yet. Their work is not

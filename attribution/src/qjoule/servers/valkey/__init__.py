@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Valkey: Redis' protocol, from a fork of Redis 7.2."""
