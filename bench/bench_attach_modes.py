@@ -60,7 +60,7 @@ from bench.overhead.stats import Estimate, median_interval, verdict  # noqa: E40
 
 from qjoule.contract import AttachMode  # noqa: E402
 from qjoule.errors import QjouleError  # noqa: E402
-from qjoule.machine.cpu import read_cpu_info  # noqa: E402
+from qjoule.machine.facts import read_cpu_info  # noqa: E402
 from qjoule.servers.measured import COSTS_FILE, MeasuredCost, save_costs  # noqa: E402
 
 #: Indexed by `--quick` and by whether the server is slow. No quick one takes a minute.

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from qjoule.errors import QjouleError
-from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.facts import read_cpu_info
 from qjoule_studies.servers.prerequisites import Unavailable
 
 #: Above this load average, others are using the machine.

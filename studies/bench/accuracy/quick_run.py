@@ -20,9 +20,16 @@ from studies.bench.accuracy.rig import Rig
 from studies.bench.accuracy.tracer import Work, record
 from studies.bench.accuracy.workload import run
 
-from qjoule.machine.cpu import Cpu, CpuInfo
-from qjoule.machine.quick_steps import SETTLE_S, Use, loaded_cores, plan_quick
-from qjoule.machine.steps import BESIDE, Step, wakeup_rate
+from qjoule.machine.facts import Cpu, CpuInfo
+from qjoule.machine.steps import (
+    BESIDE,
+    QUICK_SETTLE_S,
+    Step,
+    Use,
+    loaded_cores,
+    plan_quick,
+    wakeup_rate,
+)
 from qjoule.model.energy import Bool
 
 WORK_NS = 20_000  #: of each wake-up
@@ -60,7 +67,7 @@ def quick_calibrate(
     steps = plan_quick(info, loaded_cores(info, use), seconds, order)
     phases, t_ns = [], begin_ns
     for step in steps:
-        t0_ns = t_ns + round(SETTLE_S * 1e9)
+        t0_ns = t_ns + round(QUICK_SETTLE_S * 1e9)
         t_ns = t0_ns + round(step.seconds * 1e9)
         phases.append(Phase(step.kernel, t0_ns, t_ns, step.threads, step.smt))
     span_ns = (begin_ns, t_ns + 10_000_000)

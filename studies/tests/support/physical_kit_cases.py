@@ -9,7 +9,7 @@ from pathlib import Path
 
 from physical_cells import SimulatedLoad
 from physical_machine import SimulatedMachine, machine
-from qjoule.machine.cpu import Cpu, CpuInfo
+from qjoule.machine.facts import Cpu, CpuInfo
 from qjoule.machine.identity import Identity
 from qjoule.trace.reader import Trace
 from qjoule_studies.physical.kit.collect import Collection, collect, made

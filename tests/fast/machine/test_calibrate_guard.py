@@ -11,13 +11,10 @@ import pyarrow as pa
 import pytest
 
 from qjoule.errors import QjouleError
-from qjoule.machine.guard import Guard, Limits, LoadRose, Reading, read_stat
-from qjoule.machine.load import Running
+from qjoule.machine.load import Guard, Limits, LoadRose, Reading, Running, read_stat
 from qjoule.machine.steps import IDLE, Step
-from qjoule.session import quick_calibrating
-from qjoule.session.calibrating import Done
-from qjoule.session.power_watch import PowerWatch
-from qjoule.session.quick_calibrating import Bounds, QuickRun
+from qjoule.session import calibrating
+from qjoule.session.calibrating import Bounds, Done, PowerWatch, QuickRun
 
 CPUS = 4
 LIMITS = Limits(rise=1.0, waiting=2.0)
@@ -153,7 +150,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         finally:
             one.own = 0.0
 
-    monkeypatch.setattr(quick_calibrating, "running", running)
+    monkeypatch.setattr(calibrating, "running", running)
     yield one
     assert one.own == 0.0
 

@@ -36,8 +36,20 @@ from qjoule.engine.accounts import idle_table
 from qjoule.errors import QjouleError
 from qjoule.machine import load
 from qjoule.machine.load import BusyWatch, running
-from qjoule.machine.quick_steps import LOAD_S, REST_S, SETTLE_S, Use, loaded_cores, plan_quick
-from qjoule.machine.steps import IDLE, KERNELS, WAKEUP_RATES, Step, plan_steps, wakeup_rate
+from qjoule.machine.steps import (
+    IDLE,
+    KERNELS,
+    LOAD_S,
+    QUICK_SETTLE_S,
+    REST_S,
+    WAKEUP_RATES,
+    Step,
+    Use,
+    loaded_cores,
+    plan_quick,
+    plan_steps,
+    wakeup_rate,
+)
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.fit.known_loads import CalibrationFit, Surroundings, fit_calibration
 from waiting import is_running, until
@@ -249,7 +261,7 @@ def test_every_load_is_beside_rests(topology: Topology, seconds: float) -> None:
     steps = plan_quick(info, cores, seconds, Random(1))
     assert steps == plan_quick(info, cores, seconds, Random(1))
     assert topology.cores == 2 or steps != plan_quick(info, cores, seconds, Random(2))
-    assert sum(step.seconds + SETTLE_S for step in steps) <= seconds
+    assert sum(step.seconds + QUICK_SETTLE_S for step in steps) <= seconds
     assert {step.kernel for step in steps[::2]} == {IDLE}
     loads = steps[1::2]
     assert IDLE not in {step.kernel for step in loads}

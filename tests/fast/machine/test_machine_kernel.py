@@ -17,10 +17,9 @@ from energy_probe.probe import chip, pmu, write, zone
 from qjoule.errors import QjouleError
 from qjoule.machine import fexit, kernel
 from qjoule.machine.calibration import parse
-from qjoule.machine.counters import ask_kernel, hardware_counters, syscall_filter, try_event
-from qjoule.machine.cpu import parse_cpu_list, read_cpu_info
-from qjoule.machine.facts import Check
+from qjoule.machine.facts import Check, parse_cpu_list, read_cpu_info
 from qjoule.machine.idle_states import MOST_STATES, check_idle_states, read_idle_states
+from qjoule.machine.perf_events import ask_kernel, hardware_counters, syscall_filter, try_event
 from qjoule.machine.sources import dram_energy, host_tree, hwmon_meters, perf_pmu, powercap_tree
 from qjoule.trace.meta import IdleState, parse_meta
 

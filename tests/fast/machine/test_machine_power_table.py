@@ -15,8 +15,14 @@ import pytest
 from energy_probe.probe import Probe, auto, write
 from qjoule.errors import QjouleError
 from qjoule.machine import held_out
-from qjoule.machine.cpu import Cpu, CpuInfo, read_cpu_info
-from qjoule.machine.facts import HostHardware, read_host_hardware, read_table
+from qjoule.machine.facts import (
+    Cpu,
+    CpuInfo,
+    HostHardware,
+    read_cpu_info,
+    read_host_hardware,
+    read_table,
+)
 from qjoule.machine.power_model import LEVELS, shape
 from qjoule.machine.power_table import (
     estimate_curve,

@@ -21,11 +21,10 @@ from qjoule.servers.cassandra.client import proven
 from qjoule.servers.client import Account
 from qjoule.servers.mysql.client import log_in
 from qjoule.servers.mysql.wire import TEXTS
-from qjoule.session import proven_peer
+from qjoule.session import credentials
 from qjoule.session.credential_helper import CredentialHelper
 from qjoule.session.credential_helper_process import said
-from qjoule.session.credentials import account_for, read_credentials
-from qjoule.session.proven_peer import Peers, TracedProcess
+from qjoule.session.credentials import Peers, TracedProcess, account_for, read_credentials
 
 SECRET = "hunter2"
 
@@ -49,7 +48,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
     """The guard ends with the test."""
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, getattr(socket.socket, name))
-    monkeypatch.setattr(proven_peer, "ANSWER_S", 0.3)
+    monkeypatch.setattr(credentials, "ANSWER_S", 0.3)
     found = Peers()
     found.guard()
     return found

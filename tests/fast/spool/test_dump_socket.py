@@ -26,7 +26,7 @@ from qjoule.contract import Block
 from qjoule.live.triggers import Judge
 from qjoule.spool import dump_socket as dumping
 from qjoule.spool.dump_socket import DumpSocket, ask_for_save
-from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.files import RingFiles
 from qjoule.stream.blocks import Stream, encode_block
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")

@@ -26,11 +26,10 @@ from captured_trace import (
 from qjoule.contract import Block, QueryFlag
 from qjoule.spool import save as saving
 from qjoule.spool.convert import convert
-from qjoule.spool.files import names_of, spool_of
+from qjoule.spool.files import SEGMENTS, RingFiles, names_of, spool_of
 from qjoule.spool.frames import SpoolReader, StoredFrame, stored_frame
 from qjoule.spool.names import Counted, NamesReader
 from qjoule.spool.recorder import Bounds
-from qjoule.spool.ring_files import SEGMENTS, RingFiles
 from qjoule.spool.save import Saved, left_behind, save
 from qjoule.trace.meta import Change, Part, parse_meta
 from qjoule.trace.reader import Trace

@@ -18,8 +18,7 @@ from fake_tracer import records
 from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.decoding_types import Startup
 from qjoule.shapes.shape import OtherId
-from qjoule.spool import live_name_table
-from qjoule.spool.live_name_table import LiveNameTable
+from qjoule.spool import ring_names
 from qjoule.spool.names import (
     CaptureEvent,
     Counted,
@@ -31,6 +30,7 @@ from qjoule.spool.names import (
     Spooled,
     Untraced,
 )
+from qjoule.spool.ring_names import LiveNameTable
 from qjoule.stream.client_reports import Tagged
 from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.session_updates import SessionUpdate
@@ -152,7 +152,7 @@ def _lines(needed: LiveNameTable, kind: type) -> list[Any]:
 
 
 def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_name_table, "MAX_SHAPES", 100)
+    monkeypatch.setattr(ring_names, "MAX_SHAPES", 100)
     needed = _learnt(_shape(number) for number in range(1, 60))
     assert needed.crowded
     for number in range(1000, 3000):
@@ -195,7 +195,7 @@ def test_threads_that_live_and_their_last_names() -> None:
 
 def test_a_year_of_news_takes_no_more_than_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_SHAPES", "MAX_TAGS", "MAX_SESSIONS", "MAX_THREADS", "MAX_SINGLES"):
-        monkeypatch.setattr(live_name_table, name, 50)
+        monkeypatch.setattr(ring_names, name, 50)
     needed = LiveNameTable()
     for number in range(1, 2000):
         needed.learn(_shape(number))

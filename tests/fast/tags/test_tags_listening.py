@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from other_user import NOBODY, other_user
 from qjoule.errors import QjouleError
-from qjoule.session.applications import holder
+from qjoule.session.tracing import holder
 from qjoule.tags import tagging
 from qjoule.tags.addresses import is_local
 from qjoule.tags.definitions import MAX_DEFINITIONS, Definitions

@@ -23,8 +23,7 @@ from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.store import Retention, Store
 from qjoule.commands.without_root import give_up, without_root
 from qjoule.process import READER, User, reader, shipper
-from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
-from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.files import FOLDER, NAMES, SPOOL, RingFiles, is_captured
 from tracing.recording import qjoule
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]

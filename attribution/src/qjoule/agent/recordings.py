@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from qjoule.errors import QjouleError
-from qjoule.spool.ring_files import PART, RingFiles
+from qjoule.spool.files import PART, RingFiles
 
 #: Seconds between two looks at whether it runs, and between two starts.
 LOOK_S, AGAIN_S = 1.0, 600.0

@@ -6,9 +6,9 @@ knows of each kind; the tokens of a statement, its shape without literals, and t
 that.
 """
 
-from qjoule.machine.cpu import Cpu, CpuInfo, parse_cpu_list, read_cpu_info
-from qjoule.machine.guard import Guard, Limits, LoadRose, look
+from qjoule.machine.facts import Cpu, CpuInfo, parse_cpu_list, read_cpu_info
 from qjoule.machine.identity import Identity, this_machine
+from qjoule.machine.load import Guard, Limits, LoadRose, look
 from qjoule.machine.power_table import estimate_curve
 from qjoule.machine.sources import perf_pmu, powercap_tree
 from qjoule.servers import registry

@@ -40,10 +40,10 @@ from qjoule.root_part.bound import owner_of_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
 from qjoule.servers.decoding import fingerprint
+from qjoule.session import TracingOptions
 from qjoule.session.targets import NO_SERVERS, Targets, find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, Tracing, tracing
-from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext

@@ -24,7 +24,7 @@ from qjoule.errors import QjouleError
 from qjoule.interrupts import terminable
 from qjoule.machine import calibration as file
 from qjoule.machine.calibration import Calibration
-from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.facts import read_cpu_info
 from qjoule.machine.identity import this_machine
 from qjoule.machine.steps import IDLE, Step, plan_steps
 from qjoule.root_part.client import root_part, why

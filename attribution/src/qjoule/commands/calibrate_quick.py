@@ -15,13 +15,12 @@ from qjoule.commands.option_groups import Quick, is_given
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.calibration import load, machine_file, match
-from qjoule.machine.cpu import read_cpu_info
-from qjoule.machine.guard import Limits
+from qjoule.machine.facts import read_cpu_info
 from qjoule.machine.identity import Identity
-from qjoule.machine.quick_steps import SETTLE_S, loaded_cores, plan_quick
+from qjoule.machine.load import Limits
+from qjoule.machine.steps import QUICK_SETTLE_S, loaded_cores, plan_quick
 from qjoule.model.coefficients import Coefficients
-from qjoule.session.calibrating import Done, Recording
-from qjoule.session.quick_calibrating import Bounds, QuickRun
+from qjoule.session.calibrating import Bounds, Done, QuickRun, Recording
 
 #: The machine's use is measured for so long before the loads; also what the tracer needs to settle.
 BEGIN_S = 3.0
@@ -72,7 +71,7 @@ def run(quick: Quick, recording: Recording) -> tuple[list[Done], InUse]:
     use = one.begin(BEGIN_S)
     cores = loaded_cores(info, use, quick.most_cores)
     steps = plan_quick(info, cores, quick.seconds - BEGIN_S, SystemRandom())
-    seconds = sum(step.seconds + SETTLE_S for step in steps)
+    seconds = sum(step.seconds + QUICK_SETTLE_S for step in steps)
     share = use.busy_cpus / len(info.cpus)
     say(
         f"the machine is {share:.0%} busy; {len(steps)} phases on up to {len(cores)} of "

@@ -17,8 +17,7 @@ import click
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.process import READER
-from qjoule.spool.files import is_captured
-from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.files import RingFiles, is_captured
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:

@@ -108,8 +108,7 @@ def examine(host_root: Path | None = None) -> Findings:
     """Look at this machine."""
     # Only this command needs these; `--help` does not.
     from qjoule.machine.active_calibration import checks as power_checks  # noqa: PLC0415
-    from qjoule.machine.cpu import read_cpu_info  # noqa: PLC0415
-    from qjoule.machine.facts import read_host_hardware  # noqa: PLC0415
+    from qjoule.machine.facts import read_cpu_info, read_host_hardware  # noqa: PLC0415
     from qjoule.machine.identity import this_machine  # noqa: PLC0415
     from qjoule.machine.kernel import check_machine, read_kernel_facts  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415

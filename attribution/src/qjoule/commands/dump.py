@@ -12,8 +12,8 @@ from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.process import READER, by_descriptor, drop_privileges
 from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
+from qjoule.spool.files import RingFiles
 from qjoule.spool.recorder import said
-from qjoule.spool.ring_files import RingFiles
 from qjoule.spool.save import left_behind, save
 from qjoule.trace.meta import Part
 

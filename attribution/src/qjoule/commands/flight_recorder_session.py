@@ -21,9 +21,9 @@ from qjoule.commands.say import say
 from qjoule.session.tracer import Spool
 from qjoule.spool.capture import CaptureContext
 from qjoule.spool.dump_socket import DumpSocket
+from qjoule.spool.files import LEAST_MB, WHOLE, open_ring
 from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
 from qjoule.spool.ring_capture import RingCapture
-from qjoule.spool.ring_files import LEAST_MB, WHOLE, open_ring
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta
 

@@ -28,7 +28,7 @@ from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import encode
 from qjoule.reporters.live_pages import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
-from qjoule.session.tracing_options import TracingOptions
+from qjoule.session import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
 

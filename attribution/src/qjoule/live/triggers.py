@@ -27,9 +27,8 @@ from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients_used import Calibrated
 from qjoule.model.run_ratios import LEVEL
 from qjoule.spool.convert import convert
-from qjoule.spool.files import FOLDER, names_of, spool_of
+from qjoule.spool.files import FOLDER, SEGMENTS, RingFiles, names_of, spool_of
 from qjoule.spool.names import SegmentBegins, line_of
-from qjoule.spool.ring_files import SEGMENTS, RingFiles
 from qjoule.stream.pending import PartOf
 from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Meta

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from qjoule.machine.cpu import CpuInfo, read_cpu_info
-from qjoule.machine.facts import read_text
+from qjoule.machine.facts import CpuInfo, read_cpu_info, read_text
 from qjoule.trace.meta import Meta
 
 ROOT = Path("/")

@@ -12,9 +12,9 @@ import re
 from pathlib import Path
 
 from qjoule.machine import fexit
-from qjoule.machine.counters import hardware_counters, syscall_filter, try_event
 from qjoule.machine.facts import Check, read_text
 from qjoule.machine.idle_states import check_idle_states
+from qjoule.machine.perf_events import hardware_counters, syscall_filter, try_event
 from qjoule.machine.sources import (
     dram_energy,
     host_tree,

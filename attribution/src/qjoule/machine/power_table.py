@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import mean
 
-from qjoule.machine.cpu import CpuInfo, base_ghz, brand_words, in_parentheses, names_model
-from qjoule.machine.facts import HostHardware, read_table
+from qjoule.machine.facts import (
+    CpuInfo,
+    HostHardware,
+    base_ghz,
+    brand_words,
+    in_parentheses,
+    names_model,
+    read_table,
+)
 from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
 from qjoule.machine.published import LOADS, SOURCES, published
 

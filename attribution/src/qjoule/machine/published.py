@@ -24,8 +24,7 @@ from functools import cache, partial
 from typing import TypeVar
 
 from qjoule.errors import QjouleError
-from qjoule.machine.cpu import brand_words
-from qjoule.machine.facts import read_table
+from qjoule.machine.facts import brand_words, read_table
 
 _Made = TypeVar("_Made")
 

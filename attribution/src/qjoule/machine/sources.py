@@ -16,8 +16,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
-from qjoule.machine.cpu import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
-from qjoule.machine.facts import Check, read_text
+from qjoule.machine.facts import MEMORY_BY_METER, NO_DRAM_ON_AMD, Check, is_amd, read_text
 from qjoule.root_part.client import us
 
 ROOT = Path("/")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qjoule.machine.cpu import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
+from qjoule.machine.facts import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
 from qjoule.model.labels import BY_THREAD, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
 from qjoule.reporters import format as fmt

@@ -169,7 +169,7 @@ class Sensors:
         self._connection = connection
 
     def try_event(self, event_type: int, config: int, flags: int = 0) -> int:
-        """As `machine.counters.try_event`: 0, or the errno of the refusal.
+        """As `machine.perf_events.try_event`: 0, or the errno of the refusal.
 
         `flags`: as `machine.perf_events.PerfEvent` has them.
         """

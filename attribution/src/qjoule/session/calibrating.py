@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A calibration run: runs the phases one after the other while everything is recorded."""
+"""A calibration run: runs the phases one after the other while everything is recorded.
+
+On a machine in use the loads are short and end at once if the others' work rises, or if the power
+that the recording measures exceeds a limit.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,98 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from qjoule.errors import QjouleError
-from qjoule.machine.load import BusyWatch, running
-from qjoule.machine.steps import Step
+from qjoule.machine.load import BusyWatch, Guard, Limits, LoadRose, Reading, look, running
+from qjoule.machine.steps import ENOUGH, IDLE, QUICK_SETTLE_S, Step, Use
 from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.decoding import fingerprint
-from qjoule.session.power_watch import PowerWatch
 from qjoule.session.tracing import Tracing
 from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
+#: What is watched: the packages, or the platform where only that is measured.
+_DOMAINS = ("package", "psys")
 #: Time for a core's clock and the fans to settle. It belongs to no phase.
 SETTLE_S = 0.15
 _ANNOUNCE_SECONDS = 30.0
+_POLL_S = 0.1
+
+
+class _Counter(NamedTuple):
+    package: int
+    domain: str
+    die: int | None
+
+
+@dataclass
+class PowerWatch:
+    """Mean power of the last readings that reached the disk, which is every two seconds or so.
+
+    `start_w`: mean power until `begun` was called.
+    """
+
+    last_w: float | None = None
+    start_w: float | None = None
+    _begun: bool = False
+    _before: dict[_Counter, tuple[int, int]] = field(default_factory=dict)
+    _sum: list[float] = field(default_factory=list)
+
+    def begun(self) -> None:
+        """From now on, our own load runs."""
+        self._begun = True
+
+    def above_w(self) -> float | None:
+        """How much more is drawn than at the start; None: not known yet."""
+        if self.last_w is None or self.start_w is None:
+            return None
+        return self.last_w - self.start_w
+
+    def see(self, tables: Mapping[str, pa.Table]) -> None:
+        """Takes the energy of a batch of rows on its way to the disk."""
+        table = tables.get("energy")
+        if table is None or not table.num_rows:
+            return
+        watts = dict[str, float]()
+        for key, rows in _by_counter(table.to_pylist()).items():
+            power = self._power(rows, key)
+            if power is not None:
+                watts[key.domain] = watts.get(key.domain, 0.0) + power
+        found = next((watts[name] for name in _DOMAINS if name in watts), None)
+        if found is None:
+            return
+        self.last_w = found
+        if not self._begun:
+            self._sum.append(found)
+            self.start_w = sum(self._sum) / len(self._sum)
+
+    def _power(self, rows: list[dict[str, Any]], key: _Counter) -> float | None:
+        """Mean power from the reading before these to the last of them, in W."""
+        begin_ns, before = self._before.get(key, (rows[0]["t_ns"], rows[0]["raw"]))
+        joules = 0.0
+        for row in rows:
+            counts = row["raw"] - before
+            if counts < 0 and row["range"]:
+                counts += row["range"]
+            joules += max(counts, 0) * row["unit_j"]
+            before = row["raw"]
+        self._before[key] = (rows[-1]["t_ns"], before)
+        length_s = (rows[-1]["t_ns"] - begin_ns) * 1e-9
+        return joules / length_s if length_s > 0 else None
+
+
+def _by_counter(rows: list[dict[str, Any]]) -> dict[_Counter, list[dict[str, Any]]]:
+    found = dict[_Counter, list[dict[str, Any]]]()
+    for row in rows:
+        if row["raw"] is not None and row["domain"] in _DOMAINS:
+            key = _Counter(row["package"], row["domain"], row["die"])
+            found.setdefault(key, []).append(row)
+    return found
 
 
 class _Watched(TraceWriter):
@@ -133,3 +211,80 @@ def run_steps(
         done.append(Done(step, phase, busy, load.exceeds_cache))
         after(done[-1])
     return done
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What ends a run: see `Limits`; and W that the load may draw (None: any)."""
+
+    limits: Limits
+    most_w: float | None = None
+
+
+class QuickRun:
+    """Runs the steps of one calibration. `check` raises if the recording failed."""
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        power: PowerWatch,
+        check: Callable[[], None],
+        read: Callable[[], Reading] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bounds, self._power, self._check, self._sleep = bounds, power, check, sleep
+        self._pids: tuple[int, ...] = ()
+        self._guard = Guard(bounds.limits, read or look(lambda: self._pids))
+
+    def begin(self, seconds: float) -> Use:
+        """How busy the machine is without our load, measured for so long."""
+        use = self._guard.begin(seconds, self._sleep)
+        self._check()
+        self._power.begun()
+        return use
+
+    def run(self, steps: Sequence[Step], after: Callable[[Done], None]) -> tuple[list[Done], str]:
+        """The steps that ran to their end, and why the others did not (empty: all did).
+
+        Raises `LoadRose` if so few ran that they tell too little.
+        """
+        done: list[Done] = []
+        try:
+            for step in steps:
+                done.append(self._one(step))
+                after(done[-1])
+        except LoadRose as error:
+            planned = sum(step.kernel != IDLE for step in steps)
+            ran = sum(one.step.kernel != IDLE for one in done)
+            words = f"stopped after {ran} of {planned} loads: {error}"
+            if ran < ENOUGH * planned:
+                raise LoadRose(words) from None
+            return done, words
+        return done, ""
+
+    def _one(self, step: Step) -> Done:
+        with running(step) as load:
+            self._pids = load.pids
+            try:
+                self._wait(QUICK_SETTLE_S)
+                watch, t0_ns = BusyWatch(), time.monotonic_ns()
+                self._wait(step.seconds)
+                t1_ns, busy = time.monotonic_ns(), watch.cpus()
+            finally:
+                self._pids = ()
+        phase = Phase(step.kernel, t0_ns, t1_ns, step.threads, step.smt)
+        return Done(step, phase, busy, load.exceeds_cache)
+
+    def _wait(self, seconds: float) -> None:
+        """Sleeps in short pieces, and looks at the machine after each. Raises `LoadRose`."""
+        while seconds > 0:
+            self._sleep(min(seconds, _POLL_S))
+            seconds -= _POLL_S
+            self._check()
+            self._guard.check()
+            above_w = self._power.above_w()
+            if self._bounds.most_w is not None and (above_w or 0.0) > self._bounds.most_w:
+                raise LoadRose(
+                    f"{above_w:.1f} W more than at the start are drawn, "
+                    f"and {self._bounds.most_w:g} W are allowed"
+                )

@@ -5,7 +5,7 @@ user's credentials.
 It is forked before the command reads anything from strangers. It alone knows passwords, and all
 that the command can send it is the key of a statement, or that it wants names. It logs in to a
 server with the first question to it, once it is proven to be the one that is traced
-(`session.proven_peer`), and never runs a statement that its own code does not hold.
+(`session.credentials`), and never runs a statement that its own code does not hold.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from qjoule.session.credential_helper_process import (
     Asked,
     answer,
 )
-from qjoule.session.credentials import open_credentials
-from qjoule.session.proven_peer import traced_process
+from qjoule.session.credentials import open_credentials, traced_process
 from qjoule.stream.before_tracing import Answer, Names
 
 

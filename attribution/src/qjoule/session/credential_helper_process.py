@@ -29,8 +29,7 @@ from qjoule.servers.client import (
     TextSource,
     Told,
 )
-from qjoule.session.credentials import account_for, read_credentials
-from qjoule.session.proven_peer import Peer, Peers, TracedProcess
+from qjoule.session.credentials import Peer, Peers, TracedProcess, account_for, read_credentials
 
 QUESTION = struct.Struct("=HQ")  #: server, shape; the statement's key follows
 ANSWER = struct.Struct("=HQI")  #: server, shape, length of the statement; its text follows

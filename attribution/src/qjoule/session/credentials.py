@@ -11,24 +11,50 @@ The section alone permits to ask a server that has no accounts. Anybody may star
 section of a product holds for servers of root and of the users that it lists. Only the credential
 helper reads the content: this process gets a descriptor from the root part, and never the
 passwords.
+
+Before a password is sent on a connection, it is proven to lead to the traced server. Any local user
+may listen on the port of a server that has ended, or that listens on another address. So the
+credential helper connects only to servers that are proven twice, by what the kernel says of sockets
+(sock_diag(7)):
+
+1. When the credential helper starts, the socket that listens at the address is one of the traced
+   process's. The command has read these from /proc/PID/fd, through the root part. Its cookie is
+   remembered, which no other socket ever has.
+2. Of each connection, the accepted socket belongs to the server's user, and what listens there is
+   still the remembered socket.
+
+The kernel answers for our own network namespace alone, so servers elsewhere cannot be proven.
+docs/security.md says who could still deceive this.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import threading
+import time
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from qjoule.errors import QjouleError
+from qjoule.root_part.access import SocketAccess
+from qjoule.root_part.bound import bound
 from qjoule.root_part.client import root_part, user_name
 from qjoule.root_part.protocol import Refused
-from qjoule.servers.client import Account
+from qjoule.servers.client import ANSWER_S, Account
 from qjoule.servers.owner import asking_user
+from qjoule.servers.types import Server
+from qjoule.tags.definitions import Connection
+from qjoule.tags.owners import SocketOwners
 
 _BYTES_MAX = 1 << 16
 _KEYS = ("user", "password", "host", "users")
+_PAUSE_S = 0.002
 
 
 def open_credentials(path: Path) -> int:
@@ -88,3 +114,136 @@ def account_for(accounts: Mapping[str, Account], label: str, flavour: str, uid: 
     if uid and not is_meant and {str(uid), owner}.isdisjoint(account.users):
         raise QjouleError(f'[{name}] is not for servers of {owner}: add "{owner}" to its users')
     return account
+
+
+@dataclass(frozen=True)
+class TracedProcess:
+    """What the command knows of a server's main process when the credential helper starts."""
+
+    pid: int
+    uid: int
+    sockets: frozenset[int] = frozenset()  #: inodes, unique over the machine
+    unproven: str = ""  #: why no connection can be proven to lead there
+
+
+def traced_process(server: Server) -> TracedProcess:
+    """Looks it up through the root part, which answers until the tracer is attached."""
+    pid = server.tgids[0]
+    try:
+        uid, connection = bound(root_part().need("asking servers"), pid)
+        with connection:
+            access = SocketAccess(connection)
+            network, sockets = access.network(), access.sockets()
+    except QjouleError as error:
+        return TracedProcess(pid, server.uid, unproven=str(error))
+    why = ""
+    if uid != server.uid:
+        why = "its process is another user's by now"
+    elif network != os.fspath(Path("/proc/self/ns/net").readlink()):
+        why = "it is in another network namespace than qjoule, which can prove nothing of it"
+    return TracedProcess(pid, uid, sockets, why)
+
+
+@dataclass
+class Peer:
+    """An address at which a traced server listens."""
+
+    address: str
+    port: int
+    uid: int
+    cookie: bytes  #: of the listening socket
+    refused: str = ""  #: why the last connection was closed at once; empty: it was not
+
+
+class Peers:
+    """All that this process may connect to."""
+
+    def __init__(self) -> None:
+        """Before this process may bind no socket any more."""
+        self._kernel = SocketOwners()
+        self._one_at_a_time = threading.Lock()  #: drivers have threads
+        self._peers: dict[tuple[str, int], Peer] = {}
+
+    def add(self, host: str, port: int, process: TracedProcess) -> Peer:
+        """The first address of the host at which the process listens.
+
+        Raises:
+            QjouleError: there is none, or nothing can be proven of the process.
+        """
+        if process.unproven:
+            raise QjouleError(process.unproven)
+        for address in _addresses(host, port):
+            listener = self._kernel.listener(address, port)
+            if listener is not None and listener.inode in process.sockets:
+                peer = Peer(address, port, process.uid, listener.cookie)
+                return self._peers.setdefault(_key((address, port)), peer)
+        raise QjouleError(
+            f"the kernel shows no socket of the traced process ({process.pid}) that listens on "
+            f"{host}, port {port}"
+        )
+
+    def guard(self) -> None:
+        """From now on, for good, every connection of this process leads to a peer, or fails.
+
+        Drivers connect when they please: again after a failure, or to other servers of a cluster.
+        So this replaces the one method by which all of them do.
+        """
+        connect = socket.socket.connect
+
+        def connect_to_peer(self_: socket.socket, address: Any) -> None:
+            peer = self._peers.get(_key(address))
+            if peer is None:
+                raise QjouleError(f"{address} is not a server that may be asked")
+            peer.refused = ""
+            try:
+                connect(self_, address)
+                peer.refused = self._why_not(self_, peer)
+            except BlockingIOError:  # nobody would look at it once it is connected
+                peer.refused = "its driver does not wait for the connection"
+            if peer.refused:
+                self_.close()
+                raise QjouleError(peer.refused)
+
+        def connect_ex(_self: socket.socket, _address: Any) -> int:
+            raise QjouleError("connections are not proven in this way")
+
+        socket.socket.connect = connect_to_peer  # type: ignore[method-assign,assignment]
+        socket.socket.connect_ex = connect_ex  # type: ignore[method-assign,assignment]
+
+    def _why_not(self, connected: socket.socket, peer: Peer) -> str:
+        """Why the connection is not proven; empty: it is."""
+        ours, theirs = (
+            f"{address} {port}"
+            for address, port, *_ in (connected.getsockname(), connected.getpeername())
+        )
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            with self._one_at_a_time:
+                accepted = self._kernel.owner_of(Connection("", client=theirs, server=ours))
+                listener = self._kernel.listener(peer.address, peer.port)
+            if listener is None or listener.cookie != peer.cookie:
+                return "what listens there is another socket than when tracing began"
+            if accepted is not None and accepted.inode:
+                break
+            if time.monotonic() > deadline:
+                return "it does not accept the connection, or another machine does"
+            time.sleep(_PAUSE_S)
+        if accepted.uid != peer.uid:
+            return f"user {accepted.uid} accepted the connection, not the server's user {peer.uid}"
+        return ""
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise QjouleError(f"the host {host} is unknown: {error}") from None
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _key(address: Any) -> tuple[str, int]:
+    """As in `Peers`; of no peer if it is no address of TCP."""
+    try:
+        return str(ip_address(address[0])), address[1]
+    except (ValueError, TypeError, IndexError):
+        return "", 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 
-from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.facts import read_cpu_info
 from qjoule.machine.idle_states import read_idle_states
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.trace.meta import Meta, Server

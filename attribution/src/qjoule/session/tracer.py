@@ -21,10 +21,8 @@ from qjoule.children import run_in_subprocess
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
-from qjoule.machine.counters import hardware_counters
-from qjoule.machine.cpu import read_cpu_info
-from qjoule.machine.facts import read_host_hardware
-from qjoule.machine.perf_events import More, PerfEvent, more_counters
+from qjoule.machine.facts import read_cpu_info, read_host_hardware
+from qjoule.machine.perf_events import More, PerfEvent, hardware_counters, more_counters
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, Sensors, ask
 from qjoule.servers.plan import AttachPlan

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.owner import asking_user
+from qjoule.spool.files import PART, RingFiles
 from qjoule.spool.recorder import Recorder, SaveRequest
-from qjoule.spool.ring_files import PART, RingFiles
 from qjoule.spool.save import Saved
 from qjoule.typed_json import read_as
 

@@ -86,7 +86,7 @@ class Metered:
 
 @dataclass(frozen=True)
 class SegmentBegins:
-    """First line of what is needed from a segment of a ring on: see `qjoule.spool.ring_files`.
+    """First line of what is needed from a segment of a ring on: see `qjoule.spool.files`.
 
     `frame`: number of its first frame. All that ran since `begin_ns` is in it or later. `lost` and
     `counted`: until then.

@@ -21,10 +21,9 @@ import numpy as np
 
 from qjoule.contract import BLOCK, BLOCK_MAGIC, END, Block
 from qjoule.errors import QjouleError
-from qjoule.spool.files import FOLDER, meta_of, names_of, spool_of
+from qjoule.spool.files import FOLDER, RingFiles, meta_of, names_of, spool_of
 from qjoule.spool.frames import StoredFrame, encoded_frame, stored_frame
 from qjoule.spool.names import Counted, Ended, NamesReader, SegmentBegins, Spooled, line_of
-from qjoule.spool.ring_files import RingFiles
 from qjoule.spool.ring_names import Moment
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.pending import PartOf

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks up the owner of a connection, because one user's reports on another user's are not
-believed, and passwords go to the traced server alone (`session.proven_peer`).
+believed, and passwords go to the traced server alone (`session.credentials`).
 
 The lookup uses netlink (sock_diag(7)), which any user may do. The kernel answers only for sockets
 of the recorder's own network namespace. Two namespaces may have connections between the same
