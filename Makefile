@@ -20,7 +20,7 @@ HARDENED := -fPIE -pie -Wl,-z,relro,-z,now
 BPF_SOURCES  := bpf/core/maps.bpf.c $(sort $(filter-out bpf/core/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
 REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
 REGISTRY_HEADERS := $(addprefix $(BUILD)/bpf/,registry.h server_threads.h server_hooks.h)
-SHAPES       := $(addprefix attribution/src/qjoule/shapes/,$(addsuffix .py,automaton c_tables quoting rules tables transitions))
+SHAPES       := $(addprefix attribution/src/qjoule/shapes/,$(addsuffix .py,automaton rules tables transitions))
 SHAPE_TABLES := $(BUILD)/bpf/shape_tables.h
 BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS) $(SHAPE_TABLES)
 BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
@@ -125,7 +125,7 @@ $(REGISTRY_HEADERS) &: $(REGISTRY)
 # The lexical automaton of SQL, as C.
 $(SHAPE_TABLES): $(SHAPES)
 	@mkdir -p $(@D)
-	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.shapes.c_tables > $@.new
+	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.shapes.tables > $@.new
 	mv $@.new $@
 
 $(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) | $(BUILD)/installed

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * The lexical automaton for one family and one session's settings. Python builds it from
- * qjoule.shapes.automaton, in the entry format of qjoule.shapes.c_tables.
+ * qjoule.shapes.automaton, in the entry format of qjoule.shapes.tables.
  */
 #ifndef QJOULE_LEXER_H
 #define QJOULE_LEXER_H

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from qjoule.agent.hour_sums import of_hour
+from qjoule.agent.hourly_tables import ROWS, SLOW_COLUMNS, of_hour
 from qjoule.agent.part_files import PartFiles
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, Part
-from qjoule.agent.rollup_schema import ROWS, SLOW_COLUMNS
-from qjoule.agent.slow_tables import SlowTable
+from qjoule.agent.store_rows import SlowTable
 
 START_S = 1_795_000_000 // 3600 * 3600
 ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qjoule.servers.registry import load
 from qjoule.servers.registry_header import headers
-from qjoule.shapes import c_tables
+from qjoule.shapes import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 #: With checks whose failure ends the tests: a library cannot load the sanitizers' runtime into a
@@ -23,7 +23,7 @@ def generated_headers(directory: Path) -> str:
     """Writes the headers that the build generates into this directory, so that what includes them
     needs no build; returns the compiler option to find them.
     """
-    texts = {**headers(load()), "shape_tables.h": c_tables.header()}
+    texts = {**headers(load()), "shape_tables.h": tables.header()}
     for name, text in texts.items():
         (directory / name).write_text(text)
     return f"-I{directory}"

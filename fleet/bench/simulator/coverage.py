@@ -20,10 +20,9 @@ from fleet.bench.simulator.parts import truth_rows
 from fleet.bench.simulator.population import Plan, draw
 from scipy import stats
 
-from qjoule.agent.hour_sums import of_hour
+from qjoule.agent.hourly_tables import ROWS, of_hour
 from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, Part
-from qjoule.agent.rollup_schema import ROWS
 from qjoule.lazy_import import pc
 
 HOUR = 12

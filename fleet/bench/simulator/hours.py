@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 from fleet.bench.simulator.population import GRADES, POLICY, Fleet
 
-from qjoule.agent.hour_sums import rounded_up
-from qjoule.agent.rollup_schema import ERRORS, ROWS
+from qjoule.agent.hourly_tables import ERRORS, ROWS, rounded_up
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64

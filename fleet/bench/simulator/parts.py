@@ -22,12 +22,11 @@ import pyarrow as pa
 from fleet.bench.simulator.hours import Hour, simulate
 from fleet.bench.simulator.population import GRADES, SERVERS, Fleet, Plan, draw
 
-from qjoule.agent.hour_sums import of_hour, thinned
+from qjoule.agent.hourly_tables import SLOW_COLUMNS, of_hour, thinned
 from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW, Part
-from qjoule.agent.rollup_schema import SLOW_COLUMNS
-from qjoule.agent.slow_tables import SlowTable
 from qjoule.agent.store import Retention
+from qjoule.agent.store_rows import SlowTable
 from qjoule.lazy_import import pq
 
 HOUR_S = 3600

@@ -10,7 +10,7 @@ import numpy as np
 from fleet.bench.simulator.hours import simulate
 from fleet.bench.simulator.population import Plan, draw
 
-from qjoule.agent.hour_sums import of_hour, thinned
+from qjoule.agent.hourly_tables import of_hour, thinned
 from qjoule.agent.part_files import parquet
 from qjoule.agent.store import Retention
 

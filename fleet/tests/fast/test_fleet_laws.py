@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 import fleet_dataset as made
 from fleet_asked import BEGIN_S, asked, totals
 from fleet_dataset import Fleet, Host
+from qjoule.agent.hourly_tables import ERRORS
 from qjoule.agent.rollup_layout import HOUR_S
-from qjoule.agent.rollup_schema import ERRORS
 from qjoule.errors import UsageError
 from qjoule.model.interval import Z95
 from qjoule_fleet.questions import cells, parse_by

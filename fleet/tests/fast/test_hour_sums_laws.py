@@ -11,8 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.agent.hour_sums import of_hour
-from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, KEYS, ROWS
+from qjoule.agent.hourly_tables import AMOUNTS, ERRORS, KEYS, ROWS, of_hour
 
 HOUR_S = 1_795_000_000 // 3600 * 3600
 CLASS = {"grade": "measured", "policy": "separate", "host_id": "a"}

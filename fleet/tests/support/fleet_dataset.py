@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qjoule.agent import rollup_layout as layout
-from qjoule.agent.hour_sums import of_hour, thinned
+from qjoule.agent.hourly_tables import AMOUNTS, ERRORS, ROWS, TAG_ROWS, of_hour, thinned
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, TAGS, Part
-from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, ROWS, TAG_ROWS
 from qjoule.typed_json import FORMER_NAMES
 
 I64 = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qjoule.testing import energy_recording
-from qjoule.testing.energy_budget import TAG, judge
+from qjoule.testing import energy
+from qjoule.testing.energy import TAG, judge
 
 pytest_plugins = "pytester"
 
@@ -19,7 +19,7 @@ Row = tuple[float | None, float, float, int]
 #: Replaces the recorder in the tests' own tests.
 FAKE = """
     import hashlib, os
-    from qjoule.testing import energy_recording as real
+    from qjoule.testing import energy as real
 
     class Fake:
         def __init__(self, *options):
@@ -98,11 +98,11 @@ def outcome(
     recorded = document(own)
     pytester.makeconftest(FAKE.format(document=recorded))
     pytester.makepyfile(ONE.format(arguments=arguments))
-    original = energy_recording.EnergyRecording
+    original = energy.EnergyRecording
     try:
         return pytester.runpytest_inprocess("-rA", "--strict-markers", *loaded(), *options)
     finally:
-        energy_recording.EnergyRecording = original  # type: ignore[misc]
+        energy.EnergyRecording = original  # type: ignore[misc]
 
 
 def loaded() -> list[str]:
@@ -140,7 +140,7 @@ def test_without_the_marker_nothing_is_imported(pytester: pytest.Pytester) -> No
 
         def test_one():
             heavy = {"numpy", "pyarrow", "pandas", "scipy", "click", "qjoule_drivers",
-                     "qjoule.testing.energy_recording", "qjoule.testing.energy_budget"}
+                     "qjoule.testing.energy", "qjoule.testing.energy"}
             assert not heavy & set(sys.modules)
     """)
     off = ["-p", "no:hypothesispytest", "-p", "no:cacheprovider"]

@@ -15,12 +15,12 @@ import pytest
 
 from metrics_pages import snapshots
 from qjoule.agent.handover import Handover, leave
-from qjoule.agent.minute import Minute
+from qjoule.agent.hourly_tables import ERRORS
 from qjoule.agent.part_files import let_group_read
 from qjoule.agent.rollup_layout import TABLES
-from qjoule.agent.rollup_schema import ERRORS
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Retention, Store
+from qjoule.agent.store_rows import Minute
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pc
 from qjoule.metrics.counters import Counters, Limits

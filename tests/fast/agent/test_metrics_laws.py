@@ -28,8 +28,8 @@ from metrics_pages import (
     total,
     window,
 )
-from qjoule.agent.hour_sums import of_hour
-from qjoule.agent.minute import Minute
+from qjoule.agent.hourly_tables import of_hour
+from qjoule.agent.store_rows import Minute
 from qjoule.contract import OwnerKind
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Admission, Counters, Limits

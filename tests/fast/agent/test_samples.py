@@ -24,10 +24,10 @@ from fake_tracer import BEGIN_NS, MS
 from host_library import compiled
 from metrics_pages import META, fingerprint_of, opening, query, window
 from qjoule.agent import store as agent_store
-from qjoule.agent.minute import Minute, sample_rows
+from qjoule.agent.hourly_tables import SAMPLE_ROWS
 from qjoule.agent.rollup_layout import SAMPLES, Part
-from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.store import Retention, Store
+from qjoule.agent.store_rows import Minute, sample_rows
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions

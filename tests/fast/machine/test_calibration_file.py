@@ -20,7 +20,7 @@ from calibrations import MACHINE, calibration, trace_meta, written
 from qjoule.errors import QjouleError
 from qjoule.machine.calibration import MAX_BYTES, Match, load, machine_file, match, parse
 from qjoule.machine.identity import Frequency, Identity, Package, of_trace
-from qjoule.shapes import sanitise
+from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import DomainInfo, EnergyInfo
 
 WHOLE = calibration().to_json()

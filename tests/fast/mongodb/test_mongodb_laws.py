@@ -29,7 +29,7 @@ from qjoule.servers.decoding import fingerprint
 from qjoule.servers.mongodb.compressed import inflated
 from qjoule.servers.mongodb.message import BODY_BYTES, VALUE_KEYS
 from qjoule.servers.mongodb.shapes import mongodb_shape
-from qjoule.shapes import sanitise
+from qjoule.shapes.safe_text import sanitise
 
 REQUEST = 41
 DOCUMENTS = 128  #: QJ_MONGODB_DOCUMENTS

@@ -16,7 +16,6 @@ from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, fingerprint, summary
 from qjoule.servers.mysql.other_ids import percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
-from qjoule.shapes import sanitise
 from qjoule.shapes.rules import (
     COUNTS,
     Backslash,
@@ -26,6 +25,7 @@ from qjoule.shapes.rules import (
     backtick_rules,
     standard_rules,
 )
+from qjoule.shapes.safe_text import sanitise
 from qjoule.shapes.shape import TEXT_LENGTH
 from qjoule.shapes.sql import reduced_sql
 

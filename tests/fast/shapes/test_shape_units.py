@@ -21,8 +21,8 @@ from qjoule.servers.decoding import fingerprint, summary
 from qjoule.servers.mongodb.wire import Cursors
 from qjoule.servers.mysql.other_ids import percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
-from qjoule.shapes import sanitise
 from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
+from qjoule.shapes.safe_text import sanitise
 from qjoule.shapes.shape import Texts
 from qjoule.shapes.sql import reduced_sql
 from qjoule.stream.owners import Owners

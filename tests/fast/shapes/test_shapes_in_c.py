@@ -18,7 +18,7 @@ from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
 from qjoule.shapes._shapes import Lexer
 from qjoule.shapes.rules import COUNTS, Lexis
-from qjoule.shapes.tokens import lexer
+from qjoule.shapes.sql import lexer
 
 MUTATIONS, SEED = 3_000, 7
 #: Of all that is made of mutated statements. Whoever changes what a shape is writes the new one.
@@ -107,8 +107,8 @@ spec = importlib.util.spec_from_file_location("qjoule.shapes._shapes", sys.argv.
 module = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = module
 spec.loader.exec_module(module)
-import qjoule.shapes.tokens
-assert qjoule.shapes.tokens.Lexer is module.Lexer
+import qjoule.shapes.sql
+assert qjoule.shapes.sql.Lexer is module.Lexer
 from fuzz.shape_mutations import main
 main()
 """

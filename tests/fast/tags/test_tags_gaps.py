@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.tags import application, definitions, waiting
+from qjoule.tags import application, definitions, tagging
 from qjoule.tags.application import Application
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import channel as channel_module
@@ -67,7 +67,7 @@ def test_a_long_join_keeps_nothing_from_being_read(source: TagSource, following:
 def test_records_without_room_in_memory_stay_in_the_ring(
     source: TagSource, following: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "MAX_RECORDS", 100)
+    monkeypatch.setattr(tagging, "MAX_RECORDS", 100)
     peer = new_peer()
     times = [call(following, peer, "ab"[n % 2]) for n in range(300)]
     source._listener.poll()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from other_user import NOBODY, SOMEBODY, other_user
-from qjoule.tags import connection_ownership
+from qjoule.tags import application
 from qjoule.tags.application import shares_namespaces
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import Owner, SocketOwners
@@ -198,7 +198,7 @@ def test_only_processes_of_our_namespaces_may_be_the_machine_s_root(
 def test_a_report_ends_with_its_connection(
     source: TagSource, server: socket.socket, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_ownership, "CHECK_NS", 0)
+    monkeypatch.setattr(application, "CHECK_NS", 0)
 
     def connect() -> tuple[Any, object]:
         client = _connected(server)
@@ -249,22 +249,22 @@ class _Owners:
 
 def test_claims_are_checked_again_because_addresses_are_reused() -> None:
     owners, now_ns = _Owners(), 5_000_000_000
-    of_user = connection_ownership.ConnectionOwnership(1000, owners)
+    of_user = application.ConnectionOwnership(1000, owners)
     for number in (1, 2):
         of_user.add(number, Connection("x", "unix 1"), now_ns)
-    assert of_user.until(1) == connection_ownership.NEVER_NS
-    assert not list(of_user.check(now_ns + connection_ownership.CHECK_NS - 1)) and owners.asked == 2
-    later_ns = now_ns + connection_ownership.CHECK_NS
+    assert of_user.until(1) == application.NEVER_NS
+    assert not list(of_user.check(now_ns + application.CHECK_NS - 1)) and owners.asked == 2
+    later_ns = now_ns + application.CHECK_NS
     assert not list(of_user.check(later_ns)) and owners.asked == 4
     # The same user, but another socket: valid since the first one was last seen.
     owners.answer = Owner(1000, b"second")
-    last_ns = later_ns + connection_ownership.CHECK_NS
+    last_ns = later_ns + application.CHECK_NS
     assert list(of_user.check(last_ns)) == [(1, later_ns), (2, later_ns)]
     assert of_user.until(1) == later_ns
-    assert not list(of_user.check(last_ns + connection_ownership.CHECK_NS)) and owners.asked == 6
+    assert not list(of_user.check(last_ns + application.CHECK_NS)) and owners.asked == 6
     # Closed, and nobody's: valid until now.
     of_user.add(3, Connection("x", "unix 1"), last_ns)
     owners.answer = None
-    assert list(of_user.check(last_ns + connection_ownership.CHECK_NS)) == [
-        (3, last_ns + connection_ownership.CHECK_NS)
+    assert list(of_user.check(last_ns + application.CHECK_NS)) == [
+        (3, last_ns + application.CHECK_NS)
     ]

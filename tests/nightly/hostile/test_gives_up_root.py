@@ -17,9 +17,9 @@ import pytest
 
 from captured_trace import KEEP_S, captured_trace, eventful, joined, ring_trace
 from closed_hours import ID, START_S, make_store, write_hour
+from qjoule.agent.hourly_tables import SAMPLE_ROWS
 from qjoule.agent.part_files import PartFiles, let_group_read
 from qjoule.agent.rollup_layout import SAMPLES, TABLES, Part
-from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.store import Retention, Store
 from qjoule.commands.without_root import give_up, without_root
 from qjoule.process import READER, User, reader, shipper

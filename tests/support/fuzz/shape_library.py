@@ -9,9 +9,9 @@ from functools import cache
 from host_library import compiled
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
-from qjoule.shapes.c_tables import entry
 from qjoule.shapes.rules import COUNTS
 from qjoule.shapes.sql import symbols
+from qjoule.shapes.tables import entry
 
 #: Dialects of the kernel's automaton; Redis commands have another (test_redis_laws.py).
 SQL_DIALECTS = (registry.dialect("mysql"), registry.dialect("postgres"))

@@ -16,8 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from qjoule.shapes.rules import COUNTS, Lexis
-from qjoule.shapes.sql import reduce_statement
-from qjoule.shapes.tokens import Kind, closed_early, known_part, lexer, strip_ellipsis, tokens
+from qjoule.shapes.sql import (
+    Kind,
+    closed_early,
+    known_part,
+    lexer,
+    reduce_statement,
+    strip_ellipsis,
+    tokens,
+)
 
 CORPUS = Path(__file__).parents[2] / "fast/golden" / "shape_statements.txt"
 #: Pieces that change the lexer's state, and words that mean something to the later steps.

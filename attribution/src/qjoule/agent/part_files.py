@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from qjoule.agent.hourly_tables import ROWS, as_written_now
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOURLY,
@@ -32,7 +33,6 @@ from qjoule.agent.rollup_layout import (
     part_at,
     unreadable,
 )
-from qjoule.agent.rollup_schema import ROWS, as_written_now
 from qjoule.lazy_import import pc, pq
 from qjoule.machine.facts import read_text
 from qjoule.machine.identity import ROOT, machine_hash

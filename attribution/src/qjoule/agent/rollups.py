@@ -12,9 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from qjoule.agent.minute import Minute
-from qjoule.agent.slow_tables import MAX_ROWS
 from qjoule.agent.store import Retention, Store
+from qjoule.agent.store_rows import MAX_ROWS, Minute
 from qjoule.metrics.counters import Counters
 from qjoule.metrics.exposition import Family, Sample, plain
 from qjoule.metrics.interval import Interval, Query, Tagged

@@ -20,8 +20,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from qjoule.agent.hour_sums import bounded, of_hour, thinned
-from qjoule.agent.minute import Minute
+from qjoule.agent.hourly_tables import (
+    KEYS,
+    SAMPLE_ROWS,
+    SLOW_COLUMNS,
+    TAG_ROWS,
+    bounded,
+    of_hour,
+    thinned,
+)
 from qjoule.agent.part_files import PartFiles, host_id_of
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
@@ -34,8 +41,7 @@ from qjoule.agent.rollup_layout import (
     host_name,
     hour_of,
 )
-from qjoule.agent.rollup_schema import KEYS, SAMPLE_ROWS, SLOW_COLUMNS, TAG_ROWS
-from qjoule.agent.slow_tables import SlowTable
+from qjoule.agent.store_rows import Minute, SlowTable
 from qjoule.errors import QjouleError
 
 _LOCK = ".lock"

@@ -2,7 +2,15 @@
 """Rollups that an agent writes: where a part lies, its keys, and its columns."""
 
 from qjoule.agent import rollup_layout
-from qjoule.agent.hour_sums import SPAN_S
+from qjoule.agent.hourly_tables import (
+    ERRORS,
+    ROWS,
+    SAMPLE_ROWS,
+    SLOW_COLUMNS,
+    SPAN_S,
+    TAG_ROWS,
+    as_written_now,
+)
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOUR_S,
@@ -23,14 +31,6 @@ from qjoule.agent.rollup_layout import (
     manifest_path,
     part_at,
     unreadable,
-)
-from qjoule.agent.rollup_schema import (
-    ERRORS,
-    ROWS,
-    SAMPLE_ROWS,
-    SLOW_COLUMNS,
-    TAG_ROWS,
-    as_written_now,
 )
 from qjoule.typed_json import FORMER_NAMES
 

@@ -21,8 +21,7 @@ from qjoule.servers.types import Server
 from qjoule.session.targets import plan_tracing
 from qjoule.shapes.automaton import RAW_COMMENT, RAW_STAR, RAW_TAG
 from qjoule.shapes.rules import Lexis
-from qjoule.shapes.sql import reduce_statement
-from qjoule.shapes.tokens import Kind, Token, tokens
+from qjoule.shapes.sql import Kind, Token, reduce_statement, tokens
 
 __all__ = [
     "LANGUAGES",

@@ -36,7 +36,7 @@ from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
-from qjoule.root_part.bound import owner_of_process
+from qjoule.root_part.access import owner_of_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
 from qjoule.servers.decoding import fingerprint

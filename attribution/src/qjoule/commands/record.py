@@ -20,7 +20,7 @@ from qjoule.commands.via import ViaCommand, record_there, sent
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import imports
-from qjoule.remote.streams import Streams
+from qjoule.remote.wire import Streams
 from qjoule.root_part.client import check_program, root_part
 from qjoule.session import TracingOptions
 from qjoule.session.directory import inside

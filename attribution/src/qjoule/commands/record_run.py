@@ -18,7 +18,7 @@ from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.interrupts import outlive_the_root_part, stopping
-from qjoule.remote.streams import Streams
+from qjoule.remote.wire import Streams
 from qjoule.servers.decoding import fingerprint
 from qjoule.session.program import Running, start
 from qjoule.session.targets import Targets

@@ -23,9 +23,8 @@ from qjoule.interrupts import terminable
 from qjoule.live.options import LimitedValues
 from qjoule.live.replay import ReplaySource
 from qjoule.machine.active_calibration import for_trace
-from qjoule.remote.streams import Streams
 from qjoule.remote.via import RemoteSource, other_end
-from qjoule.remote.wire import encode
+from qjoule.remote.wire import Streams, encode
 from qjoule.reporters.live_pages import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
 from qjoule.session import TracingOptions

@@ -18,7 +18,7 @@ from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 
 if TYPE_CHECKING:
-    from qjoule.remote.streams import Streams
+    from qjoule.remote.wire import Streams
 
 _WORDS = "qjoule.commands.via"
 #: Our streams there are the command's: a program has none of them.

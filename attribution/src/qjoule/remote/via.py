@@ -27,8 +27,7 @@ from qjoule import __version__
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.combine_results import combine_results
 from qjoule.model.result import Attribution, TracePart
-from qjoule.remote.streams import GREETING
-from qjoule.remote.wire import MAX_BYTES, MAX_ROWS, decode
+from qjoule.remote.wire import GREETING, MAX_BYTES, MAX_ROWS, decode
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.snapshots import Controls, Snapshot
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import SocketAccess, identity_of, opened_of
-from qjoule.root_part.bound import bound, who_is
+from qjoule.root_part.access import SocketAccess, bound, identity_of, opened_of, who_is
 from qjoule.root_part.client import installed, root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask

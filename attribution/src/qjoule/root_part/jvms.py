@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import SocketAccess, identity_of
-from qjoule.root_part.bound import bound
+from qjoule.root_part.access import SocketAccess, bound, identity_of
 from qjoule.root_part.client import RootPart, why
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import Kind, Refused, RootPartGone, ask

@@ -28,8 +28,7 @@ from qjoule.servers import registry
 from qjoule.servers.decoding_types import Build, Decoding, Language, References, Titles
 from qjoule.servers.types import Server
 from qjoule.shapes.shape import TEXT_LENGTH, OtherId, Shape, shape_of
-from qjoule.tags.comments import tags_in
-from qjoule.tags.definitions import Tags
+from qjoule.tags.definitions import Tags, tags_in
 
 _UNNAMED = (1 << 64) - 1
 _NUMBERS = 1 << 32  #: servers count from 0; a hash of a name is rarely smaller than this

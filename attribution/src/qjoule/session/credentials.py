@@ -42,8 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import SocketAccess
-from qjoule.root_part.bound import bound
+from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part, user_name
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.client import ANSWER_S, Account

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import identity_of
-from qjoule.root_part.bound import who_is
+from qjoule.root_part.access import identity_of, who_is
 from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask

@@ -37,7 +37,7 @@ def main() -> None:
         import pickle  # noqa: PLC0415 - see above
         from functools import partial  # noqa: PLC0415
 
-        from qjoule.root_part.bound import owner_of_process  # noqa: PLC0415
+        from qjoule.root_part.access import owner_of_process  # noqa: PLC0415
         from qjoule.session.turns import serve  # noqa: PLC0415
 
         with os.fdopen(FOLLOW, "rb") as file:

@@ -27,8 +27,7 @@ from pathlib import Path
 from qjoule.children import share_memory
 from qjoule.errors import QjouleError
 from qjoule.process import drop_capability
-from qjoule.root_part.access import SocketAccess
-from qjoule.root_part.bound import bound
+from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Refused
 from qjoule.root_part.reader_filter import confine_reader

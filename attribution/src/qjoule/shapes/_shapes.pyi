@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of SQL statements, in C (attribution/shapes).
 
-Python code uses `qjoule.shapes.sql`, `qjoule.shapes.sql` and `qjoule.shapes.tokens`.
+Python code uses `qjoule.shapes.sql`, `qjoule.shapes.sql` and `qjoule.shapes.sql`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import final
 class Lexer:
     """The lexical automaton of a family, for a session's settings.
 
-    `moves` are 4,096 entries of 16 bits as in `qjoule.shapes.c_tables`, `columns` the column of
+    `moves` are 4,096 entries of 16 bits as in `qjoule.shapes.tables`, `columns` the column of
     each byte value, `finals` and `modes` a byte for each of 128 states, `resumed` five states to go
     on from: see attribution/shapes/lexer.h. `emissions`: at most 128 texts of at most 8 characters.
     `safe_text` gets text that is not all printable ASCII, as characters that are bytes. `hints`:

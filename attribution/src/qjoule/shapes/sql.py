@@ -1,24 +1,158 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a statement in any SQL dialect.
+"""The shape of a statement in any SQL dialect, and its tokens: words, names, values, operators.
 
 No SQL parser (sqlglot, sqlparse) is used. Both need a complete statement and build trees or token
 lists of unbounded size. Neither handles a cut statement in time linear in its length. Neither could
 guarantee that it takes the same bytes for literals as the kernel side's hash. Shapes are computed
 from what the shared automaton emits (:mod:`qjoule.shapes.automaton`), which gives that guarantee.
+
+The lexer that reduces a statement is the automaton in C (attribution/shapes), made of one source of
+rules, `transitions`.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from array import array
 from collections.abc import Callable
+from enum import IntEnum, auto
+from functools import cache
+from typing import NamedTuple
 
-from qjoule.shapes.automaton import DIGITS_OF_NAME, NAME_DIGITS_MAX
-from qjoule.shapes.rules import Lexis, known_rules
-from qjoule.shapes.safe_text import ended
-from qjoule.shapes.tables import classes, tables
-from qjoule.shapes.tokens import closed_early, known_part, lexer, strip_ellipsis
+from qjoule.shapes._shapes import Lexer
+from qjoule.shapes.automaton import (
+    BEGIN,
+    DIGITS_OF_NAME,
+    NAME_DIGITS_MAX,
+    SPACE,
+    START,
+    STRING,
+    UNSURE,
+    Mode,
+    State,
+)
+from qjoule.shapes.reserved_words import RESERVED
+from qjoule.shapes.rules import COUNTS, Lexis, known_rules
+from qjoule.shapes.safe_text import ELLIPSIS, ended, text_of
+from qjoule.shapes.tables import STATES_MAX, classes, tables, transition_entries
 
+#: `enum state_mode` of attribution/shapes/lexer.h; all other modes: 0.
+_MODES = {Mode.VERSION: 1, Mode.STAR_SLASH: 2, Mode.RAW: 3, Mode.TAG: 4}
+#: `enum resumed`. A state that a family does not have is never resumed.
+_RESUMED = (
+    START,
+    SPACE,
+    State(Mode.BLOCK, depth=1),
+    State(Mode.STAR),
+    State(Mode.BLOCK_OPEN, "/*"),
+)
 _LAST_DIGITS = re.compile(rb"[0-9]*\Z")
+
+
+def lexer(lexis: Lexis, rules: int | None = None) -> Lexer:
+    """The lexer for a session's settings; None: those of a server by default."""
+    return _lexer(lexis, known_rules(lexis, rules))
+
+
+@cache
+def _lexer(lexis: Lexis, rules: int) -> Lexer:
+    table = tables(lexis)
+    default = COUNTS[Lexis.BACKTICK].default
+    within_hints = lexis is Lexis.BACKTICK and rules == default
+    return Lexer(
+        backtick=lexis is Lexis.BACKTICK,
+        moves=array("H", transition_entries(lexis)).tobytes(),
+        columns=classes(lexis, rules),
+        finals=bytes(table.final).ljust(STATES_MAX, b"\0"),
+        modes=bytes(_MODES.get(state.mode, 0) for state in table.states).ljust(STATES_MAX, b"\0"),
+        resumed=bytes(
+            table.states.index(state if state in table.states else BEGIN) for state in _RESUMED
+        ),
+        emissions=table.emissions,
+        safe_text=text_of,
+        reserved=" ".join(sorted(word.lower() for word in RESERVED)),
+        seed=int.from_bytes(os.urandom(8), "little"),
+        hints=None if within_hints else _lexer(Lexis.BACKTICK, default),
+    )
+
+
+class Kind(IntEnum):
+    """`enum kind` of attribution/shapes/statement.h."""
+
+    WORD = auto()  #: keyword or unquoted identifier, lower case
+    NAME = auto()  #: quoted identifier, without its quotes
+    OPEN_NAME = auto()  #: quoted identifier that the statement does not close
+    VALUE = auto()  #: a literal or a placeholder
+    SIGN = auto()  #: operator or punctuation
+    HINT = auto()  #: /*+ ... */: the inner text
+    OPEN_HINT = auto()
+
+
+class Token(NamedTuple):
+    kind: Kind
+    text: str
+    spaced: bool = False  #: a blank stands before it in the statement
+
+
+#: A quoted name, or the end of a statement among several.
+_SEMICOLON = re.compile(r"`[^`]*+(?:``[^`]*+)*`?|\"[^\"]*+(?:\"\"[^\"]*+)*\"?|;")
+_CHANGES = re.compile(
+    r"[ ]*+(?:/\*M?![0-9]*+[ ]*+)*(?:execute\b|set\b.*(?:sql_mode|names|char))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_ELLIPSIS_BYTES = ELLIPSIS.encode().decode("latin-1")
+
+
+def strip_ellipsis(reduced: str) -> tuple[str, bool]:
+    """Takes off the ellipsis that ends a shape of a truncated statement, so shapes are stable."""
+    end, cut = len(reduced), False
+    while True:
+        while end and reduced[end - 1] == " ":
+            end -= 1
+        if not reduced.endswith(_ELLIPSIS_BYTES, 0, end):
+            return (reduced[:end] if cut else reduced), cut
+        end, cut = end - len(_ELLIPSIS_BYTES), True
+
+
+def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
+    """A statement that is cut, or whose literals cannot be told from its structure, ends at its
+    first string.
+
+    How much follows it before the cut depends on the lengths of strings, and one statement must not
+    have a shape per length. Returns the statement, and whether it is truncated.
+    """
+    unsure = reduced.find(UNSURE)
+    if unsure >= 0:
+        reduced, truncated = reduced[:unsure], True
+    if truncated and STRING in reduced:
+        reduced = reduced[: reduced.index(STRING) + 1]
+    return reduced, truncated
+
+
+def known_part(reduced: str) -> str:
+    """The statement up to the end of a part that changes the session's settings: the server reads
+    what follows in the same text by the new ones, which are not known.
+
+    An EXECUTE may run any statement. A CALL changes nothing, since the server takes back what a
+    procedure sets.
+    """
+    if ";" not in reduced:
+        return reduced
+    begins = 0
+    for sign in _SEMICOLON.finditer(reduced):
+        if sign[0] == ";":
+            if _CHANGES.match(reduced, begins, sign.start()):
+                return reduced[: sign.end()]
+            begins = sign.end()
+    return reduced
+
+
+def tokens(reduced: str, lexis: Lexis) -> list[Token]:
+    """Split a reduced statement."""
+    pieces = lexer(lexis).tokens(reduced)
+    return [Token(Kind(kind), text, spaced) for kind, text, spaced in pieces]
 
 
 def symbols(text: bytes, lexis: Lexis, rules: int | None = None) -> list[tuple[int, int | None]]:

@@ -8,8 +8,7 @@ As OpenTelemetry's semantic conventions define `db.query.summary`: `SELECT order
 from __future__ import annotations
 
 from qjoule.shapes.rules import Lexis
-from qjoule.shapes.sql import reduce_statement
-from qjoule.shapes.tokens import Kind, Token, lexer, strip_ellipsis, tokens
+from qjoule.shapes.sql import Kind, Token, lexer, reduce_statement, strip_ellipsis, tokens
 
 LENGTH_MAX = 255
 

@@ -32,8 +32,7 @@ from qjoule.shapes.automaton import (
     emit,
     skip,
 )
-from qjoule.shapes.quoting import AFTER_LETTER, NAMES, STRINGS, TRAILS, quoted, quotes_of
-from qjoule.shapes.rules import Lexis
+from qjoule.shapes.rules import AFTER_LETTER, NAMES, STRINGS, TRAILS, Lexis, quoted, quotes_of
 
 BACKTICK, STANDARD = Lexis.BACKTICK, Lexis.STANDARD
 

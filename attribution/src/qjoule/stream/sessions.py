@@ -22,8 +22,7 @@ from qjoule.stream.session_updates import (
     SessionUpdate,
     read_session,
 )
-from qjoule.tags.comments import tags_in_name
-from qjoule.tags.definitions import Tags
+from qjoule.tags.definitions import Tags, tags_in_name
 from qjoule.trace.columns import Array, distinct, names, rows_of
 from qjoule.trace.schema import SESSIONS
 from qjoule.trace.vocabulary import SESSION_EVENTS

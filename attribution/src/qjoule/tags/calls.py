@@ -15,16 +15,18 @@ from qjoule.lazy_import import pa
 from qjoule.tags.application import Application, until_of
 from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.joins import (
+    WHOLE,
     Ends,
+    Keys,
     as_maps,
     distinct_pairs,
     is_over,
     last_before,
+    name_of,
     tags_type,
     without_the_biggest,
 )
 from qjoule.tags.kept_calls import KeptCall, bounded, kept_calls
-from qjoule.tags.keys import WHOLE, Keys, name_of
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
 
 #: A query arrives here at most this long after its end. Calls that began earlier are kept only if

@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers in a ring stand for: connections and tags, as the process defined them."""
+"""Connections and tags: what the numbers in a ring stand for, as the process defined them, and the
+tags that clients write into what they send to a server.
+
+Reading the latter is strict: text that is not entirely valid tags, or has too many or too long
+ones, has no tags.
+
+- Comments of statements and commands, as sqlcommenter writes them: `key='value',key2='value2'`,
+  percent-encoded, a quote with a backslash before it (https://google.github.io/sqlcommenter/spec/).
+- Names of connections: `key=value,key2=value2`, percent-encoded (drivers/README.md).
+
+Other places for tags differ by server and are read in the server's folder.
+
+A `traceparent` (W3C Trace Context) becomes the tags `trace` and `span`, as for calls that shims
+report. A `tracestate` is for tracing systems and is left out.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 MAX_BYTES = 8192
 MAX_TAGS = 32
@@ -21,6 +39,13 @@ MAX_FRESH = 8192
 
 Tags = tuple[tuple[str, str], ...]  #: sorted by key
 NO_TAGS: tuple[Tags, int] = (), 0
+PREFIX = "qjoule."  #: prefix of attributes that are tags
+_KEY = r"[A-Za-z0-9_.~%-]+"
+_PAIR = rf"({_KEY})='((?:[^'\\\x00-\x1f]|\\')*)'"
+_PAIRS = re.compile(rf"{_PAIR}(?:,{_PAIR})*")
+_EACH = re.compile(_PAIR)
+_NAME = re.compile(rf"{_KEY}=[A-Za-z0-9_.~%-]*(?:,{_KEY}=[A-Za-z0-9_.~%-]*)*")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True)
@@ -133,3 +158,44 @@ def _end(address: object, port: object) -> str | None:
     ip = ipaddress.ip_address(address.partition("%")[0])
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return f"{mapped or ip} {port}"
+
+
+@lru_cache(maxsize=4096)
+def tags_in(comment: bytes) -> Tags:
+    """Tags by key, from the text between a comment's delimiters.
+
+    >>> tags_in(b"endpoint='check%20out',tenant='7'")
+    (('endpoint', 'check out'), ('tenant', '7'))
+    """
+    text = comment.decode("latin-1")
+    # A comment ends at its delimiter: the rest would belong to the statement.
+    if not text.isascii() or "*/" in text or not _PAIRS.fullmatch(text):
+        return ()
+    pairs = _EACH.findall(text)
+    return believed((unquote(key), unquote(value.replace("\\'", "'"))) for key, value in pairs)
+
+
+@lru_cache(maxsize=4096)
+def tags_in_name(name: str) -> Tags:
+    """Tags by key, from the name of a connection.
+
+    >>> tags_in_name("job=night%20ly,release=1.4")
+    (('job', 'night ly'), ('release', '1.4'))
+    """
+    if not name.isascii() or not _NAME.fullmatch(name):
+        return ()
+    pairs = (pair.partition("=") for pair in name.split(","))
+    return believed((unquote(key), unquote(value)) for key, _, value in pairs)
+
+
+def believed(pairs: Iterable[tuple[str, str]]) -> Tags:
+    """Tags by key, if all are within bounds; otherwise no tags."""
+    tags: dict[str, str] = {}
+    for key, value in pairs:
+        if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(tags) > MAX_TAGS:
+            return ()
+        tags[key] = value
+    tags.pop("tracestate", None)
+    if traced := _TRACEPARENT.fullmatch(tags.pop("traceparent", "")):
+        tags["trace"], tags["span"] = traced.groups()
+    return tuple(sorted(tags.items())) if len(tags) <= MAX_TAGS else ()

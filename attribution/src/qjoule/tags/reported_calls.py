@@ -18,7 +18,7 @@ import numpy as np
 from qjoule.tags.application import Application
 from qjoule.tags.calls import PLAUSIBLE_NS, Array
 from qjoule.tags.definitions import Connection, Tags
-from qjoule.tags.keys import name_of
+from qjoule.tags.joins import name_of
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
 
 MAX_CALLS = 500_000

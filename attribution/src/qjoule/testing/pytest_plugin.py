@@ -61,8 +61,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if marker is None:
         return (yield)
     budget_j, options = _asked(marker)
-    from qjoule.testing.energy_budget import TAG, judge  # noqa: PLC0415 (only where it is used)
-    from qjoule.testing.energy_recording import EnergyRecording, Impossible  # noqa: PLC0415
+    from qjoule.testing.energy import TAG, EnergyRecording, Impossible, judge  # noqa: PLC0415 (only where it is used)  # noqa: PLC0415
 
     value = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
     try:

@@ -32,8 +32,7 @@ from qjoule.shapes.safe_text import sanitise
 from qjoule.shapes.shape import Texts
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
-from qjoule.tags.comments import PREFIX, believed
-from qjoule.tags.definitions import Tags
+from qjoule.tags.definitions import PREFIX, Tags, believed
 
 CQL, CQL_ID, CQL_BATCH = number_of("cql"), number_of("cql-id"), number_of("cql-batch")
 COMPRESSED = "(compressed request)"

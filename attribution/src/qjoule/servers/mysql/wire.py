@@ -38,8 +38,7 @@ from qjoule.servers.registry import dialect
 from qjoule.shapes.rules import Lexis
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
-from qjoule.tags.comments import PREFIX, believed
-from qjoule.tags.definitions import MAX_TAGS, Tags
+from qjoule.tags.definitions import MAX_TAGS, PREFIX, Tags, believed
 
 _CONNECT_WITH_DB = 0x8
 _PROTOCOL_41 = 0x200

@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the store: what each series counted in one minute, with its errors.
+"""The rows of the store: what each series counted in one minute, with its errors; and tables that
+change slowly, with a row for each state of a shape or server.
 
 Errors are kept to three digits, rounded away from zero: an interval is never narrower than it was.
-
 Rows of the sample are drawn queries, each with its share of its statement's energy.
+
+A state's row has its validity. The row that still holds has no end (a slowly changing dimension of
+type 2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.agent.hour_sums import rounded_up
-from qjoule.agent.rollup_schema import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS
+from qjoule.agent.hourly_tables import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS, rounded_up
 from qjoule.contract import QueryFlag
 from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged, safe
 from qjoule.model.interval import RowErrors
 from qjoule.snapshots import Sampled
+from qjoule.typed_json import FORMER_NAMES
+
+#: Rows that are kept; those that ended longest ago go first.
+MAX_ROWS = 20_000
+HOST_ID = "host_id"
+_TIME = pa.timestamp("ms", "UTC")
 
 
 @dataclass
@@ -121,7 +129,7 @@ _Rates = dict[tuple[str, str], tuple[float, float]]
 
 
 def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
-    """Rows of `rollup_schema.SAMPLE_ROWS`, without what all of them have in common.
+    """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common.
 
     `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
     its statement in the interval, divided by CPU time.
@@ -189,3 +197,86 @@ def _outcome(flags: int) -> str | None:
 
 def _text(value: str | None) -> str | None:
     return None if value is None else safe(value)
+
+
+class _State(NamedTuple):
+    begin_s: int
+    end_s: int | None
+    values: tuple[str, ...]
+
+
+class SlowTable:
+    """`key`: the columns that say what a row is about; `others` may change. All are texts."""
+
+    def __init__(self, key: tuple[str, ...], others: tuple[str, ...]) -> None:
+        self._key, self._columns = len(key), key + others
+        self._rows: list[_State] = []
+        self._now: dict[tuple[str, ...], int] = {}  #: by the key: its row that holds
+        self.changed = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        times = [("valid_from", _TIME), ("valid_to", _TIME)]
+        return pa.schema([*((name, pa.string()) for name in self._columns), *times])
+
+    def tell(self, values: tuple[str, ...], now_s: int) -> None:
+        """What holds from now on: the values of all columns. Nothing happens if it held before."""
+        key = values[: self._key]
+        at = self._now.get(key)
+        if at is not None:
+            if self._rows[at].values == values:
+                return
+            self._rows[at] = self._rows[at]._replace(end_s=now_s)
+        if len(self._rows) >= MAX_ROWS:
+            self._make_room()
+        self._now[key] = len(self._rows)
+        self._rows.append(_State(now_s, None, values))
+        self.changed = True
+
+    def load(self, table: pa.Table) -> bool:
+        """What an earlier agent wrote. False if it is something else."""
+        if HOST_ID in table.schema.names:
+            table = table.drop_columns([HOST_ID])
+        present = {former: name for name, former in FORMER_NAMES.items()}
+        table = table.rename_columns([present.get(name, name) for name in table.schema.names])
+        if not table.schema.equals(self.schema):
+            return False
+        for row in table.cast(_with_numbers(self.schema)).to_pylist():
+            begin_ms, end_ms = row.pop("valid_from"), row.pop("valid_to")
+            ended_s = None if end_ms is None else end_ms // 1000
+            values = tuple(map(str, row.values()))
+            self._rows.append(_State((begin_ms or 0) // 1000, ended_s, values))
+        self._index()
+        return True
+
+    def table(self, host_id: str = "") -> pa.Table:
+        """The rows, with the host's id in each if it is given."""
+        columns: list[list[object]] = [
+            [row.values[at] for row in self._rows] for at in range(len(self._columns))
+        ]
+        columns.append([row.begin_s * 1000 for row in self._rows])
+        columns.append([None if row.end_s is None else row.end_s * 1000 for row in self._rows])
+        numbers = [
+            pa.array(one, field.type)
+            for one, field in zip(columns, _with_numbers(self.schema), strict=True)
+        ]
+        found = pa.Table.from_arrays(numbers, schema=_with_numbers(self.schema)).cast(self.schema)
+        if not host_id:
+            return found
+        return found.append_column(HOST_ID, pa.array([host_id] * found.num_rows, pa.string()))
+
+    def _make_room(self) -> None:
+        """Drops a tenth: rows that ended, then those that began first."""
+        order = sorted(self._rows, key=lambda row: (row.end_s is None, row.end_s or row.begin_s))
+        self._rows = sorted(order[MAX_ROWS // 10 :], key=lambda row: row.begin_s)
+        self._index()
+
+    def _index(self) -> None:
+        self._now = {
+            row.values[: self._key]: at for at, row in enumerate(self._rows) if row.end_s is None
+        }
+
+
+def _with_numbers(schema: pa.Schema) -> pa.Schema:
+    """Times as milliseconds."""
+    return pa.schema([(one.name, pa.int64() if one.type == _TIME else one.type) for one in schema])
