@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from qjoule.contract import AttachMode, Block, Mode
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
-from qjoule.root_part.jvms import reach_by
+from qjoule.root_part.host import reach_by
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registered import put_agents

@@ -98,7 +98,7 @@ class Commands(LazyGroup):
 def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
     if not asked or ctx.resilient_parsing:
         return
-    from qjoule.versions import versions  # noqa: PLC0415 (`qjoule --help` starts no program)
+    from qjoule.installed import versions  # noqa: PLC0415 (`qjoule --help` starts no program)
 
     click.echo(versions())
     ctx.exit()

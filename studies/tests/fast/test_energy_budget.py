@@ -140,7 +140,7 @@ def test_without_the_marker_nothing_is_imported(pytester: pytest.Pytester) -> No
 
         def test_one():
             heavy = {"numpy", "pyarrow", "pandas", "scipy", "click", "qjoule_drivers",
-                     "qjoule.testing.energy", "qjoule.testing.energy"}
+                     "qjoule.testing.energy"}
             assert not heavy & set(sys.modules)
     """)
     off = ["-p", "no:hypothesispytest", "-p", "no:cacheprovider"]

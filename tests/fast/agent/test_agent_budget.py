@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
 from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, ProgramTotals
 from qjoule.agent.recordings import AGAIN_S, FlightRecorder, made
+from qjoule.agent.restarts import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
 from qjoule.errors import QjouleError
 from qjoule.metrics.exposition import Family
 

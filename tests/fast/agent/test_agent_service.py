@@ -16,12 +16,19 @@ import pytest
 
 from metrics_pages import META, is_monotone, samples, snapshots, total
 from qjoule.agent import handover
-from qjoule.agent.budget import MEASUREMENTS, Controller, DegradationLevel
 from qjoule.agent.config import Config, Metrics
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
 from qjoule.agent.notify import Manager
-from qjoule.agent.restarts import PATIENCE_S, UNKNOWN_S, Restarts, UntracedServers
+from qjoule.agent.restarts import (
+    MEASUREMENTS,
+    PATIENCE_S,
+    UNKNOWN_S,
+    Controller,
+    DegradationLevel,
+    Restarts,
+    UntracedServers,
+)
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import Service, kept, limits
 from qjoule.agent.store import Store
@@ -30,7 +37,7 @@ from qjoule.metrics.counters import Limits
 from qjoule.metrics.exposition import page
 from qjoule.metrics.shared import Board
 from qjoule.model.result import ServerChange
-from qjoule.servers.owner import ROOT, Owner, Trust
+from qjoule.servers.processes import ROOT, Owner, Trust
 from qjoule.shapes.shape import OtherId
 from qjoule.snapshots import Snapshot
 

@@ -13,7 +13,7 @@ import pytest
 
 import qjoule
 import qjoule.cli
-from qjoule import installed, start, versions
+from qjoule import installed, start
 from qjoule.contract import CONTRACT_VERSION
 
 PACKAGE = Path(qjoule.__file__).parent
@@ -158,7 +158,7 @@ def test_versions_of_all_parts(
 ) -> None:
     if said is not None:
         _tracer(places[0], said)
-    of_qjoule, of_tracer, of_contract = versions.versions().splitlines()
+    of_qjoule, of_tracer, of_contract = installed.versions().splitlines()
     assert of_qjoule == f"qjoule {qjoule.__version__}"
     assert of_tracer.startswith(f"tracer {tracer}")
     assert of_contract.startswith(f"event contract {CONTRACT_VERSION}")

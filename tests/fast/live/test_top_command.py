@@ -32,7 +32,7 @@ from qjoule.reporters.live_view import Canvas, LiveView
 from qjoule.session.directory import inside
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 

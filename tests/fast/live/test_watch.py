@@ -13,7 +13,7 @@ import pytest
 
 from fake_tracer import records
 from qjoule.contract import Block, OwnerKind, SessionEvent, TaskEvent
-from qjoule.servers.owner import ROOT, Owner, Trust
+from qjoule.servers.processes import ROOT, Owner, Trust
 from qjoule.session.turns import MAX_WAITING_OF_ONE, PAUSE_S, TRIES, NotReadyError, Turns
 from qjoule.stream.context import Followed
 from qjoule.stream.watch import CONFIRM_NS, MAX_CHANGES, Watch

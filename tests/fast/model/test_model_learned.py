@@ -26,8 +26,8 @@ from qjoule.model.energy import Cause, Series
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.nonnegative import solve_nonnegative
-from qjoule.model.plausible import left_out
 from qjoule.model.result import TraceInfo
+from qjoule.model.zones import left_out
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.table import render
 

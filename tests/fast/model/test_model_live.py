@@ -21,7 +21,7 @@ from qjoule.metrics.interval import Query, Shape, interval_of
 from qjoule.model.arrays import Anomalies, Entries, Machine
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

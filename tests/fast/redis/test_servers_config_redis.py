@@ -12,7 +12,7 @@ import pytest
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import open_executable
-from qjoule.servers.listening import Listening
+from qjoule.servers.processes import Listening
 from qjoule.servers.redis.support import encryption as redis_encryption
 from qjoule.servers.redis.support import io_threads as redis_io_threads
 from qjoule.servers.types import Fact

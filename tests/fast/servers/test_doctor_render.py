@@ -18,7 +18,7 @@ from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.types import Fact, Restart, Server
-from qjoule.session.traffic import Traffic
+from qjoule.session.tracing import Traffic
 from servers.fake_proc import examined
 from servers.toy_elf import MARIADB_10_11, toy_server
 

@@ -21,8 +21,8 @@ from qjoule.root_part.protocol import Kind
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.elf import open_executable
 from qjoule.servers.mysql.support import CHILDREN, CLIENTS, DATABASES, LOGS, Role
-from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan
+from qjoule.servers.processes import Owner, Trust
 from qjoule.servers.registered import choose_attach_mode
 from qjoule.servers.types import Examined, Fact, Server
 from qjoule.session import follow

@@ -19,8 +19,8 @@ from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.config_files import TEXT_MAX, read_settings
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.examine import examine, restart_of
-from qjoule.servers.listening import socket_ports, unix_listeners
 from qjoule.servers.postgres.support import encryption as postgres_encryption
+from qjoule.servers.processes import socket_ports, unix_listeners
 from qjoule.servers.types import Examined, Fact
 from servers.fake_proc import FakeProc, settings_of
 from servers.hostile import examine_alone, facts_of

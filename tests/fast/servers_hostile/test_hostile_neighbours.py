@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers import owner as order
+from qjoule.servers import processes as order
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
 from qjoule.servers.examine import Listed, examine
 from qjoule.servers.generic import find_generic
-from qjoule.servers.owner import EXAMINED_MAX, Owner, Process, Trust, owner_of
 from qjoule.servers.plan import SERVERS_MAX, build_plan
+from qjoule.servers.processes import EXAMINED_MAX, Owner, Process, Trust, owner_of
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.types import Examined, Fact, Facts
 from servers.fake_proc import FakeProc

@@ -34,7 +34,7 @@ from qjoule.spool.convert import convert
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter

@@ -31,7 +31,7 @@ from qjoule.model.result import Attribution
 from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

@@ -24,8 +24,7 @@ from qjoule.contract import BLOCK, BLOCK_MAGIC, Block
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import Ingest, Tables
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import Ingest, Tables, record
 from qjoule.trace import Trace
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import (

@@ -17,8 +17,7 @@ import fake_tracer as ft
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pq
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import Ingest, record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.schema import FORMAT_VERSION, MORE, TABLES, VERSION_KEY
 from qjoule.trace.writer import TraceWriter, merge_all

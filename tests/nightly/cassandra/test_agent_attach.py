@@ -22,7 +22,7 @@ from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.jvm import process as jvm_process
 from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import Identity
-from qjoule.servers.owner import Process
+from qjoule.servers.processes import Process
 from qjoule_studies.servers.cassandra import Client
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import cassandra_server, or_skip

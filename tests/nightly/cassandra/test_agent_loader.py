@@ -23,7 +23,7 @@ from qjoule.servers.direct_access import processes
 from qjoule.servers.jvm.agent_loader import LIBRARY
 from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import identity_of, status_of
-from qjoule.servers.owner import Process
+from qjoule.servers.processes import Process
 from qjoule_studies.servers.process import server_directory
 from tracing import fake_jvm
 from tracing.agents import AgentsByRootPart, StartLoader, agents_by_root_part

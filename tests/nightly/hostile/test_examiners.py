@@ -19,8 +19,14 @@ import numpy as np
 import pytest
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.examiner import ANSWER_BYTES_MAX, Failed, Task, run_all
-from qjoule.root_part.seccomp import _ARCHITECTURES, _KILLED
+from qjoule.root_part.examiner import (
+    _ARCHITECTURES,
+    _KILLED,
+    ANSWER_BYTES_MAX,
+    Failed,
+    Task,
+    run_all,
+)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

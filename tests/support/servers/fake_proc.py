@@ -12,7 +12,7 @@ from pathlib import Path
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess, FileAccess
 from qjoule.servers.examine import resolve
-from qjoule.servers.listening import Listening
+from qjoule.servers.processes import Listening
 from qjoule.servers.registered import support_of
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Server

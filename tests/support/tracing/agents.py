@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 
 from qjoule.root_part import client
-from qjoule.root_part.jvms import reach_by
+from qjoule.root_part.host import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.cassandra.agent import put_agent
 from qjoule.servers.jvm.process import ReachedJvm
-from qjoule.servers.owner import Process
+from qjoule.servers.processes import Process
 from qjoule.servers.resolution import Agent
 from tracing.root_part import RootPart, root_part
 

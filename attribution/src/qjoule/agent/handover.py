@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qjoule.agent.budget import DegradationLevel
-from qjoule.agent.restarts import Restarts, Starts
+from qjoule.agent.restarts import DegradationLevel, Restarts, Starts
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
 from qjoule.metrics.interval import Amounts, Owner, Shape, Spent

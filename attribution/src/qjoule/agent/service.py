@@ -11,13 +11,12 @@ from pathlib import Path
 
 from qjoule import __version__
 from qjoule.agent import handover
-from qjoule.agent.budget import LEVELS, Controller
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, process_families
 from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
 from qjoule.agent.recordings import FlightRecorder
-from qjoule.agent.restarts import UntracedServers, not_traced
+from qjoule.agent.restarts import LEVELS, Controller, UntracedServers, not_traced
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Retention
 from qjoule.agent.store_rows import sample_rows

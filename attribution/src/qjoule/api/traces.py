@@ -30,7 +30,7 @@ from qjoule.contract import (
 )
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.stream.statements import MAX_SHAPES
 from qjoule.trace.columns import Array, text_scalar, view
 from qjoule.trace.meta import Cpu, DomainInfo, Imported, Meta, Server, read_meta

@@ -13,13 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 from qjoule.agent import handover
-from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, DegradationLevel
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, ProgramTotals
 from qjoule.agent.notify import Manager
 from qjoule.agent.part_files import let_group_read
 from qjoule.agent.recordings import FlightRecorder, made
-from qjoule.agent.restarts import UntracedServers
+from qjoule.agent.restarts import PROBES_LEFT_OUT, Controller, DegradationLevel, UntracedServers
 from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path

@@ -78,7 +78,7 @@ def summarise(
     from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
     from qjoule.engine.learned_power import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
     from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
-    from qjoule.model.plausible import left_out  # noqa: PLC0415
+    from qjoule.model.zones import left_out  # noqa: PLC0415
 
     phases = [one.phase for one in done]
     batches, series, own = phase_windows(trace, _LOAD)

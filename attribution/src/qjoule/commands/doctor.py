@@ -19,7 +19,7 @@ from qjoule.machine.facts import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.servers.types import Server
-from qjoule.session.traffic import Traffic
+from qjoule.session.tracing import Traffic
 from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.doctor/1"

@@ -13,7 +13,7 @@ from qjoule.errors import QjouleError
 from qjoule.reporters.missing import alarm_of, hidden_advice, lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.plan import AttachPlan, PlannedServer
-from qjoule.session.traffic import Traffic, measure_traffic
+from qjoule.session.tracing import Traffic, measure_traffic
 from qjoule.trace.meta import HIDDEN, Change
 
 option = click.option(

@@ -24,7 +24,7 @@ from qjoule.machine.memory import (
 from qjoule.model.coefficients_used import UNREMEMBERED, Remembered
 from qjoule.model.fit.cells import Cell
 from qjoule.root_part.client import home_of, root_part
-from qjoule.servers.owner import asking_user
+from qjoule.servers.processes import asking_user
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
-from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
 from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import Roles, SpanSums
 from qjoule.model.split import Split
+from qjoule.model.zones import left_out
 
 #: Called for every batch that is closed, with its windows, the ledger, and each series' split.
 Closed = Callable[[WindowBatch, Ledger, Sequence[Split]], None]

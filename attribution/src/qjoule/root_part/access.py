@@ -28,7 +28,7 @@ from qjoule.servers.access import (
     path_bytes,
 )
 from qjoule.servers.direct_access import control_groups, read_bytes
-from qjoule.servers.owner import Owner, owner_of
+from qjoule.servers.processes import Owner, owner_of
 
 _PROC = Path("/proc")
 _LIST_BYTES_MAX = 8 << 20  #: 100,000 sockets

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine through the root part: it opens files, and processes without rights examine them."""
+"""This machine through the root part: it opens files, and processes without rights examine them.
+JVMs of other users are reached the same way, to read from them and to load an agent.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,20 @@ import functools
 import json
 import os
 import socket
+import stat
 import struct
-from collections.abc import Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.root_part.access import SocketAccess, bound, identity_of, opened_of, who_is
-from qjoule.root_part.client import installed, root_part
+from qjoule.root_part.client import RootPart, installed, root_part, why
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
-from qjoule.servers.access import FileIdentity, Opened
+from qjoule.servers.access import Access, FileIdentity, Opened
 from qjoule.servers.direct_access import (
     DELETED,
     FileAccess,
@@ -30,7 +34,9 @@ from qjoule.servers.direct_access import (
 )
 from qjoule.servers.examine import Host, Listed, examine, prepare
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.owner import Owner, Process, Trust, owner_of
+from qjoule.servers.jvm.attach import CannotAttach
+from qjoule.servers.jvm.process import Identity, Reach, ReachedJvm, ended, status_of
+from qjoule.servers.processes import Owner, Process, Trust, owner_of
 from qjoule.servers.types import Examined, Facts
 
 _PROC = Path("/proc")
@@ -38,6 +44,107 @@ _PROC = Path("/proc")
 _CPU_S = 8
 #: For an owner whose candidates used up their time, since everybody has to wait for them.
 _CPU_LEAST_S = 1
+
+
+def reach_by(part: RootPart) -> Reach:
+    """How `put_agents` reaches JVMs. Call it before any thread runs, since examiners are forked."""
+
+    @contextmanager
+    def reach(pid: int, exe_id: tuple[int, int]) -> Iterator[ReachedJvm]:
+        connection = part.need("an agent")
+        found = _bound(connection, pid)
+        with found:
+            jvm = _Jvm(pid, SocketAccess(found), part)
+            try:
+                exe = ask(connection, Kind.EXE, pid=pid)
+            except Refused:
+                raise ended(pid) from None
+            # Both are the same process: the bound one had not ended when the other was found.
+            status_of(jvm)
+            if identity_of(exe.file).key != exe_id:
+                raise CannotAttach(f"process {pid} executes another program by now")
+            yield jvm
+
+    return reach
+
+
+@dataclass(frozen=True)
+class _Jvm:
+    """A `ReachedJvm`. `access` stays bound to it."""
+
+    pid: int
+    access: Access
+    _part: RootPart
+
+    def examine(self, look: Callable[[Access], bytes]) -> bytes:
+        answers: list[bytes | Failed] = []
+        # Uses its own socket, so that we never read what the loader leaves unread there.
+        with _bound(self._part.need("an agent"), self.pid) as theirs:
+            descriptor = theirs.detach()
+        run_all(
+            [lambda: Task(lambda number: _examined(number, look), descriptor)],
+            lambda _number, answer: answers.append(answer),
+        )
+        status_of(self)  # proves that it was the same process
+        (answer,) = answers
+        if isinstance(answer, Failed):
+            raise CannotAttach(f"process {self.pid} cannot have an agent: {answer}")
+        return answer
+
+    def loader(
+        self, identity: Identity, *, client_tags: bool, may_signal: bool, seconds: float
+    ) -> socket.socket:
+        try:
+            found = self._part.loader(
+                self.pid,
+                identity.pid,
+                client_tags=client_tags,
+                may_signal=may_signal,
+                seconds=round(seconds),
+            )
+        except Refused as error:
+            status_of(self)
+            raise CannotAttach(
+                f"cannot run {sys.executable} as user {identity.uid}: {why(error)}"
+            ) from None
+        try:
+            status_of(self)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def brings_pipe(self, loader: socket.socket) -> bool:
+        answers: list[bytes | Failed] = []
+        run_all(
+            [lambda: Task(_brings_pipe, os.dup(loader.fileno()), cpu_s=2)],
+            lambda _number, answer: answers.append(answer),
+        )
+        return answers == [b"pipe"]
+
+
+def _bound(connection: socket.socket, pid: int) -> socket.socket:
+    try:
+        return bound(connection, pid)[1]
+    except Refused as error:
+        raise CannotAttach(f"process {pid} cannot be looked at: {why(error)}") from None
+    except RootPartGone:
+        raise
+    except QjouleError:
+        raise ended(pid) from None
+
+
+def _examined(descriptor: int, look: Callable[[Access], bytes]) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+        return look(SocketAccess(connection))
+
+
+def _brings_pipe(descriptor: int) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+        # socket.recv_fds() of Python 3.11 ignores flags.
+        _, found, _, _ = connection.recvmsg(1, socket.CMSG_LEN(4), socket.MSG_PEEK)
+    numbers = [int.from_bytes(content, sys.byteorder) for _, _, content in found]
+    return b"pipe" if numbers and stat.S_ISFIFO(os.fstat(numbers[0]).st_mode) else b"none"
 
 
 def this_host() -> Host | None:

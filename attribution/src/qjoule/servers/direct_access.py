@@ -27,8 +27,7 @@ from qjoule.servers.access import (
     Unreadable,
     below_root,
 )
-from qjoule.servers.listening import PORT_RANGE_DEFAULT
-from qjoule.servers.owner import Process
+from qjoule.servers.processes import PORT_RANGE_DEFAULT, Process
 
 _PORT_RANGE = "sys/net/ipv4/ip_local_port_range"
 _PID = re.compile(r"[0-9]{1,10}")

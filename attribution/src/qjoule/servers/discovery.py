@@ -21,7 +21,7 @@ from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess, is_process
 from qjoule.servers.examine import DirectHost, Host
-from qjoule.servers.owner import (
+from qjoule.servers.processes import (
     CONTAINER_ID,
     CONTAINER_NAME,
     LINES_MAX,

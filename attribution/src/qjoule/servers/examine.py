@@ -31,8 +31,7 @@ from qjoule.servers.direct_access import (
 )
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import load_disassembler
-from qjoule.servers.listening import Listening, SocketTables
-from qjoule.servers.owner import Process
+from qjoule.servers.processes import Listening, Process, SocketTables
 from qjoule.servers.registered import runtimes, support_of, supported
 from qjoule.servers.resolution import Resolution, without_probes
 from qjoule.servers.support import Identified, Running, ServerSupport

@@ -14,8 +14,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examine import DirectHost, Host
-from qjoule.servers.owner import Process, asking_user, fair
 from qjoule.servers.plan import AttachPlan
+from qjoule.servers.processes import Process, asking_user, fair
 from qjoule.servers.resolution import without_probes
 from qjoule.servers.support import Running, ServerSupport, Settings
 from qjoule.servers.supported import Mode, Supported

@@ -16,8 +16,8 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.elf import Executable
 from qjoule.servers.jvm.process import ReachedJvm
-from qjoule.servers.listening import Listening
 from qjoule.servers.probe_site import SiteCost
+from qjoule.servers.processes import Listening
 from qjoule.servers.resolution import Agent, Probe, Resolution
 from qjoule.servers.types import Fact, Server
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from qjoule.servers.access import FileIdentity
-from qjoule.servers.listening import PORT_RANGE_DEFAULT
-from qjoule.servers.owner import ROOT, Owner
+from qjoule.servers.processes import PORT_RANGE_DEFAULT, ROOT, Owner
 from qjoule.servers.registry import server_of
 from qjoule.shapes.safe_text import one_line
 

@@ -23,7 +23,7 @@ from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.decoding import fingerprint
 from qjoule.session.tracing import Tracing
 from qjoule.stream.context import StreamContext
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 

@@ -46,7 +46,7 @@ from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part, user_name
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.client import ANSWER_S, Account
-from qjoule.servers.owner import asking_user
+from qjoule.servers.processes import asking_user
 from qjoule.servers.types import Server
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import SocketOwners

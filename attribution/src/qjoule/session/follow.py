@@ -25,8 +25,8 @@ from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.discovery import make_labels_unique, server_of
-from qjoule.servers.owner import Owner, Process, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
+from qjoule.servers.processes import Owner, Process, Trust
 from qjoule.servers.registry import c_name
 from qjoule.servers.resolution import FileKey
 from qjoule.servers.types import Examined, Facts, Server

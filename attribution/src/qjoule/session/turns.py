@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.servers.owner import Owner, Trust
+from qjoule.servers.processes import Owner, Trust
 from qjoule.stream.context import Followed
 
 #: A server that has just started listens on nothing yet. The root part allows a look per second.

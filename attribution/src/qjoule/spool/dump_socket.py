@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.owner import asking_user
+from qjoule.servers.processes import asking_user
 from qjoule.spool.files import PART, RingFiles
 from qjoule.spool.recorder import Recorder, SaveRequest
 from qjoule.spool.save import Saved

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns the tracer's stream into tables, batch by batch, driven only by the stream's own clock.
 
-The same blocks give the same tables in the same batches, however the pipe delivers them.
+The same blocks give the same tables in the same batches, however the pipe delivers them. `record`
+writes a whole stream, from the tracer or made of perf's records, to disk as a trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,7 @@ import pyarrow as pa
 from qjoule.contract import Block
 from qjoule.stream import rows
 from qjoule.stream.block_reader import BATCH_NS, BatchClock, BlockReader, known_causes
-from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, forward, valid_segments, valid_tasks
+from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, Stream, forward, valid_segments, valid_tasks
 from qjoule.stream.client_reports import ClientTags, Tagged
 from qjoule.stream.context import Share, StreamContext, with_meter
 from qjoule.stream.names import ReportedQueryId, StatementShape
@@ -36,6 +38,7 @@ from qjoule.trace.vocabulary import (
     TAGS_CAUSE,
     UNVERIFIED_CAUSE,
 )
+from qjoule.trace.writer import TraceWriter
 
 Tables = Mapping[str, pa.Table]
 _OF_QUERIES = (Block.QUERY, Block.CHILD)
@@ -292,3 +295,35 @@ class Ingest(BlockReader):
             return records
         self._invalid += int(records.size - np.count_nonzero(valid))
         return chosen(records, valid)
+
+
+def record(
+    stream: Stream,
+    writer: TraceWriter,
+    context: StreamContext,
+    *,
+    annotate: Callable[[Meta], Meta] = lambda meta: meta,
+) -> Meta:
+    """Writes a whole stream as a trace and returns its meta.
+
+    `annotate` is called whenever meta.json is written, the last time at the end, so that the caller
+    can add what it has learnt meanwhile (servers that started later).
+
+    The trace is complete if the stream reached its end block and nothing failed. Raises
+    `QjouleError` if the stream is damaged or the disk is full; what came before is kept.
+    """
+    ingest = Ingest(writer.write, context)
+    announced = None
+    try:
+        for frame in stream:
+            if announced is not ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
+                announced = ingest.meta
+                writer.write_meta(annotate(announced))
+            ingest.add(frame)
+    except BaseException as error:
+        with suppress(Exception):  # report the first error, not this one
+            last = ingest.finish(complete=False, stopped=str(error) or repr(error))
+            writer.close(annotate(last))
+        raise
+    stopped = stream.stopped
+    return writer.close(annotate(ingest.finish(complete=stopped is None, stopped=stopped)))

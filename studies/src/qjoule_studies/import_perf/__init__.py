@@ -4,5 +4,5 @@
 `lines` reads records, `header` reads perf's facts about the host, `scan` reads all records once.
 `tasks`, `queries` and `cpus` follow threads, queries and processors, as the BPF programs do;
 `energy` reads or estimates the counters. `stream` turns all that into the blocks that the tracer
-would have sent, so that `stream.recording` writes the trace. `probes` makes the host's script.
+would have sent, so that `stream.ingest` writes the trace. `probes` makes the host's script.
 """

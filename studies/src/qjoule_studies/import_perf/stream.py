@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perf's records as the blocks of a tracer: what `stream.recording.record` writes traces from."""
+"""Perf's records as the blocks of a tracer: what `stream.ingest.record` writes traces from."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from qjoule.servers.direct_access import DirectAccess, processes
-from qjoule.servers.owner import Process
+from qjoule.servers.processes import Process
 from qjoule_studies.servers.prerequisites import (
     NO_PERF_FILE,
     Unavailable,

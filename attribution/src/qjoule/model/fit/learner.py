@@ -28,10 +28,9 @@ from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.fit.solo import alone_in
 from qjoule.model.fit.with_memory import BlockMemory
-from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
 from qjoule.model.slow import slow_of
-from qjoule.model.zones import zones
+from qjoule.model.zones import left_out, zones
 
 #: Share of a block's evidence that is kept at the end of the next: a minute at blocks of 30 s.
 _KEEP = 0.7

@@ -24,7 +24,7 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.function_code import FOUND_MAX, is_whole
-from qjoule.servers.listening import Listening
+from qjoule.servers.processes import Listening
 from qjoule.servers.resolution import no_function_of
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
