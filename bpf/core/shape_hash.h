@@ -169,7 +169,7 @@ static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 /*
  * The shape of a key-value command as a keyed 64-bit hash of its name and the pattern of its first
  * argument, which is a key in most commands. Numbers, identifiers and hexadecimal strings in the
- * key become one mark each. qjoule.shapes.keys makes the same pattern as text: equal hashes imply
+ * key become one mark each. qjoule.shapes.shape makes the same pattern as text: equal hashes imply
  * equal patterns, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
  *
  * Words in a pattern are runs of letters, digits, control characters and bytes from 0x80 on:

@@ -21,7 +21,7 @@ from qjoule.contract import Loss
 from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
 from qjoule.servers.redis.wire import command_shape, connection_name, redis_shape
-from qjoule.shapes.keys import key_pattern
+from qjoule.shapes.shape import key_pattern
 from tracing.redis_client import resp
 
 

@@ -45,7 +45,8 @@ def _for_trace(trace: Trace, choice: str | None) -> Calibrated:
     loaded = _load(path, asked=choice is not None)
     if not isinstance(loaded, Calibration):
         return loaded
-    judged = match(loaded, of_trace(trace.meta), trace.meta, _moment(trace.meta))
+    started = datetime.fromisoformat(trace.meta.start) if trace.meta.start else None
+    judged = match(loaded, of_trace(trace.meta), trace.meta, started)
     return _judged(loaded, judged, path, asked=choice is not None)
 
 
@@ -138,7 +139,3 @@ def _judged(found: Calibration, judged: Match, path: Path, *, asked: bool) -> Ca
             raise QjouleError(f"{path} cannot be used: {reason}; run 'qjoule calibrate' there")
         return Calibrated(notes=(f"the calibration is not used: {reason}",))
     return Calibrated(found.coefficients, found.origin, judged.flagged, dict(found.held_out_error))
-
-
-def _moment(meta: Meta) -> datetime | None:
-    return datetime.fromisoformat(meta.start) if meta.start else None

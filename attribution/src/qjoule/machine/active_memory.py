@@ -113,7 +113,8 @@ def to_record(choice: str | None = None) -> tuple[Memory | None, tuple[str, ...]
             if choice:
                 raise QjouleError(f"{path} cannot be used here: {error}") from error
             notes.append(f"the memory is not used: {error}")
-    if _ahead(whole.cells, datetime.now(UTC).timestamp()):
+    now_s = datetime.now(UTC).timestamp()
+    if any(cell.when_s > now_s + _DAY_S for cell in whole.cells):
         notes.append("the memory holds evidence from later than now: was the clock set back?")
     return replace(whole.bounded(), identity=machine), tuple(notes)
 
@@ -206,7 +207,3 @@ def _notes(cells: tuple[Cell, ...], found: Memory, energy: str) -> tuple[str, ..
     if not cells and others:
         return (f"the memory is not used: it is of {others[0]}, not of {energy}",)
     return ()
-
-
-def _ahead(cells: Sequence[Cell], now_s: float) -> bool:
-    return any(cell.when_s > now_s + _DAY_S for cell in cells)

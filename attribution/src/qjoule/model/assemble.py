@@ -108,7 +108,7 @@ def attribution(
         | ({"where": about.where} if about.where else {}),
         model=model_info(
             ledger,
-            _notes(ledger, labels, findings, about),
+            (*findings.notes(labels), *about.notes, *ledger.remarks),
             about.grade,
             {name: about.total_error(name) for name in present},
         ),
@@ -122,12 +122,6 @@ def attribution(
         window_causes=dict(sorted(ledger.causes.items())),
         anomalies=about.anomalies.counts() if about.anomalies else {},
     )
-
-
-def _notes(
-    ledger: Ledger, labels: Sequence[GroupLabel], findings: Findings, about: Provenance
-) -> tuple[str, ...]:
-    return (*findings.notes(labels), *about.notes, *ledger.remarks)
 
 
 def _domain(ledger: Ledger, name: str, kinds: Sequence[str]) -> Domain:
@@ -166,7 +160,7 @@ def _rows(
     nothing = np.zeros(len(labels))
     low, high = intervals.get(ledger.main, (nothing, nothing))
     others = ledger.shown_names[1:]
-    measured = main.measured_nj if main else 0
+    measured, octaves = main.measured_nj if main else 0, calls.histogram
     # Who slept last in the span before may pay for power that lingers, without running again.
     spent = [ledger.domains[name].energy_nj != 0 for name in ledger.shown_names]
     pays = np.any(spent or [nothing], axis=0)
@@ -207,7 +201,7 @@ def _rows(
                 alone=findings.alone(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
                 timed=int(calls.timed[g]),
-                latency_counts=_counts(calls, g),
+                latency_counts=() if octaves is None else tuple(octaves[g].tolist()),
                 outcomes=_outcomes(calls, g),
                 waits=_waits(calls, g),
                 error=of_each[ledger.main][g] if main else None,
@@ -268,10 +262,6 @@ def _waits(calls: CallStats, g: int) -> Waits | None:
     if calls.waits_ns is None or not calls.waits_ns[g, 0]:
         return None
     return Waits(*(int(ns) for ns in calls.waits_ns[g]))
-
-
-def _counts(calls: CallStats, g: int) -> tuple[int, ...]:
-    return () if calls.histogram is None else tuple(calls.histogram[g].tolist())
 
 
 def _number(value: float) -> float | None:

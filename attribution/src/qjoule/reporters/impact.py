@@ -162,14 +162,10 @@ def per_call_cells(row: Row, attribution: Attribution) -> dict[str, str]:
     found = _amounts(of_row(row, attribution))
     units = {"cost": factors.currency, "gco2e": "g"}
     return {
-        f"{name}_call": _si(one.per_call if (one := found[name]) else None, unit)
+        f"{name}_call": fmt.si(one.per_call if (one := found[name]) else None, unit).strip()
         for name, unit in units.items()
         if _asked(name, factors)
     }
-
-
-def _si(value: float | None, unit: str) -> str:
-    return fmt.si(value, unit).strip()
 
 
 def total_columns(

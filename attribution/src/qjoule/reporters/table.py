@@ -141,7 +141,8 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
     missing_nj = measured_nj - sum(line.energy_nj for line in result)
     if missing_nj:
         result.append(_line("fixed", "NOT ACCOUNTED FOR", missing_nj, attribution))
-    total = _line("total", f"TOTAL {_graded(attribution)}", measured_nj, attribution)
+    grade = graded(attribution) if has_energy(attribution) else "(no energy source)"
+    total = _line("total", f"TOTAL {grade}", measured_nj, attribution)
     total.cells["calls"] = fmt.count(sum(row.calls for row in attribution.rows))
     return [*result, total]
 
@@ -244,10 +245,6 @@ def _line(
     else:
         cells["share"] = cells["power"] = fmt.UNKNOWN
     return Line(section, energy_nj, cells)
-
-
-def _graded(attribution: Attribution) -> str:
-    return graded(attribution) if has_energy(attribution) else "(no energy source)"
 
 
 def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[str, str]:

@@ -233,7 +233,11 @@ class _Seat:
         facts = self._facts
         if not facts.pid:
             file = self._file = opened_of(installed(self._host.connection, Path(facts.exe_name)))
-            return Task(lambda fd: _said(_examined_file(replace(file, fd=fd), facts)), file.fd)
+            path = Path(facts.exe_name)
+            return Task(
+                lambda fd: _said(examine(_InstalledAccess(path, replace(file, fd=fd)), facts)),
+                file.fd,
+            )
         uid, self._bound = bound(self._host.connection, facts.pid)
         self._owner = owner_of(uid, control_groups(_PROC / str(facts.pid)))
         threads = thread_names(_PROC / str(facts.pid))
@@ -294,10 +298,6 @@ def with_handles(found: Examined) -> Examined:
 def _examined_process(descriptor: int, facts: Facts, threads: Sequence[str]) -> Examined:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
         return examine(SocketAccess(connection, threads), facts)
-
-
-def _examined_file(file: Opened, facts: Facts) -> Examined:
-    return examine(_InstalledAccess(Path(facts.exe_name), file), facts)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
         try:
             name = str((entry / "exe").readlink())
             identity = file_id(entry / "exe")
-            parent = _parent(entry)
+            # The name in parentheses may hold spaces and parentheses (/proc/pid/stat, proc(5)).
+            parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
             uid = entry.stat().st_uid
         except PermissionError:
             if hidden is not None:
@@ -251,11 +252,6 @@ def file_id(path: Path) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
-
-
-def _parent(entry: Path) -> int:
-    # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
-    return int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 def read_bytes(path: Path) -> bytes:

@@ -108,7 +108,8 @@ def plan_bytes(planned: PlannedServer) -> bytes:
     device, inode = server.exe_id
     places = registry.server_of(server.flavour).facts
     facts = [_facts(planned).get(name, 0) for name in places]
-    return _server_plan().pack(
+    return struct.pack(
+        f"=QQIBBBB{_most_facts()}Q",
         inode,
         restart.arguments,
         os.major(device) << 20 | os.minor(device),  # MKDEV() of the kernel
@@ -119,10 +120,6 @@ def plan_bytes(planned: PlannedServer) -> bytes:
         *facts,
         *[0] * (_most_facts() - len(facts)),
     )
-
-
-def _server_plan() -> struct.Struct:
-    return struct.Struct(f"=QQIBBBB{_most_facts()}Q")
 
 
 def _most_facts() -> int:

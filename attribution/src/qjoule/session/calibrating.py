@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from qjoule.errors import QjouleError
-from qjoule.machine.load import BusyWatch, Guard, Limits, LoadRose, Reading, look, running
+from qjoule.machine.load import BusyWatch, Guard, Limits, LoadRose, Reading, Running, look, running
 from qjoule.machine.steps import ENOUGH, IDLE, QUICK_SETTLE_S, Step, Use
 from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.decoding import fingerprint
@@ -202,15 +202,19 @@ def run_steps(
     done = []
     for step in steps:
         with running(step) as load:
-            time.sleep(SETTLE_S)
-            watch, t0_ns = BusyWatch(), time.monotonic_ns()
-            time.sleep(step.seconds)
-            t1_ns, busy = time.monotonic_ns(), watch.cpus()
+            done.append(_measured(step, load, SETTLE_S, time.sleep))
         check()
-        phase = Phase(step.kernel, t0_ns, t1_ns, step.threads, step.smt)
-        done.append(Done(step, phase, busy, load.exceeds_cache))
         after(done[-1])
     return done
+
+
+def _measured(step: Step, load: Running, settle_s: float, wait: Callable[[float], None]) -> Done:
+    wait(settle_s)
+    watch, t0_ns = BusyWatch(), time.monotonic_ns()
+    wait(step.seconds)
+    t1_ns, busy = time.monotonic_ns(), watch.cpus()
+    phase = Phase(step.kernel, t0_ns, t1_ns, step.threads, step.smt)
+    return Done(step, phase, busy, load.exceeds_cache)
 
 
 @dataclass(frozen=True)
@@ -266,14 +270,9 @@ class QuickRun:
         with running(step) as load:
             self._pids = load.pids
             try:
-                self._wait(QUICK_SETTLE_S)
-                watch, t0_ns = BusyWatch(), time.monotonic_ns()
-                self._wait(step.seconds)
-                t1_ns, busy = time.monotonic_ns(), watch.cpus()
+                return _measured(step, load, QUICK_SETTLE_S, self._wait)
             finally:
                 self._pids = ()
-        phase = Phase(step.kernel, t0_ns, t1_ns, step.threads, step.smt)
-        return Done(step, phase, busy, load.exceeds_cache)
 
     def _wait(self, seconds: float) -> None:
         """Sleeps in short pieces, and looks at the machine after each. Raises `LoadRose`."""

@@ -164,6 +164,7 @@ def start_tracer(
         sensors = Sensors(root)
         more = more_counters(settings.more_counters, sensors.try_event)
         read_end, write_end = os.pipe()
+        spool = settings.spool.descriptors if settings.spool else ()
         command = [
             program,
             *_arguments(settings, read_end, sensors),
@@ -179,7 +180,7 @@ def start_tracer(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read_end, root.fileno(), *_spool_fds(settings)),
+                pass_fds=(read_end, root.fileno(), *spool),
                 # so that Ctrl-C reaches only us, and the trace ends in order
                 start_new_session=True,
             )
@@ -203,10 +204,6 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is not None:
         with suppress(OSError):  # more than this user is allowed (pipe(7), pipe-max-size)
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-
-def _spool_fds(settings: Settings) -> tuple[int, ...]:
-    return () if settings.spool is None else settings.spool.descriptors
 
 
 @cache

@@ -51,7 +51,7 @@ def sql_summary(text: str, lexis: Lexis) -> str:
     while at < len(stream):
         word = stream[at].text if stream[at].kind is Kind.WORD else ""
         at += 1
-        if not parts and word and not _is_operation(word):
+        if not parts and word and word not in _OPERATIONS and word not in _DEFINITIONS:
             parts.append(word.upper())  # BEGIN, SET, SHOW, WITH
         elif word in _DEFINITIONS and len(parts) == 0:
             parts.append(word.upper())
@@ -64,10 +64,6 @@ def sql_summary(text: str, lexis: Lexis) -> str:
         if sum(map(len, parts)) > LENGTH_MAX:
             break
     return bounded(parts)
-
-
-def _is_operation(word: str) -> bool:
-    return word in _OPERATIONS or word in _DEFINITIONS
 
 
 def _starts_statement(stream: list[Token], at: int) -> bool:

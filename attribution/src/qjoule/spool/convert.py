@@ -132,7 +132,6 @@ def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
                 told = done
                 _say(pipe, done=done, total=total)
         made = tables.finish()
-        assert made is not None
         values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
         _say(pipe, meta=made.meta.to_json(), **values)
     except QjouleError as error:
@@ -210,7 +209,9 @@ def _alone(trace: Path) -> Iterator[None]:
 
 def _convert(trace: Path, output: Path, jobs: int, progress: Progress) -> Converted:
     unfinished = output / CONVERTING
-    _clear(output, (CONVERTING, *TABLES))  # of a conversion that was interrupted
+    for name in (CONVERTING, *TABLES):  # of a conversion that was interrupted
+        if (output / name).is_dir():
+            shutil.rmtree(output / name)
     meta_of(trace)
     shares = [Share.ALL]
     if jobs > 1 and spool_of(trace).stat().st_size >= WORTH_BYTES:
@@ -254,9 +255,3 @@ def _together(trace: Path, made: Sequence[Made]) -> Meta:
     return replace(
         made[0].meta, rows=rows, captured=None, complete=stopped is None, stopped=stopped
     )
-
-
-def _clear(output: Path, names: Sequence[str]) -> None:
-    for name in names:
-        if (output / name).is_dir():
-            shutil.rmtree(output / name)

@@ -75,7 +75,7 @@ class SpoolReader:
             frame = self._frame(begin)
             if frame is None:
                 found = self._search(begin + 1)
-                self.damage.bytes += (self._size() if found is None else found) - begin
+                self.damage.bytes += (self._file.seek(0, 2) if found is None else found) - begin
                 if found is None:
                     return
                 self._at = found
@@ -116,9 +116,6 @@ class SpoolReader:
         whole = self._frame(at) is not None
         self._at = before
         return whole
-
-    def _size(self) -> int:
-        return self._file.seek(0, 2)
 
 
 @dataclass(frozen=True)

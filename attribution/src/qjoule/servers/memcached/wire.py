@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from qjoule.servers.decoding_types import Decoding, Language
 from qjoule.servers.registry import dialect
-from qjoule.shapes.keys import commands_in, joined_shapes, key_pattern
 from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.shape import commands_in, joined_shapes, key_pattern
 from qjoule.shapes.summary import bounded
 
 UNKNOWN = "(unknown command)"

@@ -74,8 +74,8 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
     parts: tuple[tuple[Callable[[Executable, SessionMemory], SessionMemory], str], ...] = (
         (_mariadb_statements if is_mariadb else _mysql_statements, statements),
         (_mariadb_names if is_mariadb else _mysql_names, names),
-        (_mariadb_rules if is_mariadb else _mysql_rules, rules),
-        (_mariadb_client if is_mariadb else _mysql_client, clients),
+        (_rules, rules),
+        (_client, clients),
     )
     try:
         current = _MARIADB_CURRENT if is_mariadb else _MYSQL_CURRENT
@@ -117,18 +117,11 @@ def _mariadb_names(executable: Executable, memory: SessionMemory) -> SessionMemo
     return replace(memory, security=security, user=user, database=database)
 
 
-def _mariadb_rules(executable: Executable, memory: SessionMemory) -> SessionMemory:
-    return _rules(executable, memory, _MARIADB_CHARSET, _MARIADB_STRICT)
-
-
-def _mysql_rules(executable: Executable, memory: SessionMemory) -> SessionMemory:
-    return _rules(executable, memory, _MYSQL_CHARSET, _MYSQL_STRICT)
-
-
-def _rules(
-    executable: Executable, memory: SessionMemory, charset: str, strict: str
-) -> SessionMemory:
+def _rules(executable: Executable, memory: SessionMemory) -> SessionMemory:
     """That the tested bits are those of the strict modes shows that the member is sql_mode."""
+    is_mariadb = bool(executable.functions(_MARIADB_CURRENT))
+    charset = _MARIADB_CHARSET if is_mariadb else _MYSQL_CHARSET
+    strict = _MARIADB_STRICT if is_mariadb else _MYSQL_STRICT
     return replace(
         memory,
         client_charset=code.returned_value(_code(executable, charset)),
@@ -167,12 +160,9 @@ def _mysql_names(executable: Executable, memory: SessionMemory) -> SessionMemory
     return replace(memory, security=security, user=user, database=database)
 
 
-def _mariadb_client(executable: Executable, memory: SessionMemory) -> SessionMemory:
-    return replace(memory, vio=code.cleared_pointer(_code(executable, _MARIADB_VIO)))
-
-
-def _mysql_client(executable: Executable, memory: SessionMemory) -> SessionMemory:
-    return replace(memory, vio=code.cleared_pointer(_code(executable, _MYSQL_VIO)))
+def _client(executable: Executable, memory: SessionMemory) -> SessionMemory:
+    vio = _MARIADB_VIO if executable.functions(_MARIADB_CURRENT) else _MYSQL_VIO
+    return replace(memory, vio=code.cleared_pointer(_code(executable, vio)))
 
 
 def _code(executable: Executable, name: str) -> bytes:

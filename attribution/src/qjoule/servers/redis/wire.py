@@ -14,8 +14,8 @@ import re
 from qjoule.servers.client import NamesBefore
 from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding, Language
 from qjoule.servers.registry import dialect
-from qjoule.shapes.keys import commands_in, joined_shapes, key_pattern
 from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.shape import commands_in, joined_shapes, key_pattern
 from qjoule.shapes.summary import bounded
 
 # ruff: noqa: SIM905 (as lists of strings they would be four times as long)
