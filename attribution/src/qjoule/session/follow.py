@@ -30,7 +30,7 @@ from qjoule.servers.processes import Owner, Process, Trust
 from qjoule.servers.registry import c_name
 from qjoule.servers.resolution import FileKey
 from qjoule.servers.types import Examined, Facts, Server
-from qjoule.session import trace_meta
+from qjoule.session import tracer
 from qjoule.session.turns import NotReadyError
 from qjoule.stream.context import Followed
 from qjoule.trace.meta import Server as Known
@@ -200,7 +200,7 @@ class _Place:
     def known(self, planned: PlannedServer) -> Known:
         """As the trace lists it: it keeps its id and name."""
         self.started = _started(planned.server.tgids[0])
-        return replace(trace_meta.server_of(planned), id=self.id, name=self.planned.server.label)
+        return replace(tracer.server_of(planned), id=self.id, name=self.planned.server.label)
 
 
 def _enter(root: socket.socket, server: int, planned: PlannedServer) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts `qjoule-tracer`, which has no rights of its own: the root part loads and attaches for
-it.
+"""Starts `qjoule-tracer`, which has no rights of its own: the root part loads and attaches for it.
+Also the meta.json of a trace at the start of its recording.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import platform
 import socket
 import subprocess
 import threading
@@ -22,11 +23,13 @@ from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
 from qjoule.machine.facts import read_cpu_info, read_host_hardware
+from qjoule.machine.idle_states import read_idle_states
 from qjoule.machine.perf_events import More, PerfEvent, hardware_counters, more_counters
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, Sensors, ask
-from qjoule.servers.plan import AttachPlan
+from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.servers.resolution import Agent
+from qjoule.trace.meta import Meta, Server
 
 _STOP_SECONDS = 10.0
 _PIPE_BYTES = 1 << 20
@@ -254,3 +257,28 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
                 name = check.name.removeprefix("counter ").replace("_", "-")
                 words += ["--counter", name]
     return words
+
+
+def trace_meta(plan: AttachPlan) -> Meta:
+    """For this machine and the servers of the plan."""
+    return Meta(
+        host=platform.node(),
+        kernel=platform.release(),
+        cpu=read_cpu_info().name,
+        servers=tuple(server_of(planned) for planned in plan.traced),
+        idle_states=read_idle_states(),
+    )
+
+
+def server_of(planned: PlannedServer) -> Server:
+    """A server as a trace lists it."""
+    return Server(
+        id=planned.server.id,
+        name=planned.server.label,
+        kind=str(planned.server.flavour),
+        version=planned.server.version,
+        exe=planned.server.program,
+        attach_mode=planned.choice.attach_mode.name.lower(),
+        reason=planned.choice.why,
+        no_symbol=planned.choice.no_symbol,
+    )

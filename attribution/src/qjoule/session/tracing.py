@@ -40,8 +40,7 @@ from qjoule.servers.discovery import ProcServerDetector
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
 from qjoule.session.targets import Targets
-from qjoule.session.trace_meta import trace_meta
-from qjoule.session.tracer import Settings, Tracer, start_tracer
+from qjoule.session.tracer import Settings, Tracer, start_tracer, trace_meta
 from qjoule.stream.before_tracing import NamedStream, PreparedTextStream
 from qjoule.stream.block_reader import Losses, known_causes
 from qjoule.stream.blocks import Frame, Stream
