@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from qjoule.tags.connections import Owner
 from qjoule.tags.definitions import Connection
 from qjoule.tags.kept_calls import KeptCalls, kept_calls
-from qjoule.tags.owners import Owner
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer

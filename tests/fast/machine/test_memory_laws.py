@@ -19,7 +19,7 @@ from calibrations import NAMES, NOW_S, USUAL, cell, changed
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
-from qjoule.engine.class_keys import ClassKeys
+from qjoule.engine.accounts import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource

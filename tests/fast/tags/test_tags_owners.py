@@ -19,8 +19,8 @@ import pytest
 from other_user import NOBODY, SOMEBODY, other_user
 from qjoule.tags import application
 from qjoule.tags.application import shares_namespaces
+from qjoule.tags.connections import Owner, SocketOwners
 from qjoule.tags.definitions import Connection
-from qjoule.tags.owners import Owner, SocketOwners
 from qjoule.tags.tagging import TagSource
 from tag_source import HandMade
 from waiting import until

@@ -35,7 +35,7 @@ from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.tags.addresses import Addresses, is_same_network
+from qjoule.tags.connections import Addresses, is_same_network
 from qjoule.tags.definitions import Connection
 from qjoule.tags.reported_calls import Call
 from qjoule.tags.tagging import TagSource

@@ -18,8 +18,8 @@ from qjoule.metrics.messages import Origins, UserOf
 from qjoule.metrics.server import LivePage, MetricsServer, warm_up
 from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.root_part.reader_filter import confine_listener
+from qjoule.tags.connections import SocketOwners
 from qjoule.tags.definitions import Connection
-from qjoule.tags.owners import SocketOwners
 
 
 @dataclass

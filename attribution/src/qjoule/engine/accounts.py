@@ -1,24 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the accounts of a recording or a live stream, from its meta."""
+"""What the account of a recording or a live stream is given beside its windows: settings, from its
+meta; classes of groups that draw alike; and the hashes under which a memory keeps those of shapes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from qjoule.engine.query_groups import RecordedRequests
+from qjoule.lazy_import import hashlib
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.assemble import Provenance
 from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable, PowerInterval
-from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
+from qjoule.model.energy import I64, SLOW_NS, UPDATE_PERIOD_NS, Series
+from qjoule.model.fit.cells import U64
+from qjoule.model.fit.rows import ClassOf
+from qjoule.model.labels import (
+    FORGOTTEN_PROCESSES,
+    FORGOTTEN_ROLES,
+    FORGOTTEN_SHAPES,
+    NO_TEXT,
+    NONE_LABEL,
+    NOT_SELECTED,
+    OTHER_SHAPES,
+    SEVERAL,
+    TEXT_LOST,
+    GroupLabel,
+)
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import APPEARED, TraceInfo
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, Server
 
 #: A relative error above this says nothing, so it is taken for no statement.
 _MOST_ERROR = 1000.0
+
+
+def classes(labels: Sequence[GroupLabel]) -> ClassOf:
+    """Groups that run one statement form a class: a single query is too short to learn from.
+
+    Every other group, including those beyond `labels`, is a class of its own.
+    """
+    first: dict[tuple[str, ...], int] = {}
+    table = np.arange(len(labels), dtype=np.int64)
+    for number, label in enumerate(labels):
+        statement = dict(label.keys).get("fingerprint") or label.shape
+        if label.kind == "queries" and statement:
+            table[number] = first.setdefault((statement, label.server), number)
+
+    def class_of(groups: I64) -> I64:
+        if not len(table):
+            return groups
+        known = groups < len(table)
+        return np.where(known, table[np.minimum(groups, len(table) - 1)], groups)
+
+    return class_of
+
+
+#: Labels that do not stand for the same work in another trace.
+_NO_WORK = {
+    *(FORGOTTEN_PROCESSES, FORGOTTEN_ROLES, FORGOTTEN_SHAPES, NO_TEXT, NONE_LABEL),
+    *(NOT_SELECTED, OTHER_SHAPES, SEVERAL, TEXT_LOST),
+}
+
+
+def hashed(*parts: str) -> int:
+    """64 bits of some texts; never 0."""
+    text = "\0".join(parts).encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
+
+
+@dataclass(frozen=True)
+class ClassKeys:
+    """Keys of classes by their labels. `servers`: by name, (kind, version)."""
+
+    labels: Sequence[GroupLabel]
+    servers: Mapping[str, tuple[str, str]]
+
+    @staticmethod
+    def of(labels: Sequence[GroupLabel], servers: Sequence[Server]) -> ClassKeys:
+        names = {one.name or one.kind: (one.kind, one.version) for one in servers}
+        return ClassKeys(labels, names)
+
+    def of_classes(self, classes: I64) -> tuple[U64, U64]:
+        """The keys of classes, 0 for one without, and their servers' releases."""
+        found = [self._of(int(one)) for one in classes]
+        keys = np.array([key for key, _ in found], np.uint64)
+        return keys, np.array([release for _, release in found], np.uint64)
+
+    def name(self, number: int) -> str:
+        """A class as notes call it."""
+        label = self.labels[number]
+        return label.shape or ", ".join(value for _, value in label.keys) or label.kind
+
+    def _of(self, number: int) -> tuple[int, int]:
+        if number >= len(self.labels):
+            return 0, 0
+        label = self.labels[number]
+        kind, version = self.servers.get(label.server, (label.server, ""))
+        if kind == SEVERAL:
+            kind, version = "", ""
+        keys = dict(label.keys)
+        if label.kind == "queries":
+            name = keys.get("fingerprint", "")
+            if keys.keys() - {"server"} != {"fingerprint"}:
+                return 0, 0
+        else:
+            name = keys.get("role") or keys.get("process") or ""
+        if not name or name in _NO_WORK:
+            return 0, 0
+        return hashed(label.kind, kind, name), hashed(kind, version)
 
 
 def account_settings(

@@ -16,10 +16,10 @@ from qjoule.engine import recorded
 from qjoule.engine.accounts import (
     account_settings,
     batches,
+    classes,
     divided,
     provenance,
 )
-from qjoule.engine.class_keys import classes
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.engine import recorded
+from qjoule.engine.accounts import classes
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
-from qjoule.engine.class_keys import classes
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import Bool, Cause, Series

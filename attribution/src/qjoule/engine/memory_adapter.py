@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.engine.class_keys import ClassKeys, hashed
+from qjoule.engine.accounts import ClassKeys, hashed
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients_used import Remembered
 from qjoule.model.energy import I64

@@ -48,8 +48,8 @@ from qjoule.root_part.protocol import Refused
 from qjoule.servers.client import ANSWER_S, Account
 from qjoule.servers.processes import asking_user
 from qjoule.servers.types import Server
+from qjoule.tags.connections import SocketOwners
 from qjoule.tags.definitions import Connection
-from qjoule.tags.owners import SocketOwners
 
 _BYTES_MAX = 1 << 16
 _KEYS = ("user", "password", "host", "users")

@@ -46,7 +46,7 @@ from qjoule.stream.block_reader import Losses, known_causes
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.process_titles import ProcessTitleStream
 from qjoule.stream.watch import Watch
-from qjoule.tags.addresses import Addresses
+from qjoule.tags.connections import Addresses
 from qjoule.tags.listening import DEFAULT_PATH
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.meta import Meta

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qjoule.tags.connections import Owners
 from qjoule.tags.definitions import MAX_BYTES, Connection, Definitions
-from qjoule.tags.owners import Owners
 from qjoule.tags.ring import OVER, SLOT, NotARing, RingReader, Slots
 
 #: After this time the owner is looked up again: another connection may have the addresses by then.

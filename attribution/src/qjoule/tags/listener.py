@@ -17,11 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from qjoule.tags.addresses import is_same_network
 from qjoule.tags.application import Application, met
 from qjoule.tags.connection_limiter import ConnectionLimiter, room
+from qjoule.tags.connections import Owners, SocketOwners, is_same_network
 from qjoule.tags.listening import remove
-from qjoule.tags.owners import Owners, SocketOwners
 from qjoule.tags.ring import Slots
 
 POLL_S = 0.02

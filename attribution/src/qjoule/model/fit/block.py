@@ -19,8 +19,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.fit.discrepancy import NO_MISFIT, Misfit, discrepancy, misfit_of
-from qjoule.model.fit.noise import ZoneNoise
-from qjoule.model.fit.observed import Rows, above_idle, mean_w, predict
+from qjoule.model.fit.observed import Rows, ZoneNoise, above_idle, mean_w, predict
 from qjoule.model.nonnegative import optima, solve_nonnegative
 
 #: Time constants; any other lies between two of them and is a mixture of both.

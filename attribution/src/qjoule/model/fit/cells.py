@@ -47,7 +47,7 @@ class Cell:
     `domain`: as in `Learner`, with "/time" appended where no counters were read, or "/rest" in
     cells on power at rest alone (`fit/earlier_blocks`). `when_s`: its end, s since 1970. `value`
     (f,): the values of `names` at which the model was linearised. `keys` (g,), sorted: shapes, see
-    `qjoule.engine.class_keys`; `releases` (g,): of the server that ran them; `fresh` (g,): the
+    `qjoule.engine.accounts`; `releases` (g,): of the server that ran them; `fresh` (g,): the
     shape had changed, so that older evidence on it is void. `fixed` (f, f), `cross` (g, f) and
     `own` (g, g), or (g,) if folded, are the precision matrix; `centred` (f + g,) is the moment of
     what the parameters differ from (value, 1). `spread`: how far factors were expected to be from

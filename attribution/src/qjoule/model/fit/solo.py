@@ -20,7 +20,7 @@ from qjoule.model.power_model import Moments, PowerModel
 
 #: Share of the busy time from which on a class counts as running alone.
 ALONE = 0.95
-#: What a linear model leaves unexplained lasts about as long as a call: see `fit.noise`.
+#: What a linear model leaves unexplained lasts about as long as a call: see `fit.observed`.
 _CORRELATED_S = 0.15
 #: Of the power above rest, what one such time leaves unexplained; and of all power, the drift that
 #: no length of time averages out.
