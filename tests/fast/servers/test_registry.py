@@ -17,11 +17,10 @@ from qjoule.servers import cost_page, decoding, registry, support_table
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.measured import COSTS, MeasuredCost, known_costs
 from qjoule.servers.mysql.support import SIGNATURES
-from qjoule.servers.registered import module_of, support_of, supported
+from qjoule.servers.registered import documented, module_of, support_of, supported
 from qjoule.servers.registry import flavours
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import ServerSupport
-from qjoule.servers.supported import documented
 from qjoule.servers.types import NO_PROTOCOL, Fact, Server
 
 KINDS = {

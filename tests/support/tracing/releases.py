@@ -16,7 +16,7 @@ from qjoule.machine.kernel import read_kernel_facts
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.elf import open_executable
 from qjoule.servers.plan import PlannedServer, build_plan
-from qjoule.servers.supported import documented
+from qjoule.servers.registered import documented
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.newer import RELEASES, Release

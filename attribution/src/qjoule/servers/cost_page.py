@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from qjoule.servers.measured import Key, MeasuredOverhead, known_overheads
-from qjoule.servers.supported import documented
+from qjoule.servers.registered import documented
 
 MODES = ("record", "top")
 #: What an option of `record` adds is shown for each of these.

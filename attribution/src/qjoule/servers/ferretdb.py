@@ -13,8 +13,17 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.config_files import shown_value
 from qjoule.servers.elf import Executable
 from qjoule.servers.resolution import no_function_of
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import PLAIN, TLS, Functions, Mode, Supported
+from qjoule.servers.support import (
+    PLAIN,
+    TLS,
+    Functions,
+    Identified,
+    Mode,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact
 
 _MODULE = b"github.com/FerretDB/FerretDB/"  #: where Go has its packages from

@@ -17,8 +17,7 @@ from qjoule.servers.examine import DirectHost, Host
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.processes import Process, asking_user, fair
 from qjoule.servers.resolution import without_probes
-from qjoule.servers.support import Running, ServerSupport, Settings
-from qjoule.servers.supported import Mode, Supported
+from qjoule.servers.support import Mode, Running, ServerSupport, Settings, Supported
 from qjoule.servers.types import NO_PROTOCOL, Examined, Fact, Facts, Restart, Server
 
 _TRACER = "qjoule-tracer"

@@ -29,7 +29,7 @@ from qjoule.servers.choice import Case, Choice, KernelFacts
 from qjoule.servers.jvm.process import Reach
 from qjoule.servers.registry import servers
 from qjoule.servers.resolution import Agent, FileKey, Resolution
-from qjoule.servers.support import ServerSupport
+from qjoule.servers.support import ServerSupport, Supported
 from qjoule.servers.types import NO_PROTOCOL, Server
 
 
@@ -43,6 +43,12 @@ def supported() -> tuple[ServerSupport, ...]:
 def runtimes() -> frozenset[str]:
     """Names of the programs that execute servers which are not executables themselves."""
     return frozenset(support.runtime for support in supported() if support.runtime)
+
+
+@cache
+def documented() -> tuple[Supported, ...]:
+    """What all servers' folders have for docs/servers.md, in the registry's order."""
+    return tuple(row for support in supported() for row in module_of(support.name).DOCUMENTED)
 
 
 def support_of(flavour: str) -> ServerSupport:

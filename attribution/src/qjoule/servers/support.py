@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What shared code must know of one kind of server to find and trace it.
 
-Each server's folder has a `support.py` that exports a `ServerSupport` as `SUPPORT`; shared code
-gets them from `registered`.
+Each server's folder has a `support.py` that exports a `ServerSupport` as `SUPPORT`, and as
+`DOCUMENTED` its rows of docs/servers.md; shared code gets them from `registered`.
 """
 
 from __future__ import annotations
@@ -139,3 +139,44 @@ class ServerSupport:
         """The probes of `resolution` that show queries."""
         out = self.replaced_by_reads if next_read else self.beside_reads
         return tuple(probe for probe in resolution.boundary if probe.role not in out)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A configuration of a server that decides how it is traced."""
+
+    title: str
+    encryption: bool | None = False  #: may sessions be encrypted? None: not known
+    thread_pool: bool | None = False  #: may a session change its thread?
+    wanted: AttachMode | None = None  #: an attach mode that the user has to ask for
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The functions that the symbol mode looks for, in some versions."""
+
+    versions: str
+    names: tuple[str, ...]  #: empty: there is no symbol mode
+    tested: str = "no"  #: versions that the tests run with these
+
+
+@dataclass(frozen=True)
+class Supported:
+    flavour: str
+    name: str
+    modes: tuple[Mode, ...]
+    tested: tuple[str, ...] = ()  #: run for real by the tests, as discovery reads versions
+    functions: tuple[Functions, ...] = ()
+
+
+PLAIN = Mode("plain text")
+TLS = Mode("TLS possible", encryption=True)
+UNKNOWN = Mode("configuration unknown", encryption=None, thread_pool=None)
+#: For a server with a thread per connection, or a pool.
+THREAD_MODES = (
+    PLAIN,
+    TLS,
+    Mode("thread pool", thread_pool=True),
+    Mode("thread pool, TLS possible", encryption=True, thread_pool=True),
+    UNKNOWN,
+)

@@ -7,12 +7,15 @@ python -m qjoule.servers.support_table >docs/servers.md        (make docs)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from qjoule.contract import AttachMode
 from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.measured import MeasuredCost, known_costs
 from qjoule.servers.plan import SERVERS_MAX
-from qjoule.servers.supported import documented
+from qjoule.servers.registered import choose_attach_mode, documented
+from qjoule.servers.support import Mode
+from qjoule.servers.types import Fact, Server
 
 _TODAY = KernelFacts(reads=True, sends=True, uprobes=True)
 _EARLY = KernelFacts(reads=False, sends=False, uprobes=True, early=True)
@@ -103,7 +106,7 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
     for server in documented():
         pools = any(mode.thread_pool for mode in server.modes)
         for mode in server.modes:
-            choice = mode.choice(server.flavour, _TODAY, "")
+            choice = _choice(mode, server.flavour, _TODAY, "")
             cost = costs.get((server.flavour, choice.attach_mode.name.lower()))
             if choice.attach_mode is AttachMode.SYMBOL and pools and mode.thread_pool is not False:
                 cost = None
@@ -115,10 +118,30 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
                 _exactness(choice),
                 _spoken(cost) if cost else "",
                 *(
-                    _said(mode.choice(server.flavour, kernel, problem))
+                    _said(_choice(mode, server.flavour, kernel, problem))
                     for _, kernel, problem in _OTHERWISE
                 ),
             )
+
+
+def _choice(mode: Mode, flavour: str, kernel: KernelFacts, symbol_problem: str) -> Choice:
+    """How qjoule traces such a server on such a kernel (see `choose_attach_mode`)."""
+    server = Server(
+        id=0,
+        flavour=flavour,
+        version="",
+        exe_path=Path("/"),
+        exe_name="/",
+        exe_id=(0, 0),
+        tgids=(),
+        ports=(),
+        sockets=(),
+        encryption=Fact(mode.encryption, ""),
+        thread_pool=Fact(mode.thread_pool, ""),
+    )
+    if mode.wanted is AttachMode.AGENT:
+        return choose_attach_mode(server, kernel, symbol_problem, agent=True)
+    return choose_attach_mode(server, kernel, symbol_problem, mode.wanted)
 
 
 def _machines(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:

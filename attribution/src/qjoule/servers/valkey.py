@@ -18,8 +18,18 @@ from qjoule.servers.redis.support import (
     is_server,
     resolve,
 )
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
+from qjoule.servers.support import (
+    PLAIN,
+    TLS,
+    UNKNOWN,
+    Functions,
+    Identified,
+    Mode,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 
 _BANNER = b"Valkey version=%s, bits=%d"  # server.c
 

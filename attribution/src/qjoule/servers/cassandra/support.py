@@ -14,8 +14,19 @@ from qjoule.servers.cassandra.find import (
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.resolution import Agent, without_probes
-from qjoule.servers.support import AgentSupport, Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
+from qjoule.servers.support import (
+    PLAIN,
+    TLS,
+    UNKNOWN,
+    AgentSupport,
+    Functions,
+    Identified,
+    Mode,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact, Server
 
 PORT = "port"

@@ -11,8 +11,17 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
 from qjoule.servers.resolution import no_function_of
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Supported
+from qjoule.servers.support import (
+    PLAIN,
+    TLS,
+    UNKNOWN,
+    Functions,
+    Identified,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact
 
 _BANNER = re.compile(rb"\0memcached (1\.\d{1,2}\.\d{1,3})(?:[-_.][\w.]{1,40})?\0")  # `-V` prints it

@@ -25,8 +25,15 @@ from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.function_code import the_only
 from qjoule.servers.probe_site import SiteCost
 from qjoule.servers.resolution import Resolution, check_machine, file_key, probes_of
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import THREAD_MODES, Functions, Supported
+from qjoule.servers.support import (
+    THREAD_MODES,
+    Functions,
+    Identified,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact, Server
 
 _DEPTH_MAX, _OPTIONS_MAX, _NAME_MAX = 8, 2000, 512

@@ -32,8 +32,7 @@ from qjoule.servers.resolution import (
     probes_or_why,
     within_bounds,
 )
-from qjoule.servers.support import Identified, ServerSupport
-from qjoule.servers.supported import THREAD_MODES, Functions, Supported
+from qjoule.servers.support import THREAD_MODES, Functions, Identified, ServerSupport, Supported
 from qjoule.servers.types import Server
 
 #: MySQL manual, "X Plugin Options and System Variables", "Administrative Connection Management"

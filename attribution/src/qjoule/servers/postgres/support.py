@@ -27,8 +27,18 @@ from qjoule.servers.postgres.find import (
     boundary_cost_ns,
     resolve,
 )
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
+from qjoule.servers.support import (
+    PLAIN,
+    TLS,
+    UNKNOWN,
+    Functions,
+    Identified,
+    Mode,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact, Server
 
 _LINE = re.compile(r"\s*([A-Za-z_][\w.]*)(?:\s*=\s*|\s+)(?:'((?:[^']|'')*)'|([^\s#']+))")

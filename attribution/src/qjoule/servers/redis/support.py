@@ -26,8 +26,18 @@ from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.function_code import FOUND_MAX, is_whole
 from qjoule.servers.processes import Listening
 from qjoule.servers.resolution import no_function_of
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
+from qjoule.servers.support import (
+    PLAIN,
+    TLS,
+    UNKNOWN,
+    Functions,
+    Identified,
+    Mode,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact, Server
 
 #: tls.c, from 6.0: created when TLS is first configured. Without it no port can use TLS.

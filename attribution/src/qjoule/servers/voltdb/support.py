@@ -34,8 +34,15 @@ from qjoule.servers.resolution import (
     within_bounds,
     without_probes,
 )
-from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.supported import Functions, Mode, Supported
+from qjoule.servers.support import (
+    Functions,
+    Identified,
+    Mode,
+    Running,
+    ServerSupport,
+    Settings,
+    Supported,
+)
 from qjoule.servers.types import Fact, Server
 
 MAIN_CLASS = "org.voltdb.VoltDB"
