@@ -52,6 +52,9 @@ struct sock {
 		__u32 skc_rcv_saddr;
 		struct in6_addr skc_v6_daddr;
 		struct in6_addr skc_v6_rcv_saddr;
+		struct {
+			__s64 counter;
+		} skc_cookie;
 	} __sk_common;
 	struct socket *sk_socket;
 	__u16 sk_protocol;

@@ -30,6 +30,7 @@ void bpf_ringbuf_discard(void *record, __u64 flags);
 long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes);
 __u64 bpf_ktime_get_ns(void);
 __u64 bpf_get_current_pid_tgid(void);
+__u64 bpf_get_socket_cookie(const void *sk);
 __u32 bpf_get_smp_processor_id(void);
 __u32 bpf_get_prandom_u32(void);
 struct task_struct *bpf_get_current_task_btf(void);
