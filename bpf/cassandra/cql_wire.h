@@ -10,8 +10,6 @@
 #define QJ_CQL_WIRE_H
 
 #include "cql_parts.h"
-#include "cql_tags.h"
-#include "cql_unpack.h"
 
 static __always_inline void cql_begin_text(struct cql_walk *walk)
 {

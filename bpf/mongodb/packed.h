@@ -9,7 +9,7 @@
 #define QJ_MONGODB_PACKED_H
 
 #include "core/inflate.h"
-#include "chunk.h"
+#include "shape.h"
 
 #define QJ_MONGODB_SNAPPY     1 /* MessageCompressorId */
 #define QJ_MONGODB_PACKED_MAX (QJ_MONGODB_BODY - QJ_MONGODB_COMPRESSION)

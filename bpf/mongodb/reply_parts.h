@@ -13,7 +13,7 @@
 #define QJ_MONGODB_REPLY_PARTS_H
 
 #include "elements.h"
-#include "reply_state.h"
+#include "symbols.h"
 
 #define QJ_MONGODB_KEY_MAX 48 /* bytes of a key including its NUL */
 

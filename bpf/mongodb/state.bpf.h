@@ -10,8 +10,8 @@
 #include "core/statement.bpf.h"
 #include "core/socket.bpf.h"
 #include "core/task.bpf.h"
-#include "chunk.h"
-#include "reply_state.h"
+#include "shape.h"
+#include "symbols.h"
 
 enum mongodb_phase {
 	MONGODB_UNKNOWN = 0, /* wait for a read that begins with a plausible header */

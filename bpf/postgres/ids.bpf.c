@@ -8,7 +8,7 @@
  * nodes/plannodes.h.
  */
 #include "core/statement.bpf.h"
-#include "session.bpf.h"
+#include "next_read.bpf.h"
 
 static __always_inline void tell(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 id)
 {
@@ -62,7 +62,7 @@ static __always_inline __u64 id_of(const volatile __u64 *facts, __u64 portal)
 }
 
 /*
- * Beside reads of sockets, executed.bpf.c begins the query at the same function and notes the time
+ * Beside reads of sockets, sockets.bpf.c begins the query at the same function and notes the time
  * of the portal's message. If that program has not run yet, the shape is another statement's.
  */
 static __always_inline bool begun(const struct thread_state *thread, const volatile __u64 *facts,

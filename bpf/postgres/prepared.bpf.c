@@ -8,7 +8,7 @@
  * must all match.
  */
 #include "requests.bpf.h"
-#include "session.bpf.h"
+#include "next_read.bpf.h"
 #include "text.bpf.h"
 
 #define NAME_BYTES 64	     /* NAMEDATALEN */

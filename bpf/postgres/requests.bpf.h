@@ -82,7 +82,7 @@ extern int postgres_startup(struct qj_cpu_state *cpu, struct thread_state *threa
  */
 extern int postgres_lost(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 
-/* ---- pieces.bpf.c: messages that the backend reads in several pieces ---- */
+/* ---- messages that the backend reads in several pieces ---- */
 
 /*
  * Each read overwrites the one before, so the beginning of such a message, with its names and its

@@ -46,7 +46,7 @@ struct postgres_thread {
 	struct postgres_statement before; /* see postgres_add() */
 	__u32 same;			  /* ... and how often it was executed before another one */
 	__u32 body_bytes;		  /* of the message that is being read */
-	__u32 collected; /* bytes of it in pieces.bpf.c, if it is collected there */
+	__u32 collected; /* bytes of it in requests.bpf.c, if it is collected there */
 	struct postgres_piece read;
 	__u64 send_buffer; /* address of PqSendBuffer's bytes; 0: not known */
 	__u64 statement;   /* attach mode symbol: address of its debug_query_string */
@@ -59,7 +59,7 @@ struct postgres_thread {
 	__u8 asks_gss;	   /* the client asks for GSSAPI encryption */
 	__u8 dumps;	   /* the backend sends the log to a replica */
 	__u8 io_worker;	   /* reads on behalf of backends: io.bpf.c */
-	__u8 collects;	   /* the message that is being read is collected in pieces.bpf.c */
+	__u8 collects;	   /* the message that is being read is collected in requests.bpf.c */
 	__u8 skips;	   /* enum postgres_skips */
 };
 

@@ -48,7 +48,7 @@ struct redis_connections_map {
 };
 extern struct redis_connections_map redis_connections SEC(".maps");
 
-/* ---- lines.bpf.c ---- */
+/* ---- named.bpf.c ---- */
 
 #define REDIS_DIGITS_MAX 10
 #define REDIS_PIECE	 16 /* "*1234567890\r\n" fits */

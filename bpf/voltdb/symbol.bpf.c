@@ -9,7 +9,179 @@
  * without an execution. A transaction of several partitions has a part on each partition's site
  * thread.
  */
-#include "text.bpf.h"
+#include "core/statement.bpf.h"
+#include "hotspot.bpf.h"
+
+/* The text that a VoltDB site thread executes: a procedure's name, or ad hoc SQL. */
+
+#define VOLTDB_NAME_BYTES 256 /* bytes of a procedure's name; longer names are cut */
+
+static __always_inline void no_text(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	count_loss(cpu, QJ_LOSS_TEXT);
+	thread->shape = 0;
+	thread->flags |= QJ_QUERY_NO_TEXT;
+}
+
+/* A string in the engine object that the native function is called on. */
+struct voltdb_text {
+	__u64 engine; /* JNI handle */
+	__u32 field;
+	bool list;
+	__u8 skipped; /* bytes at its beginning that are not sent */
+	struct java_string found;
+};
+
+static __always_inline bool find_text(const struct thread_state *thread, struct voltdb_text *text)
+{
+	return java_find(facts_of(thread), text->engine, text->field, text->list, &text->found);
+}
+
+static __always_inline __u64 address_of(const struct thread_state *thread,
+					const struct voltdb_text *text)
+{
+	return java_bytes(facts_of(thread), &text->found) + text->skipped;
+}
+
+static __always_inline __u32 bytes_of(const struct voltdb_text *text)
+{
+	return text->found.bytes - text->skipped;
+}
+
+/* Hashes a procedure's name: its length and its bytes, unchanged. */
+static __always_inline bool hash_name(struct thread_state *thread, const struct voltdb_text *text)
+{
+	__u64 addr = address_of(thread, text);
+	__u32 bytes = bytes_of(text);
+	__u64 key = qj_shape_mix(plan.seed + 0x9e3779b97f4a7c15ULL) | 1;
+	__u64 hash = qj_shape_mix(plan.seed ^ key ^ QJ_DIALECT_VOLTDB);
+	__u32 left = bytes < VOLTDB_NAME_BYTES ? bytes : VOLTDB_NAME_BYTES;
+	__u64 *words = (__u64 *)thread->chunk.bytes;
+
+	hash = qj_shape_step(hash, bytes, key);
+	for (int c = 0; c < VOLTDB_NAME_BYTES / QJ_SHAPE_CHUNK; c++) {
+		__u64 n = at_most(left, QJ_SHAPE_CHUNK);
+
+		if (!n)
+			break;
+		__builtin_memset(words, 0, QJ_SHAPE_CHUNK);
+		if (bpf_probe_read_user(words, n, (const void *)addr))
+			return false;
+		for (unsigned w = 0; w < QJ_SHAPE_CHUNK / 8; w++)
+			hash = qj_shape_step(hash, words[w], key);
+		addr += n;
+		left -= n;
+	}
+	hash = qj_shape_mix(hash);
+	thread->shape = hash + 1 < 2 ? 1 : hash;
+	thread->statement_bytes = bytes;
+	if (bytes > VOLTDB_NAME_BYTES)
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	return true;
+}
+
+/*
+ * An ad hoc statement, hashed like other SQL: VoltDB's quotes and comments are those of the
+ * standard, as in PostgreSQL. Of a batch of statements the first is sent, marked as truncated.
+ */
+static __always_inline bool hash_statement(struct thread_state *thread,
+					   const struct voltdb_text *text)
+{
+	struct statement_walk walk = {.thread = thread, .addr = address_of(thread, text)};
+	__u32 whole;
+
+	statement_begin(thread, QJ_DIALECT_POSTGRES, QJ_SHAPE_STANDARD, walk.addr,
+			text->found.bytes);
+	if (text->found.elements > 1)
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	whole = walk.left = thread->text_left;
+	thread->text_left = 0;
+	bpf_loop(STATEMENT_CHUNKS, statement_chunk, &walk, 0);
+	if (walk.taken != whole)
+		return false;
+	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
+	thread->shape = qj_shape_end(&thread->text);
+	return true;
+}
+
+/* The text is valid if it is still at the same place. It is then sent, if its shape is new. */
+static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const struct voltdb_text *text, __u8 dialect, __u32 most)
+{
+	__u64 bytes = at_most(bytes_of(text) < most ? bytes_of(text) : most, QJ_TEXT_BYTES);
+	struct qj_ring_text *r = 0;
+	bool still;
+
+	if (!was_seen(thread->shape)) {
+		r = reserve(sizeof(*r));
+		if (!r) /* the text is sent with a later execution */
+			count_loss(cpu, QJ_LOSS_TEXT);
+	}
+	still = !r || !bpf_probe_read_user(r->bytes, bytes, (const void *)address_of(thread, text));
+	still = still &&
+		java_still(facts_of(thread), text->engine, text->field, text->list, &text->found);
+	if (!r)
+		return still;
+	if (!still) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		return false;
+	}
+	/* A length above the actual one marks that the text continues. */
+	fill_text(r, thread->shape, bytes, bytes + (thread->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
+		  thread->server, dialect);
+	r->text.rules = thread->text.rules;
+	submit(r);
+	set_seen(thread->shape);
+	return true;
+}
+
+/*
+ * Ad hoc SQL runs as AdHoc_RO_SP, AdHoc_RW_MP and the like (org/voltdb/sysprocs); a partition that
+ * does its part for another runs it as @AdHoc_RW_MP. Returns how many bytes precede the common
+ * name, or -1. Compares numbers because `bpftool gen object` 7.1 misplaces string constants.
+ */
+static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
+{
+	const __u64 ad_hoc = 0x525f636f486441ULL; /* "AdHoc_R" */
+	__u64 name = 0;
+
+	if (bytes <= sizeof(name) || bpf_probe_read_user(&name, sizeof(name), (const void *)addr))
+		return -1;
+	if (name << 8 == ad_hoc << 8)
+		return 0;
+	return (name & 0xff) == '@' && name >> 8 == ad_hoc ? 1 : -1;
+}
+
+/*
+ * The shape of a procedure is its name. The shape of ad hoc SQL is its statement, if the engine has
+ * it; a partition that does its part for another does not. Not inline: its frame is free again when
+ * the query's slice begins.
+ */
+static __noinline bool take_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+				 __u64 engine)
+{
+	struct voltdb_text text = {.engine = engine,
+				   .field = facts_of(thread)[QJ_VOLTDB_PROCEDURE]};
+	__u64 addr;
+	int skipped;
+
+	if (!find_text(thread, &text) || !text.found.latin1)
+		return false;
+	addr = address_of(thread, &text);
+	skipped = ad_hoc_prefix(addr, text.found.bytes);
+	if (skipped >= 0) {
+		struct voltdb_text sql = {.engine = engine,
+					  .field = facts_of(thread)[QJ_VOLTDB_STATEMENTS],
+					  .list = true};
+
+		if (find_text(thread, &sql) && sql.found.latin1 && hash_statement(thread, &sql))
+			return settle_text(cpu, thread, &sql, QJ_DIALECT_POSTGRES, QJ_TEXT_BYTES);
+		thread->flags &= ~QJ_QUERY_TRUNCATED;
+		text.skipped = skipped;
+	}
+	return hash_name(thread, &text) &&
+	       settle_text(cpu, thread, &text, QJ_DIALECT_VOLTDB, VOLTDB_NAME_BYTES);
+}
 
 #define VOLTDB_BATCH_MAX      200 /* statements in a batch: ProcedureRunner.java, MAX_BATCH_SIZE */
 #define VOLTDB_PARTITION      0x3fffULL /* TxnEgo.java, UniqueIdGenerator.java: lowest 14 bits */

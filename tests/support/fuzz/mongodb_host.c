@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* What the BPF programs of bpf/mongodb do around its portable headers, as a library. */
 #include "inflate_host.h"
-#include "mongodb/chunk.h"
+#include "mongodb/shape.h"
 #include "mongodb/packed.h"
 #include "mongodb/reply_walk.h"
 

@@ -15,12 +15,10 @@
 #include "core/tags.bpf.c"
 #include "mysql/wire.bpf.h"
 #include "postgres/wire.bpf.h"
-#include "postgres/pieces.bpf.c"
-#include "postgres/reply.bpf.c"
 #include "postgres/requests.bpf.c"
+#include "postgres/reply.bpf.c"
 #include "postgres/skipped.bpf.c"
 #include "redis/sockets.bpf.c"
-#include "redis/lines.bpf.c"
 #include "redis/named.bpf.c"
 
 #define WIRE_BUFFER  (64 * 1024)
