@@ -54,7 +54,7 @@ void cpu_books_report(const struct probes *probes, struct stream *stream, const 
 uint64_t cpu_books_busy_ns(void *probes, unsigned package);
 
 /*
- * rings.c: reads BPF ring buffers through their shared memory alone. libbpf's reader asks bpf(2)
+ * batches.c: reads BPF ring buffers through their shared memory alone. libbpf's reader asks bpf(2)
  * about each map, which early kernels refuse to a process without rights.
  */
 struct rings;

@@ -54,21 +54,6 @@ static inline struct qj_aggregate sums_aggregate(const struct qj_sums_key *key, 
 	};
 }
 
-/* ---- early_sums.c: rows kept by the tracer, added up from records of the rings ---- */
-
-struct early_sums;
-
-struct early_sums *early_sums_new(void);
-void early_sums_free(struct early_sums *sums);
-
-/* Adds a record to its row. False: the table is full, and it went to the `other` row of its kind.
- */
-bool early_sums_add(struct early_sums *sums, const struct qj_ring_sum *record);
-
-/* The next row of a window, or NULL once it has no more, and is empty then. `at`: 0 at first. */
-const struct qj_sums *early_sums_next(struct early_sums *sums, uint32_t epoch, unsigned *at,
-				      const struct qj_sums_key **key);
-
 /* ---- idle_times.c: idle times per window, from memory shared with the programs ---- */
 
 struct idle_times;

@@ -40,7 +40,7 @@ int root_part_energy_file(int root_fd, const char *root, const char *path);
 
 /*
  * Keeps other processes of this user from reading the statements that servers received, and from
- * taking our descriptors. Gives up the capability that did so until now (root/rights.c). Returns 0,
+ * taking our descriptors. Gives up the capability that did so until now (root/user.c). Returns 0,
  * or -1 with errno set.
  */
 int privileges_hide(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Powercap trees, from the kernel or filled by a hypervisor: their zones (zones.c), and their
- * counters (tree.c).
+ * Powercap trees, from the kernel or filled by a hypervisor: their zones. powercap.c has their
+ * counters.
  */
 #ifndef QJ_ENERGY_POWERCAP_H
 #define QJ_ENERGY_POWERCAP_H
@@ -62,13 +62,5 @@ void appeared_free(struct appeared *appeared); /* accepts NULL */
 
 /* Like energy_appeared(). */
 unsigned appeared_look(struct appeared *appeared, struct qj_domain *found);
-
-struct energy_tree {
-	uint64_t period_ns; /* how often its counters move; 0: not known */
-	bool nameless;	    /* zones may lack a name and have a period, and counters lack a range */
-};
-
-int energy_tree_open(const char *root, const struct energy_env *env, const struct energy_tree *tree,
-		     struct energy_source **out, struct energy_why *why);
 
 #endif /* QJ_ENERGY_POWERCAP_H */

@@ -61,8 +61,6 @@ int cpus_parse(const char *text, cpu_set_t *cpus);
  */
 size_t place_bytes(enum footprint footprint, int cpu, const cpu_set_t *all, int *enough);
 
-/* ---- wakeups.c ---- */
-
 /*
  * The kernel `wakeups`: a thread that sleeps, wakes at a known mean rate, and
  * computes for about 20 us each time. It shows what a wake-up costs, and what a core and a package

@@ -76,7 +76,7 @@ static void peer_remove(unsigned index)
 {
 	if (peers[index].kind == PEER_TRACER)
 		attach_clear();
-	/* A child that no signal reaches may hold it too (guarded.c): closing is not enough. */
+	/* A child that no signal reaches may hold it too (started.c): closing is not enough. */
 	shutdown(peers[index].fd, SHUT_RDWR);
 	close(peers[index].fd);
 	close(peers[index].proc_fd); /* also if it is none */

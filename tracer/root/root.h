@@ -71,7 +71,7 @@ answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ri
     answer_done, answer_accounts; /* attach.c */
 
 /*
- * guarded.c: answers in a child that is killed if it takes too long, because someone else's file
+ * started.c: answers in a child that is killed if it takes too long, because someone else's file
  * system (FUSE, NFS) can block for ever: -ETIMEDOUT. A child that cannot be killed is left behind.
  * -EIO: the child did not answer because it runs another program by now; the reply has its pid.
  */
@@ -128,28 +128,29 @@ void attach_undo(void);
  */
 int candidate_read(int fd, struct answer *answer);
 
-/* opened.c: a path that reopens our own descriptor; valid until the next call. */
+/* candidate.c: a path that reopens our own descriptor; valid until the next call. */
 const char *opened_path(int fd);
 /*
- * opened.c: fills everything but the handle from what the kernel itself knows: a file system served
- * by someone else's program is not asked. Returns 0 or a negative errno.
+ * candidate.c: fills everything but the handle from what the kernel itself knows: a file system
+ * served by someone else's program is not asked. Returns 0 or a negative errno.
  */
 int opened_identify(int fd, struct rp_file *out);
 /*
- * opened.c: gives the answer's regular file a handle, from 1. The handle is 0 if the table is full,
- * or for a file in memory without a name (memfd_create(2)), whose content can change without its
- * times. A file that is already kept and unchanged keeps its handle. Returns 0 or a negative errno.
+ * candidate.c: gives the answer's regular file a handle, from 1. The handle is 0 if the table is
+ * full, or for a file in memory without a name (memfd_create(2)), whose content can change without
+ * its times. A file that is already kept and unchanged keeps its handle. Returns 0 or a negative
+ * errno.
  */
 int opened_keep(struct answer *answer);
 /*
- * opened.c: checks that the file of `handle` is unchanged and has the `length` (1 to RP_CODE_BYTES)
- * bytes of `code` at `offset`. Returns its descriptor, which the table keeps, or a negative errno:
- * -ENOENT if there is no such handle, -ESTALE for another identity or other bytes.
+ * candidate.c: checks that the file of `handle` is unchanged and has the `length` (1 to
+ * RP_CODE_BYTES) bytes of `code` at `offset`. Returns its descriptor, which the table keeps, or a
+ * negative errno: -ENOENT if there is no such handle, -ESTALE for another identity or other bytes.
  */
 int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t length);
 
 /*
- * rights.c: this process and the programs that it becomes are `uid` and `gid` for good: no
+ * user.c: this process and the programs that it becomes are `uid` and `gid` for good: no
  * supplementary group, and no way to get a capability. One is kept, CAP_SETPCAP, which permits
  * nothing when the bounding set is empty: a process without it cannot trace one that has it, nor
  * take its descriptors, although both are of one user (ptrace(2), __ptrace_may_access). Call only
@@ -158,7 +159,7 @@ int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t leng
  */
 int rights_give_up(uid_t uid, gid_t gid);
 /*
- * rights.c: from here on this thread may open what that user and group may. It keeps its own user
+ * user.c: from here on this thread may open what that user and group may. It keeps its own user
  * and group, so that nobody but root can signal or trace it. Returns as above.
  */
 int rights_of_files(uid_t uid, gid_t gid);

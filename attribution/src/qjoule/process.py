@@ -9,7 +9,7 @@ were given.
 `hide` keeps other processes of our user out of this one: they could take a socket to the root part
 from it (pidfd_getfd(2)), or make it send what they like (ptrace(2)). A new program can be looked
 into until it calls `hide`. Until then a capability keeps them out: the root part leaves CAP_SETPCAP
-to the programs that it starts (tracer/root/rights.c), which permits nothing because the bounding
+to the programs that it starts (tracer/root/user.c), which permits nothing because the bounding
 set is empty, and which the others lack.
 
 `keep_freed_memory` and `limit_memory` do nothing to the heap where libc is not glibc.
