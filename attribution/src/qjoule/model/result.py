@@ -8,6 +8,7 @@ queries + background + other_processes + kernel + tracer + idle + residual = mea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from qjoule.model.impact import Factors
@@ -278,6 +279,23 @@ class Attribution:
     @property
     def main(self) -> Domain:
         return self.domains[0]
+
+    @cached_property
+    def _served_ns(self) -> int:
+        """Latency of all queries whose waits are recorded."""
+        return sum(row.waits.latency_ns for row in self.rows if row.waits)
+
+    def waiting_nj(self, row: Row) -> float | None:
+        """Energy of the machine at rest while the row's queries waited: docs/model.md, "Waiting".
+
+        None where idle energy is a row of its own, or power at rest or the waits are not known.
+        """
+        at_rest = f"idle_w.{self.main.name}." if self.domains else ""
+        powers_w = [w for name, w in self.model.coefficients.items() if name.startswith(at_rest)]
+        if self.policy["idle"] == "separate" or not at_rest or not powers_w or row.waits is None:
+            return None
+        concurrency = max(self._served_ns / (self.trace.duration_s * 1e9), 1.0)
+        return sum(powers_w) * (row.waits.latency_ns - row.waits.ran_ns) / concurrency
 
 
 @dataclass(frozen=True)

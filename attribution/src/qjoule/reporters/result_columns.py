@@ -174,7 +174,20 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
     ]
     columns += _COMMIT if "transaction" in keys else ()
     columns += WAITS if any(row.waits for row in attribution.rows) else ()
+    columns += [_waiting(attribution)] if _has_waiting(attribution) else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]
+
+
+def _has_waiting(attribution: Attribution) -> bool:
+    return any(attribution.waiting_nj(row) is not None for row in attribution.rows)
+
+
+def _waiting(attribution: Attribution) -> DataColumn[Row]:
+    def value(row: Row) -> float | None:
+        waiting_nj = attribution.waiting_nj(row)
+        return None if waiting_nj is None else fmt.in_joules(waiting_nj)
+
+    return DataColumn("waiting_j", float, value, energy=True, optional=True)
 
 
 def _domain(name: str) -> DataColumn[Row]:

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What queries waited for, from the columns of a trace to every output of `attribute`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import attribute_trace as hand
+from fake_attribution import query_row, typical
+from qjoule.commands.attribute import command
+from qjoule.contract import QueryFlag
+from qjoule.model.result import Attribution, Waits
+from qjoule.model.row_sums import added
+from qjoule.reporters.json_report import to_arrow, to_json
+from qjoule.reporters.result_columns import to_csv
+from qjoule.reporters.table import render
+from qjoule.trace.vocabulary import WAITS
+
+DAY_NS = 86_400 * 10**9
+WAITED = Waits(1000, run_queue=100, lock=600, io=50, network=0, sleep=0, other=1)
+
+
+def waited(latency_ms: int, **waits_ms: int) -> dict[str, Any]:
+    """Columns of a query that began at 0 and whose waits are recorded."""
+    waits = {name: waits_ms.get(name[5:-3], 0) * hand.MS for name in WAITS}
+    return waits | {
+        "end_ns": hand.at(latency_ms),
+        "flags": int(QueryFlag.WAITS),
+        "begin_ns": hand.at(0),
+    }
+
+
+def document(directory: Path, *options: str) -> Any:
+    done = CliRunner().invoke(command, [str(directory), "--format", "json", *options])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_statements_waits_are_the_sums_of_its_queries(tmp_path: Path) -> None:
+    queries = [hand.query(*row) for row in hand.QUERIES]
+    queries[0] |= waited(12, lock=4, run_queue=1)
+    more = hand.query(0, 20, 9, "aaaa", "query", waited(20, lock=5, sleep=2))
+    unfinished = hand.query(0, 20, 10, "aaaa", "query", waited(20, io=7) | {"status": "unfinished"})
+    trace = hand.write(tmp_path / "t", queries=[*queries, more, unfinished])
+    rows = {row["fingerprint"]: row for row in document(trace)["rows"] if "fingerprint" in row}
+    row = rows["aaaa"]
+    assert row["waits_latency_ns"] == 32 * hand.MS
+    assert row["wait_lock_ns"] == 9 * hand.MS
+    assert row["wait_run_queue_ns"] == hand.MS
+    assert row["wait_sleep_ns"] == 2 * hand.MS
+    assert row["wait_io_ns"] == 0, "of queries that ended"
+    assert row["ran_ns"] == 20 * hand.MS
+    assert "ran_ns" not in rows["bbbb"], "not recorded is not 0"
+
+
+def test_a_query_may_span_days(tmp_path: Path) -> None:
+    long = {
+        **waited(1, lock=0),
+        "end_ns": hand.BEGIN_NS + 40 * DAY_NS,
+        "wait_lock_ns": 39 * DAY_NS,
+    }
+    trace = hand.write(tmp_path / "t", queries=[hand.query(0, 1, 1, "aaaa", "query", long)])
+    (row,) = [row for row in document(trace)["rows"] if row.get("fingerprint") == "aaaa"]
+    assert (row["wait_lock_ns"], row["ran_ns"]) == (39 * DAY_NS, DAY_NS)
+
+
+def test_an_older_trace_says_not_recorded(tmp_path: Path) -> None:
+    trace = hand.write(tmp_path / "t")
+    assert not any("ran_ns" in row for row in document(trace)["rows"])
+    done = CliRunner().invoke(command, [str(trace), "--columns", "waits"])
+    assert "waits" in done.stdout and "not recorded" in done.stdout
+
+
+def shown(*waits: Waits | None) -> Attribution:
+    whole = typical()
+    rows = (replace(row, waits=one) for row, one in zip(whole.rows, waits, strict=False))
+    return replace(whole, rows=tuple(rows))
+
+
+def test_the_table_shows_shares_of_the_latency() -> None:
+    text = render(shown(WAITED, None), width=160, waits=True)
+    assert "on CPU" in text and "run queue" in text
+    line = next(one for one in text.splitlines() if "users.location" in one)
+    assert "24.9 %" in line and "60.0 %" in line and "10.0 %" in line
+    assert "not recorded for 1 of 2 rows" in text
+    assert "on CPU" not in render(shown(WAITED, None), width=160)
+
+
+def test_every_format_has_the_parts_and_they_add_up() -> None:
+    result = shown(WAITED, None)
+    row = json.loads(to_json(result))["rows"][0]
+    assert row["waits_latency_ns"] == row["ran_ns"] + sum(row[name] for name in WAITS)
+    first = next(csv.DictReader(io.StringIO(to_csv(result))))
+    assert {name: int(first[name]) for name in WAITS} == {name: row[name] for name in WAITS}
+    assert to_arrow(result).column("wait_lock_ns").to_pylist()[:2] == [600, None]
+    assert "wait_lock_ns" not in to_csv(shown(None, None)).splitlines()[0]
+
+
+WAIT = st.builds(Waits, *[st.integers(0, 2**50)] * 7)
+
+
+@given(st.lists(WAIT | st.none(), min_size=1, max_size=6))
+def test_waits_of_several_rows_add_up(waits: list[Waits | None]) -> None:
+    total = added([query_row(10**6, waits=one) for one in waits], {}, apart=False).waits
+    recorded = [one for one in waits if one is not None]
+    assert total == (Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None)
+
+
+@pytest.mark.parametrize(
+    ("idle", "latency_s", "waiting_j"),
+    [("separate", 1, None), ("even", 1, 3.0), ("even", 25, 37.5)],
+)
+def test_the_energy_at_rest_while_a_query_waited(
+    idle: str, latency_s: int, waiting_j: float | None
+) -> None:
+    """4 W at rest for 12.5 s, and three quarters of the latency were waits. When two queries are in
+    progress on average, each has half of it.
+    """
+    ns = latency_s * 10**9
+    whole = shown(Waits(ns, 0, ns * 3 // 4, 0, 0, 0, 0))
+    model = replace(whole.model, coefficients={"idle_w.package.0": 4.0, "idle_w.dram.0": 9.0})
+    whole = replace(whole, model=model, policy={"idle": idle, "by": "fingerprint"})
+    waiting_nj = whole.waiting_nj(whole.rows[0])
+    assert (None if waiting_nj is None else waiting_nj / 1e9) == waiting_j
+    assert json.loads(to_json(whole))["rows"][0].get("waiting_j") == waiting_j
