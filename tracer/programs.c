@@ -117,7 +117,7 @@ static void replace_tracepoints(struct qjoule_bpf *skeleton)
 #undef X
 }
 
-/* What is attached to a tracepoint and calls this program of a server (bpf/core/traffic.bpf.c). */
+/* What is attached to a tracepoint and calls this program of a server (bpf/core/segments.bpf.c). */
 static void load_caller(struct qjoule_bpf *skeleton, struct traffic_program called)
 {
 	if (!called.kind || !bpf_program__autoload(called.program))

@@ -15,7 +15,7 @@
  *
  * Linux 6.3 has tracepoints for both (commit 6e6eda44b939), in sock_recvmsg() and sock_sendmsg().
  * One program for all servers is attached to each, and calls the one of the thread's server
- * (traffic.bpf.c).
+ * (segments.bpf.c).
  * Before, the same is seen where the functions that those two call return, one for each family of
  * addresses. The tracer loads either these or the tracepoints' programs (tracer/programs.c). In the
  * object for early kernels, which has the same programs, they do nothing and are never loaded.

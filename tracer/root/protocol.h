@@ -56,7 +56,7 @@ enum rp_kind {
 	RP_RING,	 /* number, size: bytes; makes this ring */
 	RP_ATTACH,	 /* text: from RP_CODE_BYTES on, a program: attached to the target that it
 			    names; of an iterator: a descriptor to read; number: called for threads of
-			    this kind of server (bpf/core/traffic.bpf.c). A probe goes to the file with
+			    this kind of server (bpf/core/segments.bpf.c). A probe goes to the file with
 			    the handle `pid`, at offset, where `size` bytes of text are */
 	RP_DONE,	 /* all is attached: this stays, whatever fails later */
 			 /* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_ATTACH, and

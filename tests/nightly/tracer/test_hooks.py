@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs on reads, writes, switches and timers where what a CPU runs changes under them.
 
-A byte of each CPU's state says what kind of server its thread works for (bpf/core/traffic.bpf.c).
+A byte of each CPU's state says what kind of server its thread works for (bpf/core/segments.bpf.c).
 """
 
 from __future__ import annotations

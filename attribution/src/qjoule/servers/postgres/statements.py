@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where a PostgreSQL backend keeps its prepared statements (bpf/postgres/prepared.bpf.c) and
-the queryid of what it executes (bpf/postgres/ids.bpf.c).
+the queryid of what it executes (bpf/postgres/prepared.bpf.c).
 
 `prepared_queries` (src/backend/commands/prepare.c) is a static variable, so it has no symbol. It is
 what `FetchPreparedStatement()` hands to `hash_search()`. `pg_prepared_statement()`, behind the view

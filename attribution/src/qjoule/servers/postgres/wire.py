@@ -7,7 +7,7 @@ application name.
 
 pg_stat_statements and pg_stat_activity know a statement by its queryid. PostgreSQL computes that
 from the parse tree with the numbers of tables and types, so it cannot be computed from a text. The
-kernel side reads it where the server reports it (bpf/postgres/ids.bpf.c).
+kernel side reads it where the server reports it (bpf/postgres/prepared.bpf.c).
 """
 
 from __future__ import annotations
