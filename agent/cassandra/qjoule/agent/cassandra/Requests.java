@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.cassandra.concurrent.DebuggableTask.RunnableDebuggableTask;
 import org.apache.cassandra.transport.Message;
 import org.apache.cassandra.transport.messages.BatchMessage;
 import org.apache.cassandra.transport.messages.ExecuteMessage;
@@ -48,7 +49,7 @@ final class Requests {
      */
     void loadClasses() throws ClassNotFoundException {
         ClassLoader own = Requests.class.getClassLoader();
-        for (String name : new String[] {"Marker", "Connections", "Statements$Statement", "Carried$Debuggable"}) {
+        for (String name : new String[] {"Marker", "Connections", "Statements$Statement", "Requests$Carried$Debuggable"}) {
             Class.forName("qjoule.agent.cassandra." + name, true, own);
         }
         // Fails now instead of in the first request if this version of Cassandra lacks the class.
@@ -148,6 +149,63 @@ final class Requests {
             tags.putInt(-1);
         } else {
             tags.putInt(value.remaining()).put(value.duplicate());
+        }
+    }
+
+    /** A queued task that keeps the request it belongs to. */
+    private static class Carried implements Runnable {
+        final Runnable task;
+        private final long request;
+
+        private Carried(Runnable task, long request) {
+            this.task = task;
+            this.request = request;
+        }
+
+        static Runnable of(Runnable task, long request) {
+            return task instanceof RunnableDebuggableTask
+                    ? new Debuggable((RunnableDebuggableTask) task, request)
+                    : new Carried(task, request);
+        }
+
+        @Override
+        public void run() {
+            Marker.taskBegins(request);
+            try {
+                task.run();
+            } finally {
+                Marker.taskEnds(request);
+            }
+        }
+
+        @Override
+        public String toString() {
+            return task.toString();
+        }
+
+        /** Cassandra lists such tasks in system_views.queries while they run. */
+        private static final class Debuggable extends Carried implements RunnableDebuggableTask {
+            private final RunnableDebuggableTask described;
+
+            Debuggable(RunnableDebuggableTask task, long request) {
+                super(task, request);
+                this.described = task;
+            }
+
+            @Override
+            public long creationTimeNanos() {
+                return described.creationTimeNanos();
+            }
+
+            @Override
+            public long startTimeNanos() {
+                return described.startTimeNanos();
+            }
+
+            @Override
+            public String description() {
+                return described.description();
+            }
         }
     }
 }
