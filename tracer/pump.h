@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Moves data from rings, maps and energy counters to the stream, window by window. The functions
- * below pump_finish() are its parts, each in a file of its own.
+ * below pump_finish() are its parts, in batches.c.
  */
 #ifndef QJ_PUMP_H
 #define QJ_PUMP_H
@@ -30,7 +30,7 @@ int pump_window(struct pump *pump);
 /* Processes the last window: closes running slices and ends the stream. `reason`: 0 or an errno. */
 int pump_finish(struct pump *pump, int reason);
 
-/* ---- batches.c: segments, from the rings and from idle CPUs (bpf/core/batch.bpf.h) ---- */
+/* ---- segments, from the rings and from idle CPUs (bpf/core/batch.bpf.h) ---- */
 
 struct batches;
 
@@ -44,7 +44,7 @@ void batches_received(struct batches *batches, const struct qj_batch *batch);
 /* Takes what waits in the batches of all CPUs. */
 void batches_take(struct batches *batches);
 
-/* ---- cpu_books.c: busy and idle time of each CPU, counted apart from the segments ---- */
+/* ---- busy and idle time of each CPU, counted apart from the segments ---- */
 
 /* Adds a record per CPU with its times up to now. */
 void cpu_books_report(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
@@ -54,7 +54,7 @@ void cpu_books_report(const struct probes *probes, struct stream *stream, const 
 uint64_t cpu_books_busy_ns(void *probes, unsigned package);
 
 /*
- * batches.c: reads BPF ring buffers through their shared memory alone. libbpf's reader asks bpf(2)
+ * Reads BPF ring buffers through their shared memory alone. libbpf's reader asks bpf(2)
  * about each map, which early kernels refuse to a process without rights.
  */
 struct rings;
