@@ -286,7 +286,7 @@ class Attribution:
         return sum(row.waits.latency_ns for row in self.rows if row.waits)
 
     def waiting_nj(self, row: Row) -> float | None:
-        """Energy of the machine at rest while the row's queries waited: docs/model.md, "Waiting".
+        """Energy of the machine at rest while the row's queries waited: bpf/README.md.
 
         None where idle energy is a row of its own, or power at rest or the waits are not known.
         """
