@@ -43,7 +43,7 @@ from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, Block, Grade, OwnerKind,
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.lazy_import import leave_pandas_out
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.metrics.exposition import page
 from qjoule.metrics.shared import Board
 from qjoule.snapshots import Controls

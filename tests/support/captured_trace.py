@@ -20,10 +20,9 @@ from qjoule.engine.attribute import attribute
 from qjoule.model.result import Attribution
 from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
-from qjoule.spool.capture import Capture, CaptureContext
+from qjoule.spool.capture import Capture, CaptureContext, RingCapture
 from qjoule.spool.files import FOLDER, WHOLE, open_ring, spool_of
 from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
-from qjoule.spool.ring_capture import RingCapture
 from qjoule.spool.save import Saved
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server

@@ -18,7 +18,7 @@ from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, tex
 from qjoule.contract import LATENCY_BUCKETS, Block, DomainKind, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server

@@ -31,7 +31,7 @@ from qjoule.agent.store_rows import Minute, sample_rows
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import interval_of
 from qjoule.model.arrays import F64
 from qjoule.snapshots import Controls, Snapshot

@@ -15,7 +15,7 @@ from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, tex
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
 from qjoule.live.grouping import GroupLru
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.model.labels import FORGOTTEN_SHAPES, OTHER_SHAPES, process
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block

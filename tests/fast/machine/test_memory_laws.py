@@ -22,7 +22,7 @@ from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
 from qjoule.engine.accounts import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.model.arrays import F64
 from qjoule.model.batches import BLOCK_NS
 from qjoule.model.coefficients import Coefficients

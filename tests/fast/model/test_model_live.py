@@ -16,7 +16,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import Query, Shape, interval_of
 from qjoule.model.arrays import Anomalies, Entries, Machine
 from qjoule.snapshots import Controls

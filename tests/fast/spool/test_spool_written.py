@@ -160,7 +160,7 @@ HEAVY = ("pyarrow", "pandas", "scipy", "capstone", "_hashlib", "qjoule.model.coe
 CAPTURES = (
     *("qjoule.commands.record", "qjoule.commands.record_run"),
     "qjoule.commands.flight_recorder_session",
-    *("qjoule.session.tracing", "qjoule.spool.capture", "qjoule.spool.ring_capture"),
+    *("qjoule.session.tracing", "qjoule.spool.capture", "qjoule.spool.capture"),
 )
 KEEPER = "qjoule.session.reattach_helper_process"
 

@@ -29,7 +29,7 @@ from qjoule.contract import (
     TaskEvent,
 )
 from qjoule.errors import QjouleError
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.snapshots import Controls
 from qjoule.stream.block_reader import Losses
 from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Stream, encode_block

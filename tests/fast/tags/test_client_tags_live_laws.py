@@ -24,7 +24,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
 from qjoule.engine.live_groups import PER_SERVER, UNTOLD, LiveNames, per_tag
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import Tagged, tagged_of
 from qjoule.model.labels import FORGOTTEN_VALUES
 from qjoule.model.result import Attribution

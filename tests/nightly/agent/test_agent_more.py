@@ -30,7 +30,7 @@ from qjoule.agent.store import Store
 from qjoule.contract import AGGREGATE, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.metrics.shared import Board
 from qjoule.model.batches import BLOCK_WINDOWS
 from qjoule.snapshots import Controls

@@ -24,7 +24,7 @@ from nightly.vm.support.machine import Run, made
 from nightly.vm.support.plans import GETS, OVER_TCP, STATEMENTS, Plan, plans
 from nightly.vm.support.streams import recorded
 from qjoule.contract import Loss
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.machine.kernel import read_kernel_facts
 from qjoule.servers.decoding import fingerprint
 from qjoule.snapshots import Controls

@@ -32,7 +32,7 @@ from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import leave_pandas_out
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
 from qjoule.root_part.access import owner_of_process

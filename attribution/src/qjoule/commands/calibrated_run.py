@@ -76,7 +76,7 @@ def summarise(
     `quick`: the run was shorter than it could be. `in_use`: other programs ran meanwhile.
     """
     from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
-    from qjoule.engine.learned_power import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
+    from qjoule.engine.other_results import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
     from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
     from qjoule.model.zones import left_out  # noqa: PLC0415
 

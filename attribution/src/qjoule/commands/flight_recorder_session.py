@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 from qjoule.commands.option_groups import Keeping, Triggers
 from qjoule.commands.say import say
 from qjoule.session.tracer import Spool
-from qjoule.spool.capture import CaptureContext
+from qjoule.spool.capture import CaptureContext, RingCapture
 from qjoule.spool.dump_socket import DumpSocket
 from qjoule.spool.files import LEAST_MB, WHOLE, open_ring
 from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
-from qjoule.spool.ring_capture import RingCapture
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta
 

@@ -15,7 +15,7 @@ from qjoule.engine.keys import selection
 from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
-from qjoule.live.source import StreamSource
+from qjoule.live.sources import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.identity import this_machine

@@ -21,7 +21,7 @@ from statistics import fmean, stdev
 from scipy import stats
 
 from qjoule.engine.attribute import NOBODY, Observer, attribute
-from qjoule.engine.heavy_queries import BusiestQueries, Heavy, heavy_queries
+from qjoule.engine.other_results import BusiestQueries, Heavy, heavy_queries
 from qjoule.errors import QjouleError
 from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients_used import Calibrated

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a recorded trace as snapshots, with the same model as `qjoule attribute`.
+"""Makes snapshots by the model of `qjoule attribute`: from the tracer's live stream, or from a
+recorded trace that is played.
 
-At the end the snapshot's `total` equals the result of `attribute` for the whole trace.
+At the end of a trace the snapshot's `total` equals the result of `attribute` for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,10 @@ from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.query_groups import Calls, CallsByEnd
 from qjoule.engine.recorded import Recording, with_ids
+from qjoule.errors import QjouleError
 from qjoule.live.grouping import IntervalLedgers
+from qjoule.live.options import LiveOptions
+from qjoule.live.stream_session import StreamSession
 from qjoule.live.tagged_sums import groups_of_tags
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.batches import cut, windows
@@ -28,7 +33,59 @@ from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
 from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.block_reader import read_announced
+from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
+from qjoule.stream.names import Names
 from qjoule.trace.reader import Trace
+
+
+class StreamSource:
+    """Snapshots of a tracer's stream, as long as it lasts.
+
+    `stop`: asks the tracer to end, which ends the stream and so unblocks a read. `failure`: returns
+    the tracer's last message if it failed. `snapshots` raises `QjouleError`, after a last snapshot,
+    if the stream violates the contract or ends without the tracer's final block.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        context: StreamContext,
+        options: LiveOptions = LiveOptions(),  # noqa: B008 - it is frozen
+        *,
+        stop: Callable[[], None] = lambda: None,
+        failure: Callable[[], str] = lambda: "the tracer ended: start top again",
+        name: str = "live",
+    ) -> None:
+        self.name = name
+        self.groups = options.groups
+        self._stream, self._context, self._options = stream, context, options
+        self._names = Names(context.fingerprint, context.meta.servers, ids=context.ids)
+        self._stop = stop
+        self._failure = failure
+
+    def close(self) -> None:
+        self._stop()
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
+        frames = iter(self._stream)
+        announced, first = read_announced(frames, self._context.meta)
+        session = StreamSession(announced, self._names, self._context, self._options, controls)
+        for frame in chain([first] if first is not None else [], frames):
+            if controls.stopped:
+                session.memory.tell(0, at_once=True)
+                return
+            session.add(frame)
+            if session.due(controls):
+                snapshot = session.snapshot(controls)
+                if snapshot is not None:
+                    yield snapshot
+        last = session.snapshot(controls, ended=True, complete=self._stream.complete)
+        if last is not None:
+            yield last
+        if not controls.stopped and (self._stream.ended_early or self._stream.stop_errno):
+            raise QjouleError(self._failure())
 
 
 class LossSums:
