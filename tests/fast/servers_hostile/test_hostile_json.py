@@ -54,6 +54,7 @@ POSTGRES = Examined(
         facts={
             **BackendStates(1, 2, 3, 4, 5).facts(),
             **{"send-buffer": 0x100, "read-at": 0x108, "read-end": 0x10C, "conforming": 0x200},
+            "wait-event": 0x208,
             **BackendMemory(1, 2, 3, 4, 5).facts(),
             **PreparedStatements(1, 2, 3, 4).facts(),
             **QueryIds(88, 8).facts(),
