@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleet.bench.simulator.children import ROOT, Run
-from fleet.bench.simulator.coverage import Held
-from fleet.bench.simulator.fits import Estimate
+from fleet.bench.simulator.coverage import ROOT, Held, Run
 from fleet.bench.simulator.queries import Costs, Dask, Work
 from fleet.bench.simulator.query_kills import Killed as QueriesKilled
 from fleet.bench.simulator.ship_kills import Killed as ShippersKilled
-from fleet.bench.simulator.sizes import Day
+from fleet.bench.simulator.sizes import Day, Estimate
 
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS
 from qjoule.errors import QjouleError

@@ -13,11 +13,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.bench.simulator import children
-from fleet.bench.simulator.children import Run, top_words
-from fleet.bench.simulator.fits import Estimate, Line, line, slope
+from fleet.bench.simulator import coverage
+from fleet.bench.simulator.coverage import Run, top_words
 from fleet.bench.simulator.kill_targets import Target, scheduler, worker
 from fleet.bench.simulator.population import Fleet, Plan
+from fleet.bench.simulator.sizes import Estimate, Line, line, slope
 
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW
 from qjoule.errors import QjouleError
@@ -71,7 +71,7 @@ DIVISIONS = (1, 2, 4, 8, 16, 32)
 
 def ask(root: Path, plan: Plan, *more: str) -> Run:
     """The 20 most expensive statements, with everything that the command prints."""
-    found = children.run(top_words(root, plan, "--limit", "20", "--threads", THREADS, *more))
+    found = coverage.run(top_words(root, plan, "--limit", "20", "--threads", THREADS, *more))
     if len(json.loads(found.output)["rows"]) != 20:
         raise QjouleError(f"{root}: the answer has not got 20 rows")
     return found

@@ -106,7 +106,7 @@ def test_a_request_is_the_sum_of_what_its_servers_used(
 ) -> None:
     paths = two_hosts(tmp_path)
     answer = asked(paths)
-    monkeypatch.setattr("qjoule_fleet.requests.spill.BUCKET_ROWS", 2)
+    monkeypatch.setattr("qjoule_fleet.requests.run.BUCKET_ROWS", 2)
     assert to_json(asked(paths)) == to_json(answer)
     expected = dict.fromkeys(IDS, 0)
     for path in paths:

@@ -26,8 +26,7 @@ from closed_hours import (
     write_servers,
 )
 from qjoule.agent.rollup_layout import Part, part_at
-from qjoule_fleet.ship.destination import Destination, Directory, Remote, destination
-from qjoule_fleet.ship.retry_policy import RetryPolicy
+from qjoule_fleet.ship.destination import Destination, Directory, Remote, RetryPolicy, destination
 from qjoule_fleet.ship.shipper import Report, Shipper
 
 QUICK = RetryPolicy(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)

@@ -38,8 +38,7 @@ from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule_fleet.commands import samples as command
 from qjoule_fleet.files import Refused, dataset
-from qjoule_fleet.samples import KEYS, by_keys, drawn_in
-from qjoule_fleet.sampling import FEW, estimate
+from qjoule_fleet.samples import FEW, KEYS, by_keys, drawn_in, estimate
 from qjoule_fleet.times import Range
 
 START_S = 1_795_000_000 // 3600 * 3600

@@ -27,7 +27,7 @@ from qjoule.metrics.counters import Counters, Limits
 from qjoule.root_part.protocol import Account, Kind, Refused, ask
 from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
-from qjoule_fleet.sampling import estimate
+from qjoule_fleet.samples import estimate
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.postgres import postgres_server
 from tracing.agent import INTERVAL_S, Agent, value

@@ -58,7 +58,7 @@ ROWS = pa.schema(
 #: `tags`: a row per hour, statement and value of a tag that the configuration names.
 TAG_ROWS = pa.schema([*ROWS, ("tag", pa.string()), ("value", pa.string())])
 
-#: `samples`: a row per query that was drawn at random. See `qjoule_fleet.sampling`.
+#: `samples`: a row per query that was drawn at random. See `qjoule_fleet.samples`.
 SAMPLE_ROWS = pa.schema(
     [
         ("time", pa.timestamp("us", "UTC")),  # at which it ended

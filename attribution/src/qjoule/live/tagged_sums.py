@@ -11,7 +11,7 @@ side counted, so in a grouping by a tag they are counted beside those. In other 
 calls of servers whose queries no probe sees are counted.
 
 Queries that the kernel side drew at random get their tags and the names of their sessions here:
-bpf/core/sample.bpf.h says how they are drawn, `qjoule_fleet.sampling` what can be estimated from
+bpf/core/sample.bpf.h says how they are drawn, `qjoule_fleet.samples` what can be estimated from
 them.
 """
 

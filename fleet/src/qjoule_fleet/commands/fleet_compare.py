@@ -18,10 +18,9 @@ from qjoule.api.comparison import Gate, Report, comparison, exit_code, judge, pa
 from qjoule.api.screen import writers
 from qjoule_fleet.asked import Question, select
 from qjoule_fleet.catalog import Catalog
-from qjoule_fleet.changed import Class, compare, unmatched
 from qjoule_fleet.commands import fleet_options
 from qjoule_fleet.commands.fleet_options import Asked
-from qjoule_fleet.outliers import outliers
+from qjoule_fleet.outliers import Class, compare, outliers, unmatched
 from qjoule_fleet.questions import By
 from qjoule_fleet.times import Range, duration_s, iso, moment
 from qjoule_fleet.top import Read, Row, read, rows_of

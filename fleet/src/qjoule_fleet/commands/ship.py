@@ -17,8 +17,7 @@ import click
 from qjoule.api import UsageError
 from qjoule.api.command import say
 from qjoule.api.rollups import OWN_STORE
-from qjoule_fleet.ship.destination import Destination, destination
-from qjoule_fleet.ship.retry_policy import RetryPolicy
+from qjoule_fleet.ship.destination import Destination, RetryPolicy, destination
 from qjoule_fleet.ship.shipper import Report, Shipper, Trouble
 from qjoule_fleet.ship.traces import ship_traces
 

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from qjoule.api import QjouleError
 from qjoule.api.rollups import SLOW, TABLES, Part, manifest_path, part_at
-from qjoule_fleet.ship import manifest
-from qjoule_fleet.ship.destination import Destination
+from qjoule_fleet.ship import local_parts
+from qjoule_fleet.ship.destination import Destination, GaveUp, RetryPolicy
 from qjoule_fleet.ship.local_parts import ValidatedPart, Waiting, is_open, read_part
-from qjoule_fleet.ship.retry_policy import GaveUp, RetryPolicy
 
 #: Parts after which the manifest is written, besides the end of a pass.
 PER_MANIFEST = 12
@@ -88,7 +87,7 @@ class Shipper:
     ) -> None:
         self._store, self._to, self._retry_policy = store, to, retry_policy
         self._most_bytes, self._now = most_bytes, now
-        self._manifests: dict[str, dict[str, manifest.Entry]] = {}
+        self._manifests: dict[str, dict[str, local_parts.Entry]] = {}
         self._unsaved: dict[str, int] = {}
         self._waiting = Waiting(state, store, to.shown)
 
@@ -155,7 +154,7 @@ class Shipper:
             self._compare(one, entry, report)
 
     @staticmethod
-    def _compare(one: _Local, entry: manifest.Entry, report: Report) -> None:
+    def _compare(one: _Local, entry: local_parts.Entry, report: Report) -> None:
         """Whether a part that was shipped is still the same."""
         try:
             validated = read_part(one.part, one.path)
@@ -208,7 +207,7 @@ class Shipper:
         self._retry_policy.call(lambda: self._to.put(one.name, validated.content))
         report.shipped.append(one.name)
         report.bytes += len(validated.content)
-        entry = manifest.Entry(
+        entry = local_parts.Entry(
             one.name,
             len(validated.content),
             validated.sha256,
@@ -221,12 +220,12 @@ class Shipper:
         if self._unsaved[where] >= PER_MANIFEST:
             self._save(where)
 
-    def _entries(self, part: Part, report: Report) -> dict[str, manifest.Entry]:
+    def _entries(self, part: Part, report: Report) -> dict[str, local_parts.Entry]:
         """What the destination's manifest says of this part's host and day."""
         where = manifest_path(part)
         if where not in self._manifests:
             content = self._retry_policy.call(lambda: self._to.read(where))
-            entries, damaged = manifest.parse(content or b"")
+            entries, damaged = local_parts.parse(content or b"")
             report.damaged_lines += damaged
             self._manifests[where] = {
                 path: entry for path, entry in entries.items() if _belongs(path, where)
@@ -234,7 +233,7 @@ class Shipper:
         return self._manifests[where]
 
     def _save(self, where: str) -> None:
-        content = manifest.text(self._manifests[where].values())
+        content = local_parts.text(self._manifests[where].values())
         self._retry_policy.call(lambda: self._to.put(where, content))
         del self._unsaved[where]
 

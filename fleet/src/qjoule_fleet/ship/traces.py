@@ -18,9 +18,8 @@ from pathlib import Path
 from qjoule.api import QjouleError
 from qjoule.api.rollups import MANIFESTS, host_name
 from qjoule.api.traces import Meta, read_meta
-from qjoule_fleet.ship import manifest
-from qjoule_fleet.ship.destination import Destination
-from qjoule_fleet.ship.retry_policy import GaveUp, RetryPolicy
+from qjoule_fleet.ship import local_parts
+from qjoule_fleet.ship.destination import Destination, GaveUp, RetryPolicy
 from qjoule_fleet.ship.shipper import Report, Trouble
 
 _META = "meta.json"
@@ -55,7 +54,7 @@ def _ship(
     host, name = host_name(meta.host), host_name(trace.resolve().name)
     where = f"{MANIFESTS}/host={host}/trace-{name}.jsonl"
     content = retry_policy.call(lambda: to.read(where))
-    entries, damaged = manifest.parse(content or b"")
+    entries, damaged = local_parts.parse(content or b"")
     report.damaged_lines += damaged
     files = [one for one in trace.rglob("*") if one.is_file() and not one.is_symlink()]
     for file in sorted(files, key=lambda one: (one.name == _META, one)):
@@ -71,7 +70,7 @@ def _ship(
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         retry_policy.call(partial(to.put, path, file))
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        entries[path] = manifest.Entry(path, about.st_size, digest, about.st_mtime_ns, now)
+        entries[path] = local_parts.Entry(path, about.st_size, digest, about.st_mtime_ns, now)
         report.shipped.append(path)
         report.bytes += about.st_size
-        retry_policy.call(lambda: to.put(where, manifest.text(entries.values())))
+        retry_policy.call(lambda: to.put(where, local_parts.text(entries.values())))
