@@ -20,8 +20,7 @@ import pytest
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, uninstrument
 from qjoule_drivers.channel import Channel
-from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers.comments import put_in_connections, put_in_statements
 from waiting import until
 
 HEADER_BYTES = 4096

@@ -17,8 +17,7 @@ import sys
 from collections.abc import Iterable
 
 from qjoule_drivers.channel import channel as _channel
-from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers.comments import put_in_connections, put_in_statements
 from qjoule_drivers.context import current_tags, set_trace, tag, take_from_baggage
 from qjoule_drivers.imports import forget, when_imported
 from qjoule_drivers.propagation import OPENTELEMETRY, parse_traceparent

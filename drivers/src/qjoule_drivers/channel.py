@@ -15,8 +15,7 @@ from time import monotonic_ns
 
 from qjoule_drivers.context import EMPTY, Frame, innermost, outermost
 from qjoule_drivers.propagation import OPENTELEMETRY, context_of_opentelemetry, modules
-from qjoule_drivers.recorder import Recorder
-from qjoule_drivers.ring import HOLDS, NOT_DEFINED
+from qjoule_drivers.ring import HOLDS, NOT_DEFINED, Recorder
 from qjoule_drivers.spans import with_opentelemetry
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"

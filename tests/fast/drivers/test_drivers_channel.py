@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer
-from qjoule_drivers.recorder import Recorder
-from qjoule_drivers.ring import MARGIN, OK, SLOTS, Ring
-from qjoule_drivers.shims.peer import meet
+from qjoule_drivers.ring import MARGIN, OK, SLOTS, Recorder, Ring
+from qjoule_drivers.shims.shim import meet
 from tag_listener import Listener, listening, settle
 
 

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from qjoule.servers.mysql.wire import tags_in_attributes
 from qjoule_drivers import instrument, tag, uninstrument
-from qjoule_drivers.comments import comment_of, commented, put_in_statements
-from qjoule_drivers.connections import CAPABILITY, NONE
+from qjoule_drivers.comments import CAPABILITY, NONE, comment_of, commented, put_in_statements
 
 #: LONG_PASSWORD, CONNECT_WITH_DB, PROTOCOL_41, SECURE_CONNECTION, MULTI_RESULTS, PLUGIN_AUTH.
 PLAIN = 1 | 8 | 1 << 9 | 1 << 15 | 1 << 17 | 1 << 19

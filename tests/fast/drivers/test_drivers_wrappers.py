@@ -15,11 +15,11 @@ from cassandra.protocol import ErrorMessage, OptionsMessage, QueryMessage
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer, ReportCache
-from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers.comments import put_in_connections, put_in_statements
 from qjoule_drivers.context import innermost, outermost
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims import cassandra, peer, psycopg, pymongo, pymysql, redis
+from qjoule_drivers.shims import cassandra, psycopg, pymongo, pymysql, redis
+from qjoule_drivers.shims import shim as peer
 from tag_listener import Listener, settle, status, tagged
 
 LATER_NS = 1 << 62

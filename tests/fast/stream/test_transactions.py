@@ -35,7 +35,7 @@ from qjoule.stream.statements import Statements
 from qjoule.stream.transactions import BEFORE, Transactions
 from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array
-from qjoule_drivers import connections as carrier
+from qjoule_drivers import comments as carrier
 
 IN, NO, OK, ERROR = (
     QueryFlag.IN_TRANSACTION | QueryFlag.OK,

@@ -17,7 +17,7 @@ from qjoule.servers import registry
 from qjoule.servers.cassandra.wire import tags_in_payload
 from qjoule.servers.mysql.wire import tags_in_attributes, tags_of_attributes
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags, tags_in, tags_in_name
-from qjoule_drivers import connections as carrier
+from qjoule_drivers import comments as carrier
 from qjoule_drivers.comments import pairs_of
 from tracing.postgres_client import SYNC, bind, execute, parse, query
 

@@ -16,8 +16,7 @@ from qjoule.tags.application import Application
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers.channel import Channel, Peer
-from qjoule_drivers.recorder import Definition, Recorder
-from qjoule_drivers.ring import SLOTS
+from qjoule_drivers.ring import SLOTS, Definition, Recorder
 from tag_source import Everyone, ask, call, follow, new_peer, records
 
 

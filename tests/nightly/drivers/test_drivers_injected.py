@@ -90,8 +90,9 @@ def test_only_who_is_told_its_name_finds_the_report() -> None:
 
 def test_options_name_the_keys_that_travel_otherwise(listener: Listener) -> None:
     code = """
-        from qjoule_drivers import comments, connections, context
-        print(*comments.keys_in_statements, *connections._keys, *context.baggage_keys)
+        from qjoule_drivers import comments, context
+        from qjoule_drivers import comments
+        print(*comments.keys_in_statements, *comments._keys, *context.baggage_keys)
         """
     named = ("--in-statements", "a", "--in-connections", "b", "--from-baggage", "c,d")
     ran = _run(*named, "--", sys.executable, "-c", textwrap.dedent(code))

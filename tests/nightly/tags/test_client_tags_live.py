@@ -18,7 +18,7 @@ import pytest
 
 from qjoule.model.labels import FORGOTTEN_VALUES
 from qjoule_drivers import tag
-from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers.comments import put_in_connections
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.live_top import Top, live_top
 from tracing.recording import Run, at_once, attribute, recording

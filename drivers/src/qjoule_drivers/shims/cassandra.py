@@ -17,8 +17,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import meet, peer_of
-from qjoule_drivers.shims.shim import Shim
+from qjoule_drivers.shims.shim import Shim, meet, peer_of
 
 _PAYLOAD_FROM = 4
 _WITH_PAYLOAD = frozenset(("QueryMessage", "PrepareMessage", "ExecuteMessage", "BatchMessage"))

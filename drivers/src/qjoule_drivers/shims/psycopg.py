@@ -12,11 +12,9 @@ from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented
-from qjoule_drivers.connections import name_of_a_new_connection
+from qjoule_drivers.comments import commented, name_of_a_new_connection
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import meet, peer_of_descriptor
-from qjoule_drivers.shims.shim import Shim
+from qjoule_drivers.shims.shim import Shim, meet, peer_of_descriptor
 
 _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 

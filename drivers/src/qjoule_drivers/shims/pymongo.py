@@ -14,8 +14,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import end, ending, meet, peer_of
-from qjoule_drivers.shims.shim import Shim
+from qjoule_drivers.shims.shim import Shim, end, ending, meet, peer_of
 
 #: Commands that take a `comment` (MongoDB 4.4 and later).
 _COMMENTED = frozenset(

@@ -18,11 +18,16 @@ from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented, keys_in_statements
-from qjoule_drivers.connections import CAPABILITY, NONE, attributes, of_a_new_connection
+from qjoule_drivers.comments import (
+    CAPABILITY,
+    NONE,
+    attributes,
+    commented,
+    keys_in_statements,
+    of_a_new_connection,
+)
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import end, ending, meet, peer_of
-from qjoule_drivers.shims.shim import WRAPPER, Shim
+from qjoule_drivers.shims.shim import WRAPPER, Shim, end, ending, meet, peer_of
 
 _COM_QUERY = 3
 

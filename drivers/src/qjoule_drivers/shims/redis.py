@@ -11,10 +11,9 @@ from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.connections import name_of_a_new_connection
+from qjoule_drivers.comments import name_of_a_new_connection
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import meet, peer_of
-from qjoule_drivers.shims.shim import Shim
+from qjoule_drivers.shims.shim import Shim, meet, peer_of
 
 _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by people
 
