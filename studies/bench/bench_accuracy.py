@@ -37,10 +37,10 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
-from studies.bench.accuracy import family_report, goals, power_fit, report, stored  # noqa: E402
-from studies.bench.accuracy.families import FAMILIES, full_name  # noqa: E402
+from studies.bench.accuracy import family_report, goals, power_fit, report  # noqa: E402
 from studies.bench.accuracy.harness import METHODS, CaseResult, Wanted, mapped, run_all  # noqa: E402
-from studies.bench.accuracy.history import run_machine  # noqa: E402
+from studies.bench.accuracy.history import NotResults, load, run_machine, save  # noqa: E402
+from studies.bench.accuracy.outcomes import FAMILIES, full_name  # noqa: E402
 from studies.bench.accuracy.plans import SCENARIOS  # noqa: E402
 from studies.bench.accuracy.real_traces import SCENARIO, a_schedule, shortened  # noqa: E402
 
@@ -136,8 +136,8 @@ def main() -> int:
     chosen = arguments()
     if chosen.stored is not None:
         try:
-            show(stored.load(chosen.stored), chosen.page)
-        except stored.NotResults as error:
+            show(load(chosen.stored), chosen.page)
+        except NotResults as error:
             print(f"bench_accuracy: {error}", file=sys.stderr)
             return 2
         return 0
@@ -153,7 +153,7 @@ def main() -> int:
     show(summary.results, chosen.page)
     if chosen.json:
         other = {"real_power": [asdict(one) for one in real], **report.document(summary)}
-        stored.save(chosen.json, summary.results, other)
+        save(chosen.json, summary.results, other)
     return 0
 
 

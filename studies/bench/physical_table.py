@@ -21,7 +21,7 @@ from statistics import median
 from qjoule.errors import QjouleError
 from qjoule_studies.physical.judgement import THRESHOLD, Verdict
 from qjoule_studies.physical.kit.document import MAX_BYTES, Document, KitError, parse
-from qjoule_studies.physical.kit.judged import Pair, pairs
+from qjoule_studies.physical.kit.figures import Pair, pairs
 
 MOST_FILES = 1_000
 _HEAD = (

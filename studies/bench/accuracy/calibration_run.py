@@ -6,8 +6,7 @@ them.
 from __future__ import annotations
 
 import numpy as np
-from studies.bench.accuracy.activity import KERNELS, Activity, draw_activity, draw_kernel
-from studies.bench.accuracy.cells import spread
+from studies.bench.accuracy.activity import KERNELS, Activity, draw_activity, draw_kernel, spread
 from studies.bench.accuracy.machine import Topology, draw_climate, wandering
 from studies.bench.accuracy.physics import Stretches, simulate
 from studies.bench.accuracy.recording import I64, Group, Phase, Recording

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from studies.bench.accuracy.families import FAMILIES, FRIENDLY
 from studies.bench.accuracy.figures import ENOUGH, Figures, best_by_time, figures
-from studies.bench.accuracy.outcomes import HISTORY, MEMORY, CaseResult
+from studies.bench.accuracy.outcomes import FAMILIES, FRIENDLY, HISTORY, MEMORY, CaseResult
 
 #: Method, title, and whether it is about cases with hardware counters only.
 WAYS = (

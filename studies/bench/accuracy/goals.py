@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from studies.bench.accuracy.families import FRIENDLY
 from studies.bench.accuracy.family_report import (
     families_of,
     histories_of,
@@ -15,7 +14,7 @@ from studies.bench.accuracy.family_report import (
     time_based,
 )
 from studies.bench.accuracy.figures import Figures, figures
-from studies.bench.accuracy.outcomes import MEMORY, CaseResult
+from studies.bench.accuracy.outcomes import FRIENDLY, MEMORY, CaseResult
 
 _HEAD = """# Accuracy
 

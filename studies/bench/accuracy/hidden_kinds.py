@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from studies.bench.accuracy.activity import Activity
-from studies.bench.accuracy.cells import Cells, Setting
+from studies.bench.accuracy.activity import Activity, Cells, Setting
 from studies.bench.accuracy.gaps import Charges
 from studies.bench.accuracy.machine import PhysicalMachine
 from studies.bench.accuracy.recording import F64, I64

@@ -4,20 +4,74 @@
 The error of a method on a case is the energy-weighted mean absolute percentage error over query
 shapes: the sum of |estimate - truth| over the sum of truths, in the package domain. The truth is
 what a shape caused beyond power at rest (`PHYSICS.md`).
+
+A family of scenarios says which effects of `PHYSICS.md` a machine has. Each runs all load mixes.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from studies.bench.accuracy.families import FRIENDLY
+from studies.bench.accuracy import effects
+from studies.bench.accuracy.effects import Effects
+from studies.bench.accuracy.hidden_kinds import draw_hidden
+from studies.bench.accuracy.machine import PhysicalMachine
 from studies.bench.accuracy.observed import DOMAIN
 from studies.bench.accuracy.recording import F64, Case
 
 from qjoule.model.energy import Bool
 from qjoule.model.ledger import Ledger
+
+FRIENDLY = "friendly"
+#: Draws the effects of a machine.
+Family = Callable[[np.random.Generator, PhysicalMachine], Effects]
+
+
+def _all_together(random: np.random.Generator, machine: PhysicalMachine) -> Effects:
+    made = effects.wake_tails(random, machine)
+    for other in (
+        effects.uncore_follows_work(random),
+        effects.warming_and_wander(random),
+        effects.siblings(random),
+        Effects(prefetching=True),
+    ):
+        made = made.joined(other)
+    return made
+
+
+FAMILIES: dict[str, Family] = {
+    FRIENDLY: lambda _random, _machine: Effects(),
+    "wake_tails": effects.wake_tails,
+    "uncore_follows_work": lambda random, _machine: effects.uncore_follows_work(random),
+    "warming_and_wander": lambda random, _machine: effects.warming_and_wander(random),
+    "siblings": lambda random, _machine: effects.siblings(random),
+    "all_together": _all_together,
+    "unseen": lambda random, machine: Effects(hidden=draw_hidden(random, machine)),
+}
+#: Families whose machines all have two threads per core.
+WITH_SIBLINGS = ("siblings",)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Family and scenario of a name: "wake_tails/short_bursts"; "short_bursts" is friendly.
+
+    Raises:
+        KeyError: there is no such family.
+    """
+    family, _, scenario = name.rpartition("/")
+    family = family or FRIENDLY
+    if family not in FAMILIES:
+        raise KeyError(family)
+    return family, scenario
+
+
+def full_name(family: str, scenario: str) -> str:
+    """The inverse of `split_name`."""
+    return scenario if family == FRIENDLY else f"{family}/{scenario}"
+
 
 #: The scenario of recordings of one machine on several days (`history`).
 HISTORY = "history"

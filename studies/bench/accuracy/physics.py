@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from studies.bench.accuracy.activity import Activity
-from studies.bench.accuracy.cells import Setting
+from studies.bench.accuracy.activity import Activity, Setting
 from studies.bench.accuracy.effects import Effects
 from studies.bench.accuracy.hidden_kinds import Hidden
 from studies.bench.accuracy.machine import Climate, PhysicalMachine

@@ -11,7 +11,6 @@ import numpy as np
 from studies.bench.accuracy.activity import draw_activity
 from studies.bench.accuracy.calibration_run import calibrate
 from studies.bench.accuracy.effects import SHALLOW, Effects
-from studies.bench.accuracy.families import FAMILIES, FRIENDLY, WITH_SIBLINGS, split_name
 from studies.bench.accuracy.machine import (
     PhysicalMachine,
     Topology,
@@ -20,6 +19,7 @@ from studies.bench.accuracy.machine import (
     draw_machine,
     wandering,
 )
+from studies.bench.accuracy.outcomes import FAMILIES, FRIENDLY, WITH_SIBLINGS, split_name
 from studies.bench.accuracy.physics import Stretches, simulate
 from studies.bench.accuracy.plans import SCENARIOS, Plan, draw_hidden_bound
 from studies.bench.accuracy.rapl import draw_meter

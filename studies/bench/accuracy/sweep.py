@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from studies.bench.accuracy.cells import Cells, Setting, spread
+from studies.bench.accuracy.activity import Cells, Setting, spread
 from studies.bench.accuracy.effects import Effects, Tail, Uncore
 from studies.bench.accuracy.gaps import Charges, Governed, sleeps, tail_charges
 from studies.bench.accuracy.machine import GRID_NS, Climate

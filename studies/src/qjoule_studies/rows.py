@@ -1,17 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line of a run in the study's table."""
+"""The line of a run in the study's table: joules, CPU time and loss while the workload ran."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
-from qjoule.api.command import Run
+import pyarrow as pa
+
+from qjoule.api.attribution import attribute, for_trace
+from qjoule.api.command import Run, pc
+from qjoule.api.model import Attribution, IdlePolicy, with_total_error
+from qjoule.api.traces import BATCH_ROWS, Trace
 from qjoule_studies.client import Seen
 from qjoule_studies.design import Slot
-from qjoule_studies.energy import Figures
 from qjoule_studies.workload import Latencies
+
+_SWITCH = "switch"  #: loss: context switches that some kernels do not show, at no loss of CPU time
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one run; None is unknown. The interval is 95 %, of queries and background together."""
+
+    energy_j: float | None = None
+    queries_j: float | None = None
+    background_j: float | None = None
+    idle_j: float | None = None
+    served_j: tuple[float, float] | None = None  #: the interval of queries_j + background_j
+    power_w: float | None = None
+    server_cpu_s: float | None = None
+    grade: str = "none"
+    idle_policy: str = ""
+    energy_source: str = "none"
+    flags: tuple[str, ...] = ()
+
+
+class Span(Trace):
+    """From the last energy reading before `begin_ns` to the first after `end_ns`.
+
+    The trace also contains the client's start and end, and the machine's power while Python starts
+    is not part of the workload.
+    """
+
+    def __init__(self, path: Path, begin_ns: int, end_ns: int) -> None:
+        super().__init__(path)
+        t_ns = super().table("energy").column("t_ns")
+        before = pc.max(t_ns.filter(pc.less_equal(t_ns, begin_ns))).as_py()
+        after = pc.min(t_ns.filter(pc.greater_equal(t_ns, end_ns))).as_py()
+        self.begin_ns = begin_ns if before is None else before
+        self.end_ns = end_ns if after is None else after
+
+    def table(self, name: str) -> pa.Table:
+        found = super().table(name)
+        if name != "energy":
+            return found
+        t_ns = found.column("t_ns")
+        inside = pc.and_(pc.greater_equal(t_ns, self.begin_ns), pc.less_equal(t_ns, self.end_ns))
+        return found.filter(inside)
+
+    def iter_segments(
+        self,
+        batch_rows: int = BATCH_ROWS,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        for table in super().iter_segments(batch_rows, columns):
+            t0_ns, t1_ns = table.column("t0_ns"), table.column("t1_ns")
+            inside = pc.and_(pc.less(t0_ns, self.end_ns), pc.greater(t1_ns, self.begin_ns))
+            yield table.filter(inside).combine_chunks()
+
+
+def figures(path: Path, begin_ns: int, end_ns: int, idle: str) -> Figures:
+    """The figures of a trace between two times (CLOCK_MONOTONIC).
+
+    Raises `QjouleError` if there is no trace.
+    """
+    trace = Span(path, begin_ns, end_ns)
+    result = with_total_error(
+        attribute(trace, ("fingerprint",), cast(IdlePolicy, idle), calibrated=for_trace(trace))
+    )
+    served = [row for row in (*result.rows, *result.fixed) if row.kind in ("queries", "background")]
+    known = bool(result.domains)
+    parts = result.main.parts_nj if known else {}
+    energy_j = result.main.measured_nj / 1e9 if known else None
+    span_s = result.trace.duration_s
+    low, high = (sum(row.energy_nj_ci95[end] for row in served) / 1e9 for end in (0, 1))
+    return Figures(
+        energy_j=energy_j,
+        queries_j=parts["queries"] / 1e9 if known else None,
+        background_j=parts["background"] / 1e9 if known else None,
+        idle_j=parts["idle"] / 1e9 if known else None,
+        served_j=(low, high) if known else None,
+        power_w=energy_j / span_s if energy_j is not None and span_s > 0 else None,
+        server_cpu_s=sum(row.cpu_ns for row in served) / 1e9,
+        grade=result.energy_source.grade,
+        idle_policy=idle,
+        energy_source=result.energy_source.name,
+        flags=tuple(_flags(result)),
+    )
+
+
+def _flags(result: Attribution) -> Iterator[str]:
+    if result.trace.lost_cpu_ns or result.trace.loss.keys() - {_SWITCH}:
+        yield "lost_records"
+    elif result.trace.loss:
+        yield "hidden_switches"
+    if not result.trace.complete:
+        yield "incomplete_trace"
+    if result.unattributed_windows:
+        yield "energy_gaps"
+
 
 ALL = "all"  #: of a client's commands: all of them together
 _UNKNOWN = (

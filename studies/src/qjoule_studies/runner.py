@@ -17,12 +17,11 @@ from qjoule_studies.client import Job, Seen, in_words
 from qjoule_studies.control import hash_once, settle
 from qjoule_studies.cpufreq import CpuFrequency
 from qjoule_studies.design import Designed, Levels, Slot
-from qjoule_studies.energy import Figures, figures
-from qjoule_studies.hosting import Host
+from qjoule_studies.hosting import Host, key, left, slots
 from qjoule_studies.plan import Plan, is_of_machine
 from qjoule_studies.progress import Progress
 from qjoule_studies.recording import CUT_SHORT, NotRecorded, RunFailed, Runs, unrecorded
-from qjoule_studies.schedule import key, left, slots
+from qjoule_studies.rows import Figures, figures
 from qjoule_studies.study import Study
 from qjoule_studies.workload import Target, Value, Workload
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench_process import Bench
+from bench_process import ALONE, Bench
 from qjoule.errors import QjouleError, UsageError
 from qjoule_studies.commands.bench import command
 from qjoule_studies.commands.bench_workload import made_plan
 from qjoule_studies.plan import Replications
-from small_workload import ALONE
 
 
 def test_a_study_says_each_run_and_the_time_left(tmp_path: Path) -> None:
@@ -41,7 +40,7 @@ REDIS = "server = 'redis'\n"
     [
         (REDIS + "workload = 'nope'", UsageError, "there is no workload 'nope': use ycsb"),
         (REDIS + "workload = 'no_module:X'", QjouleError, "No module named"),
-        (REDIS + "workload = 'small_workload:X'", UsageError, "cannot be loaded: module"),
+        (REDIS + "workload = 'bench_process:X'", UsageError, "cannot be loaded: module"),
         (ONE + REDIS + "options.a = 1", UsageError, "has no option 'a'"),
         (ONE + "target.port = 1\nfactors.governor = ['nonsense']", QjouleError, "governor"),
     ],

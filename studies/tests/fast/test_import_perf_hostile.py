@@ -17,8 +17,7 @@ from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule_studies.import_perf.header import parse_header
 from qjoule_studies.import_perf.lines import Record, in_step, open_recording
-from qjoule_studies.import_perf.scan import scan
-from qjoule_studies.import_perf.servers import servers_of
+from qjoule_studies.import_perf.scan import scan, servers_of
 from qjoule_studies.import_perf.stream import PerfStream, Sources, switch_of
 
 GOLDEN = Path(__file__).parent / "golden/perf"

@@ -17,11 +17,10 @@ import physical_machine
 from physical_kit_cases import INFO, SIMULATED, collected, host
 from qjoule.errors import QjouleError
 from qjoule_studies.physical.judgement import Verdict
-from qjoule_studies.physical.kit.collect import plain, version
+from qjoule_studies.physical.kit.collect import plain, schedule, version
 from qjoule_studies.physical.kit.document import MAX_BYTES, Document, KitError, parse, to_json
-from qjoule_studies.physical.kit.judged import pairs
+from qjoule_studies.physical.kit.figures import pairs
 from qjoule_studies.physical.kit.page import page
-from qjoule_studies.physical.kit.schedule import schedule
 
 LOADS = tuple(SIMULATED)
 

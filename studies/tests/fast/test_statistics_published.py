@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from qjoule_studies.principal import principal, standardised
+from qjoule_studies.characterisation import principal, standardised
 from qjoule_studies.statistics.anova import Anova, Effect, analyse
-from qjoule_studies.statistics.art import aligned_ranks
+from qjoule_studies.statistics.art import aligned_ranks, welch
 from qjoule_studies.statistics.design import BY, Design, Floats
 from qjoule_studies.statistics.effect_sizes import hedges_g
 from qjoule_studies.statistics.pairwise import Pairs, cells_of, compare, holm
-from qjoule_studies.statistics.welch import welch
 from statistics_cases import design_of, golden, golden_cases, load
 
 #: R's names: term -> statistic -> value.

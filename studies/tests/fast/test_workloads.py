@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads without servers: the open loop, load profiles, and plans that operators must have."""
+"""Workloads without servers: the open loop, load profiles, and plans that operators must have.
+
+Options are refused before a server is asked, and servers that do not answer are reported.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule_studies.workloads.arrivals import ArrivalQueue, arrivals_s
+from qjoule_studies import goycsb
+from qjoule_studies.workload import Target, Value
+from qjoule_studies.workloads import workload
 from qjoule_studies.workloads.load_outcome import Offered, outcome
 from qjoule_studies.workloads.load_process import COMMANDS
 from qjoule_studies.workloads.load_profile import Profile, parse_profile, read_profile
-from qjoule_studies.workloads.open_loop import open_loop
+from qjoule_studies.workloads.open_loop import ArrivalQueue, arrivals_s, open_loop
 from qjoule_studies.workloads.plan_check import Wanted, check, describe
+from qjoule_studies.workloads.ycsb import DEFAULTS, settings
 
 MS = 1_000_000
 
@@ -163,3 +169,60 @@ def test_other_plans_are_refused(plan: dict[str, Any], workers: int) -> None:
     with pytest.raises(QjouleError, match="did not plan a Hash Join") as refused:
         check(plan, HASH_JOIN, workers)
     assert describe(plan) in str(refused.value)
+
+
+WRONG: dict[str, list[tuple[str, Value]]] = {
+    "ycsb": [
+        ("workload", "G"),
+        ("workload", "\x1b[2J"),
+        ("record_count", 1.5),
+        ("operations", 10**18),
+        ("threads", 100_000),
+        ("colour", "red"),
+    ],
+    "twitter": [
+        ("form", "best"),
+        ("rows", 999),
+        ("seconds", 0),
+    ],
+    "load": [
+        ("operation", "delete"),
+        ("seconds", 0),
+        ("connections", 0),
+        ("rows", 1),
+        ("unheard", 1),
+    ],
+    "operators": [
+        ("operator", "magic"),
+        ("parallel_workers", 1.5),
+        ("work_mem", "1MB; DROP TABLE x"),
+        ("settings", "jit=on; jit=off"),
+        ("settings", "x'; DROP=1"),
+        ("unheard", 1),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [(name, *wrong) for name, every in WRONG.items() for wrong in every],
+)
+def test_options_that_make_no_sense_are_refused(name: str, option: str, value: Value) -> None:
+    target = Target("postgres", port=1, user="u")
+    with pytest.raises(UsageError, match=option):
+        workload(name).run(target, {**workload(name).defaults, option: value})
+
+
+def test_options_that_do_not_fit_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="threads"):
+        settings({**DEFAULTS, "threads": 10, "operations": 9})
+
+
+@pytest.mark.parametrize("flavour", ["redis", "mariadb", "postgres"])
+@pytest.mark.parametrize("name", ["ycsb", "twitter"])
+def test_a_server_that_does_not_answer_is_named(
+    name: str, flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(goycsb, "installed", lambda: Path("/go-ycsb"))
+    with pytest.raises(QjouleError, match=f"{flavour} at 127.0.0.1:1 does not answer"):
+        workload(name).prepare(Target(flavour, port=1, user="u"), workload(name).defaults)

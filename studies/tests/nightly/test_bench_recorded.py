@@ -9,10 +9,9 @@ import pandas as pd
 import psutil
 import pytest
 
-from bench_process import Bench
+from bench_process import NAME, Bench
 from qjoule.report.study_runs import read_runs
 from qjoule_studies.servers.process import DatabaseServer
-from small_workload import NAME
 from tracing.recording import Run
 from waiting import until
 

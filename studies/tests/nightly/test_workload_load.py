@@ -12,12 +12,11 @@ import pytest
 from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads.load import Load
-from qjoule_studies.workloads.operator_plans import OPERATORS
 from qjoule_studies.workloads.operators import Operators
+from qjoule_studies.workloads.plan_check import OPERATORS
 from qjoule_studies.workloads.sql_session import connect
-from qjoule_studies.workloads.tpch import Tpch
+from qjoule_studies.workloads.tpch import Tpch, generated
 from qjoule_studies.workloads.tpch_queries import QUERIES, Parameters, random_parameters, statement
-from qjoule_studies.workloads.tpch_tables import generated
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
 

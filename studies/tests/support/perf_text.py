@@ -9,7 +9,7 @@ from typing import Any
 
 from qjoule.trace.reader import Trace
 from qjoule_studies.import_perf.build import Done, Request, import_perf
-from qjoule_studies.import_perf.servers import parse_server
+from qjoule_studies.import_perf.scan import parse_server
 
 HEADER = b"""# ========
 # hostname : db1.example

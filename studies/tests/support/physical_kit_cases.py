@@ -12,11 +12,9 @@ from physical_machine import SimulatedMachine, machine
 from qjoule.machine.facts import Cpu, CpuInfo
 from qjoule.machine.identity import Identity
 from qjoule.trace.reader import Trace
-from qjoule_studies.physical.kit.collect import Collection, collect, made
+from qjoule_studies.physical.kit.collect import Collection, Schedule, collect, made, schedule
 from qjoule_studies.physical.kit.document import KINDS, Document, Load
-from qjoule_studies.physical.kit.host import Recorded
-from qjoule_studies.physical.kit.readings import Traced
-from qjoule_studies.physical.kit.schedule import Schedule, schedule
+from qjoule_studies.physical.kit.host import Recorded, Traced
 
 PRODUCTS = ("mariadb", "postgres")
 #: By product and kind; what the two products do differs a little.

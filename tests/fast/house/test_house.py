@@ -95,7 +95,6 @@ NAMING = {
     "studies/src/qjoule_studies/workloads/operators.py",
     "studies/src/qjoule_studies/workloads/sql_session.py",
     "studies/src/qjoule_studies/workloads/tpch.py",
-    "studies/src/qjoule_studies/workloads/tpch_tables.py",
     "drivers/src/qjoule_drivers/shims/__init__.py",
     "drivers/src/qjoule_drivers/shims/psycopg.py",
     "drivers/src/qjoule_drivers/shims/pymongo.py",

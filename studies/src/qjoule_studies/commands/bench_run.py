@@ -13,13 +13,12 @@ from qjoule.api.command import ending_in_order, say
 from qjoule.api.servers import this_machine
 from qjoule_studies.cpufreq import SAVED, CpuFrequency
 from qjoule_studies.design import Designed, designed
-from qjoule_studies.hosting import AlreadyRunning, Host, Started
+from qjoule_studies.hosting import AlreadyRunning, Host, Started, left
 from qjoule_studies.plan import Plan
 from qjoule_studies.plan_file import check_options
 from qjoule_studies.progress import progress
 from qjoule_studies.recording import recorded, unrecorded
 from qjoule_studies.runner import Means, failures, run_study
-from qjoule_studies.schedule import left
 from qjoule_studies.study import Study, open_study
 from qjoule_studies.workloads import workload
 

@@ -121,7 +121,7 @@ def perf(
     if pids:
         raise UsageError("--pid is for --print-commands; --server names servers of a recording")
     from qjoule_studies.import_perf.build import Request  # noqa: PLC0415 (not for --help)
-    from qjoule_studies.import_perf.servers import parse_server  # noqa: PLC0415
+    from qjoule_studies.import_perf.scan import parse_server  # noqa: PLC0415
 
     named = tuple(parse_server(text) for text in servers)
     request = Request(recording, energy, stat_begin, named, capture_literals)

@@ -16,11 +16,10 @@ from qjoule.api import QjouleError
 from qjoule.api.command import ending_in_order, say
 from qjoule.api.servers import read_cpu_info, this_machine
 from qjoule_studies.commands.physical_plain import check_machine
-from qjoule_studies.physical.kit.collect import Collection, collect, made
+from qjoule_studies.physical.kit.collect import ROUNDS, Collection, collect, made, schedule
+from qjoule_studies.physical.kit.figures import pairs
 from qjoule_studies.physical.kit.host import this_host
-from qjoule_studies.physical.kit.judged import pairs
 from qjoule_studies.physical.kit.page import page, summary
-from qjoule_studies.physical.kit.schedule import ROUNDS, schedule
 
 
 @dataclass(frozen=True)

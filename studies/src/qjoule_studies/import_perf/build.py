@@ -14,8 +14,7 @@ from qjoule_studies.import_perf.energy import Counted, Estimated, counted_by, pa
 from qjoule_studies.import_perf.header import Header, parse_header
 from qjoule_studies.import_perf.lines import Recording, open_recording
 from qjoule_studies.import_perf.queries import by_server
-from qjoule_studies.import_perf.scan import Scan, scan
-from qjoule_studies.import_perf.servers import PROBED, servers_of
+from qjoule_studies.import_perf.scan import PROBED, Scan, scan, servers_of
 from qjoule_studies.import_perf.stream import PerfStream, Sources
 from qjoule_studies.import_perf.tasks import Imported
 

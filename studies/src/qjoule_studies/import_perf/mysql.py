@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from qjoule.api.servers import PlannedServer, registry
 from qjoule.api.traces import Command, Loss, QueryFlag
-from qjoule_studies.import_perf.arguments import Arguments
-from qjoule_studies.import_perf.lives import Lives, Thread
+from qjoule_studies.import_perf.lives import Arguments, Lives, Thread
 from qjoule_studies.import_perf.queries import Hook, PerfSupport
 
 _DIALECT = registry.dialect("mysql")

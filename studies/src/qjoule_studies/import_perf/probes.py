@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from qjoule.api.servers import PlannedServer, Probe, registry
 from qjoule_studies.import_perf.lines import TEXT_COMMAND
 from qjoule_studies.import_perf.queries import by_server
-from qjoule_studies.import_perf.servers import server_option
+from qjoule_studies.import_perf.scan import server_option
 from qjoule_studies.import_perf.tasks import Imported
 
 TRACEFS = "/sys/kernel/tracing"

@@ -16,9 +16,8 @@ from typing import Protocol
 
 from qjoule.api.servers import PlannedServer, registry
 from qjoule.api.traces import Array, Command, QueryFlag
-from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.cpus import Cpus
-from qjoule_studies.import_perf.lives import Lives, Shapes, Thread
+from qjoule_studies.import_perf.lives import Arguments, Lives, Shapes, Thread
 from qjoule_studies.import_perf.tasks import Imported
 
 

@@ -32,7 +32,6 @@ from qjoule.api.traces import (
     Mode,
     Stream,
 )
-from qjoule_studies.import_perf.arguments import BadArguments, parse_arguments
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.energy import (
     HALF_WIDTH_NS,
@@ -43,7 +42,7 @@ from qjoule_studies.import_perf.energy import (
 )
 from qjoule_studies.import_perf.header import Header
 from qjoule_studies.import_perf.lines import Record, Recording, damaged
-from qjoule_studies.import_perf.lives import Shapes
+from qjoule_studies.import_perf.lives import BadArguments, Shapes, parse_arguments
 from qjoule_studies.import_perf.queries import Queries
 from qjoule_studies.import_perf.scan import PROBE, Scan
 from qjoule_studies.import_perf.tasks import Imported, Tasks, parse_family, parse_lost

@@ -18,10 +18,10 @@ from qjoule.api import QjouleError
 from qjoule.api.model import Attribution
 from qjoule.api.servers import CpuInfo, read_cpu_info
 from qjoule.api.traces import Trace
-from qjoule_studies.physical import load, reading
+from qjoule_studies.physical import load
 from qjoule_studies.physical.judgement import Round
 from qjoule_studies.physical.load import Query, Run
-from qjoule_studies.physical.recording import recording
+from qjoule_studies.physical.recording import mean_power_w, recording, round_of
 from qjoule_studies.servers.process import server_directory
 from qjoule_studies.workload import Target
 
@@ -151,7 +151,7 @@ class _Bench:
                 f"{NOTHING_TO_MEASURE}: the energy here is {info.grade or 'none'} "
                 f"({info.source or 'no source'})"
             )
-        return reading.mean_power_w(trace, start_ns, end_ns)
+        return mean_power_w(trace, start_ns, end_ns)
 
     def round(self, number: int) -> tuple[Round, Attribution]:
         """Records A alone, B alone and both, in an order that depends on the round's number."""
@@ -159,7 +159,7 @@ class _Bench:
         ordered = [plans[(number + i) % 3] for i in range(3)]
         done = {queries: self._recorded(queries) for queries in ordered}
         a, b, both = (done[queries] for queries in plans)
-        measured, divided = reading.round_of(a, b, both, self.plan.calibration)
+        measured, divided = round_of(a, b, both, self.plan.calibration)
         return measured, divided.attribution
 
     def _recorded(self, queries: tuple[Query, ...]) -> tuple[Trace, Run]:

@@ -13,13 +13,12 @@ from scipy import stats
 from qjoule.api import QjouleError
 from qjoule_studies.statistics.anova import Anova, Effect
 from qjoule_studies.statistics.anova import analyse as anova_of
-from qjoule_studies.statistics.art import AlignedRanks, aligned_ranks, estimates
+from qjoule_studies.statistics.art import AlignedRanks, Welch, aligned_ranks, estimates, welch
 from qjoule_studies.statistics.assumptions import Assumptions, check
 from qjoule_studies.statistics.design import BLOCK, BY, Design, Floats
 from qjoule_studies.statistics.pairwise import Cells, Pairs, cells_of, compare
 from qjoule_studies.statistics.regression import Line, lines
 from qjoule_studies.statistics.sample import Sample, is_told, select
-from qjoule_studies.statistics.welch import Welch, welch
 
 ANOVA = "analysis of variance"
 WELCH = "Welch-James test"

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from qjoule.api import QjouleError, UsageError
 from qjoule_studies.workload import Outcome, Target, Value
 from qjoule_studies.workloads import option_values
-from qjoule_studies.workloads.arrivals import KINDS, arrivals_s
 from qjoule_studies.workloads.load_clients import (
     FLAVOURS,
     RANGE_ROWS,
@@ -36,7 +35,7 @@ from qjoule_studies.workloads.load_clients import (
 from qjoule_studies.workloads.load_outcome import Offered, outcome
 from qjoule_studies.workloads.load_process import COMMANDS, Peak, Share, in_processes
 from qjoule_studies.workloads.load_profile import MOST_PER_S, MOST_PERCENT, Profile, read_profile
-from qjoule_studies.workloads.open_loop import Sent
+from qjoule_studies.workloads.open_loop import KINDS, Sent, arrivals_s
 
 _MIXES = {  # shares of COMMANDS
     "read": (1.0, 0.0, 0.0),

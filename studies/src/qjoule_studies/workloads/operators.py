@@ -19,19 +19,20 @@ from qjoule.api import QjouleError
 from qjoule_studies.workload import Outcome, Target, Value
 from qjoule_studies.workloads import option_values
 from qjoule_studies.workloads.closed_loop import closed_loop, latencies
-from qjoule_studies.workloads.operator_plans import OPERATORS, PARALLEL
-from qjoule_studies.workloads.plan_check import check
-from qjoule_studies.workloads.postgres_session import (
+from qjoule_studies.workloads.plan_check import OPERATORS, PARALLEL, check
+from qjoule_studies.workloads.sql_session import (
     analyze,
+    ensure_database,
     explain,
     findings,
     keep,
     kept,
     key_of,
+    one_line,
+    said_by_server,
     scarce_workers,
     session,
 )
-from qjoule_studies.workloads.sql_session import ensure_database, one_line, said_by_server
 
 _SCHEMA = "qjoule_operators"
 _COMPLETE = "complete"  # comment of a table that is filled, indexed and analysed

@@ -13,7 +13,7 @@ from html import escape
 from qjoule_studies.physical.judgement import Estimate
 from qjoule_studies.physical.kit import figures
 from qjoule_studies.physical.kit.document import OPENING, Document
-from qjoule_studies.physical.kit.judged import Pair, pairs, rest_w
+from qjoule_studies.physical.kit.figures import Pair, pairs, rest_w
 
 _STYLE = (
     "body{font:14px sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
