@@ -185,7 +185,7 @@ def _has_waiting(attribution: Attribution) -> bool:
 def _waiting(attribution: Attribution) -> DataColumn[Row]:
     def value(row: Row) -> float | None:
         waiting_nj = attribution.waiting_nj(row)
-        return None if waiting_nj is None else fmt.in_joules(waiting_nj)
+        return None if waiting_nj is None else waiting_nj / 1e9
 
     return DataColumn("waiting_j", float, value, energy=True, optional=True)
 
