@@ -6,17 +6,21 @@ A byte of each CPU's state says what kind of server its thread works for (bpf/co
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from qjoule.contract import Block, Mode
+from qjoule.contract import Block, Loss, Mode
 from qjoule.servers.registry import servers
 from qjoule_studies.servers.process import free_port
 from tracing.tracer import Session, tracing
@@ -129,3 +133,48 @@ def test_a_cpu_goes_and_comes_back() -> None:
         begins, ends = of_cpu["t0_ns"].astype("i8"), of_cpu["t1_ns"].astype("i8")
         order = begins.argsort(kind="stable")
         assert (begins[order][1:] >= ends[order][:-1]).all()
+
+
+#: Its timer expires 10^5 times a second, ignored, so that no process has to run for it.
+TIMERS = """
+import signal, time
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-5)
+time.sleep(3600)
+"""
+FORKS = "while :; do /bin/true & /bin/true & wait; done"
+
+
+@contextmanager
+def disturbed(*words: str) -> Iterator[None]:
+    """Another user's process, with all that it starts, for the block."""
+    nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    process = subprocess.Popen([*nobody, *words], start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(sys.executable, "-c", TIMERS), ("sh", "-c", FORKS)],
+    ids=("10^5 timers a second", "forks without end"),
+)
+def test_another_users_storm_costs_no_query(words: tuple[str, ...]) -> None:
+    """What it costs in time is printed by `make bench-hooks`."""
+    port = free_port()
+    options = planned(1, "memcached", Path("/usr/bin/memcached"))
+    with (
+        tracing(Mode.RECORD, "--energy", "none", "--ring-mb", "32", *options) as session,
+        memcached(port=port),
+        closing(connected(port)) as client,
+        disturbed(*words),
+    ):
+        get(client, GETS)
+        session.finish()
+    assert executions(session, 1) == GETS
+    lost = session.records(Block.LOSS)
+    beyond = ~np.isin(lost["cause"], (Loss.SWITCH, Loss.TASK_RATE))
+    assert not lost["count"][beyond].any(), lost[beyond]
