@@ -118,7 +118,10 @@ def context(meta: Meta | None = None, **others: Any) -> StreamContext:
 
 
 def traffic(seconds: float, per_second: int = 2000, seed: int = 1, cpus: int = 2) -> list[bytes]:
-    """Blocks of a busy server: windows of 20 ms with segments, queries and readings."""
+    """Blocks of a busy server: windows of 20 ms with segments, queries and readings.
+
+    Queries wait for a lock for half of their time; of shape 5 nothing is recorded.
+    """
     rng = np.random.default_rng(seed)
     pieces = [head(cpus) + task(BEGIN_NS, 100, TaskEvent.ALIVE, b"mariadbd")]
     pieces[0] += b"".join(text(i, b"SELECT %s" % (b"x" * i)) for i in range(1, 6))
@@ -153,6 +156,10 @@ def _window(rng: np.random.Generator, begin_ns: int, window: int, count: int, cp
             contract.AttachMode.SOCKET,
             contract.Command.QUERY,
         )
+        recorded = queries["shape"] < 5
+        queries["flags"][recorded] = contract.QueryFlag.WAITS
+        lasted_ns = queries["end_ns"] - queries["begin_ns"]
+        queries["wait_ns"][recorded, contract.Wait.LOCK] = lasted_ns[recorded] // 2
         out += [encode_block(Block.SEGMENT, segments), encode_block(Block.QUERY, queries)]
     end_ns = begin_ns + 20 * MS
     return b"".join([*out, energy(end_ns, (window + 1) * 1000, window + 1), flush(end_ns)])

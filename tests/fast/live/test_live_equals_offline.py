@@ -177,6 +177,7 @@ def test_intervals_add_up_to_a_total_that_is_the_attribution(
     whole = attribute(trace, by)
     last = snapshots[-1].total
     assert last.rows == whole.rows
+    assert any(row.waits for row in whole.rows)
     # The interval's ends are sums of floats, whose last bit depends on the order.
     for part, same in zip(last.fixed, whole.fixed, strict=True):
         assert part.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-12)

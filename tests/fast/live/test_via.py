@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from qjoule import __version__
 from qjoule.commands.record import command as record
 from qjoule.commands.top import command as top
 from qjoule.errors import QjouleError, UsageError
+from qjoule.model.result import Waits
 from qjoule.remote import via
 from qjoule.remote.wire import MAX_BYTES, MAX_ROWS, decode, encode
 from qjoule.reporters.json_report import document
@@ -32,7 +34,9 @@ from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 RECORDED = Path(__file__).parents[1] / "golden/traces/redis-socket"
-TYPICAL = Snapshot(typical(), typical(), 12.5)
+WAITED = replace(typical().rows[0], waits=Waits(90, 10, 50, 0, 0, 20, 0))
+SHOWN = replace(typical(), rows=(WAITED, *typical().rows[1:]))
+TYPICAL = Snapshot(SHOWN, SHOWN, 12.5)
 
 
 def sent() -> dict[str, Any]:
@@ -79,6 +83,8 @@ def changed(path: str, to: Any) -> bytes:
         changed("interval.rows.0.energy_nj", 10**4000),
         changed("interval.rows.0.calls", -1),
         changed("interval.rows.0.alone", [1.0, -800.0]),
+        changed("interval.rows.0.waits", [0] * 7),
+        changed("interval.rows.0.waits", [5, -1, 0, 0, 0, 0, 0]),
         changed("interval.domains.0.measured_nj", 5),
         changed("interval.domains.0.parts_nj", {}),
         changed("interval.fixed", [sent()["interval"]["fixed"][0]] * MAX_ROWS),

@@ -45,18 +45,31 @@ _ONE = np.uint64(1)
 class Calls:
     """Queries that ended as calls do: group, end time, latency, executions; (n,) each.
 
-    A latency below 0 is not known: the end of the query was not seen.
+    A latency below 0 is not known: the end of the query was not seen. `row`: place in their part.
+    `waits_ns`: columns as in `CallStats`, 0 where nothing is recorded; None: of no call.
     """
 
     group: I64
     end_ns: I64
     latency_ns: I64
     executions: I64
+    row: I64
+    waits_ns: I64 | None = None
 
     def take(self, rows: Bool) -> Calls:
         return Calls(
-            self.group[rows], self.end_ns[rows], self.latency_ns[rows], self.executions[rows]
+            self.group[rows],
+            self.end_ns[rows],
+            self.latency_ns[rows],
+            self.executions[rows],
+            self.row[rows],
+            None if self.waits_ns is None else self.waits_ns[rows],
         )
+
+    def add_to(self, latencies: Latencies) -> None:
+        latencies.add(self.group, self.latency_ns, self.executions)
+        if self.waits_ns is not None:
+            latencies.add_waits(self.group, self.waits_ns)
 
 
 def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> Calls:
@@ -77,7 +90,8 @@ def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> C
     counts = called & ~records.unfinished & (lasted_ns >= 0) & (executions > 0)
     if records.flags.any():
         lasted_ns = np.where(records.flags & QueryFlag.NO_END, -1, lasted_ns)
-    calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions)
+    row = np.arange(len(records))
+    calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions, row)
     return calls if counts.all() else calls.take(counts)
 
 
@@ -218,9 +232,9 @@ class QueryGroups:
         """The calls of a part; none if it can no longer be read."""
         records = self._read(part, self._columns)
         if records is None:
-            return Calls(*np.zeros((4, 0), np.int64))
+            return Calls(*np.zeros((5, 0), np.int64))
         calls = calls_of(self._labels.variants(records), records, self._called)
-        calls = calls.take(calls.group >= 0)
+        calls = self._with_waits(part, records, calls.take(calls.group >= 0))
         return replace(calls, group=self._labels.group[calls.group])
 
     def _read(self, part: int, columns: Sequence[str]) -> QueryRecords | None:
@@ -242,9 +256,7 @@ class QueryGroups:
             rows = np.flatnonzero(commit_ns >= 0)
             ones = np.ones(len(rows), np.int64)
             self._commits.add(variants[rows].astype(np.int64), commit_ns[rows], ones)
-        self._latencies.add(calls.group, calls.latency_ns, calls.executions)
-        if self._transactions is None:
-            self._add_waits(number, records, variants)
+        self._with_waits(number, records, calls).add_to(self._latencies)
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
         ids, first_rows = records.by_id()
@@ -253,12 +265,16 @@ class QueryGroups:
             self._held[number] = variants[first_rows]
         return charge.runs_of(ids, number)
 
-    def _add_waits(self, number: int, records: QueryRecords, variants: I32) -> None:
-        recorded = records.flags & QueryFlag.WAITS != 0
-        rows = np.flatnonzero(recorded & records.command.among(self._called) & ~records.unfinished)
-        waits = self._read(number, ["begin_ns", "end_ns", *WAITS]) if len(rows) else None
-        if waits is not None:
-            self._latencies.add_waits(variants[rows].astype(np.int64), waits.waits_ns()[rows])
+    def _with_waits(self, number: int, records: QueryRecords, calls: Calls) -> Calls:
+        """The calls of a part with what they waited for, where that is recorded."""
+        recorded = records.flags[calls.row] & QueryFlag.WAITS != 0
+        if self._transactions is not None or not recorded.any():
+            return calls
+        waits = self._read(number, ["begin_ns", "end_ns", *WAITS])
+        if waits is None:
+            return calls
+        waits_ns = np.where(recorded[:, np.newaxis], waits.waits_ns()[calls.row], 0)
+        return replace(calls, waits_ns=waits_ns)
 
     def _variants(self, number: int) -> I32:
         """The variants of a part by id; none if it can no longer be read."""

@@ -288,4 +288,4 @@ def _extended(part_ns: tuple[int, int], span_ns: tuple[int, int]) -> tuple[int, 
 def _add(taken: Iterable[Calls], *sums: Latencies) -> None:
     for calls in taken:
         for one in sums:
-            one.add(calls.group, calls.latency_ns, calls.executions)
+            calls.add_to(one)

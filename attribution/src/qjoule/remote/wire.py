@@ -253,6 +253,8 @@ def _check_row(row: Row) -> None:
         row.alone.alone_s >= 0 and 0 <= row.alone.information_nats < 1e6
     ):
         raise ValueError("a row has an impossible figure")
+    if row.waits is not None and (row.waits.latency_ns <= 0 or min(row.waits) < 0):
+        raise ValueError("a row has impossible waits")
     latencies = (row.latency_ns_mean, row.latency_ns_p50, row.latency_ns_p95, row.latency_ns_p99)
     if any(one is not None and not (math.isfinite(one) and one >= 0) for one in latencies):
         raise ValueError("a row has an impossible latency")
