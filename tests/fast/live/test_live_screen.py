@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from fake_attribution import attribution, query_row, snapshot, typical
-from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.model.result import PARTS, Attribution, Row, Waits
 from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap
 from qjoule.reporters.live_screen import compose
@@ -75,15 +75,18 @@ def test_the_screen_adds_up(
     assert len(figures) == min(len(rows), size[1] - 15) + 7
 
 
+#: Three quarters of them lock, the others run.
+WAITS = Waits(8 * 10**9, 0, 6 * 10**9, 0, 0, 0, 0)
 SIZES = [(20, 5), (60, 16), (80, 24), (300, 100)]
 HOSTILE = ("\x1b[2J\x1b]0;x\x07", "[red]x[/red]", "a\nb\x00\x9b", "表" * 200, "")
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("mode", ["", "enter", "h", "/"])
+@pytest.mark.parametrize("mode", ["", "enter", "h", "/", "w"])
 def test_every_screen_fits_and_is_safe(width: int, height: int, mode: str) -> None:
     for shape in HOSTILE:
-        row = query_row(10**9, shape, server=shape, attach_mode=shape, flags=(shape,))
+        names: dict[str, Any] = {"server": shape, "attach_mode": shape, "flags": (shape,)}
+        row = query_row(10**9, shape, waits=WAITS, **names)
         state = showing(attribution((row, query_row(5)), {"idle": 10**9}, loss={"X": 3}))
         state.press(mode, mode if len(mode) == 1 else None)
         text = "\n".join(screen(state, width, height))
@@ -135,6 +138,40 @@ def test_detail_has_the_whole_text_both_spans_and_ids_of_other_tools() -> None:
     assert "energy, dram" in text
     assert re.search(rf"calls +{fmt.UNKNOWN} +10", text), "no calls known in the last interval"
     assert re.search(r"IPC .* 2\.00", text)
+
+
+def test_w_shows_what_the_latency_consists_of_and_back() -> None:
+    locked = query_row(3 * 10**9, "UPDATE", waits=WAITS)
+    slept = query_row(2 * 10**9, "SLEEP", waits=Waits(1000, 1, 0, 0, 0, 900, 0))
+    state = showing(attribution((locked, slept, query_row(10**9, "OLD")), {"idle": 10**9}))
+    usual = screen(state, 80, 24)
+    state.press("w", "w")
+    lines = screen(state, 80, 24)
+    assert "waits not recorded for 1 of 3 rows" in lines[3]
+    assert lines[4].endswith("ON CPU    RUN Q     LOCK    SLEEP  QUERY")
+    rows = {line.split()[-1]: line for line in lines if line.endswith(("UPDATE", "SLEEP", "OLD"))}
+    assert re.search(r" 25\.0 % +75\.0 % +UPDATE$", rows["UPDATE"])
+    assert re.search(r" 9\.9 % +0\.1 % +90\.0 %  SLEEP$", rows["SLEEP"])
+    assert re.search(rf"( +{fmt.UNKNOWN}){{4}}  OLD$", rows["OLD"])
+    assert sum(power_figures(lines)[:-1]) == power_figures(lines)[-1]
+    assert screen(state, 40, 24)[4].split()[1:] == ["LOCK", "QUERY"], "the largest part"
+    state.press("w", "w")
+    assert screen(state, 80, 24) == usual
+
+
+def test_detail_has_the_parts_of_the_latency_per_call() -> None:
+    state = showing(attribution((query_row(10**9, latency_ns_mean=8e6, waits=WAITS),), {}))
+    state.press("enter", None)
+    text = "\n".join(screen(state, 80, 60))
+    assert re.search(r"latency, on CPU +2\.00 ms +2\.00 ms\n", text)
+    assert re.search(r"latency, lock +6\.00 ms +6\.00 ms\n", text)
+    state = showing(attribution((query_row(10**9),), {}))
+    state.press("w", "w")
+    assert "waits not recorded · " in screen(state, 80, 24)[3]
+    state.press("enter", None)
+    text = "\n".join(screen(state, 80, 60))
+    assert re.search(r"waits +not recorded +not recorded", text)
+    assert "latency, " not in text
 
 
 # ---- keys ----------------------------------------------------------------------------------------

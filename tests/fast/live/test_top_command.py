@@ -9,6 +9,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,11 @@ def test_json_is_a_document_per_line(trace: Path) -> None:
         assert parts.pop("measured") == pytest.approx(sum(parts.values()))
         assert interval["trace"]["duration_s"] == pytest.approx(0.5)
         assert len(interval["rows"]) == 5
+        recorded = [row for row in interval["rows"] if "waits_latency_ns" in row]
+        assert len(recorded) == 4
+        for row in recorded:
+            waits_ns = sum(ns for name, ns in row.items() if re.fullmatch("wait_.*_ns", name))
+            assert row["ran_ns"] + waits_ns == row["waits_latency_ns"] > 0
 
 
 def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:

@@ -50,8 +50,8 @@ class _Printing:
     cls=ViaCommand,
     short_help="Which queries draw how much power now.",
     epilog="""\b
-Keys: e c l n sort, < turn, / filter, Space pause, Enter detail, g group,
-+ - interval, a all since reset, E export, R reset, h help, q quit.
+Keys: e c l n sort, < turn, w waits, / filter, Space pause, Enter detail,
+g group, + - interval, a all since reset, E export, R reset, h help, q quit.
 
 \b
 Examples:

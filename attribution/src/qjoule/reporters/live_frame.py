@@ -17,6 +17,7 @@ from qjoule.reporters import missing
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import attach_modes, graded, has_energy
+from qjoule.reporters.table import notes_on_waits
 from qjoule.shapes.safe_text import sanitise
 
 ELLIPSIS = "…"
@@ -225,6 +226,7 @@ def _status(state: ViewState, width: int) -> Line:
     filtered = fmt.one_line(state.filter)
     shown = state.attribution
     where = fmt.one_line(shown.policy.get("where", "")) if shown is not None else ""
+    waits = notes_on_waits(shown) if shown is not None and state.waits else ()
     return flow(
         [
             ("PAUSED", "warn") if state.paused else ("", ""),
@@ -232,6 +234,7 @@ def _status(state: ViewState, width: int) -> Line:
             (_span(state), ""),
             (f"filter {filtered!r}", "accent") if filtered else ("", ""),
             (f"where {where}", "accent") if where else ("", ""),
+            *((" ".join(note), "warn") for note in waits),
             (f"by {fmt.one_line(state.group)}", ""),
             (f"{SORTS[state.sort][0]} {arrow}", ""),
         ],

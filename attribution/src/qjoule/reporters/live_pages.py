@@ -24,6 +24,7 @@ from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy, power_factor, time_alone
 from qjoule.reporters.result_columns import flat_table, json_row
+from qjoule.reporters.table import WAIT_TITLES
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
@@ -124,11 +125,23 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     yield "latency p50", fmt.duration(row.latency_ns_p50)
     yield "latency p95", fmt.duration(row.latency_ns_p95)
     yield "latency p99", fmt.duration(row.latency_ns_p99)
+    yield from _latency_parts(row)
     yield "cycles", fmt.si(row.cycles, "")
     yield "instructions", fmt.si(row.instructions, "")
     ipc = row.instructions / row.cycles if row.instructions and row.cycles else None
     yield "IPC", fmt.significant(ipc)
     yield "LLC misses", fmt.si(row.llc_misses, "")
+
+
+def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
+    """What the mean latency consists of, as far as it is recorded."""
+    if row.waits is None or row.latency_ns_mean is None:
+        if row.calls:
+            yield "waits", "not recorded"
+        return
+    for key, title in WAIT_TITLES.items():
+        share = getattr(row.waits, key) / row.waits.latency_ns
+        yield f"latency, {title}", fmt.duration(share * row.latency_ns_mean)
 
 
 def _domain_energy(row: Row, domain: str, energy_nj: int) -> str:
@@ -141,6 +154,7 @@ def _domain_energy(row: Row, domain: str, energy_nj: int) -> str:
 _HELP = (
     ("e c l n", "sort by energy, CPU, latency, calls"),
     ("<", "turn the sort order round"),
+    ("w", "what the latency of queries consists of; again: what their calls cost"),
     ("/", "filter by query text, fingerprint or server; Esc clears it"),
     ("Space", "pause the view; counting goes on"),
     ("↑ ↓ PgUp PgDn", "move the cursor"),
@@ -159,6 +173,11 @@ _FIGURES = (
     ("CPU ms/CALL", "time on a CPU, parallel workers included"),
     ("IPC", "instructions per cycle, where hardware counters can be read"),
     ("LAT", "time from the server's receipt of a statement to its end"),
+    (
+        "ON CPU … OTHER",
+        "parts of the latency. RUN Q: could have run, but had no CPU. I/O: files, missing pages. "
+        "NETWORK: the client, or another server. SLEEP: a timer of its own",
+    ),
     ("other queries", "every query that this screen has no line for"),
     ("residual", "measured energy that no owner's time accounts for"),
     (fmt.UNKNOWN, "unknown; never the same as 0"),
@@ -224,6 +243,7 @@ def screen_document(state: ViewState) -> dict[str, Any]:
         "view": {
             "sort": SORTS[state.sort][0],
             "descending": state.descending,
+            "waits": state.waits,
             "filter": state.filter,
             "group": state.group,
             "span": "since reset" if state.cumulative else "last interval",

@@ -18,7 +18,7 @@ from qjoule.reporters.live_pages import detail, help_lines
 from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit, key_width
 from qjoule.reporters.provenance import has_energy
-from qjoule.reporters.table import cells_per_call
+from qjoule.reporters.table import WAIT_TITLES, cells_per_call, wait_cells
 
 _QUERY_WIDTH = 22  #: columns are dropped before the query gets narrower than this
 COLUMNS = (
@@ -37,9 +37,14 @@ COLUMNS = (
     Column("trend", "W TREND", 12, 12, "left"),
     Column("query", "QUERY", _QUERY_WIDTH, 0, "left", stretch=True),
 )
+#: What stands beside the parts of the latency, with the ranks that it has there.
+_BESIDE_WAITS = {
+    "rank": 12, "fingerprint": 19, "database": 18, "user": 20, "rate": 14, "power": 0,
+    "share": 13, "latency_ns_mean": 2, "query": 0,
+}  # fmt: skip
 _SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "latency_ns_mean", "n": "rate"}
 HEADER_LINES = 4
-_KEYS = "ecln sort  < turn  / filter  Space pause  ⏎ detail  g group  h help  q quit"
+_KEYS = "ecln sort  / filter  Space pause  ⏎ detail  w waits  g group  h help  q quit"
 _COMPACT_BELOW = 18  #: lines; a lower screen has the fixed rows in one line
 
 
@@ -83,7 +88,8 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
     rows = visible_rows(state, height)
     first = state.rows().index(rows[0]) if rows else 0
     figures, total, unit = _power(attribution, rows)
-    layout = fit(_available(rows, unit, state.group, width), width - 2, GAP)
+    columns = _wait_columns(attribution) if state.waits else COLUMNS
+    layout = fit(_available(columns, rows, unit, state.group, width), width - 2, GAP)
     selected = state.selected_row()
     lines = [_heading(layout, state.sort)]
     for index, row in enumerate(rows):
@@ -147,9 +153,29 @@ def _fixed(
     return [*cells, {"query": f"TOTAL {grade}", "power": total, "share": share}]
 
 
-def _available(rows: Sequence[Row], unit: str, group: str, width: int) -> list[Column]:
-    """The columns that have content for this source, with titles. Those of the keys that the rows
-    are grouped by are never dropped: without them, two rows could not be told apart."""
+def _wait_columns(attribution: Attribution) -> list[Column]:
+    """The parts that the latency of queries has here. The narrowest screen keeps the largest."""
+    waits = [row.waits for row in attribution.rows if row.waits is not None]
+    sums_ns = {key: sum(getattr(one, key) for one in waits) for key in WAIT_TITLES}
+    shown = [key for key, ns in sums_ns.items() if ns] or list(WAIT_TITLES)
+    place = {key: n for n, key in enumerate(sorted(shown, key=lambda key: -sums_ns[key]))}
+    titles = {**WAIT_TITLES, "run_queue": "run q"}
+    *beside, query = (
+        replace(column, rank=_BESIDE_WAITS[column.key])
+        for column in COLUMNS
+        if column.key in _BESIDE_WAITS
+    )
+    parts = [
+        Column(key, titles[key].upper(), 7, place[key] + 2 if place[key] else 0) for key in shown
+    ]
+    return [*beside, *parts, query]
+
+
+def _available(
+    columns: Sequence[Column], rows: Sequence[Row], unit: str, group: str, width: int
+) -> list[Column]:
+    """Those of `columns` that have content for this source, with titles. Those of the keys that
+    the rows are grouped by are never dropped: without them, two rows could not be told apart."""
     known = {
         "fingerprint": any("fingerprint" in row.keys for row in rows),
         "database": any("database" in row.keys for row in rows),
@@ -162,16 +188,16 @@ def _available(rows: Sequence[Row], unit: str, group: str, width: int) -> list[C
     cells = [_keys(row) for row in rows]
     keys = [key for key in group.split(",") if any(key in each for each in cells)]
     most = key_width(width, len(keys), _QUERY_WIDTH)
-    columns = [
+    found = [
         replace(column, title=titles.get(column.key, column.title))
-        for column in COLUMNS
+        for column in columns
         if known.get(column.key, True) and column.key not in keys
     ]
     for key in keys:
         title = fmt.one_line(key).upper()
         needed = max(cell_len(text) for text in (title, *(each.get(key, "") for each in cells)))
-        columns.insert(-1, Column(key, title, min(needed, most), 0, "left"))
-    return columns
+        found.insert(-1, Column(key, title, min(needed, most), 0, "left"))
+    return found
 
 
 def _keys(row: Row) -> dict[str, str]:
@@ -187,6 +213,7 @@ def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, st
     history = list(state.history_w.get(row_key(row), ()))
     return {
         **cells_per_call(row, attribution),
+        **wait_cells(row),
         "database": fmt.one_line(row.keys.get("database", "")) or fmt.UNKNOWN,
         "user": fmt.one_line(row.keys.get("user", "")) or fmt.UNKNOWN,
         "rate": fmt.rate(row.calls / seconds if seconds > 0 else None),

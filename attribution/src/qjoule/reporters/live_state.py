@@ -59,7 +59,7 @@ def _searched(row: Row) -> str:
 
 @dataclass
 class ViewState:
-    """Sort order, filter, pause, group, interval, cursor and history of one live view."""
+    """Sort order, columns, filter, pause, group, interval, cursor and history of one view."""
 
     title: str = ""  #: what is being watched
     groups: Sequence[str] = ("fingerprint",)
@@ -67,6 +67,7 @@ class ViewState:
     interval_s: float = 2.0
     sort: str = "e"
     descending: bool = True
+    waits: bool = False  #: columns of what the latency consists of, not of what a call costs
     filter: str = ""
     typing: str | None = None  #: the filter being typed, None when none is
     paused: bool = False
@@ -149,6 +150,8 @@ class ViewState:
             self.sort = character
         elif character == "<":
             self.descending = not self.descending
+        elif character == "w":
+            self.waits = not self.waits
         elif character == "/":
             self.typing = self.filter
         elif character == " ":

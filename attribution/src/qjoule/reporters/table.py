@@ -117,7 +117,7 @@ def render(
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
-    told += _notes_on_waits(attribution) if waits else ()
+    told += notes_on_waits(attribution) if waits else ()
     listed = id_notes(attribution, limit) if ids else []
     page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
@@ -190,12 +190,14 @@ def wait_cells(row: Row) -> dict[str, str]:
     return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
 
 
-def _notes_on_waits(attribution: Attribution) -> Iterator[tuple[str, str]]:
-    without = sum(row.waits is None and row.calls > 0 for row in attribution.rows)
-    if without == len(attribution.rows):
+def notes_on_waits(attribution: Attribution) -> Iterator[tuple[str, str]]:
+    """Of which rows that have calls nothing is recorded: a name and a text."""
+    called = [row for row in attribution.rows if row.calls]
+    without = sum(row.waits is None for row in called)
+    if without and without == len(called):
         yield "waits", "not recorded"
     elif without:
-        yield "waits", f"not recorded for {fmt.count(without)} of {len(attribution.rows)} rows"
+        yield "waits", f"not recorded for {fmt.count(without)} of {fmt.count(len(called))} rows"
 
 
 def _line_of_others(
