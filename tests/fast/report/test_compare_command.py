@@ -23,6 +23,7 @@ from qjoule.model.compared import ONE_RUN
 from qjoule.model.gate import Gate, exit_code, judge
 from qjoule.model.gpsup import Form, category, compare
 from qjoule.model.repeated import RunForms
+from qjoule.model.result import Waits
 from qjoule.model.run_ratios import log_ratios
 from simulated_runs import MADE_WITH, Workload, mispricing, says_different, write_runs
 from simulated_runs import compared as compared_runs
@@ -200,6 +201,27 @@ def test_sides_that_are_not_comparable_are_refused_or_flagged(
     low, high = comparison["rows"][0]["greenup_ci95"]
     assert low < 0.4
     assert high > 2, "no error is common: both sides' own intervals count"
+
+
+def test_the_part_of_the_latency_that_changed_most(tmp_path: Path) -> None:
+    a, b = two_sides(tmp_path, runs=2)
+    for path in (*a, *b):
+        document = json.loads(path.read_text())
+        for row in document["rows"][: 1 if path == b[1] else 2]:
+            whole_ns, lock_ns = (10e6, 5e6) if path in a else (50e6, 37.5e6)
+            row.update(dict.fromkeys((f"wait_{kind}_ns" for kind in Waits._fields[1:]), 0))
+            row.update(latency_ns_mean=whole_ns, waits_latency_ns=3 * whole_ns)
+            row.update(ran_ns=3 * (whole_ns - lock_ns), wait_lock_ns=3 * lock_ns)
+        path.write_text(json.dumps(document))
+    first, of_one_run, without = compared(*a, "--vs", *b)["rows"][:3]
+    assert first["base"]["latency_parts_ns"]["wait_lock_ns"] == 5e6
+    assert first["latency_change"] == {"part": "wait_lock_ns", "ns_per_call": 32.5e6}
+    assert "latency_change" not in of_one_run
+    assert "latency_parts_ns" not in of_one_run["new"]
+    assert not {"latency_change", "latency_parts_ns"} & {*without, *without["base"]}
+    words = [*map(str, a), "--vs", *map(str, b)]
+    printed = CliRunner(env={"COLUMNS": "160"}).invoke(command, words).output
+    assert re.findall("latency: .*", printed) == ["latency: mostly lock +32.5 ms/call"]
 
 
 def test_a_run_counts_once(tmp_path: Path) -> None:

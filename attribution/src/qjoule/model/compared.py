@@ -31,6 +31,7 @@ from qjoule.model.repeated import (
     in_total,
     loss_slack,
     mean_of_runs,
+    with_mean_parts,
 )
 from qjoule.model.run_ratios import LEVEL, LogRatios, log_ratios, simultaneous
 from qjoule.model.same_total import without_total_error
@@ -100,6 +101,13 @@ def compare_sides(
             [replace(run, forms=[*map(without_total_error, run.forms)]) for run in side]
             for side in (a, b)
         )
+    matched = list(
+        zip(
+            with_mean_parts([form for form, _ in matched], a),
+            with_mean_parts([form for _, form in matched], b),
+            strict=True,
+        )
+    )
     old = figures(a, [form.name for form, _ in matched])
     new = figures(b, [form.name for _, form in matched])
     ratios = _ratios(old, new, alike & same, paired)

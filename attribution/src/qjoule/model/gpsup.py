@@ -33,6 +33,7 @@ class Form:
     `loss_share`: the share of its joules by which lost records may have changed them, at 95 %.
     `same_total_ci95`: the interval of its joules without the error of the total; None: not known.
     `keys`: what else than the fingerprint the queries were grouped by; it is part of `name`.
+    `latency_parts_ns`: what the mean latency consists of, by part; empty: not recorded.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Form:
     loss_share: float = 0.0
     same_total_ci95: Interval | None = None
     keys: dict[str, str] = field(default_factory=dict)
+    latency_parts_ns: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,16 @@ def category(
     power = speedup / greenup
     draw = "more power" if power > 1 else "less power" if power < 1 else "equal power"
     return f"{'green' if greenup > 1 else 'red'}: {pace}, {draw}"
+
+
+def latency_change(base: Form, new: Form) -> tuple[str, float] | None:
+    """The part of the latency that changed most, and by how many ns per call.
+
+    None: no part has changed, or they are not known.
+    """
+    old, later = base.latency_parts_ns, new.latency_parts_ns
+    changes = [(part, later[part] - ns) for part, ns in old.items() if later.get(part, ns) != ns]
+    return max(changes, key=lambda change: abs(change[1]), default=None)
 
 
 def in_words(category: str) -> str:

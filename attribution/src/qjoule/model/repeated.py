@@ -8,8 +8,10 @@ differs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -179,6 +181,24 @@ def error_slack(a: Figures, b: Figures) -> F64:
             for over, under in ((of.j_per_call, of.low_j), (of.high_j, of.j_per_call))
         )
     return np.stack([down_b + up_a, up_b + down_a])
+
+
+def with_mean_parts(forms: Sequence[Form], runs: Sequence[RunForms]) -> list[Form]:
+    """The forms with the means over `runs` of the parts of their latency.
+
+    Without them if any run that has the form's calls lacks them.
+    """
+    of_runs = defaultdict(list)
+    for run in runs:
+        for form in run.forms:
+            if form.calls:
+                of_runs[form.name].append(form.latency_parts_ns)
+    means = {
+        name: {part: fmean(one[part] for one in found) for part in found[0]}
+        for name, found in of_runs.items()
+        if all(found)
+    }
+    return [replace(form, latency_parts_ns=means.get(form.name, {})) for form in forms]
 
 
 def mean_of_runs(values: F64) -> F64:

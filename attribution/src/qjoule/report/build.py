@@ -25,6 +25,7 @@ from qjoule.report.page import page
 from qjoule.report.page_data import about, clean, trace_data
 from qjoule.report.study_runs import FACTOR, read_runs
 from qjoule.reporters import format as fmt
+from qjoule.reporters.comparison import latency_words
 from qjoule.reporters.json_report import forms
 from qjoule.trace.reader import Trace
 
@@ -197,9 +198,11 @@ def _forms(found: Attribution, *, same_total: bool) -> list[Form]:
 
 
 def _row(one: Comparison) -> dict[str, Any]:
+    words = latency_words(one.base, one.new)
     return {
         "text": clean(one.base.shape or one.base.name, 600),
         "category": one.category,
+        **({"latency": words} if words else {}),
         "base_per_call": _per_call(one.base),
         "new_per_call": _per_call(one.new),
         "speedup": _finite(one.speedup),

@@ -15,11 +15,13 @@ from rich.text import Text
 
 from qjoule.model.compared import ONE_RUN, Compared, Sides
 from qjoule.model.gate import GateResult
-from qjoule.model.gpsup import Form, Interval, in_words
+from qjoule.model.gpsup import Form, Interval, in_words, latency_change
 from qjoule.model.repeated import Difference, MadeWith
 from qjoule.model.run_ratios import LEVEL
 from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import GAP, Page, key_width, notes_grid, page_width, ruled_table
+from qjoule.reporters.result_columns import WAITS
+from qjoule.reporters.table import WAIT_TITLES
 from qjoule.reporters.writers import finite, json_text
 from qjoule.shapes.safe_text import shorten
 
@@ -33,6 +35,7 @@ _FROM = {"powerup": 74, "EDP gain": 86}
 _ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all
 _LONGEST = 300  #: characters of a statement
 _NAMED = 10  #: number of statements without a partner that the table names
+_PARTS = {part.name: title for part, title in zip(WAITS[1:], WAIT_TITLES.values(), strict=True)}
 _LEGEND = (
     "How many times faster B is (speedup), how much more power it draws while it runs (powerup), "
     "how much less energy it needs (greenup), and how many times smaller its energy-delay product "
@@ -93,8 +96,8 @@ def document(report: Report) -> dict[str, Any]:
         "across": [asdict(one) for one in report.across],
         "method": METHOD if report.several else "intervals of the single runs",
         "level": LEVEL,
-        "rows": [asdict(row) | {"words": in_words(row.category)} for row in report.sides.rows],
-        "total": asdict(report.sides.total) | {"words": in_words(report.sides.total.category)},
+        "rows": [_row(row) for row in report.sides.rows],
+        "total": _row(report.sides.total),
         "not_in_total": [form.name for form in report.sides.not_in_total],
         "unmatched": {
             "base": [_alone(form) for form in report.alone_a],
@@ -103,6 +106,16 @@ def document(report: Report) -> dict[str, Any]:
         "gates": [_gate(one) for one in report.gates],
         "notes": list(report.notes),
     }
+
+
+def _row(row: Compared) -> dict[str, Any]:
+    out = asdict(row) | {"words": in_words(row.category)}
+    for side in ("base", "new"):
+        if not out[side]["latency_parts_ns"]:
+            del out[side]["latency_parts_ns"]
+    if change := latency_change(row.base, row.new):
+        out["latency_change"] = {"part": change[0], "ns_per_call": change[1]}
+    return out
 
 
 def _alone(form: Form) -> dict[str, Any]:
@@ -167,8 +180,17 @@ def _table(report: Report, width: int) -> Table:
         }
         bold = Text(title, style=Style(bold=True))
         values = (Text(_arrow(row, key)) for key in keys)
-        table.add_row(bold, *values, *(cells[name] for name in columns), Text(_verdict(row)))
+        verdict = Text(_verdict(row))
+        if words := latency_words(row.base, row.new):
+            verdict.append(f"\nlatency: mostly {words}", style=Style(dim=True))
+        table.add_row(bold, *values, *(cells[name] for name in columns), verdict)
     return table
+
+
+def latency_words(base: Form, new: Form) -> str:
+    """The part of the latency that changed most, as `lock +41.0 ms/call`; empty: none is known."""
+    part, ns = latency_change(base, new) or ("", 0.0)
+    return f"{_PARTS[part]} {'+' if ns > 0 else ''}{fmt.duration(ns)}/call" if part else ""
 
 
 def shown_first(rows: Sequence[Compared]) -> list[Compared]:

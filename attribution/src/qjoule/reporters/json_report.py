@@ -22,7 +22,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, missing
 from qjoule.reporters.missing import alarm, lost
 from qjoule.reporters.provenance import unavailable
-from qjoule.reporters.result_columns import flat_table, json_part, json_row
+from qjoule.reporters.result_columns import WAITS, flat_table, json_part, json_row
 from qjoule.reporters.writers import json_text, write_arrow
 
 SCHEMA = "qjoule.attribution/1"
@@ -270,7 +270,16 @@ def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> F
         loss_share=float(row.get("loss_error_j", 0.0)) / energy_j if energy_j else 0.0,
         same_total_ci95=(float(same[0]), float(same[1])) if same else None,
         keys=keys,
+        latency_parts_ns=_latency_parts(row),
     )
+
+
+def _latency_parts(row: dict[str, Any]) -> dict[str, float]:
+    """The parts of a call's mean latency, by their columns; none if they are not recorded."""
+    whole_ns, mean_ns = _float(row.get("waits_latency_ns")), _float(row["latency_ns_mean"])
+    if not whole_ns or not mean_ns:
+        return {}
+    return {part.name: mean_ns * float(row[part.name]) / whole_ns for part in WAITS[1:]}
 
 
 def _float(value: Any) -> float | None:

@@ -13,7 +13,7 @@ qj.showComparisons = () => {
     const rows = one.rows.map((row) => qj.el('tr', { class: 'is-queries' },
       qj.el('th', { scope: 'row', class: 'text' }, qj.el('span', { class: 'statement' }, row.text)),
       ...['speedup', 'greenup', 'powerup'].map((name) => ratio(row[name], row[`${name}_ci95`])),
-      qj.el('td', {}, row.category),
+      qj.el('td', {}, row.category, row.latency ? qj.el('div', { class: 'note' }, `latency: mostly ${row.latency}`) : null),
       qj.el('td', { class: 'number' }, row.base_per_call ?? qj.UNKNOWN),
       qj.el('td', { class: 'number' }, row.new_per_call ?? qj.UNKNOWN)));
     host.append(qj.el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${one.new} against ${one.base}` },
