@@ -14,7 +14,9 @@ from bench import report_trace
 import attribute_trace as hand
 from browser import chromium, needs_browser
 from qjoule.commands.report import command
+from qjoule.contract import QueryFlag
 from qjoule.trace.meta import EnergyInfo, Server
+from qjoule.trace.vocabulary import WAITS
 
 pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
 #: As WebDriver names them.
@@ -164,6 +166,28 @@ def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) 
           .map((e) => e.outerHTML.slice(0, 80))""",
     )
     assert nameless == []
+
+
+def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
+    waits = {"flags": int(QueryFlag.WAITS), **dict.fromkeys(WAITS, 0), "wait_lock_ns": 9 * hand.MS}
+    queries = [hand.query(*row) for row in hand.QUERIES]
+    queries[0] |= waits
+    load(browser, page(tmp_path, hand.write(tmp_path / "t", queries=queries)))
+    bars = "[...document.querySelectorAll('.bar.latency')]"
+    browser.execute_script("document.querySelector('tr:has(.latency) button').click()")
+    labels = look(browser, f"{bars}.map((bar) => bar.ariaLabel)")
+    assert labels == 3 * ["on CPU 25.0 %, lock 75.0 %"], "of its row, the sum and the statement"
+    widths = look(browser, f"[...{bars}[0].children].map((part) => part.style.width)")
+    assert widths == ["25%", "75%"]
+    parts = texts(browser, "#detail .parts li")
+    assert [parts[0], parts[2], parts[-1]] == [
+        "on CPU 3.00 ms 25.0 %",
+        "lock 9.00 ms 75.0 %",
+        "= mean latency 12.0 ms",
+    ]
+    load(browser, page(tmp_path, hand.write(tmp_path / "without")))
+    assert look(browser, f"{bars}.length") == 0
+    assert "on CPU" not in look(browser, "document.querySelector('main').textContent")
 
 
 def test_unknown_energy_is_not_shown_as_zero(browser: Any, tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from click.testing import CliRunner, Result
 
 import attribute_trace as hand
 from qjoule.commands.report import command
+from qjoule.contract import QueryFlag
 from qjoule.errors import QjouleError, UsageError
 from qjoule.report import page as page_module
 from qjoule.report.figures import KINDS
 from qjoule.trace.meta import Server
+from qjoule.trace.vocabulary import WAITS
 
 ROOM = Path(page_module.__file__).parent
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=a()>\u2028\u202e\x00&lt;"
@@ -119,6 +121,27 @@ def test_the_page_adds_up(tmp_path: Path) -> None:
         assert ">simulated</span>" in text
 
 
+def waiting() -> list[dict[str, Any]]:
+    """The handwritten queries; calls of `aaaa` wait, of `bbbb` nothing is recorded."""
+    waits: dict[str, Any] = {"flags": int(QueryFlag.WAITS)}
+    waits |= dict.fromkeys(WAITS, 0) | {"wait_lock_ns": 7 * hand.MS, "wait_sleep_ns": hand.MS}
+    rows = [hand.query(*row) for row in hand.QUERIES]
+    return [row | waits if row["fingerprint"] == "aaaa" else row for row in rows]
+
+
+def test_parts_of_the_latency_add_up_and_are_there_if_they_are_recorded(tmp_path: Path) -> None:
+    _, data = made(tmp_path, queries=waiting())
+    rows = data["traces"][0]["rows"]
+    names = [name for name in rows if name.startswith(("wait", "ran_ns"))]
+    sums_ns = {name: sum(ns for ns in rows[name] if ns is not None) for name in names}
+    assert sums_ns.pop("waits_latency_ns") == sum(sums_ns.values()) == 12 * hand.MS
+    assert (sums_ns["ran_ns"], sums_ns["wait_lock_ns"]) == (4 * hand.MS, 7 * hand.MS)
+    assert rows["waits_latency_ns"][rows["text"].index("select b")] is None
+    (tmp_path / "without").mkdir()
+    _, data = made(tmp_path / "without")
+    assert "waits_latency_ns" not in data["traces"][0]["rows"]
+
+
 def test_the_tail_is_folded_with_its_sum(tmp_path: Path) -> None:
     queries = [hand.query(i, i + 1, i + 1, f"fp{i}", "query", {}) for i in range(40)]
     segments = [hand.segment(i, i + 1, 0, 1, i + 1) for i in range(40)]
@@ -186,10 +209,11 @@ ATTACK = "=cmd|' /C calc'!A0 $\\frac{1}{0}$ </svg><script>alert(1)</script> \u20
 
 def test_figures_have_every_form_and_hostile_text_is_text(tmp_path: Path) -> None:
     shapes = [{"shape": 1, "fingerprint": "aaaa", "text": ATTACK}]
-    trace, out = hand.write(tmp_path / "t", shapes=shapes), tmp_path / "figures"
+    trace = hand.write(tmp_path / "t", shapes=shapes, queries=waiting())
+    out = tmp_path / "figures"
     assert run(trace, "-o", tmp_path / "p.html", "--figures", out).exit_code == 0
     files = {path.name: path for path in out.iterdir()}
-    names = {"power", "parts", "statements", "calls", "calls-joules"}
+    names = {"power", "parts", "statements", "calls", "calls-joules", "latency"}
     assert files.keys() == {f"{name}.{kind}" for name in names for kind in KINDS}
     for name in names:
         assert files[f"{name}.png"].read_bytes().startswith(b"\x89PNG")

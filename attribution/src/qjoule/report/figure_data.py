@@ -20,7 +20,7 @@ from qjoule.report.study_runs import FACTOR, read_runs
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
 from qjoule.reporters.provenance import has_energy
-from qjoule.reporters.result_columns import json_row
+from qjoule.reporters.result_columns import WAITS, json_row
 from qjoule.shapes.safe_text import sanitise
 
 TEXT_MAX = 4000
@@ -66,6 +66,17 @@ def statements(found: Gathered) -> pd.DataFrame:
         rows.append(
             {k: sanitise(v[:TEXT_MAX]) if isinstance(v, str) else v for k, v in plain.items()}
         )
+    return _said(pd.DataFrame(rows), found)
+
+
+def latency(found: Gathered) -> pd.DataFrame:
+    """What the latency of each group of queries consists of, summed over its calls, in ns."""
+    rows = [
+        {"statement": number, "shape": sanitise(query_text(row)[:TEXT_MAX])}
+        | {part.name: part.value(row) for part in WAITS}
+        for number, row in enumerate(found.attribution.rows, 1)
+        if row.waits
+    ]
     return _said(pd.DataFrame(rows), found)
 
 

@@ -18,6 +18,7 @@ from qjoule.report.build import MEASURES, means
 from qjoule.report.gather import Gathered
 from qjoule.report.study_runs import FACTOR
 from qjoule.reporters.provenance import has_energy
+from qjoule.reporters.table import WAIT_TITLES
 from qjoule.reporters.writers import cell
 from qjoule.shapes.safe_text import sanitise, shorten
 
@@ -31,6 +32,8 @@ GREYS = {
     "idle": "#e3e5e9", "machine": "#bfc4ca", "residual": "#6d737b",
     "background": "#9aa0a8", "other statements": "#a9c4cf",
 }  # fmt: skip
+#: Of `WAIT_TITLES`, in their order.
+LATENCY_COLOURS = (*(COLOURS[n] for n in (0, 6, 5, 2, 1, 3)), GREYS["residual"])
 KINDS = ("csv", "parquet", "json", "svg", "png")
 SHOWN = 12  #: statements in a drawing; the data have all
 Draw = Callable[["Figure"], None]
@@ -95,6 +98,9 @@ def _of_trace(found: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
     out: dict[str, tuple[pd.DataFrame, Draw]] = {
         "calls": (figure_data.calls_over_time(found), lambda figure: _draw_calls(found, figure)),
     }
+    if any(row.waits for row in found.attribution.rows):
+        frame = figure_data.latency(found)
+        out["latency"] = (frame, lambda figure: _draw_latency(found, figure))
     if has_energy(found.attribution):
         out |= {
             "power": (figure_data.power(found), lambda figure: _draw_power(found, figure)),
@@ -184,6 +190,22 @@ def _draw_statements(found: Gathered, figure: Figure) -> None:
     axes.set_yticks(range(len(rows)), [_text(found, number) for number in range(len(rows))])
     axes.invert_yaxis()
     axes.set_xlabel("energy (J)")
+
+
+def _draw_latency(found: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, found, "Where the latency went")
+    numbered = [(number, row.waits) for number, row in enumerate(found.attribution.rows)]
+    waits = {number: one for number, one in numbered if one}
+    shown = list(waits)[:SHOWN]
+    left = np.zeros(len(shown))
+    for (key, title), colour in zip(WAIT_TITLES.items(), LATENCY_COLOURS, strict=True):
+        of_each = [getattr(waits[number], key) / waits[number].latency_ns for number in shown]
+        axes.barh(range(len(shown)), of_each, left=left, color=colour, label=title)
+        left += of_each
+    axes.set_yticks(range(len(shown)), [_text(found, number) for number in shown])
+    axes.invert_yaxis()
+    axes.set(xlabel="share of the latency", xlim=(0, 1))
+    figure.legend(loc="outside lower center", ncols=len(WAIT_TITLES), fontsize=7)
 
 
 def _draw_calls(found: Gathered, figure: Figure) -> None:

@@ -32,7 +32,7 @@ from qjoule.reporters.labels import (
 )
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import power_factor
-from qjoule.reporters.result_columns import COUNTERS, FIGURES
+from qjoule.reporters.result_columns import COUNTERS, FIGURES, WAITS
 from qjoule.shapes.safe_text import sanitise, shorten
 
 CHILDREN_MAX = 40  #: of a node; the others are one
@@ -200,6 +200,7 @@ def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
     """Rows by column, which is shorter than by row. Energies are in nJ, and add up."""
     texts = _bounded(query_text(row) if row.kind == "queries" else fixed_label(row) for row in rows)
     nothing: list[Any] = [None] * len(rows)
+    waits = WAITS if any(row.waits for row in rows) else ()
     return {
         "text": texts,
         "kind": [PARTS.index(row.kind) for row in rows],
@@ -215,7 +216,7 @@ def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
             for row in rows
         ],
         "share": [round(row.share, 6) for row in rows] if known else nothing,
-        **{one.name: [_whole(one.of(row, known)) for row in rows] for one in _WHOLE},
+        **{one.name: [_whole(one.of(row, known)) for row in rows] for one in (*_WHOLE, *waits)},
         "factor": [power_factor(row) if row.power_factor else None for row in rows],
         "attach_mode": [clean(row.attach_mode, 40) for row in rows],
         "flags": [clean(" ".join(row.flags), 200) for row in rows],

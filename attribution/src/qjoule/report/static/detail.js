@@ -20,6 +20,7 @@ qj.showDetail = (number, go) => {
 
   host.append(qj.el('pre', { class: 'statement-text', tabindex: '0', 'aria-label': 'Statement without its literals' }, row.text || '(empty)'));
   host.append(facts(row));
+  if (trace.rows.waits_latency_ns) latencyParts(host, row);
   const detail = trace.details[number];
   if (detail) overTime(host, trace, row, detail);
   else host.append(qj.el('p', { class: 'note' }, 'Figures over time are kept for the statements with the most energy only: this is none of them.'));
@@ -45,6 +46,23 @@ function facts(row) {
   ];
   return qj.el('dl', { class: 'facts' }, ...list.filter(([, value]) => value !== null && value !== undefined && value !== '')
     .flatMap(([name, value]) => [qj.el('dt', {}, name), qj.el('dd', {}, value)]));
+}
+
+/** Where the mean latency went: a bar, and the parts, which add up to it. */
+function latencyParts(host, row) {
+  const bar = qj.latencyBar(row);
+  if (!bar) {
+    host.append(qj.el('p', { class: 'note' }, 'What its calls waited for was not recorded.'));
+    return;
+  }
+  const list = qj.el('ul', { class: 'parts', 'aria-label': 'Parts of the mean latency' },
+    ...qj.LATENCY_PARTS.map(([id, name, colour]) => {
+      const share = row[id] / row.waits_latency_ns;
+      return qj.el('li', { class: share ? null : 'none' }, qj.swatch(colour), qj.el('span', {}, name), ' ',
+        qj.el('b', {}, qj.duration(row.latency_ns_mean && share * row.latency_ns_mean)), ' ', qj.share(share));
+    }),
+    qj.el('li', { class: 'sum' }, qj.el('span', {}, '= mean latency'), ' ', qj.el('b', {}, qj.duration(row.latency_ns_mean))));
+  host.append(qj.el('figure', {}, qj.el('figcaption', {}, 'Where the latency went'), bar, list));
 }
 
 function figure(host, title, options) {

@@ -108,7 +108,7 @@ function legendOf(layers, totalName) {
   const total = qj.el('span', { class: 'watts' });
   const when = qj.el('span', { class: 'when' }, 'drag to zoom, double click for all');
   const items = layers.map(({ name, colour, row }, i) => {
-    const swatch = qj.el('i', { class: 'swatch', style: { background: `var(--${colour})` } });
+    const swatch = qj.swatch(colour);
     const label = row === undefined
       ? qj.el('span', { class: 'name' }, name)
       : qj.el('button', { type: 'button', class: 'name link', title: 'Show this statement',

@@ -14,10 +14,34 @@ qj.COLUMNS = [
   { id: 'flags', title: 'flags' },
 ];
 
+/** What the latency of queries consists of: column, name and colour. */
+qj.LATENCY_PARTS = [
+  ['ran_ns', 'on CPU', 'shape-1'], ['wait_run_queue_ns', 'run queue', 'shape-7'], ['wait_lock_ns', 'lock', 'shape-6'],
+  ['wait_io_ns', 'I/O', 'shape-3'], ['wait_network_ns', 'network', 'shape-2'], ['wait_sleep_ns', 'sleep', 'shape-4'],
+  ['wait_other_ns', 'other', 'residual'],
+];
+const PARTS_COLUMN = { id: 'waits_latency_ns', title: 'latency went to', show: (row) => qj.latencyBar(row),
+  hint: 'parts of the latency; sorted by its sum over all calls' };
+
+/** A bar of the parts, with their shares as its text; null where they are not recorded. */
+qj.latencyBar = (sums) => {
+  if (!sums.waits_latency_ns) return null;
+  const parts = qj.LATENCY_PARTS.map(([id, name, colour]) => ({ name, colour, share: sums[id] / sums.waits_latency_ns }))
+    .filter(({ share }) => share > 0);
+  const text = parts.map(({ name, share }) => `${name} ${qj.share(share)}`).join(', ');
+  return qj.el('div', { class: 'bar latency', role: 'img', 'aria-label': text, title: text },
+    ...parts.map(({ colour, share }) => qj.el('i', { style: { width: `${share * 100}%`, background: `var(--${colour})` } })));
+};
+qj.swatch = (colour) => qj.el('i', { class: 'swatch', style: { background: `var(--${colour})` } });
+
 const classOf = ({ id, number }) => (number ? `number ${id}` : id.replace(/:.*/, ''));
 
-/** The columns of a trace: its keys beside the statement have one each. */
-const columnsOf = (trace) => [qj.COLUMNS[0], ...trace.by.map((name) => ({ id: `key:${name}`, title: name })), ...qj.COLUMNS.slice(1)];
+/** The columns of a trace: its keys beside the statement have one each; what its calls waited for, if it was recorded. */
+const columnsOf = (trace) => {
+  const columns = [qj.COLUMNS[0], ...trace.by.map((name) => ({ id: `key:${name}`, title: name })), ...qj.COLUMNS.slice(1)];
+  if (trace.rows.waits_latency_ns) columns.splice(columns.findIndex(({ id }) => id === 'cpu_ns'), 0, PARTS_COLUMN);
+  return columns;
+};
 
 /** Rows of a trace as objects, made once. */
 qj.rowsOf = (trace) => {
@@ -100,6 +124,8 @@ qj.showTable = (trace) => {
   const caption = qj.el('caption', { class: 'unseen' }, 'Energy, calls and latency by owner');
   host.append(
     qj.el('div', { class: 'controls' }, search, kinds),
+    ...(trace.rows.waits_latency_ns ? [qj.el('ul', { class: 'parts', 'aria-label': 'Colours of the parts of the latency' },
+      ...qj.LATENCY_PARTS.map(([, name, colour]) => qj.el('li', {}, qj.swatch(colour), name)))] : []),
     qj.el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Table of owners' },
       qj.el('table', { class: 'owners' }, caption, qj.el('thead', {}, qj.el('tr', {}, ...heads)), body, foot)),
     pages,
@@ -123,10 +149,12 @@ qj.showTable = (trace) => {
     const found = table.getFilteredRowModel().rows;
     const nj = found.reduce((sum, { original }) => sum + (original.nj || 0), 0);
     const calls = found.reduce((sum, { original }) => sum + original.calls, 0);
+    const latency = Object.fromEntries(['waits_latency_ns', ...qj.LATENCY_PARTS.map(([id]) => id)]
+      .map((id) => [id, found.reduce((sum, { original }) => sum + (original[id] || 0), 0)]));
     const all = found.length === rows.length;
     const energy = trace.known ? `${qj.joules(nj)}${all && nj === trace.measured_nj ? ` = ${qj.total(trace)}` : ''}` : qj.UNKNOWN;
     const cells = { text: all ? `all ${qj.count(rows.length)} rows` : `${qj.count(found.length)} of ${qj.count(rows.length)} rows`,
-      calls: qj.count(calls), nj: energy, share: trace.measured_nj ? qj.share(nj / trace.measured_nj) : qj.UNKNOWN };
+      calls: qj.count(calls), nj: energy, waits_latency_ns: qj.latencyBar(latency), share: trace.measured_nj ? qj.share(nj / trace.measured_nj) : qj.UNKNOWN };
     foot.replaceChildren(qj.el('tr', {}, ...columns.map(({ id, number }) => qj.el('td', { class: classOf({ id, number }) }, cells[id] || ''))));
     const { pageIndex } = state.pagination;
     const last = table.getPageCount();
