@@ -6,6 +6,7 @@ Also: the view in textual.
 from __future__ import annotations
 
 import asyncio
+import csv
 import io
 import json
 import os
@@ -17,6 +18,7 @@ import tempfile
 import termios
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,14 +26,15 @@ from click.testing import CliRunner
 from textual.pilot import Pilot
 
 import fake_tracer
-from fake_attribution import FakeSource, snapshot
+from fake_attribution import FakeSource, snapshot, typical
 from qjoule.cli import cli
 from qjoule.errors import QjouleError, UsageError
-from qjoule.reporters.live_pages import export
+from qjoule.model.result import Waits
+from qjoule.reporters.live_pages import csv_lines, export
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
 from qjoule.session.directory import inside
-from qjoule.snapshots import Controls
+from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
@@ -104,6 +107,15 @@ def test_json_is_a_document_per_line(trace: Path) -> None:
         for row in recorded:
             waits_ns = sum(ns for name, ns in row.items() if re.fullmatch("wait_.*_ns", name))
             assert row["ran_ns"] + waits_ns == row["waits_latency_ns"] > 0
+
+
+def test_csv_has_columns_of_waits_before_any_is_known() -> None:
+    first, later = typical(), typical()
+    later = replace(later, rows=(replace(later.rows[0], waits=Waits(90, 10, 50, 0, 0, 20, 0)),))
+    source = FakeSource(Snapshot(first, first, 1.0), Snapshot(later, later, 2.0, ended=True))
+    lines = csv.DictReader(io.StringIO("".join(csv_lines(source, Controls(), None))))
+    lock_ns = [line["wait_lock_ns"] for line in lines if line["kind"] == "queries"]
+    assert lock_ns == [""] * len(first.rows) + ["50"]
 
 
 def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:

@@ -23,7 +23,7 @@ from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy, power_factor, time_alone
-from qjoule.reporters.result_columns import flat_table, json_row
+from qjoule.reporters.result_columns import WAITS, flat_table, json_row
 from qjoule.reporters.table import WAIT_TITLES
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
@@ -213,7 +213,8 @@ def json_lines(source: SnapshotSource, controls: Controls, snapshots: int | None
 def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
     """RFC 4180 with one header; a line per row and snapshot, fixed rows included.
 
-    The columns are those of the first snapshot. Control characters are escaped.
+    The columns are those of the first snapshot, and of waits, which it may not have yet. Control
+    characters are escaped.
     """
     columns: list[str] = []
     for snapshot in first(source, controls, snapshots):
@@ -221,7 +222,7 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
         rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in found]
         out = io.StringIO()
         if not columns:
-            columns = list(rows[0])
+            columns = list(rows[0] | dict.fromkeys(part.name for part in WAITS))
             csv.writer(out).writerow(columns)
         writer = csv.DictWriter(out, columns, extrasaction="ignore")
         writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
