@@ -39,10 +39,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.attach_modes.quiet import kept_awake  # noqa: E402
-from bench.drivers.figures import SURE, added, instrument, line  # noqa: E402
 from bench.drivers.recorders import NOWHERE, listener, recorder, tell  # noqa: E402
 from bench.drivers.subjects import SUBJECTS, Call  # noqa: E402
-from bench.drivers.turns import Side, Switch, Times, compare  # noqa: E402
+from bench.drivers.turns import SURE, Side, Switch, Times, added, compare, instrument, line  # noqa: E402  # noqa: E402
 
 from qjoule_drivers import instrument as install  # noqa: E402
 from qjoule_drivers import tag, uninstrument  # noqa: E402
