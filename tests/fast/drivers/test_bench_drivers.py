@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.drivers.figures import Added, added, instrument, line, verdict
-from bench.drivers.turns import COUNTED, Times
+from bench.drivers.turns import COUNTED, Added, Times, added, instrument, line, verdict
 from bench.overhead import empty
 from bench.overhead.stats import Estimate
 

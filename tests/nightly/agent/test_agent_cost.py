@@ -31,9 +31,9 @@ from qjoule_fleet.samples import estimate
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.postgres import postgres_server
 from tracing.agent import INTERVAL_S, Agent, value
-from tracing.attaching import load, load_bytes
 from tracing.live_top import QJOULE
 from tracing.root_part import RootPart, root_part
+from tracing.tracer import load, load_bytes
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
 

@@ -20,8 +20,8 @@ from nightly.hostile.bound import OTHER_USER, USER, WAIT, candidate, mapping_of,
 from qjoule.root_part.client import installed
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import Unreadable, opened
-from tracing.attaching import held, load, load_bytes, refused
 from tracing.root_part import RootPart
+from tracing.tracer import held, load, load_bytes, refused
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 

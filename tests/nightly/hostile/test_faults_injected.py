@@ -18,10 +18,9 @@ from nightly.hostile.bound import process_of
 from qjoule.root_part.protocol import Refused, RootPartGone
 from qjoule_studies.servers.process import DatabaseServer
 from servers.toy_elf import MYSQL_8, offset_of
-from tracing.attaching import held
 from tracing.recording import Run, recording
 from tracing.root_part import ROOT_PART, NotStarted, RootPart, root_part
-from tracing.tracer import NOBODY, TRACER
+from tracing.tracer import NOBODY, TRACER, held
 
 pytestmark = pytest.mark.root
 

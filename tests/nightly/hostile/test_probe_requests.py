@@ -19,8 +19,8 @@ import pytest
 
 from qjoule.root_part.protocol import Kind, Opened, Refused, What, ask
 from servers.toy_elf import MYSQL_8, offset_of
-from tracing.attaching import held, load, load_bytes, refused, uprobe
 from tracing.root_part import RootPart, bound_socket, root_part
+from tracing.tracer import held, load, load_bytes, refused, uprobe
 
 pytestmark = pytest.mark.root
 
