@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fleet.bench.simulator import coverage
 from fleet.bench.simulator.coverage import Run, top_words
-from fleet.bench.simulator.kill_targets import Target, scheduler, worker
 from fleet.bench.simulator.population import Fleet, Plan
+from fleet.bench.simulator.ship_kills import Target, scheduler, worker
 from fleet.bench.simulator.sizes import Estimate, Line, line, slope
 
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from fleet.bench.simulator import parts
-from fleet.bench.simulator.kill_targets import Target, scheduler, worker
 from fleet.bench.simulator.population import DAY_MINUTES, Plan, draw
+from fleet.bench.simulator.ship_kills import Target, scheduler, worker
 
 from qjoule.errors import QjouleError
 from qjoule_fleet.asked import InProcess, Parts, Question, Reader, select
