@@ -14,8 +14,7 @@ from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import Run
 from qjoule_studies import rows
 from qjoule_studies.client import Job, Seen, in_words
-from qjoule_studies.control import hash_once, settle
-from qjoule_studies.cpufreq import CpuFrequency
+from qjoule_studies.cpufreq import CpuFrequency, hash_once, settle
 from qjoule_studies.design import Designed, Levels, Slot
 from qjoule_studies.hosting import Host, key, left, slots
 from qjoule_studies.plan import Plan, is_of_machine

@@ -10,8 +10,7 @@ import pytest
 from fake_study import BASE, parse_plan
 from qjoule.errors import QjouleError, UsageError
 from qjoule.servers.types import Fact, Server
-from qjoule_studies.control import hash_once, settle
-from qjoule_studies.cpufreq import CpuFrequency
+from qjoule_studies.cpufreq import CpuFrequency, hash_once, settle
 from qjoule_studies.plan import Control, Plan, Running
 from qjoule_studies.targets import running_target
 from qjoule_studies.workload import Target
