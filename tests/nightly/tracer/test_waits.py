@@ -6,16 +6,19 @@ cause that was planted is the first one.
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pymysql
 import pytest
 
@@ -25,6 +28,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from tracing.postgres_client import postgres_client, query
 from tracing.recording import Run, at_once, check_waits, recording
+from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -136,7 +140,7 @@ class Story:
         self.execute("select pg_sleep(0.5)" if self.is_postgres else "select sleep(0.5)")
 
     def busy_machine(self) -> None:
-        """Three processes on each CPU, and no priorities."""
+        """Three processes on each CPU. The kernel's schedstats may be off, or not built."""
         with busy(2):
             work = "count(*) from generate_series(1, 3000000)"
             self.execute(f"select {work if self.is_postgres else 'benchmark(3000000, md5(1))'}")
@@ -247,3 +251,101 @@ def test_a_cold_cache_is_io(on_disk: DatabaseServer, tmp_path: Path) -> None:
         Story(on_disk).execute(f"select sum(length(x)) from waits.cold where id in ({far})")
     waits = waits_of(tmp_path / "t", "sum(length")
     assert _first_but_cpu(waits) == "wait_io_ns", waits.to_string()
+
+
+# ---- what may happen to a query that waits -------------------------------------------------------
+
+
+def test_a_server_that_is_killed_while_a_query_waits(tmp_path: Path) -> None:
+    with or_skip(), mariadb_server() as server:
+        Story(server).table()
+        server.may_be_killed = True
+        with recording(tmp_path / "t", f"--pid={server.pid}"), closing(server.connect()) as holder:
+            holder.begin()
+            holder.cursor().execute("update waits.waits_rows set n = 8 where id = 1")
+            waiter = threading.Thread(target=_waits_for_ever, args=(server,))
+            waiter.start()
+            until(lambda: "update waits.waits_rows set n = 9" in _processes(server))
+            time.sleep(SLOW_S)
+            os.kill(server.pid, signal.SIGKILL)
+            waiter.join()
+    waits = waits_of(tmp_path / "t", "update waits")
+    assert waits.index[0] == "wait_lock_ns", waits.to_string()
+    assert waits["wait_lock_ns"] > SLOW_S * 0.9e9
+
+
+def _waits_for_ever(server: DatabaseServer) -> None:
+    with suppress(pymysql.Error):
+        Story(server).execute("update waits.waits_rows set n = 9 where id = 1")
+
+
+def _processes(server: DatabaseServer) -> str:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("show processlist")
+        return str(cursor.fetchall())
+
+
+def test_a_server_in_a_user_namespace(tmp_path: Path) -> None:
+    """The programs read the kernel's own task, whoever its users are."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("mariadbd", "mariadb-install-db"):
+        wrapper = programs / name
+        wrapper.write_text(f'#!/bin/sh\nexec unshare -U -r {shutil.which(name)} "$@"\n')
+        wrapper.chmod(0o755)
+    with (
+        or_skip(),
+        mariadb_server(programs=programs) as server,
+        recording(tmp_path / "t", f"--pid={server.pid}"),
+    ):
+        Story(server).row_lock()
+    assert waits_of(tmp_path / "t", "update waits_rows").index[0] == "wait_lock_ns"
+
+
+def test_a_cursor_does_not_wait_between_its_fetches(
+    postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    with (
+        recording(tmp_path / "t", f"--pid={postgres.pid}"),
+        closing(postgres.connect()) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("begin")
+        cursor.execute("declare c cursor for select * from generate_series(1, 1000)")
+        for _ in range(2):
+            cursor.execute("fetch 10 from c")
+            time.sleep(SLOW_S)
+        cursor.execute("commit")
+    run = Run(tmp_path / "t")
+    fetches = check_waits(run.trace)
+    fetches = fetches[fetches["query"].isin(run.having("fetch")["query"])]
+    assert len(fetches) == 2
+    assert (fetches["latency_ns"] < SLOW_S * 1e9).all()
+
+
+def test_where_segments_are_lost_waits_are_still_within_the_latency(
+    mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    """A small ring, which nobody empties for a while, is full in the middle of a wait."""
+    with recording(tmp_path / "t", f"--pid={mariadb.pid}", "--ring-mb", "1") as recorder:
+        stopped = psutil.Process(recorder.tracer_pid)
+        stopped.suspend()
+        try:
+            at_once(_many_statements, [mariadb] * 4)
+            Story(mariadb).row_lock()
+        finally:
+            stopped.resume()
+        Story(mariadb).sleep()
+    run = Run(tmp_path / "t")
+    assert run.loss
+    queries = run.queries.dropna(subset=WAITS)
+    waited_ns = queries[WAITS].astype("int64").sum(axis=1)
+    assert (waited_ns <= queries["end_ns"] - queries["begin_ns"]).all()
+    assert len(run.having("sleep("))
+
+
+def _many_statements(server: DatabaseServer) -> None:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for _ in range(8000):
+            cursor.execute("select 1")
+            cursor.fetchall()
