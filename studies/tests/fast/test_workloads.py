@@ -20,9 +20,14 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule_studies import goycsb
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads import workload
-from qjoule_studies.workloads.load_outcome import Offered, outcome
 from qjoule_studies.workloads.load_process import COMMANDS
-from qjoule_studies.workloads.load_profile import Profile, parse_profile, read_profile
+from qjoule_studies.workloads.load_profile import (
+    Offered,
+    Profile,
+    outcome,
+    parse_profile,
+    read_profile,
+)
 from qjoule_studies.workloads.open_loop import ArrivalQueue, arrivals_s, open_loop
 from qjoule_studies.workloads.plan_check import Wanted, check, describe
 from qjoule_studies.workloads.ycsb import DEFAULTS, settings

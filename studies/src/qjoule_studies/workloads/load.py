@@ -32,9 +32,15 @@ from qjoule_studies.workloads.load_clients import (
     open_client,
     prepare_database,
 )
-from qjoule_studies.workloads.load_outcome import Offered, outcome
 from qjoule_studies.workloads.load_process import COMMANDS, Peak, Share, in_processes
-from qjoule_studies.workloads.load_profile import MOST_PER_S, MOST_PERCENT, Profile, read_profile
+from qjoule_studies.workloads.load_profile import (
+    MOST_PER_S,
+    MOST_PERCENT,
+    Offered,
+    Profile,
+    outcome,
+    read_profile,
+)
 from qjoule_studies.workloads.open_loop import KINDS, Sent, arrivals_s
 
 _MIXES = {  # shares of COMMANDS
