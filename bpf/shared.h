@@ -117,6 +117,7 @@ struct qj_cpu_state {
 	__u32 rise_ns;	 /* by how much `ahead_ns` was to rise at the last reading */
 	__u64 ahead_ns;	 /* CLOCK_MONOTONIC beyond the clock of the scheduler ... */
 	__u64 read_ns;	 /* ... when both were read last, by the latter */
+	__u64 event_ns;	 /* a query began or ended */
 	__u64 tags;	 /* live view: the query's tags ... */
 	__u64 naming;	 /* ... and its session's naming */
 	__u64 since_ns;	 /* first event on this CPU */

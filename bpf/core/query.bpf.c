@@ -343,8 +343,10 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 {
 	if (!cpu || !thread)
 		return 0;
-	if (end_ns != thread->end_ns)
-		end_ns = slice_began(cpu, end_ns);
+	if (end_ns != thread->end_ns) {
+		check_label(cpu, end_ns);
+		end_ns = cpu->event_ns = slice_began(cpu, end_ns);
+	}
 	if (thread->caller.query)
 		child_end(cpu, thread, end_ns);
 	if (plan.mode == QJ_MODE_LIVE) {

@@ -136,14 +136,17 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 	if (!thread->query)
 		query_reset(cpu, thread);
 	claim_slice(cpu, thread, now);
-	thread->begin_ns = slice_began(cpu, now);
+	waits_clear(&thread->waits);
+	thread->begin_ns = cpu->event_ns = slice_began(cpu, now);
 	thread->flags |= QJ_QUERY_WAITS;
 }
 
 /* The reply was sent, and may be the last one of the query. */
-static __always_inline void reply_sent(struct thread_state *thread, __u64 now)
+static __always_inline void reply_sent(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 now)
 {
-	thread->end_ns = now;
+	check_label(cpu, now);
+	thread->end_ns = cpu->event_ns = slice_began(cpu, now);
 	waits_mark(thread);
 }
 

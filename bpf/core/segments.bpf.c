@@ -57,7 +57,9 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 		cpu->read_ns = clock;
 	}
 	now = clock + cpu->ahead_ns;
-	/* A query may have ended since: the scheduler need not read its clock twice. */
+	/* A query may have begun or ended since: the scheduler need not read its clock twice. */
+	if (now < cpu->event_ns)
+		now = cpu->event_ns;
 	return now > cpu->t0_ns ? now : cpu->t0_ns;
 }
 

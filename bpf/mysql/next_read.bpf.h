@@ -95,7 +95,7 @@ static __always_inline void mysql_may_be_over(struct qj_cpu_state *cpu, struct t
 {
 	/* The first header after a wait may be the next command's: that wait has ended this one. */
 	if (got <= 0 || (got <= MYSQL_HEADER_MAX && thread->mysql.went_on))
-		reply_sent(thread, bpf_ktime_get_ns());
+		reply_sent(cpu, thread, bpf_ktime_get_ns());
 	if (got <= MYSQL_HEADER_MAX)
 		thread->mysql.went_on = got > 0;
 	if (thread->command != QJ_COMMAND_QUERY ||

@@ -65,6 +65,7 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 {
 	struct suspended_query is;
 
+	check_label(cpu, now);
 	end_slice(cpu, now);
 	settle_expired(&thread->waits, QJ_WAIT_SLEEP);
 	is = (struct suspended_query){

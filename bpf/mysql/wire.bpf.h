@@ -31,17 +31,17 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 		return;
 	if (thread->mysql.more) {
 		if (thread->mysql.more == MYSQL_MORE_FILE)
-			reply_sent(thread, now);
+			reply_sent(cpu, thread, now);
 		return;
 	}
 	mysql_read_reply(buffer, &reply);
 	if (thread->command == QJ_COMMAND_QUERY && reply.start == MYSQL_LOCAL_FILE) {
 		thread->mysql.more = MYSQL_MORE_FILE;
 		thread->mysql.sequence = reply.sequence + 1;
-		reply_sent(thread, now);
+		reply_sent(cpu, thread, now);
 	} else if (thread->command == QJ_COMMAND_CONNECT &&
 		   (reply.start == MYSQL_AUTH_SWITCH || reply.start == MYSQL_AUTH_MORE)) {
-		reply_sent(thread, now);
+		reply_sent(cpu, thread, now);
 	} else {
 		mysql_answered(cpu, thread, &reply);
 		mysql_executed(cpu, thread);

@@ -227,7 +227,7 @@ static __always_inline void postgres_wait(struct qj_cpu_state *cpu, struct threa
 	if (!thread->begin_ns || !thread->postgres.synced || thread->need || thread->head_bytes)
 		return;
 	if (thread->postgres.may_continue)
-		reply_sent(thread, now);
+		reply_sent(cpu, thread, now);
 	else
 		postgres_end(cpu, thread, now);
 }

@@ -310,7 +310,7 @@ int BPF_KRETPROBE(voltdb_end, int error)
 		thread->flags = (thread->flags & ~QJ_QUERY_OK) | QJ_QUERY_ERROR;
 	else if (!(thread->flags & QJ_QUERY_ERROR))
 		thread->flags |= QJ_QUERY_OK;
-	reply_sent(thread, bpf_ktime_get_ns());
+	reply_sent(this_cpu(), thread, bpf_ktime_get_ns());
 	this_cpu()->has_ended = 1;
 	return 0;
 }

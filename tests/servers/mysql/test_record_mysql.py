@@ -18,7 +18,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from tracing import mysql_story as day
 from tracing.cpu_time import check_owners
 from tracing.mysql_client import CHUNK
-from tracing.recording import Run, both_attach_modes, qjoule, recording
+from tracing.recording import Run, both_attach_modes, check_waits, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -140,6 +140,7 @@ def told(request: pytest.FixtureRequest) -> Told:
 def test_hidden_sessions_alone_are_lost_and_on_sockets_only(told: Told) -> None:
     hidden = {"opaque_session": told.story.hidden_sessions} if told.on_sockets else {}
     assert told.run.loss == hidden
+    check_waits(told.run.trace)
     assert told.run.trace.complete
     assert set(told.run.queries["attach_mode"]) == {told.attach_mode}
 

@@ -16,7 +16,7 @@ from tracing import postgres_story as day
 from tracing.cpu_time import check_owners
 from tracing.mysql_story import MARKER, marker_counts
 from tracing.postgres_client import postgres_client, query
-from tracing.recording import Run, attribute, both_attach_modes
+from tracing.recording import Run, attribute, both_attach_modes, check_waits
 from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
@@ -72,6 +72,7 @@ def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
 
 def test_postgres_nothing_is_lost(told: Told) -> None:
     assert told.run.loss == {}
+    check_waits(told.run.trace)
     assert told.run.trace.complete
     assert set(told.run.queries["attach_mode"]) == {told.attach_mode}
 
