@@ -26,7 +26,8 @@ BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS) $(SHAPE_TABLES
 BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
-                -Wno-unused-parameter -Werror -Ibpf -I$(BUILD)/bpf $(REPRODUCIBLE)
+                -Wno-unused-parameter -Werror -Ibpf -I$(BUILD)/bpf $(REPRODUCIBLE) \
+                -idirafter /usr/include/$(shell uname -m)-linux-gnu # <asm/unistd.h>, on Debian
 SKELETON     := $(BUILD)/bpf/qjoule.skel.h
 # The same for early kernels: see bpf/core/state.bpf.h.
 EARLY_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.early.o)

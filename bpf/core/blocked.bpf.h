@@ -3,107 +3,70 @@
 #ifndef QJOULE_BLOCKED_BPF_H
 #define QJOULE_BLOCKED_BPF_H
 
+#include <asm/unistd.h>
+
 #include "socket.bpf.h"
 #include "task.bpf.h"
 #include "waits.bpf.h"
 
 /*
- * System calls in which a thread sleeps interruptibly, by what they wait for.
- * arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h
+ * What a system call waits for if its thread sleeps in it interruptibly; 0: anything. Calls of
+ * newer kernels than the headers' have their numbers, which are the same everywhere.
  */
+#define NR_FUTEX_WAIT 455
+#define CALLS	      512 /* a power of two */
+
+static const __u8 wait_of_call[CALLS] = {
+    [__NR_futex] = QJ_WAIT_LOCK,
+    [__NR_futex_waitv] = QJ_WAIT_LOCK,
+    [NR_FUTEX_WAIT] = QJ_WAIT_LOCK,
+    [__NR_semop] = QJ_WAIT_LOCK,
+    [__NR_semtimedop] = QJ_WAIT_LOCK,
+    [__NR_fcntl] = QJ_WAIT_LOCK,
+    [__NR_flock] = QJ_WAIT_LOCK,
+    [__NR_pread64] = QJ_WAIT_IO,
+    [__NR_pwrite64] = QJ_WAIT_IO,
+    [__NR_preadv] = QJ_WAIT_IO,
+    [__NR_pwritev] = QJ_WAIT_IO,
+    [__NR_preadv2] = QJ_WAIT_IO,
+    [__NR_pwritev2] = QJ_WAIT_IO,
+    [__NR_fsync] = QJ_WAIT_IO,
+    [__NR_fdatasync] = QJ_WAIT_IO,
+    [__NR_io_getevents] = QJ_WAIT_IO,
+    [__NR_io_pgetevents] = QJ_WAIT_IO,
+    [__NR_io_uring_enter] = QJ_WAIT_IO,
+    [__NR_read] = QJ_WAIT_NETWORK,
+    [__NR_write] = QJ_WAIT_NETWORK,
+    [__NR_readv] = QJ_WAIT_NETWORK,
+    [__NR_writev] = QJ_WAIT_NETWORK,
+    [__NR_connect] = QJ_WAIT_NETWORK,
+    [__NR_accept] = QJ_WAIT_NETWORK,
+    [__NR_accept4] = QJ_WAIT_NETWORK,
+    [__NR_sendto] = QJ_WAIT_NETWORK,
+    [__NR_sendmsg] = QJ_WAIT_NETWORK,
+    [__NR_sendmmsg] = QJ_WAIT_NETWORK,
+    [__NR_recvfrom] = QJ_WAIT_NETWORK,
+    [__NR_recvmsg] = QJ_WAIT_NETWORK,
+    [__NR_recvmmsg] = QJ_WAIT_NETWORK,
+    [__NR_epoll_pwait] = QJ_WAIT_NETWORK,
+    [__NR_epoll_pwait2] = QJ_WAIT_NETWORK,
+    [__NR_ppoll] = QJ_WAIT_NETWORK,
+    [__NR_pselect6] = QJ_WAIT_NETWORK,
+    [__NR_nanosleep] = QJ_WAIT_SLEEP,
+    [__NR_clock_nanosleep] = QJ_WAIT_SLEEP,
 #if defined(__TARGET_ARCH_x86)
-#define SYS_FUTEX    202
-#define SYS_POLL     7
-#define SYS_SELECT   23
-#define SYS_PPOLL    271
-#define SYS_PSELECT6 270
-/* semop, fcntl, flock, semtimedop, futex_waitv, futex_wait */
-#define LOCK_CALLS                                                                                 \
-	case 65:                                                                                   \
-	case 72:                                                                                   \
-	case 73:                                                                                   \
-	case 220:                                                                                  \
-	case 449:                                                                                  \
-	case 455
-/* pread64, pwrite64, fsync, fdatasync, io_getevents, preadv, pwritev, preadv2, pwritev2,
- * io_pgetevents, io_uring_enter */
-#define FILE_CALLS                                                                                 \
-	case 17:                                                                                   \
-	case 18:                                                                                   \
-	case 74:                                                                                   \
-	case 75:                                                                                   \
-	case 208:                                                                                  \
-	case 295:                                                                                  \
-	case 296:                                                                                  \
-	case 327:                                                                                  \
-	case 328:                                                                                  \
-	case 333:                                                                                  \
-	case 426
-/* read, write, readv, writev, connect, accept, sendto, recvfrom, sendmsg, recvmsg, epoll_wait,
- * epoll_pwait, accept4, recvmmsg, sendmmsg, epoll_pwait2 */
-#define SOCKET_CALLS                                                                               \
-	case 0:                                                                                    \
-	case 1:                                                                                    \
-	case 19:                                                                                   \
-	case 20:                                                                                   \
-	case 42:                                                                                   \
-	case 43:                                                                                   \
-	case 44:                                                                                   \
-	case 45:                                                                                   \
-	case 46:                                                                                   \
-	case 47:                                                                                   \
-	case 232:                                                                                  \
-	case 281:                                                                                  \
-	case 288:                                                                                  \
-	case 299:                                                                                  \
-	case 307:                                                                                  \
-	case 441
-/* nanosleep, clock_nanosleep */
-#define TIMER_CALLS                                                                                \
-	case 35:                                                                                   \
-	case 230
-#elif defined(__TARGET_ARCH_arm64)
-#define SYS_FUTEX    98
-#define SYS_PPOLL    73
-#define SYS_PSELECT6 72
-#define LOCK_CALLS                                                                                 \
-	case 193:                                                                                  \
-	case 25:                                                                                   \
-	case 32:                                                                                   \
-	case 192:                                                                                  \
-	case 449:                                                                                  \
-	case 455
-#define FILE_CALLS                                                                                 \
-	case 67:                                                                                   \
-	case 68:                                                                                   \
-	case 82:                                                                                   \
-	case 83:                                                                                   \
-	case 4:                                                                                    \
-	case 69:                                                                                   \
-	case 70:                                                                                   \
-	case 286:                                                                                  \
-	case 287:                                                                                  \
-	case 292:                                                                                  \
-	case 426
-#define SOCKET_CALLS                                                                               \
-	case 63:                                                                                   \
-	case 64:                                                                                   \
-	case 65:                                                                                   \
-	case 66:                                                                                   \
-	case 203:                                                                                  \
-	case 202:                                                                                  \
-	case 206:                                                                                  \
-	case 207:                                                                                  \
-	case 211:                                                                                  \
-	case 212:                                                                                  \
-	case 22:                                                                                   \
-	case 242:                                                                                  \
-	case 243:                                                                                  \
-	case 269:                                                                                  \
-	case 441
-#define TIMER_CALLS                                                                                \
-	case 101:                                                                                  \
-	case 115
+    [__NR_epoll_wait] = QJ_WAIT_NETWORK,
+    [__NR_poll] = QJ_WAIT_NETWORK,
+    [__NR_select] = QJ_WAIT_NETWORK,
+#endif
+};
+
+#if defined(__TARGET_ARCH_x86)
+#define IS_POLL(number)	  ((number) == __NR_poll || (number) == __NR_ppoll)
+#define IS_SELECT(number) ((number) == __NR_select || (number) == __NR_pselect6)
+#else
+#define IS_POLL(number)	  ((number) == __NR_ppoll)
+#define IS_SELECT(number) ((number) == __NR_pselect6)
 #endif
 
 #define TASK_UNINTERRUPTIBLE 2 /* include/linux/sched.h */
@@ -136,35 +99,17 @@ static __always_inline enum qj_wait syscall_wait(struct thread_waits *waits,
 						 struct task_struct *task, __u64 now)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u32 number = SYSCALL_NUMBER(regs);
 
-	switch ((__u32)SYSCALL_NUMBER(regs)) {
-	case SYS_FUTEX:
+	if (number == __NR_futex) {
 		waits->futex = SYSCALL_FIRST(regs);
 		waits->deadline_ns = futex_deadline(regs, now);
-		return QJ_WAIT_LOCK;
-	LOCK_CALLS:
-		return QJ_WAIT_LOCK;
-	FILE_CALLS:
-		return QJ_WAIT_IO;
-	SOCKET_CALLS:
-		return QJ_WAIT_NETWORK;
-	TIMER_CALLS:
-		return QJ_WAIT_SLEEP;
-		/* Without a descriptor they are the portable way to sleep for less than a second.
-		 */
-#ifdef SYS_POLL
-	case SYS_POLL:
-#endif
-	case SYS_PPOLL:
-		return SYSCALL_BUFFER(regs) ? QJ_WAIT_NETWORK : QJ_WAIT_SLEEP;
-#ifdef SYS_SELECT
-	case SYS_SELECT:
-#endif
-	case SYS_PSELECT6:
-		return (__u32)SYSCALL_FIRST(regs) ? QJ_WAIT_NETWORK : QJ_WAIT_SLEEP;
-	default:
-		return QJ_WAIT_OTHER;
 	}
+	/* Without a descriptor these are the portable way to sleep for less than a second. */
+	if ((IS_POLL(number) && !SYSCALL_BUFFER(regs)) ||
+	    (IS_SELECT(number) && !(__u32)SYSCALL_FIRST(regs)))
+		return QJ_WAIT_SLEEP;
+	return number < CALLS ? wait_of_call[number & (CALLS - 1)] ?: QJ_WAIT_OTHER : QJ_WAIT_OTHER;
 }
 
 /* A file is read or written without a chance to be interrupted, and so is a page that is missing.
@@ -208,7 +153,8 @@ static __always_inline __u64 runnable_since(const struct thread_waits *waits,
 	ns = TASK_FIELD(task, sched_info.run_delay) - waits->run_delay_ns;
 	queued_ns = TASK_FIELD(task, sched_info.last_queued);
 	if (queued_ns && bpf_core_field_exists(task->se.cfs_rq)) {
-		__u64 clock = TASK_FIELD(task, se.cfs_rq->rq->clock);
+		__u64 clock = IS_EARLY ? BPF_CORE_READ(task, se.cfs_rq, rq, clock)
+				       : task->se.cfs_rq->rq->clock;
 
 		if (clock > queued_ns)
 			ns += clock - queued_ns;
