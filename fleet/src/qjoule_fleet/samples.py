@@ -28,6 +28,7 @@ from qjoule.api.rollups import (
     SAMPLE_ROWS,
     SAMPLES,
     VERSION_KEY,
+    WAITS,
     Part,
     as_written_now,
     decoded,
@@ -121,7 +122,8 @@ def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
     Joules of different grades or idle policies are never added up: they have rows of their own.
     Amounts are estimates of all queries, with 95 % intervals. `drawn`: the queries that the
-    estimate is from. `rough`: too few of them for the interval to be more than a guess.
+    estimate is from. `rough`: too few of them for the interval to be more than a guess. `wait_…_s`
+    and `waits_latency_s`: of the queries whose waits are recorded; null if there are none.
     """
     every = (*keys, *CLASS)
     names = [KEYS.get(key, key) for key in every]
@@ -137,6 +139,10 @@ def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         values = pc.fill_null(rows[name].cast(pa.float64()), 0.0).to_numpy()
         return estimate(values, probability, group, grouped.num_rows)
 
+    # A query's waits are all recorded or none is.
+    known = pc.is_valid(rows[WAITS[1]])
+    rows = rows.append_column(WAITS[0], pc.if_else(known, rows["latency_ns"], None))
+    some = np.bincount(group, known.to_numpy(), grouped.num_rows) > 0
     calls, energy, cpu = total("calls"), total("energy_nj"), total("cpu_ns")
     # One statement's error is the same for all its queries, so these errors are added up.
     half_nj = np.hypot(energy.half_width, total("error_nj").total)
@@ -150,6 +156,10 @@ def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
             "joules_low": pa.array(np.maximum(energy.total - half_nj, 0.0) / 1e9),
             "joules_high": pa.array((energy.total + half_nj) / 1e9),
             "cpu_s": pa.array(cpu.total / 1e9),
+            **{
+                f"{name.removesuffix('_ns')}_s": pa.array(total(name).total / 1e9, mask=~some)
+                for name in WAITS
+            },
             "rough": pa.array(energy.rough),
         }
     )

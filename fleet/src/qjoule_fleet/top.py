@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from qjoule.api.model import NOT_EQUALLY, from_histograms
-from qjoule.api.rollups import HOUR_S
+from qjoule.api.model import NOT_EQUALLY, Waits, from_histograms
+from qjoule.api.rollups import HOUR_S, WAITS
 from qjoule_fleet.asked import Answer, Parts, Question, Reader, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.files import Refused
@@ -51,6 +51,7 @@ class Row:
     ids: str = ""
     texts: int = 0
     same_total_nj_ci95: tuple[float, float] | None = None  #: without the error of hosts' totals
+    waits: Waits | None = None  #: None: recorded of none of its queries
     in_doubt_nj: float = 0.0  #: that lost records, or records without an owner, may have moved
 
     @property
@@ -212,10 +213,15 @@ def rows_of(found: Answer, by: By, measured: dict[tuple[str, str], int]) -> list
                 shape.get("ids") or "",
                 int(shape.get("texts") or 0),
                 None if None in same else same,
+                _waits(one),
                 float(one["in_doubt_nj"]),
             )
         )
     return rows
+
+
+def _waits(row: dict[str, Any]) -> Waits | None:
+    return Waits(*(int(row[name] or 0) for name in WAITS)) if row[WAITS[0]] else None
 
 
 def _identity(row: dict[str, Any], by: By) -> tuple[Any, ...]:

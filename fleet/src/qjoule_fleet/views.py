@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from qjoule.api.rollups import HOURS, ROLLUPS, ROWS, SLOW_COLUMNS, TAG_ROWS, TAGS
+from qjoule.api.rollups import HOURLY, HOURS, ROLLUPS, ROWS, SLOW_COLUMNS, TAG_ROWS, TAGS, WAITS
 
 Dialect = Literal["duckdb", "spark"]
 #: In an order in which each stands on earlier ones.
@@ -87,7 +87,11 @@ def _files(root: str, table: str, dialect: Dialect) -> str:
         return f"{table}_files"
     # Later schemas have columns that earlier ones lack.
     glob = text(f"{root}/{table}/**/*.parquet")
-    return f"read_parquet({glob}, hive_partitioning = true, union_by_name = true)"
+    files = f"read_parquet({glob}, hive_partitioning = true, union_by_name = true)"
+    if table not in HOURLY:
+        return files
+    none = ", ".join(f"null::bigint as {name}" for name in WAITS)
+    return f"(select * from {files} union all by name select {none} where false)"
 
 
 def _base(source: Mapping[str, str]) -> dict[str, str]:

@@ -184,6 +184,16 @@ def test_hosts_of_one_name_are_told_apart_and_of_one_id_count_once(tmp_path: Pat
         assert one.reason == f"it has the host id and the hour of {other}"
 
 
+def test_waits_of_an_earlier_agents_hours_are_not_recorded(tmp_path: Path) -> None:
+    old, new = Host("db1", schema="2", hours=(0,)), Host("db1", hours=(1, 2))
+    root = made.write(tmp_path, Fleet([old, new], 3, (0, 30)))
+    (before,) = asked(root, within=hours(0, 1)).rows
+    (after,) = asked(root, within=hours(1, 3)).rows
+    (whole,) = asked(root).rows
+    assert before.waits is None and before.calls and not asked(root).read.refused
+    assert after.waits is not None and whole.waits == after.waits
+
+
 def test_schema_1_and_2_are_added_up(tmp_path: Path) -> None:
     """An agent that was upgraded after its first hour: one host."""
     old, new = Host("db1", schema="1", hours=(0,)), Host("db1", hours=(1, 2))

@@ -103,6 +103,10 @@ def test_the_printed_views_give_the_same_numbers_without_qjoule(root: Path, tmp_
     wanted = rows(root, "select host, sum(energy_nj) as nj from queries group by host")
     assert energies == {row["host"]: row["nj"] for row in wanted}
     assert connection.sql(totals()).to_arrow_table().num_rows == 2 * 8
-    bare = made.write(tmp_path, Fleet([Host("db1")], 1, (0,)))
+    bare = made.write(tmp_path, Fleet([Host("db1", schema="2")], 1, (0,)))
+    connection = duckdb.connect()
+    connection.execute(run(bare, "--print-views", "duckdb").output)
+    select = "select distinct calls > 0, waits_latency_ns, wait_lock_ns from queries"
+    assert connection.sql(select).fetchall() == [(True, None, None)], "of an earlier agent"
     printed = run(bare, "--print-views", "spark").output
     assert "tag_parts" not in printed and "hour" in printed

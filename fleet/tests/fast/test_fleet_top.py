@@ -18,6 +18,7 @@ import fleet_dataset as made
 from fleet_asked import BEGIN_S
 from fleet_dataset import Fleet, Host
 from qjoule.agent.rollup_layout import HOUR_S, Part
+from qjoule.agent.rollup_schema import WAITS
 from qjoule_fleet.commands.fleet import command
 
 DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", 200, "--threads", 1)
@@ -67,6 +68,12 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert low < row["energy_j"] < high
     assert row["j_per_call"] == pytest.approx(row["energy_j"] / row["calls"])
     assert 1e3 < row["latency_ns_p50"] < row["latency_ns_p95"] < 1e6
+    waits = [{name: one[name] for name in WAITS} for one in document(root, *DAY)["rows"]]
+    recorded = [one for one in waits if one["waits_latency_ns"] is not None]
+    assert 0 < len(recorded) < len(waits)
+    for one in recorded:
+        calls = one["waits_latency_ns"] // made.WAITED_NS[0]
+        assert list(one.values()) == [calls * ns for ns in made.WAITED_NS]
     assert printed["read"]["refused"] == [] and printed["read"]["missing_hours"] == []
 
 

@@ -33,7 +33,7 @@ def test_it_says_what_it_shipped(tmp_path: Path, store: Path) -> None:
     to = tmp_path / "to"
     first = run(to, "--store", store)
     assert first.return_value == 0
-    assert first.output == f"{to}: shipped 7 parts, 0.0 MB; there before: 0; hour not over: 1\n"
+    assert first.output == f"{to}: shipped 7 parts, 0.1 MB; there before: 0; hour not over: 1\n"
     assert "shipped 0 parts, 0.0 MB; there before: 7" in run(to, "--store", store).output
     part = write_hour(store, 0).path
     (store / part).write_bytes(b"PAR1")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qjoule.agent import rollup_layout as layout
-from qjoule.agent.hourly_tables import AMOUNTS, ERRORS, ROWS, TAG_ROWS, of_hour, thinned
+from qjoule.agent.hourly_tables import AMOUNTS, ERRORS, ROWS, TAG_ROWS, WAITS, of_hour, thinned
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, TAGS, Part
 from qjoule.typed_json import FORMER_NAMES
 
@@ -35,6 +35,8 @@ _OWNERS = (
     ("idle", "", ""),
     ("residual", "", ""),
 )
+#: Of each call: its latency, and what it waited for.
+WAITED_NS = (120_000, 1_000, 30_000, 5_000, 400, 0, 7)
 _BUCKETS = 14  #: half octaves that calls fall into
 
 
@@ -46,7 +48,7 @@ class Host:
     host_id: str = ""
     grade: str = "measured"
     policy: str = "separate"
-    schema: str = "2"
+    schema: str = layout.SCHEMA_VERSION
     total_error: float = 0.02  #: relative, of what it measured
     factor: float = 1.0  #: of all its joules per call
     factors: dict[int, float] = field(default_factory=dict)  #: the same of single shapes
@@ -111,12 +113,16 @@ def write(root: Path, fleet: Fleet) -> Path:
     return root
 
 
-def put(root: Path, part: Part, table: pa.Table, schema: str = "2", **more: str) -> Path:
+def put(
+    root: Path, part: Part, table: pa.Table, schema: str = layout.SCHEMA_VERSION, **more: str
+) -> Path:
     """Writes one part, with the metadata that its path asks for, changed by `more`."""
     metadata = part.metadata(closed=True) | {layout.VERSION_KEY: schema}
     if schema.startswith("1"):
         metadata = {layout.VERSION_KEY: schema}
         table = table.drop_columns(["host_id", "policy"])
+    if schema in ("1", "2"):
+        table = table.select([name for name in table.schema.names if name not in WAITS])
     metadata |= {f"qjoule.{key}": value for key, value in more.items()}
     path = root / part.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,8 +182,17 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
         "latency": _padded(_latency(random, calls), after),
         "lost_records": [None] * (rows - 2) + [3, 3],
         "lost_cpu_ns": [None] * (rows - 2) + [70_000, 70_000],
+        **_waits(calls, after),
     }
     return pa.table([pa.array(columns[one.name], one.type) for one in ROWS], schema=ROWS)
+
+
+def _waits(calls: I64, after: int) -> dict[str, list[int | None]]:
+    """None is recorded of every third statement."""
+    return {
+        name: _padded([ns * n if at % 3 else None for at, n in enumerate(calls.tolist())], after)
+        for name, ns in zip(WAITS, WAITED_NS, strict=True)
+    }
 
 
 def _padded(values: Sequence[Any], after: int) -> list[Any]:

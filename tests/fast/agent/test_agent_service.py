@@ -131,6 +131,7 @@ DAMAGES: list[Callable[[dict[str, Any]], object]] = [
     lambda saved: saved.update(version=2),
     lambda saved: saved.pop("queries"),
     lambda saved: saved["queries"][0]["numbers"].__setitem__(0, -1),
+    lambda saved: saved["queries"][0].update(waits=[1]),
     lambda saved: saved["node"][0].update(energy_nj=5),  # does not add up
     lambda saved: saved["shed"].update(level=99),
     lambda saved: saved.update(starts=[{"owner": "a", "count": 0, "last_s": 1.0}]),

@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_pages import (
+    WAITED_NS,
     exact,
     field,
     fields,
+    fingerprint_of,
     is_monotone,
     query,
     samples,
@@ -28,6 +30,7 @@ from metrics_pages import (
     total,
     window,
 )
+from qjoule.agent import hourly_tables
 from qjoule.agent.hourly_tables import of_hour
 from qjoule.agent.store_rows import Minute
 from qjoule.contract import OwnerKind
@@ -45,12 +48,13 @@ from qjoule.metrics.exposition import (
 )
 from qjoule.metrics.interval import Interval, interval_of, safe
 from qjoule.metrics.tagged import TagCounters
-from qjoule.model.result import Attribution
+from qjoule.model.result import Attribution, Waits
 from qjoule.reporters.json_report import document
 from qjoule.snapshots import Controls
 
 JOULE = 10**9
 UNIT_J = 2.0**-14
+WAITS = "qjoule_query_wait_seconds_total"
 
 _queries = st.builds(
     query,
@@ -111,6 +115,8 @@ def test_every_page_adds_up_and_no_counter_falls(
         assert len(counters.queries) <= 2 * per_server + 1
         assert len(exact(content, "qjoule_tag_calls_total")) <= 2 * per_server + 1
         before = found
+    calls = total(before, "qjoule_query_calls_total", server="db:1")
+    assert sum(exact(content, WAITS).values()) * JOULE == calls * sum(WAITED_NS)
     final = page(of_counters(counters), openmetrics=True)
     assert samples(final, openmetrics=True)
 
@@ -139,6 +145,27 @@ def test_a_days_sums_are_those_of_pythons_integers() -> None:
     for is_node in (True, False):
         of = [row for row in whole if (row["kind"] == "node") == is_node and row["name"] != "dram"]
         assert sum(row["energy_nj"] for row in of) == drawn_nj
+    for row in whole:
+        waits = [row[name] for name in hourly_tables.WAITS]
+        each = (1_200_000, *WAITED_NS)
+        is_query = row["kind"] == "queries" and row["calls"]
+        assert waits == [row["calls"] * ns if is_query else None for ns in each]
+
+
+def test_waits_have_series_where_they_are_recorded() -> None:
+    rows = [query(1, 1000, calls=2), query(2, 1000, calls=3, server=2)]
+    counters = Counters(Limits(), 0.0)
+    for one in source([window(n, rows, 1000 * n) for n in range(30)], (1, 2)).snapshots(
+        Controls(0.5, totals=False)
+    ):
+        counters.take(interval_of(one.interval), one.elapsed_s, 0.0)
+    found = samples(page(of_counters(counters), openmetrics=False))
+    named = {"server": "db:1", "fingerprint": fingerprint_of(1)}
+    calls = total(found, "qjoule_query_calls_total", **named)
+    assert calls and total(found, "qjoule_query_calls_total", server="db:2") == 90
+    waits = [total(found, WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
+    assert waits == pytest.approx([calls * ns / JOULE for ns in WAITED_NS], abs=0)
+    assert not any(name == WAITS and ("server", "db:2") in labels for name, labels in found)
 
 
 def _by_tag(found: Attribution) -> Attribution:

@@ -138,6 +138,10 @@ def test_otlp_uses_the_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {one["hw.id"]: one["hw.type"] for one in hardware}
     assert kinds == {"package": "cpu", "dram": "memory"}
     assert {one["qjoule.grade"] for one in hardware} == {"simulated"}
+    (waits,) = metrics["qjoule.query.wait.time"]
+    assert (waits.unit, waits.sum.is_monotonic) == ("s", 1)
+    kinds_of_wait = {attributes(point)["qjoule.kind"] for point in waits.sum.data_points}
+    assert kinds_of_wait == {"run_queue", "lock", "io", "network", "sleep", "other"}
     (point,) = metrics["qjoule.query.energy"][-1].sum.data_points
     assert attributes(point) == {
         "qjoule.server": "db:1",

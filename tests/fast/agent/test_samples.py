@@ -24,7 +24,7 @@ from fake_tracer import BEGIN_NS, MS
 from host_library import compiled
 from metrics_pages import META, fingerprint_of, opening, query, window
 from qjoule.agent import store as agent_store
-from qjoule.agent.hourly_tables import SAMPLE_ROWS
+from qjoule.agent.hourly_tables import SAMPLE_ROWS, WAITS
 from qjoule.agent.rollup_layout import SAMPLES, Part
 from qjoule.agent.store import Retention, Store
 from qjoule.agent.store_rows import Minute, sample_rows
@@ -81,8 +81,30 @@ def test_a_query_has_its_share_of_its_statements_energy() -> None:
     for row in rows:
         assert row["energy_nj"] == round(amounts.energy_nj * CPU_NS / amounts.cpu_ns)
         assert row["error_nj"] > 0 and row["outcome"] == "ok" and row["rows"] is None
+        assert not row.keys() & set(WAITS)
     ago_s = [START_S + 10.0 - row["time"] / 1e6 for row in rows]
     assert ago_s[0] == pytest.approx(0.399, abs=1e-5) and ago_s == sorted(ago_s, reverse=True)
+
+
+def test_waits_of_drawn_queries_are_of_those_that_are_recorded(tmp_path: Path) -> None:
+    queries = drawn(8, one_in=2)
+    queries["query"]["flags"][:3] = QueryFlag.OK | QueryFlag.WAITS
+    queries["query"]["wait_ns"][:] = range(1, 7)
+    live = snapshot(queries)
+    assert live.sampled is not None
+    rows = sample_rows(live.sampled, interval_of(live.interval), START_S + 10.0)
+    assert [[one.get(name) for name in WAITS[1:]] for one in rows] == [
+        *[[1, 2, 3, 4, 5, 6]] * 3,
+        *[[None] * 6] * 5,
+    ]
+    written(tmp_path, minute(*rows, row(START_S + 5, outcome="error")))
+    drawn_queries = drawn_in(dataset(str(tmp_path)), HOUR, [])
+    ok, error = sorted(
+        by_keys(drawn_queries, ["outcome"]).to_pylist(), key=lambda one: str(one["outcome"] != "ok")
+    )
+    assert ok["waits_latency_s"] == pytest.approx(2 * 3 * MS / 1e9)
+    assert ok["wait_lock_s"] == pytest.approx(2 * 3 * 2 / 1e9)
+    assert error["waits_latency_s"] is None and error["wait_lock_s"] is None
 
 
 def row(at_s: float, **more: object) -> dict[str, object]:

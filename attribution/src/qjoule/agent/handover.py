@@ -18,7 +18,7 @@ from qjoule.agent.restarts import DegradationLevel, Restarts, Starts
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
 from qjoule.metrics.interval import Amounts, Owner, Shape, Spent
-from qjoule.model.result import Outcomes
+from qjoule.model.result import Outcomes, Waits
 from qjoule.shapes.shape import OtherId
 from qjoule.trace.durable import write_whole
 from qjoule.typed_json import read_as
@@ -41,6 +41,7 @@ class _Query:
     ids: tuple[tuple[str, ...], ...]
     #: as `Outcomes`; None: of an agent that did not count them
     outcomes: tuple[int, ...] | None = None
+    waits: tuple[int, ...] | None = None  #: as `Waits`
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _query(shape: Shape, one: QuerySeries) -> _Query:
     ids = tuple(tuple(part or "" for part in other) for other in one.ids)
     return _Query(
         *(tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.attach_mode),
-        *(ids, tuple(amounts.outcomes)),
+        *(ids, tuple(amounts.outcomes), None if amounts.waits is None else tuple(amounts.waits)),
     )
 
 
@@ -165,7 +166,9 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         # What an older agent did not count is not known, and the counters must not fall.
         ended = (0, calls, 0, calls) if one.outcomes is None else _counts(one.outcomes)
         amounts = Amounts(
-            *(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency)), Outcomes(*ended)
+            *(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency)),
+            Outcomes(*ended),
+            None if one.waits is None else Waits(*_counts(one.waits)),
         )
         ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in one.ids)
         found.queries[Shape(*one.key)] = QuerySeries(

@@ -21,11 +21,14 @@ import pyarrow as pa
 from qjoule.lazy_import import pc
 from qjoule.model.energy import I64
 from qjoule.model.interval import EnergyErrors
+from qjoule.model.result import Waits
 
 #: The parts of an energy's 95 % interval.
 ERRORS = tuple(one.name for one in fields(EnergyErrors))
+#: The latency of the calls whose waits are recorded, and what they waited for, as `Waits`.
+WAITS = ("waits_latency_ns", *(f"wait_{kind}_ns" for kind in Waits._fields[1:]))
 #: Integers that add up exactly.
-AMOUNTS = ("calls", "cpu_ns", "energy_nj", "latency_ns", "lost_records", "lost_cpu_ns")
+AMOUNTS = ("calls", "cpu_ns", "energy_nj", "latency_ns", "lost_records", "lost_cpu_ns", *WAITS)
 #: What two rows of one minute cannot have in common.
 KEYS = ("kind", "server", "database", "name", "fingerprint", "grade", "policy", "host_id")
 
@@ -52,6 +55,7 @@ ROWS = pa.schema(
         ("latency", pa.list_(pa.field("element", pa.int64()))),
         ("lost_records", pa.int64()),  # of the node
         ("lost_cpu_ns", pa.int64()),
+        *((name, pa.int64()) for name in WAITS),  # null where not recorded
     ]
 )
 
@@ -71,6 +75,7 @@ SAMPLE_ROWS = pa.schema(
         ("calls", pa.int64()),  # statements that it executed
         ("latency_ns", pa.int64()),
         ("cpu_ns", pa.int64()),
+        *((name, pa.int64()) for name in WAITS[1:]),  # null where not recorded
         ("energy_nj", pa.int64()),  # its share of its statement's, by CPU time
         ("error_nj", pa.float32()),  # of that, at 95 %
         ("rows", pa.int64()),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from qjoule.agent.hourly_tables import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS, rounded_up
+from qjoule.agent.hourly_tables import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS, WAITS, rounded_up
 from qjoule.contract import QueryFlag
 from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged, safe
 from qjoule.model.interval import RowErrors
@@ -114,6 +114,7 @@ def _amounts(query: Query) -> dict[str, Any]:
         **{"calls": amounts.calls, "cpu_ns": amounts.cpu_ns, "energy_nj": amounts.energy_nj},
         **{"latency_ns": amounts.latency_ns, "latency": latency.tolist()},
         **_errors(query.error),
+        **({} if amounts.waits is None else dict(zip(WAITS, amounts.waits, strict=True))),
     }
 
 
@@ -162,6 +163,7 @@ def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[s
                 "calls": int(query["executions"]),
                 "latency_ns": int(query["end_ns"]) - int(query["begin_ns"]),
                 "cpu_ns": cpu_ns,
+                **_waits(query),
                 "energy_nj": None if rate is None else round(rate[0] * cpu_ns),
                 "error_nj": None if rate is None else rate[1] * cpu_ns,
                 "rows": int(query["rows"]) if flags & QueryFlag.ROWS else None,
@@ -170,6 +172,12 @@ def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[s
             }
         )
     return rows
+
+
+def _waits(query: np.void) -> dict[str, int]:
+    """A query's columns of `WAITS` beside its latency, in ns; none if they are not recorded."""
+    recorded = int(query["flags"]) & QueryFlag.WAITS
+    return dict(zip(WAITS[1:], query["wait_ns"].tolist(), strict=True)) if recorded else {}
 
 
 def _rates(found: Interval) -> _Rates:

@@ -8,7 +8,7 @@ from qjoule.model.interval import Z95, EnergyErrors, RowErrors, of_recordings
 from qjoule.model.labels import BY_CALLS, NONE_LABEL, GroupLabel
 from qjoule.model.latency import from_histograms
 from qjoule.model.ledger import Ledger, main_domain
-from qjoule.model.result import Attribution, Row
+from qjoule.model.result import Attribution, Row, Waits
 from qjoule.model.same_total import NOT_EQUALLY, with_total_error
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Ledger",
     "Row",
     "RowErrors",
+    "Waits",
     "from_histograms",
     "main_domain",
     "of_recordings",

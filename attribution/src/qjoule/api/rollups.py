@@ -9,6 +9,7 @@ from qjoule.agent.hourly_tables import (
     SLOW_COLUMNS,
     SPAN_S,
     TAG_ROWS,
+    WAITS,
     as_written_now,
 )
 from qjoule.agent.rollup_layout import (
@@ -54,6 +55,7 @@ __all__ = [
     "TAGS",
     "TAG_ROWS",
     "VERSION_KEY",
+    "WAITS",
     "Part",
     "as_written_now",
     "decoded",

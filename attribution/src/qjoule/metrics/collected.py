@@ -23,7 +23,7 @@ from qjoule.metrics.exposition import (
     seconds,
 )
 from qjoule.metrics.interval import Amounts, Shape, safe
-from qjoule.model.result import APPEARED
+from qjoule.model.result import APPEARED, Waits
 
 
 def of_counters(counters: Counters) -> Iterator[Family]:
@@ -131,6 +131,18 @@ def _queries(counters: Counters) -> Iterator[Family]:
         samples = [Sample(labels, of, at) for labels, of, at in values if of is not None]
         yield Family(name, "counter", about, unit, samples)
     yield from _unknown(counters)
+    yield Family(
+        "qjoule_query_wait_seconds",
+        "counter",
+        "What queries waited for, by statement; absent where it is not recorded.",
+        "seconds",
+        [
+            Sample((*labels, ("kind", kind)), decimal(getattr(one.amounts.waits, kind)), at)
+            for labels, one, at in found
+            if one.amounts.waits is not None
+            for kind in Waits._fields[1:]
+        ],
+    )
     yield Family(
         "qjoule_query_latency_seconds",
         "histogram",

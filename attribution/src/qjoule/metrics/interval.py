@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.interval import RowErrors, of_recordings
-from qjoule.model.result import PARTS, Attribution, Domain, Outcomes, Row
+from qjoule.model.result import PARTS, Attribution, Domain, Outcomes, Row, Waits
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.shapes.shape import OtherId
 
@@ -41,7 +41,8 @@ class Shape(NamedTuple):
 
 @dataclass(slots=True)
 class Amounts:
-    """What queries of one shape took. `latency`: calls in each of the kernel side's buckets."""
+    """What queries of one shape took. `latency`: calls in each of the kernel side's buckets.
+    `waits`: None: recorded of none of them."""
 
     energy_nj: int = 0
     cpu_ns: int = 0
@@ -49,6 +50,7 @@ class Amounts:
     latency_ns: int = 0  #: summed over the calls in `latency`
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
     outcomes: Outcomes = field(default_factory=Outcomes)
+    waits: Waits | None = None
 
     def add(self, other: Amounts) -> None:
         self.energy_nj += other.energy_nj
@@ -60,6 +62,9 @@ class Amounts:
         if any(other.outcomes):
             both = zip(self.outcomes, other.outcomes, strict=True)
             self.outcomes = Outcomes(*(a + b for a, b in both))
+        if other.waits is not None:
+            waited = zip(self.waits or (0,) * len(other.waits), other.waits, strict=True)
+            self.waits = Waits(*(a + b for a, b in waited))
 
 
 @dataclass(slots=True)
@@ -239,6 +244,7 @@ def _query(row: Row, energy_nj: int, text_length: int) -> Query:
         Amounts(
             *(energy_nj, row.cpu_ns, row.calls, latency_ns, latency),
             row.outcomes or Outcomes(unanswered=row.calls, rowless=row.calls),
+            row.waits,
         ),
         row.error,
         safe(row.shape, text_length),

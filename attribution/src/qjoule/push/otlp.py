@@ -28,6 +28,7 @@ _UNITS = {"joules": "J", "seconds": "s", "bytes": "By", "ratio": "1"}
 _QUERIES = {
     "qjoule_query_joules": ("qjoule.query.energy", "J"),
     "qjoule_query_cpu_seconds": ("qjoule.query.cpu.time", "s"),
+    "qjoule_query_wait_seconds": ("qjoule.query.wait.time", "s"),
     "qjoule_query_calls": ("qjoule.query.calls", "{call}"),
     "qjoule_query_errors": ("qjoule.query.errors", "{query}"),
     "qjoule_query_rows": ("qjoule.query.rows", "{row}"),

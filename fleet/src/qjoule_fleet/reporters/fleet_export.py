@@ -8,16 +8,23 @@ lines of one grade and policy adds up to that of its line `total`.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from qjoule.api.rollups import WAITS
 from qjoule.api.screen import format as fmt
 from qjoule.api.screen import writers
 from qjoule_fleet.times import iso
 from qjoule_fleet.top import Row, Top, Total
 
 SCHEMA = "qjoule.fleet/1"
+
+
+def _waited(row: Row, at: int) -> int | None:
+    return None if row.waits is None else row.waits[at]
+
 
 #: Columns of a row, beside its keys. The text and ids of a statement are of rows by fingerprint.
 _FIGURES: writers.DataColumns[Row] = writers.DataColumns(
@@ -38,6 +45,7 @@ _FIGURES: writers.DataColumns[Row] = writers.DataColumns(
         writers.field("latency_ns_mean", float),
         writers.field("latency_ns_p50", float),
         writers.field("latency_ns_p95", float),
+        *(writers.DataColumn(name, int, partial(_waited, at=at)) for at, name in enumerate(WAITS)),
         writers.field("hosts", int),
         writers.field("shapes", int),
     )

@@ -8,7 +8,14 @@ select
   sum(total_nj) as total_nj, sum(loss_nj) as loss_nj, sum(unnamed_nj) as unnamed_nj,
   sum(down_nj) as down_nj, sum(up_nj) as up_nj,
   sum(latency_ns) as latency_ns,
-  sum(lost_records) as lost_records, sum(lost_cpu_ns) as lost_cpu_ns
+  sum(lost_records) as lost_records, sum(lost_cpu_ns) as lost_cpu_ns,
+  sum(waits_latency_ns) as waits_latency_ns,
+  sum(wait_run_queue_ns) as wait_run_queue_ns,
+  sum(wait_lock_ns) as wait_lock_ns,
+  sum(wait_io_ns) as wait_io_ns,
+  sum(wait_network_ns) as wait_network_ns,
+  sum(wait_sleep_ns) as wait_sleep_ns,
+  sum(wait_other_ns) as wait_other_ns
 from spans
 group by
   date_trunc('hour', minute), kind, server, database, name, fingerprint, grade, policy, host,
