@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from fleet.bench.simulator.population import GRADES, POLICY, Fleet
 
-from qjoule.agent.hourly_tables import ERRORS, ROWS, rounded_up
+from qjoule.agent.hourly_tables import ERRORS, ROWS, WAITS, rounded_up
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
@@ -176,8 +176,26 @@ def _query_rows(place: _Place, found: _Calls, errors: dict[str, F64], latency: b
         **{name: pa.array(value.astype(np.float32)) for name, value in errors.items()},
         "latency_ns": found.latency_ns,
         "latency": _histograms(found) if latency else pa.nulls(n, ROWS.field("latency").type),
+        **_waits(found),
     }
     return _table(place, columns, n)
+
+
+#: Of each kind of wait: the median share of a statement's latency in the minutes that have it, and
+#: the share of such minutes.
+WAITED = ((0.03, 1.0), (0.02, 0.7), (0.2, 0.7), (0.02, 0.2), (0.0, 0.0), (0.01, 0.1))
+
+
+def _waits(found: _Calls) -> dict[str, I64]:
+    """Columns of `WAITS`, of all calls. Draws of its own leave the other columns as they are."""
+    random, n = np.random.default_rng(len(found.life)), len(found.life)
+    columns = {WAITS[0]: found.latency_ns}
+    left_ns = found.latency_ns.copy()
+    for name, (share, minutes) in zip(WAITS[1:], WAITED, strict=True):
+        waited = share * random.lognormal(0, 1, n) * (random.random(n) < minutes)
+        columns[name] = np.minimum((found.latency_ns * waited).astype(np.int64), left_ns)
+        left_ns -= columns[name]
+    return columns
 
 
 def _other_rows(place: _Place, found: _Calls, random: np.random.Generator) -> pa.Table:

@@ -9,9 +9,10 @@ import gc
 import io
 import signal
 import subprocess
+import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ import pyarrow.dataset as ds
 import pytest
 
 import fake_tracer as ft
-from exclusive.test_agent import CALLS, execute, running, settled, warmed
+from exclusive.test_agent import CALLS, execute, running, scalar, settled, warmed
+from metrics_pages import Key
 from qjoule.agent.config import Config, Metrics
 from qjoule.agent.config import Store as StoreKeys
 from qjoule.agent.handover import take
@@ -33,6 +35,7 @@ from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.metrics.shared import Board
 from qjoule.model.batches import BLOCK_WINDOWS
+from qjoule.model.result import Waits
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.trace.meta import Meta, Server
@@ -40,6 +43,53 @@ from qjoule_studies.servers.mysql import mariadb_server
 from tracing.agent import Agent, fingerprint_of, value
 from tracing.live_top import QJOULE, live_top
 from tracing.mysql_client import ZLIB, mysql_client
+from waiting import until
+
+HOLD_S = 1.0  #: the lock of a row is held once a session waits for it
+WAITING = "show global status like 'Innodb_row_lock_current_waits'"
+
+
+@pytest.mark.root
+@pytest.mark.server
+@pytest.mark.timeout(240)
+def test_the_counter_of_a_held_row_lock_is_lock(tmp_path: Path) -> None:
+    update = "update waits.rows_ set n = n + 1 where id = 1"
+    with (
+        mariadb_server() as server,
+        running(tmp_path, server.pid) as agent,
+        server.connect() as holder,
+        server.connect() as connection,
+        holder.cursor() as held,
+    ):
+        held.execute("create database waits")
+        held.execute("create table waits.rows_ (id int primary key, n int)")
+        held.execute("insert into waits.rows_ values (1, 1)")
+        fingerprint = warmed(agent, connection, update, "update waits")
+        held.execute("begin")
+        held.execute("update waits.rows_ set n = 7 where id = 1")
+        waiter = threading.Thread(target=execute, args=(connection, update, 1))
+        waiter.start()
+        until(lambda: scalar(holder, WAITING, 1), "the update waits")
+        time.sleep(HOLD_S)
+        held.execute("rollback")
+        waiter.join()
+
+        def waited_s(page: Mapping[Key, float], kind: str) -> float:
+            name = "qjoule_query_wait_seconds_total"
+            return value(page, name, fingerprint=fingerprint, kind=kind) or 0.0
+
+        page = agent.until(lambda page: waited_s(page, "lock") >= HOLD_S, "no lock")
+        by_kind = {kind: waited_s(page, kind) for kind in Waits._fields[1:]}
+        latency_s = value(page, "qjoule_query_latency_seconds_sum", fingerprint=fingerprint)
+        assert max(by_kind, key=lambda kind: by_kind[kind]) == "lock", by_kind
+        assert latency_s is not None and sum(by_kind.values()) <= latency_s
+        agent.stop()
+    store = ds.dataset(agent.store / "rollups", format="parquet").to_table().to_pylist()
+    rows = [row for row in store if row["fingerprint"] == fingerprint]
+    lock_ns, latency_ns = (
+        sum(row[name] or 0 for row in rows) for name in ("wait_lock_ns", "waits_latency_ns")
+    )
+    assert HOLD_S * 1e9 <= lock_ns <= latency_ns
 
 
 @pytest.mark.root
