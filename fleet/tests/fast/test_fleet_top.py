@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 import fleet_dataset as made
 from fleet_asked import BEGIN_S
 from fleet_dataset import Fleet, Host
-from qjoule.agent.rollup_layout import HOUR_S, Part
 from qjoule.agent.hourly_tables import WAITS
+from qjoule.agent.rollup_layout import HOUR_S, Part
 from qjoule_fleet.commands.fleet import command
 
 DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", 200, "--threads", 1)
