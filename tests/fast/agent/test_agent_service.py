@@ -127,6 +127,24 @@ def test_the_next_agent_goes_on(tmp_path: Path) -> None:
     assert not service_of(tmp_path).handed.continued
 
 
+def test_counters_of_an_earlier_agent_have_no_waits_until_some_are_recorded(tmp_path: Path) -> None:
+    first = service_of(tmp_path)
+    some = snapshots()
+    for snapshot in some:
+        first.take(snapshot, META.servers)
+    first.close(orderly=True)
+    saved = json.loads((tmp_path / NAME).read_text())
+    for query in saved["queries"]:
+        del query["waits"]
+    (tmp_path / NAME).write_text(json.dumps(saved))
+    second = service_of(tmp_path)
+    assert second.handed.continued
+    queries = second.handed.counters.queries.values()
+    assert all(one.amounts.waits is None for one in queries)
+    second.take(some[0], META.servers)
+    assert any(one.amounts.waits is not None for one in queries)
+
+
 DAMAGES: list[Callable[[dict[str, Any]], object]] = [
     lambda saved: saved.update(version=2),
     lambda saved: saved.pop("queries"),
