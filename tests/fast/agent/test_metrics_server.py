@@ -25,7 +25,7 @@ from qjoule.metrics.exposition import Family, Sample, page
 from qjoule.metrics.http import MAX_REQUEST_BYTES, Bounds, listen_on
 from qjoule.metrics.messages import Origins
 from qjoule.metrics.server import LivePage, MetricsServer
-from qjoule.metrics.shared import Board, SnapshotBoard
+from qjoule.metrics.shared import BYTES, Board, SnapshotBoard
 
 FAMILY = Family("qjoule_test", "counter", "A test.", samples=[Sample((("a", "b"),), "3", "1.000")])
 
@@ -249,7 +249,7 @@ def test_pages_that_do_not_fit_are_not_shown() -> None:
     board = Board()
     assert board.read() is None
     assert board.show([FAMILY], 1.0, 2.0)
-    many = [Sample((("a", "x" * 1000),), "1")] * 20_000
+    many = [Sample((("a", "x" * 1000),), "1")] * (BYTES // 1000)
     assert not board.show([Family("big", "gauge", "", samples=many)], 3.0, 2.0)
     shown = board.read()
     assert shown is not None and shown[:2] == (1.0, 2.0)

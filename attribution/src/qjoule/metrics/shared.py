@@ -19,8 +19,9 @@ from typing import Any
 
 from qjoule.metrics.exposition import Family, Sample
 
-#: Pages of it are in use only once they are written.
-BYTES = 16 << 20
+#: 100 statements of 64 servers, with texts of 1024 characters and waits, are 19 MiB as JSON. Pages
+#: of it are in use only once they are written.
+BYTES = 32 << 20
 _HEAD = struct.Struct("=QQ")  #: version, size
 _TIMES = struct.Struct("=dd")  #: when it was shown, and when it is stale, by the monotonic clock
 _TRIES, _PAUSE_S = 100, 0.0005
