@@ -315,11 +315,16 @@ struct qj_loss_count {
 	__u32 cause;
 };
 
+#define QJ_STEAL_UNKNOWN (~0ull)
+
 /* CPU time as summed in the kernel, independently of the segments: the two must agree. */
 struct qj_cpu_time {
 	__u64 t_ns;
 	__u64 busy_ns;
 	__u64 idle_ns;
+	/* What the host stole of a virtual CPU (proc_stat(5), `steal`), as a running sum since the
+	 * tracer began; QJ_STEAL_UNKNOWN */
+	__u64 steal_ns;
 	__u32 cpu;
 	__u32 reserved;
 };
@@ -546,7 +551,7 @@ QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
-QJ_ASSERT_SIZE(qj_cpu_time, 32);
+QJ_ASSERT_SIZE(qj_cpu_time, 40);
 QJ_ASSERT_SIZE(qj_aggregate, 520);
 QJ_ASSERT_SIZE(qj_sample, 152);
 QJ_ASSERT_SIZE(qj_package_time, 32);

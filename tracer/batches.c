@@ -268,9 +268,10 @@ static struct cpu_books cpu_books(const struct qj_cpu_state *state)
 	return books;
 }
 
-void cpu_books_report(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
-		      unsigned cpu_count)
+void cpu_books_report(const struct probes *probes, struct steal *steal, struct stream *stream,
+		      const struct qj_cpu *cpus, unsigned cpu_count)
 {
+	steal_read(steal);
 	for (unsigned i = 0; i < cpu_count; i++) {
 		unsigned cpu = cpus[i].cpu % QJ_MAX_CPUS;
 		struct cpu_books books = cpu_books(&probes->skeleton->bss->cpus[cpu]);
@@ -278,6 +279,7 @@ void cpu_books_report(const struct probes *probes, struct stream *stream, const 
 		    .t_ns = books.t_ns,
 		    .busy_ns = books.busy_ns,
 		    .idle_ns = books.idle_ns,
+		    .steal_ns = steal_ns(steal, cpu),
 		    .cpu = cpu,
 		};
 

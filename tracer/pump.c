@@ -3,6 +3,7 @@
 #include "pump.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct pump {
 	struct stream *stream;
 	struct batches *batches;
 	struct sums *sums;
+	struct steal *steal;
 	const struct options *options;
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
@@ -162,7 +164,8 @@ struct pump *pump_new(struct probes *probes, struct energy_source *energy, struc
 	pump->rings =
 	    rings_new(probes->ring_fds, probes->ring_count, probes->ring_bytes, take_record, pump);
 	pump->batches = batches_new(probes->batches_fd, probes->cpu_limit, stream);
-	if (!pump->rings || !pump->batches)
+	pump->steal = steal_new(open("/proc/stat", O_RDONLY | O_CLOEXEC));
+	if (!pump->rings || !pump->batches || !pump->steal)
 		goto fail;
 	if (options->mode == QJ_MODE_LIVE) {
 		pump->sums = sums_new(probes, stream, cpus, cpu_count);
@@ -181,6 +184,7 @@ void pump_free(struct pump *pump)
 		return;
 	sums_free(pump->sums);
 	batches_free(pump->batches);
+	steal_free(pump->steal);
 	rings_free(pump->rings);
 	free(pump);
 }
@@ -207,6 +211,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	compare_clocks(pump);
 	/* By then every busy CPU has had a tick and is known. */
 	sleep_ns(TICKS_NS);
+	steal_read(pump->steal);
 	hello.t_ns = now_ns(CLOCK_MONOTONIC);
 	hello.realtime_ns = now_ns(CLOCK_REALTIME);
 	pump->flushed_ns = pump->window_ns = pump->looked_ns = hello.t_ns;
@@ -288,7 +293,7 @@ static int flush(struct pump *pump, uint64_t t_ns)
 		report_appeared(pump, t_ns);
 	compare_clocks(pump);
 	report_loss(pump, t_ns);
-	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
+	cpu_books_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
 	/* If the machine booted less than a window ago, nothing is known to be completely sent. */
 	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
@@ -358,7 +363,7 @@ int pump_finish(struct pump *pump, int reason)
 	err = take_records(pump, end.t_ns) ?: err;
 	report_appeared(pump, end.t_ns);
 	report_loss(pump, end.t_ns);
-	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
+	cpu_books_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
 	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));
 	return stream_write(pump->stream, end.t_ns, 0, true) ?: err;
 }

@@ -44,11 +44,25 @@ void batches_received(struct batches *batches, const struct qj_batch *batch);
 /* Takes what waits in the batches of all CPUs. */
 void batches_take(struct batches *batches);
 
+/* ---- steal.c: what the host of a virtual machine stole of each CPU ---- */
+
+struct steal;
+
+/* Takes over `stat_fd`, of /proc/stat; a negative one cannot be read. NULL: no memory. */
+struct steal *steal_new(int stat_fd);
+void steal_free(struct steal *steal);
+
+/* Reads the counters anew. */
+void steal_read(struct steal *steal);
+
+/* Stolen time of a CPU (below QJ_MAX_CPUS) since the first reading; QJ_STEAL_UNKNOWN. */
+uint64_t steal_ns(const struct steal *steal, unsigned cpu);
+
 /* ---- busy and idle time of each CPU, counted apart from the segments ---- */
 
 /* Adds a record per CPU with its times up to now. */
-void cpu_books_report(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
-		      unsigned cpu_count);
+void cpu_books_report(const struct probes *probes, struct steal *steal, struct stream *stream,
+		      const struct qj_cpu *cpus, unsigned cpu_count);
 
 /* Busy CPU time of one package, for energy sources that estimate (struct energy_env). */
 uint64_t cpu_books_busy_ns(void *probes, unsigned package);

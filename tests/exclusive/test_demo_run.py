@@ -188,6 +188,7 @@ def test_every_cpus_time_is_conserved(mariadb: DatabaseServer, tmp_path: Path) -
     sums = trace.pandas("cpu_time").sort_values("t_ns")
     segments = trace.pandas("segments")
     assert trace.lost_cpu_ns == 0
+    assert sums["steal_ns"].notna().all()
     for cpu, readings in sums.groupby("cpu"):
         first, last = readings.iloc[0], readings.iloc[-1]
         wall = last["t_ns"] - first["t_ns"]

@@ -25,6 +25,7 @@ TAIL_NS = 100_000  #: the shortest
 WAKE_NS = 1_000  #: shorter idle times are the scheduler between two threads
 TEXT_BYTES = 4096
 SHAPE_UNKNOWN = 0
+STEAL_UNKNOWN = 0xFFFF_FFFF_FFFF_FFFF  #: `steal_ns` of a CPU's time
 SHAPE_OTHER = 0xFFFF_FFFF_FFFF_FFFF
 SAID_UNKNOWN = 0xFFFF_FFFF_FFFF_FFFF
 WHOLE_PACKAGE = 0xFFFF_FFFF  #: `die` of a domain that covers its whole package
@@ -321,7 +322,14 @@ LOSS_COUNT = np.dtype(
     [("t_ns", "<u8"), ("count", "<u8"), ("lost_ns", "<u8"), ("cpu", "<u4"), ("cause", "<u4")]
 )
 CPU_TIME = np.dtype(
-    [("t_ns", "<u8"), ("busy_ns", "<u8"), ("idle_ns", "<u8"), ("cpu", "<u4"), ("reserved", "<u4")]
+    [
+        ("t_ns", "<u8"),
+        ("busy_ns", "<u8"),
+        ("idle_ns", "<u8"),
+        ("steal_ns", "<u8"),
+        ("cpu", "<u4"),
+        ("reserved", "<u4"),
+    ]
 )
 AGGREGATE = np.dtype(
     [

@@ -69,6 +69,7 @@ SAME_NAMES = (
 CONSTANTS = {f"QJ_{name}": getattr(contract, name) for name in SAME_NAMES} | {
     "QJ_COUNTERS": len(contract.COUNTER_NAMES),
     "QJ_MORE": contract.MORE_COUNTERS,
+    "QJ_STEAL_UNKNOWN": contract.STEAL_UNKNOWN - (1 << 64),  # read as signed
     "QJ_LOSS_MAX": len(contract.Loss),
 }
 #: Of the root part, whose enums have the prefix: enum name, Python enum.

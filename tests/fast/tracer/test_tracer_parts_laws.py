@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host_library import generated_headers
-from qjoule.contract import WHOLE
+from qjoule.contract import STEAL_UNKNOWN, WHOLE
 from tracer_parts.parts import (
     MAX_CPUS,
     busy_at,
@@ -20,6 +21,7 @@ from tracer_parts.parts import (
     counted,
     firsts,
     rings,
+    stolen_ns,
     topology,
     write_topology,
 )
@@ -211,3 +213,52 @@ def test_looks_come_back(tmp_path: Path) -> None:
     subprocess.run([*build, "-ffunction-sections", "-Wl,--gc-sections"], check=True)
     looks = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split()
     assert looks == ["73", "10", "10", "73", "10"]
+
+
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def stat(*steal: int, first: bytes = b"cpu  9 9 9 9 9 9 9 9 9 9") -> bytes:
+    """/proc/stat with the ticks stolen of each CPU."""
+    lines = [b"cpu%d 1 2 3 4 5 6 7 %d 0 0" % one for one in enumerate(steal)]
+    return b"\n".join([first, *lines, b"intr 8 " + b"0 " * 10_000, b"cpu0 1 1 1 1 1 1 1 99", b""])
+
+
+def test_stolen_time_counts_from_the_first_reading(tmp_path: Path) -> None:
+    texts = [stat(100, 7, 0), stat(103, 7, 1)]
+    assert stolen_ns(tmp_path / "stat", texts[:1], range(3)) == [0, 0, 0]
+    assert stolen_ns(tmp_path / "stat", texts, range(3)) == [3 * TICK_NS, 0, TICK_NS]
+
+
+def test_stolen_time_of_a_thousand_cpus_is_read_to_the_last(tmp_path: Path) -> None:
+    before = [10**15 + cpu for cpu in range(MAX_CPUS)]
+    texts = [stat(*before), stat(*(ticks + cpu for cpu, ticks in enumerate(before)))]
+    assert all(len(text) > 1 << 15 for text in texts)
+    expected = [cpu * TICK_NS for cpu in range(MAX_CPUS)]
+    assert stolen_ns(tmp_path / "stat", texts, range(MAX_CPUS)) == expected
+
+
+def test_a_counter_of_stolen_time_that_goes_back_adds_nothing(tmp_path: Path) -> None:
+    texts = [stat(100), stat(105), stat(2), stat(4), stat(2**64 - 1), stat(0), stat(3)]
+    assert stolen_ns(tmp_path / "stat", texts, [0]) == [10 * TICK_NS]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            b"",
+            b"cpu0",
+            b"cpu0 1 2 3 4 5 6 7\n",
+            b"cpu0 1 2 3 4 5 6 7 8",
+            b"cpu0 1 2 3 4 5 6 7 -8\n",
+        ),
+        *(b"cpu0 1 2 3 4 5 6 7 99999999999999999999\n", b"cpu0x 1 2 3 4 5 6 7 8\n", b"\0" * 9000),
+        *(b"cpu1024 1 2 3 4 5 6 7 8\n", b"cpu-1 1 2 3 4 5 6 7 8\n", b"cpu0 " + b"1" * 600 + b"\n"),
+        b"intr 1\ncpu0 1 2 3 4 5 6 7 8\n",
+    ],
+)
+def test_stolen_time_is_unknown_where_proc_stat_does_not_say_it(
+    text: bytes, tmp_path: Path
+) -> None:
+    assert stolen_ns(tmp_path / "stat", [text, text], [0, MAX_CPUS - 1]) == [STEAL_UNKNOWN] * 2

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the programs and the tracer compiled for the host: counters, busy clocks, topology."""
+"""Parts of the programs and the tracer compiled for the host: counters, busy clocks, topology, and
+stolen time.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,17 +18,22 @@ from qjoule.contract import CPU
 
 MAX_CPUS = 1024
 _U64 = ctypes.c_uint64
+_SKELETON = "-Itests/support/tracer_parts/host"
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-Itracer", *TRAPPED)
-    sources = ("tests/support/tracer_parts/parts.c", "tracer/topology.c")
+    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-Itracer", _SKELETON, *TRAPPED)
+    sources = ("tests/support/tracer_parts/parts.c", "tracer/topology.c", "tracer/steal.c")
     loaded = compiled(*sources, compiler="gcc", flags=flags)
     loaded.counted.restype = ctypes.c_uint
-    for name in ("busy_at", "busy_set"):
+    loaded.steal_new.restype = ctypes.c_void_p
+    for name in ("busy_at", "busy_set", "steal_ns"):
         getattr(loaded, name).restype = _U64
     loaded.busy_between.restype = ctypes.c_int64
+    loaded.steal_ns.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    for name in ("steal_read", "steal_free"):
+        getattr(loaded, name).argtypes = [ctypes.c_void_p]
     loaded.busy_at.argtypes = [_U64, _U64]
     loaded.busy_set.argtypes = [_U64, ctypes.c_int, _U64]
     loaded.busy_between.argtypes = [_U64, _U64]
@@ -49,6 +57,19 @@ def busy_set(clock: int, busy: bool, now_ns: int) -> int:
 
 def busy_between(before_ns: int, now_ns: int) -> int:
     return int(_library().busy_between(before_ns, now_ns))
+
+
+def stolen_ns(path: Path, texts: Sequence[bytes], cpus: Sequence[int]) -> list[int]:
+    """Stolen time of some CPUs after /proc/stat, kept at `path`, was read with each of the texts."""
+    path.write_bytes(b"")
+    library = _library()
+    steal = library.steal_new(os.open(path, os.O_RDONLY))
+    for text in texts:
+        path.write_bytes(text)
+        library.steal_read(steal)
+    found = [int(library.steal_ns(steal, cpu)) for cpu in cpus]
+    library.steal_free(steal)
+    return found
 
 
 def topology(directory: Path) -> list[tuple[int, int, int, int]]:

@@ -15,6 +15,7 @@ from qjoule.contract import (
     CHILD,
     COUNTER_NAMES,
     QUERY,
+    STEAL_UNKNOWN,
     TRACER_CPU,
     WHOLE,
     OwnerKind,
@@ -212,6 +213,7 @@ def cpu_time_rows(times: Array) -> pa.Table:
         numbers(times["cpu"]),
         numbers(times["busy_ns"]),
         numbers(times["idle_ns"]),
+        numbers(times["steal_ns"], times["steal_ns"] != STEAL_UNKNOWN),
     ]
     return pa.Table.from_arrays(columns, schema=CPU_TIME)
 

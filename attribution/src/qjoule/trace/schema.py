@@ -224,12 +224,14 @@ LOSS = _table(
     ("count", _u64),
     ("lost_ns", _u64),
 )
-#: Running sums of each CPU's time, as kept in the kernel beside the segments.
+#: Running sums of each CPU's time, as kept in the kernel beside the segments. `steal_ns`: what the
+#: host of a virtual machine took of the CPU; null: not known.
 CPU_TIME = _table(
     ("t_ns", _i64),
     ("cpu", _u32),
     ("busy_ns", _u64),
     ("idle_ns", _u64),
+    ("steal_ns", _u64, "?"),
 )
 #: One row per reading of an external meter.
 METER = _table(
