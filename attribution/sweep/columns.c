@@ -36,6 +36,7 @@ bool columns_take(PyObject *const *given, Py_buffer *in, struct sweep_segments *
 	    [CPU] = {"cpu", 4, _Alignof(int32_t)},
 	    [GROUP] = {"group", 8, _Alignof(int64_t)},
 	    [SCALED] = {"scaled", 4, _Alignof(float)},
+	    [STOLEN] = {"stolen", 4, _Alignof(float)},
 	    [COUNTS] = {"counters", 8, _Alignof(uint64_t)},
 	    [VALID] = {"valid", 1, 1},
 	};
@@ -72,6 +73,7 @@ bool columns_take(PyObject *const *given, Py_buffer *in, struct sweep_segments *
 	    .group = in[GROUP].buf,
 	    .counted = has[COUNTS],
 	    .scaled = has[SCALED] ? in[SCALED].buf : NULL,
+	    .stolen = has[STOLEN] ? in[STOLEN].buf : NULL,
 	};
 	for (int c = 0; c < SWEEP_COUNTERS; c++) {
 		out->counters[c] = in[COUNTS + c].buf;

@@ -77,6 +77,8 @@ static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct 
 	entry->effects[SWEEP_CORE_WAKES] += cpu->segment.woke_core;
 	entry->effects[SWEEP_PACKAGE_WAKES] += cpu->segment.woke_package;
 	cpu->segment.woke_core = cpu->segment.woke_package = 0;
+	if (RARELY(cpu->segment.stolen > 0))
+		entry->stolen_ns += (double)ns * cpu->segment.stolen;
 	if (cpu->segment.counted)
 		add_counters(entry, cpu, ns, (double)overlap_ns / (double)ns);
 	package->sums.busy_ns += (uint64_t)ns;

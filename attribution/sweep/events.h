@@ -17,6 +17,7 @@ struct segment {
 	double read[SWEEP_COUNTERS];	 /* 1 if read, 0 if not */
 	double uncounted;		 /* share of the time in which counters did not count */
 	double traffic;			 /* misses per ns; 0 if not read */
+	double stolen;			 /* share of the time that the host stole */
 	uint8_t woke_core, woke_package; /* 1: its beginning ended an idle time */
 	bool counted;			 /* any counter was read */
 };

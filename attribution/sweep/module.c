@@ -116,10 +116,10 @@ static PyObject *add(PyObject *self, PyObject *args)
 	struct sweep_segments segments;
 
 	_Static_assert(SWEEP_COUNTERS == 3, "three columns of counters, and three of validity");
-	if (!PyArg_ParseTuple(args, "OOOOOOOOOOO:add", &given[T0], &given[T1], &given[CPU],
-			      &given[GROUP], &given[SCALED], &given[COUNTS], &given[COUNTS + 1],
-			      &given[COUNTS + 2], &given[VALID], &given[VALID + 1],
-			      &given[VALID + 2]))
+	if (!PyArg_ParseTuple(args, "OOOOOOOOOOOO:add", &given[T0], &given[T1], &given[CPU],
+			      &given[GROUP], &given[SCALED], &given[STOLEN], &given[COUNTS],
+			      &given[COUNTS + 1], &given[COUNTS + 2], &given[VALID],
+			      &given[VALID + 1], &given[VALID + 2]))
 		return NULL;
 	if (ready(object) && columns_take(given, in, &segments))
 		result = run(object, &segments);

@@ -147,6 +147,7 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	segment->group = in->group[i];
 	segment->counted = false;
 	segment->traffic = 0;
+	segment->stolen = in->stolen ? in->stolen[i] : 0;
 	segment->woke_core = segment->woke_package = 0;
 	if (in->counted)
 		read_counters(s, in, i, segment);

@@ -49,14 +49,15 @@ struct sweep_machine {
 	const int32_t *cpu_watched;  /* [cpus] */
 };
 
-/* n segments, one array per column. If not `counted`, the last two are not read; `scaled` may be
- * NULL. */
+/* n segments, one array per column. If not `counted`, the last two are not read; `scaled` and
+ * `stolen` may be NULL. */
 struct sweep_segments {
 	size_t n;
 	const int64_t *t0_ns, *t1_ns;
 	const int32_t *cpu;   /* number in the machine; anything else is unknown */
 	const int64_t *group; /* the owner it is charged to */
 	const float *scaled;  /* share of the time in which the counters counted */
+	const float *stolen;  /* share of the time that the host stole, 0 to 1 */
 	bool counted;
 	const uint64_t *counters[SWEEP_COUNTERS];
 	const uint8_t *valid[SWEEP_COUNTERS]; /* not 0: was read */
@@ -74,6 +75,7 @@ struct sweep_entry {
 	double counted_ns[SWEEP_COUNTERS];	 /* time over which the counters were read */
 	double overlap_counters[SWEEP_COUNTERS]; /* counts times share of overlap */
 	double scaled_ns;	       /* time in which multiplexed counters did not count */
+	double stolen_ns;	       /* time that the host stole */
 	double effects[SWEEP_EFFECTS]; /* `enum sweep_effect` */
 };
 

@@ -82,6 +82,7 @@ def chunks(whole: Segments, cuts: Sequence[int]) -> list[Segments]:
             whole.group[a:b],
             None if whole.counters is None else whole.counters[a:b],
             None if whole.valid is None else whole.valid[a:b],
+            stolen=None if whole.stolen is None else whole.stolen[a:b],
         )
         for a, b in pairwise(edges)
     ]
@@ -102,9 +103,11 @@ def account(
     return Account(settings, **others)
 
 
-def run(case: Case, cuts: Sequence[int] = (), *, refit: bool = False) -> Run:
+def run(
+    case: Case, cuts: Sequence[int] = (), *, refit: bool = False, without_stolen: bool = False
+) -> Run:
     """The whole engine over a case, its segments in chunks cut at `cuts`."""
-    stream = SegmentWindows(case.machine, case.energy, case.lost)
+    stream = SegmentWindows(case.machine, case.energy, case.lost, without_stolen=without_stolen)
     batches: list[WindowBatch] = []
     splits: list[list[Split]] = []
 

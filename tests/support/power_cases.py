@@ -81,6 +81,7 @@ def known(
         counted_ns=np.repeat(cpu_ns[:, None] * counters, 3, axis=1).astype(np.float64),
         overlap_counters=np.zeros_like(counts),
         scaled_ns=zeros,
+        stolen_ns=zeros,
         effects=np.zeros((len(window), len(EFFECTS))),
     )
     series = (Series(0, "package", 2.0**-14, 2**32),)

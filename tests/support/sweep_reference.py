@@ -33,6 +33,7 @@ class Sums:
     overlap_ns: int = 0
     shared_ns: Fraction = Fraction(0)
     scaled_ns: Fraction = Fraction(0)
+    stolen_ns: Fraction = Fraction(0)
     counters: list[int] = field(default_factory=lambda: [0] * COUNTERS)
     counted_ns: list[int] = field(default_factory=lambda: [0] * COUNTERS)
     overlap_counters: list[Fraction] = field(default_factory=lambda: [Fraction(0)] * COUNTERS)
@@ -93,6 +94,9 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
             if begin < end:
                 sums = found.entries[window, package[stretch.cpu], stretch.owner]
                 share = Fraction(overlap[window, id(stretch)], end - begin)
+                if segments.stolen is not None:
+                    stolen = Fraction(float(segments.stolen[stretch.row]))
+                    sums.stolen_ns += (end - begin) * stolen
                 _count(sums, segments, stretch, (begin, end), share)
     idle, _ = idle_sums(_places(stretches, package, core), bounds)
     for key, row in idle.items():

@@ -92,6 +92,31 @@ def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case, lear
         assert sum(domain.parts_nj[part] for part in PARTS) == domain.measured_nj
 
 
+@given(cases(), st.lists(st.floats(0, 1), min_size=26, max_size=26), st.booleans())
+def test_law2_stolen_time_is_a_part_of_cpu_time_and_no_joule_is_lost_without_it(
+    case: Case, shares: list[float], learns: bool
+) -> None:
+    shares_of = np.array(shares[: len(case.segments.t0_ns)], np.float32)
+    stolen = replace(case, segments=replace(case.segments, stolen=shares_of))
+    plain = model_cases.run(case, refit=learns)
+    shown = model_cases.run(stolen, refit=learns)
+    without = model_cases.run(stolen, refit=learns, without_stolen=True)
+    assert to_json(result(shown.ledger)) == to_json(result(plain.ledger))
+    without.ledger.grow(GROUPS)
+    assert (shown.ledger.stolen_ns <= shown.ledger.cpu_ns * (1 + 1e-9)).all()
+    assert (without.ledger.cpu_ns + without.ledger.stolen_ns == plain.ledger.cpu_ns).all()
+    assert without.ledger.stolen_ns == pytest.approx(shown.ledger.stolen_ns, abs=200)
+    for batch in without.batches:
+        assert (batch.entries.overlap_ns <= batch.entries.cpu_ns).all()
+    for domain, before in zip(
+        result(without.ledger).domains, result(plain.ledger).domains, strict=True
+    ):
+        assert domain.measured_nj == before.measured_nj
+        assert sum(domain.parts_nj[part] for part in PARTS) == domain.measured_nj
+    unchanged = model_cases.run(case, refit=learns, without_stolen=True)
+    assert to_json(result(unchanged.ledger)) == to_json(result(plain.ledger))
+
+
 @given(cases(tidy=True))
 def test_law3_lost_time_is_residual_and_intervals_reach_what_was_lost(case: Case) -> None:
     case = replace(case, coefficients=Coefficients())

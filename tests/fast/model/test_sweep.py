@@ -93,7 +93,10 @@ def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
     made = draw(st.lists(row, max_size=30))
     made = sorted(made, key=lambda r: r[0]) if ordered else made
     t0, t1, cpus, groups = np.array(made, np.int64).reshape(-1, 4).T
-    segments = Segments(t0, t1, cpus.astype(np.int32), groups)
+    parts = st.lists(st.floats(0, 1, width=32), min_size=len(made), max_size=len(made))
+    drawn = draw(st.none() | parts)
+    stolen = None if drawn is None else np.array(drawn, np.float32)
+    segments = Segments(t0, t1, cpus.astype(np.int32), groups, stolen=stolen)
     if not draw(st.booleans()):
         return Drawn(machine, bounds, segments)
     count = st.integers(0, 10**5) | st.sampled_from([2**53 + 1, 2**64 - 1])
@@ -118,6 +121,7 @@ def compare(batches: list[WindowBatch], expected: Found) -> None:
             keys.append(key)
             assert (e.cpu_ns[i], e.overlap_ns[i]) == (want.cpu_ns, want.overlap_ns)
             assert e.shared_ns[i] == pytest.approx(float(want.shared_ns), rel=1e-12, abs=1e-6)
+            assert e.stolen_ns[i] == pytest.approx(float(want.stolen_ns), rel=1e-12, abs=1e-6)
             assert e.scaled_ns[i] == pytest.approx(float(want.scaled_ns), rel=1e-12, abs=1e-6)
             assert e.counters[i].tolist() == pytest.approx(want.counters, rel=1e-15)
             assert e.counted_ns[i].tolist() == want.counted_ns

@@ -44,13 +44,14 @@ static void add_batch(struct sweep *sweep, struct host_input *in, int64_t *t_ns,
 	static int32_t cpu[MAX_BATCH];
 	static uint64_t counters[SWEEP_COUNTERS][MAX_BATCH];
 	static uint8_t valid[SWEEP_COUNTERS][MAX_BATCH];
-	static float scaled[MAX_BATCH];
+	static float scaled[MAX_BATCH], stolen[MAX_BATCH];
 	struct sweep_segments batch = {.t0_ns = t0_ns,
 				       .t1_ns = t1_ns,
 				       .cpu = cpu,
 				       .group = group,
 				       .counted = counted,
-				       .scaled = counted ? scaled : NULL};
+				       .scaled = counted ? scaled : NULL,
+				       .stolen = counted ? NULL : stolen};
 
 	for (; in->left && batch.n < 1 + (size_t)*t_ns % MAX_BATCH; batch.n++) {
 		size_t n = batch.n;
@@ -66,6 +67,7 @@ static void add_batch(struct sweep *sweep, struct host_input *in, int64_t *t_ns,
 		}
 		bits = (uint32_t)host_take(in, 4);
 		memcpy(&scaled[n], &bits, sizeof(bits));
+		stolen[n] = (float)bits / (float)UINT32_MAX;
 	}
 	for (int i = 0; i < SWEEP_COUNTERS; i++) {
 		batch.counters[i] = counters[i];

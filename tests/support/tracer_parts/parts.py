@@ -60,7 +60,7 @@ def busy_between(before_ns: int, now_ns: int) -> int:
 
 
 def stolen_ns(path: Path, texts: Sequence[bytes], cpus: Sequence[int]) -> list[int]:
-    """Stolen time of some CPUs after /proc/stat, kept at `path`, was read with each of the texts."""
+    """Stolen time of some CPUs after /proc/stat, at `path`, was read with each of the texts."""
     path.write_bytes(b"")
     library = _library()
     steal = library.steal_new(os.open(path, os.O_RDONLY))

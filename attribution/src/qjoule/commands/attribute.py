@@ -53,6 +53,7 @@ Examples:
 )
 @options.where
 @options.idle
+@options.without_stolen
 @options.absolute
 @options.calibration
 @options.memory

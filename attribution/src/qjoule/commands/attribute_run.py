@@ -66,6 +66,7 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
                     observer=_Progress(step),
                     calibrated=for_trace(trace, shown.calibration, shown.memory),
                     where=selected,
+                    without_stolen=shown.without_stolen,
                     learned=_remembering(trace, shown.memory),
                 ),
             )

@@ -68,6 +68,7 @@ class Shown:
     where: tuple[str, ...] = ()
     absolute: bool = False
     max_values: int = 10_000
+    without_stolen: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -51,6 +51,13 @@ idle = click.option(
     help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
 )
 
+without_stolen = click.option(
+    "--without-stolen",
+    is_flag=True,
+    help="On a virtual machine, CPU time in which the host ran something else does not count: "
+    "joules are shared out by the rest.",
+)
+
 absolute = click.option(
     "--absolute",
     is_flag=True,

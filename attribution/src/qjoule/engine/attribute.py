@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import recorded
@@ -52,6 +53,7 @@ class AttributionRequest:
     coefficients: Coefficients | None = None
     calibrated: Calibrated = UNCALIBRATED
     where: Selection = EVERYTHING
+    without_stolen: bool = False  #: what the host stole of a CPU is no weight
 
     def __post_init__(self) -> None:
         """Raises `UsageError` for an unknown key or policy."""
@@ -103,8 +105,9 @@ class AttributionContext:
             transactions=self._transactions,
         )
         self.labels = self.grouped.labels
+        self._stolen_recorded = recording.stolen is not None
         self._requests = RecordedRequests(self.grouped.queries, self.labels)
-        self._windows = recording.windows()
+        self._windows = recording.windows(without_stolen=request.without_stolen)
         self._settings = account_settings(
             recording.meta,
             recording.energy.series,
@@ -144,6 +147,8 @@ class AttributionContext:
         observer.started(windows.energy, windows.machine, self.labels, queries)
         segments = self.grouped.segments(observer.read)
         ledger = divided(account, windows, segments, self._requests)
+        if self._request.without_stolen:
+            ledger.cpu_ns += ledger.stolen_ns.astype(np.int64)
         observer.finished(ledger)
         return ledger
 
@@ -157,6 +162,8 @@ class AttributionContext:
             provenance(self._meta, ledger, summary.info),
             by=self._request.by,
             where=str(self._request.where),
+            stolen_recorded=self._stolen_recorded,
+            without_stolen=self._request.without_stolen,
             coverage=self.grouped.reader.coverage if whole else None,
             record_loss=recorded.record_loss(summary, ledger),
             anomalies=self._windows.anomalies,
@@ -179,6 +186,7 @@ def attribute(
     *,
     calibrated: Calibrated = UNCALIBRATED,
     where: Selection = EVERYTHING,
+    without_stolen: bool = False,
     observer: Observer = NOBODY,
     learned: Callable[[tuple[Cell, ...]], object] = lambda _cells: None,
 ) -> Attribution:
@@ -186,11 +194,14 @@ def attribute(
 
     The same trace and arguments give the same result, to the bit. `coefficients` take precedence
     over those of `calibrated`, and these over the defaults. Queries that `where` excludes form one
-    row per server: they ran and have their share. `observer` sees the windows as they are closed,
-    and changes nothing. `learned` is called with what the trace tells of the machine, for its
-    memory. Raises `UsageError` for an unknown key or policy.
+    row per server: they ran and have their share. `without_stolen`: CPU time that the host of a
+    virtual machine stole is no weight; rows show it all the same. `observer` sees the windows as
+    they are closed, and changes nothing. `learned` is called with what the trace tells of the
+    machine, for its memory. Raises `UsageError` for an unknown key or policy.
     """
-    request = AttributionRequest(tuple(by), idle, coefficients, calibrated, where)
+    request = AttributionRequest(
+        tuple(by), idle, coefficients, calibrated, where, without_stolen=without_stolen
+    )
     recording = recorded.read(trace, transactions=TRANSACTION in request.by)
     context = AttributionContext(recording, request)
     memory = context.memory()

@@ -16,6 +16,7 @@ from qjoule.engine.keys import EVERYTHING, LabelIndex, Selection
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.engine.query_labels import QueryLabels
 from qjoule.engine.recorded import Recording
+from qjoule.engine.stolen import Stolen
 from qjoule.model.arrays import Segments
 from qjoule.model.charge import U32, GroupsById, charge
 from qjoule.model.energy import I64, Bool
@@ -62,7 +63,7 @@ class Grouped:
         query_labels = QueryLabels(texts_of(recording.shapes), names, by, where)
         self.queries = QueryGroups(recording.queries, query_labels, self._index, transactions)
         counters = bool(meta.counters) if counters is None else counters
-        self.reader = SegmentReader(self.queries, owners, counters)
+        self.reader = SegmentReader(self.queries, owners, counters, recording.stolen)
 
     @property
     def labels(self) -> list[GroupLabel]:
@@ -87,6 +88,7 @@ class SegmentReader:
     queries: QueryGroups
     owners: OwnerGroups
     with_counters: bool
+    stolen: Stolen | None = None
     server_ns: int = 0
     named_ns: int = 0
 
@@ -108,9 +110,10 @@ class SegmentReader:
         self.server_ns += found.server_ns
         self.named_ns += found.named_ns
         cpu = view(table.column("cpu"))
+        stolen = self.stolen.shares(cpu, t0_ns, t1_ns) if self.stolen else None
         if not self.with_counters:
-            return Segments(t0_ns, t1_ns, cpu, found.group)
-        return Segments(t0_ns, t1_ns, cpu, found.group, *tables.counters(table))
+            return Segments(t0_ns, t1_ns, cpu, found.group, stolen=stolen)
+        return Segments(t0_ns, t1_ns, cpu, found.group, *tables.counters(table), stolen)
 
 
 @dataclass(frozen=True)

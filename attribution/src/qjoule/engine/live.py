@@ -231,6 +231,7 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
         columns(np.minimum(records["counted_ns"], cpu[:, None])),
         columns(np.minimum(records["overlap_counters"], records["counters"])),
         real(np.minimum(records["scaled_ns"], cpu)),
+        np.zeros(len(present)),
         caused,
     ).take((cpu_ns > 0) | caused.any(axis=1))
 

@@ -14,6 +14,7 @@ from qjoule.engine import tables
 from qjoule.engine.accounts import lag_ns
 from qjoule.engine.columns import Transactions
 from qjoule.engine.query_groups import Part
+from qjoule.engine.stolen import COLUMNS, Stolen, stolen_time
 from qjoule.lazy_import import pc
 from qjoule.model.arrays import Machine
 from qjoule.model.energy import (
@@ -45,7 +46,7 @@ class Recording:
 
     `queries`: the row groups of that table, read as often as need be. `segments` returns the
     table with the given columns, in order of time. `meter_notes`: how the clock of an external
-    meter was read.
+    meter was read. `stolen`: None: not recorded.
     """
 
     meta: Meta
@@ -59,11 +60,12 @@ class Recording:
     queries: Sequence[Part]
     segments: Callable[[Sequence[str]], Iterator[pa.Table]]
     meter_notes: tuple[str, ...]
+    stolen: Stolen | None
 
-    def windows(self) -> SegmentWindows:
+    def windows(self, *, without_stolen: bool = False) -> SegmentWindows:
         """A new converter of segments to windows."""
         lost = tables.lost_time(self.loss, self.span_ns[0])
-        return SegmentWindows(self.machine, self.energy, lost)
+        return SegmentWindows(self.machine, self.energy, lost, without_stolen=without_stolen)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
         queries,
         lambda columns: trace.iter_segments(columns=columns),
         meter_notes,
+        stolen_time(trace.iter_table("cpu_time", COLUMNS), trace.begin_ns),
     )
 
 

@@ -43,6 +43,7 @@ class Sweep:
         cpu: I32,
         group: I64,
         scaled: npt.NDArray[np.float32] | None,
+        stolen: npt.NDArray[np.float32] | None,
         /,
         *counters_and_valid: npt.NDArray[np.uint64] | npt.NDArray[np.bool_] | None,
     ) -> None:

@@ -91,6 +91,7 @@ class Segments:
 
     `counters` is (n, 3): cycles, instructions, LLC misses; `valid` marks those that were read.
     `scaled` (n,) is the share of the time in which the counters counted, 1 without multiplexing.
+    `stolen` (n,) is the share of the time in which the host ran something else; None: nothing.
     """
 
     t0_ns: I64
@@ -100,6 +101,7 @@ class Segments:
     counters: npt.NDArray[np.uint64] | None = None
     valid: Bool | None = None
     scaled: npt.NDArray[np.float32] | None = None
+    stolen: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Entries:
     summed over the entries of a window and package it equals `WindowBatch.active_ns`. `counters`
     (m, 3) were counted over `counted_ns` (m, 3) of the `cpu_ns`. `overlap_counters` (m, 3) sum
     each segment's counts times its share of overlap. `scaled_ns` is the part of `cpu_ns` in
-    which multiplexed counters did not count.
+    which multiplexed counters did not count, `stolen_ns` the part that the host stole.
 
     `effects` (m, 15) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
     package's busy cores) / (busy cores * busy threads of the core), the mean up to a limit. Tails
@@ -131,6 +133,7 @@ class Entries:
     counted_ns: F64
     overlap_counters: F64
     scaled_ns: F64
+    stolen_ns: F64
     effects: F64
 
     def take(self, rows: npt.NDArray[np.integer] | Bool | slice) -> Entries:

@@ -67,6 +67,8 @@ class Provenance:
     reason: str = ""
     by: tuple[str, ...] = ("fingerprint",)
     where: str = ""  #: the `--where` condition; empty: all queries
+    stolen_recorded: bool = False  #: whether it is known what a host stole of the CPUs
+    without_stolen: bool = False  #: whether that is no weight
     coverage: float | None = None
     record_loss: float = 0.0
     anomalies: Anomalies | None = None
@@ -105,7 +107,8 @@ def attribution(
             left_out={**ledger.left_out, **about.left_out},
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
-        | ({"where": about.where} if about.where else {}),
+        | ({"where": about.where} if about.where else {})
+        | ({"stolen": "left out"} if about.without_stolen else {}),
         model=model_info(
             ledger,
             (*findings.notes(labels), *about.notes, *ledger.remarks),
@@ -204,6 +207,7 @@ def _rows(
                 latency_counts=() if octaves is None else tuple(octaves[g].tolist()),
                 outcomes=_outcomes(calls, g),
                 waits=_waits(calls, g),
+                stolen_ns=_stolen_ns(ledger, g) if about.stolen_recorded else None,
                 error=of_each[ledger.main][g] if main else None,
                 error_by_domain={n: of_each[n][g] for n in others},
             )
@@ -262,6 +266,10 @@ def _waits(calls: CallStats, g: int) -> Waits | None:
     if calls.waits_ns is None or not calls.waits_ns[g, 0]:
         return None
     return Waits(*(int(ns) for ns in calls.waits_ns[g]))
+
+
+def _stolen_ns(ledger: Ledger, g: int) -> int:
+    return min(round(float(ledger.stolen_ns[g])), int(ledger.cpu_ns[g]))
 
 
 def _number(value: float) -> float | None:

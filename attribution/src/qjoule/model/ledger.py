@@ -26,6 +26,8 @@ from qjoule.model.zones import zones
 #: Rows are about the first of these domains that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core", WALL)
 
+_OF_GROUPS = ("cpu_ns", "stolen_ns", "counters", "counted_ns")  #: sums per group, besides energies
+
 
 def main_domain(names: Sequence[str]) -> str:
     """The domain that totals and rows are about; "none" without any."""
@@ -56,6 +58,7 @@ class Ledger:
         self.notes: dict[str, int] = {}  #: learning events, and in how many blocks
         self.models: dict[str, PowerModel] = {}  #: the models that split the last windows
         self.cpu_ns = np.zeros(0, np.int64)
+        self.stolen_ns = np.zeros(0)
         self.counters = np.zeros((0, COUNTERS))
         self.counted_ns = np.zeros((0, COUNTERS))
         self.idle_ns = self.lost_ns = self.windows = self.unattributed = 0
@@ -114,7 +117,7 @@ class Ledger:
         """
         self.grow(later.groups)
         count = later.groups
-        for name in ("cpu_ns", "counters", "counted_ns"):
+        for name in _OF_GROUPS:
             getattr(self, name)[:count] += getattr(later, name)
         for name in ("idle_ns", "lost_ns", "windows", "unattributed"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
@@ -167,6 +170,7 @@ class Ledger:
         if missing <= 0:
             return
         self.cpu_ns = np.append(self.cpu_ns, np.zeros(missing, np.int64))
+        self.stolen_ns = np.append(self.stolen_ns, np.zeros(missing))
         self.counters = np.vstack([self.counters, np.zeros((missing, COUNTERS))])
         self.counted_ns = np.vstack([self.counted_ns, np.zeros((missing, COUNTERS))])
         for sums in self.domains.values():
@@ -177,7 +181,7 @@ class Ledger:
     def copy(self) -> Ledger:
         """An independent copy with the same sums."""
         out = copy.copy(self)
-        for name in ("cpu_ns", "counters", "counted_ns", "causes", "models", "notes", "flags"):
+        for name in (*_OF_GROUPS, "causes", "models", "notes", "flags"):
             setattr(out, name, copy.copy(getattr(self, name)))
         out.domains = copy.deepcopy(self.domains)
         out.spans = self.spans.copy() if self.spans else None
@@ -187,7 +191,7 @@ class Ledger:
         """Moves the energy, time and errors of group `source` to group `target`."""
         self.grow(max(source, target) + 1)
         energies = (e for sums in self.domains.values() for e in (sums.energy_nj, sums.shared_nj))
-        for sums in (self.cpu_ns, self.counters, self.counted_ns, *energies):
+        for sums in (*(getattr(self, name) for name in _OF_GROUPS), *energies):
             sums[target] += sums[source]
             sums[source] = 0
         for domain in self.domains.values():
@@ -198,7 +202,7 @@ class Ledger:
     def renumber(self, renumbering: Renumbering) -> None:
         """Renumbers the groups; the sums of groups that are merged are added up."""
         self.grow(len(renumbering.group))
-        for name in ("cpu_ns", "counters", "counted_ns"):
+        for name in _OF_GROUPS:
             setattr(self, name, renumbering.sums(getattr(self, name)))
         for domain in self.domains.values():
             domain.energy_nj = renumbering.sums(domain.energy_nj)
@@ -235,6 +239,8 @@ class Ledger:
     def _add_time(self, batch: WindowBatch) -> None:
         entries, bounds_ns = batch.entries, batch.energy.boundaries_ns
         np.add.at(self.cpu_ns, entries.group, entries.cpu_ns)
+        if entries.stolen_ns.any():
+            np.add.at(self.stolen_ns, entries.group, entries.stolen_ns)
         if self.spans:
             self.spans.add_time(bounds_ns)
             self.spans.add_used(CPU_TIME, bounds_ns[entries.window], entries.group, entries.cpu_ns)

@@ -83,6 +83,8 @@ class Row:
     from power that a package draws once, however many of its cores are busy; None if unknown. For
     transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
     `commit_ns_mean` their duration; None if none was seen. `waits`: None: of none it is recorded.
+    `stolen_ns`: the part of `cpu_ns` in which the host of a virtual machine ran something else, and
+    the row's threads did not run; None: not recorded.
     """
 
     keys: dict[str, str]
@@ -111,6 +113,7 @@ class Row:
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
     waits: Waits | None = None
+    stolen_ns: int | None = None
     timed: int = 0
     latency_counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
     outcomes: Outcomes | None = field(default=None, compare=False, repr=False)

@@ -104,6 +104,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         shared_nj=None if None in shared else sum(nj for nj in shared if nj is not None),
         timed=sum(row.timed for row in rows),
         waits=_waits(rows),
+        stolen_ns=_stolen_ns(rows),
         error=error,
         error_by_domain=error_by_domain,
     )
@@ -158,6 +159,11 @@ def _waits(rows: Sequence[Row]) -> Waits | None:
     """The sum over the rows that have any: of the others' queries nothing is recorded."""
     recorded = [row.waits for row in rows if row.waits is not None]
     return Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None
+
+
+def _stolen_ns(rows: Sequence[Row]) -> int | None:
+    recorded = [row.stolen_ns for row in rows if row.stolen_ns is not None]
+    return sum(recorded) if recorded else None
 
 
 def _same(values: Sequence[str], several: str) -> str:

@@ -9,7 +9,7 @@ CPU and window, busy + lost + idle = the window's length.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +38,7 @@ _ENTRY = np.dtype(
         ("shared_ns", np.float64),
         *((name, np.float64, COUNTERS) for name in ("counters", "counted_ns", "overlap_counters")),
         ("scaled_ns", np.float64),
+        ("stolen_ns", np.float64),
         ("effects", np.float64, len(EFFECTS)),
     ]
 )  #: `struct sweep_entry`
@@ -53,6 +54,7 @@ class SegmentWindows:
     """Turns a stream of segments into complete windows, holding only the window still open.
 
     The results depend on the stream alone, not on how it is cut into batches, to the bit.
+    `without_stolen`: entries are without the time that the host stole.
 
     >>> stream = SegmentWindows(machine, energy)          # doctest: +SKIP
     >>> for batch in (*map(stream.add, chunks), stream.finish()): ledger.add(batch)
@@ -61,6 +63,7 @@ class SegmentWindows:
     machine: Machine
     energy: WindowEnergy
     lost: Sequence[LostTime] = ()
+    without_stolen: bool = False
     anomalies: Anomalies = field(default_factory=Anomalies)
 
     def __post_init__(self) -> None:
@@ -96,6 +99,7 @@ class SegmentWindows:
             self.machine.slots(s.cpu),
             np.ascontiguousarray(s.group, np.int64),
             None if s.scaled is None else np.ascontiguousarray(s.scaled, np.float32),
+            None if s.stolen is None else np.ascontiguousarray(s.stolen, np.float32),
             *_counter_columns(s),
         )
         return self._batch()
@@ -122,6 +126,8 @@ class SegmentWindows:
         rows = np.frombuffer(entry, _ENTRY)
         entries = Entries(*(rows[column.name].copy() for column in fields(Entries)))
         entries.window[:] -= first
+        if self.without_stolen:
+            entries = without_stolen(entries)
         return WindowBatch(
             first,
             energy,
@@ -171,6 +177,29 @@ class SegmentWindows:
                 carry -= fits
             self._lost_carry_ns[cpu] = carry
         return placed
+
+
+def without_stolen(entries: Entries) -> Entries:
+    """The entries without their stolen time; `stolen_ns` is then exactly what `cpu_ns` lacks.
+
+    All their times shrink in proportion, so that an entry has as many neighbours as before. Counts
+    stay: counters of a virtual CPU stand still while it does not run. At least 1 ns is left of an
+    entry, so that no energy loses its owner.
+    """
+    if not entries.stolen_ns.any():
+        return entries
+    had_ns = entries.cpu_ns
+    left_ns = np.maximum(had_ns - np.rint(entries.stolen_ns).astype(np.int64), had_ns > 0)
+    share = left_ns / np.maximum(had_ns, 1)
+    return replace(
+        entries,
+        cpu_ns=left_ns,
+        overlap_ns=np.minimum((entries.overlap_ns * share).astype(np.int64), left_ns),
+        shared_ns=entries.shared_ns * share,
+        counted_ns=entries.counted_ns * share[:, None],
+        scaled_ns=entries.scaled_ns * share,
+        stolen_ns=(had_ns - left_ns).astype(np.float64),
+    )
 
 
 def _counter_columns(segments: Segments) -> list[_Column | None]:

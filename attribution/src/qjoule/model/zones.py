@@ -156,6 +156,7 @@ def _merge(entries: Entries) -> Entries:
         counted_ns=columns(entries.counted_ns),
         overlap_counters=columns(entries.overlap_counters),
         scaled_ns=total(entries.scaled_ns),
+        stolen_ns=total(entries.stolen_ns),
         effects=columns(entries.effects),
     )
 

@@ -29,6 +29,7 @@ IDLE_POLICIES = {
     "even": "idle energy is spread evenly over the owners",
     "proportional": "idle energy is spread in proportion to dynamic energy",
 }
+_STOLEN_LEFT_OUT = "CPU time in which the host ran something else is no weight"
 _GRADES = {
     "measured": "measured by a hardware counter, then apportioned",
     "estimated": "estimated by a power model, not metered; then apportioned",
@@ -160,6 +161,8 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
     lines.append(("idle", f"{idle}: {IDLE_POLICIES.get(idle, 'unknown policy')}"))
     if where := attribution.policy.get("where"):
         lines.append(("where", where))
+    if attribution.policy.get("stolen"):
+        lines.append(("stolen", _STOLEN_LEFT_OUT))
     if words := alarm(attribution):
         lines.append(("ALARM", words))
     return fmt.safe_notes(lines)

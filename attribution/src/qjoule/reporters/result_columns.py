@@ -78,6 +78,8 @@ WAITS: tuple[DataColumn[Row], ...] = (
         for kind in Waits._fields[1:]
     ),
 )
+#: The part of `cpu_ns` that the host stole.
+_STOLEN = field("stolen_ns", int, optional=True)
 _POWER_FACTOR: DataColumn[Row] = DataColumn(
     "power_factor",
     float,
@@ -96,7 +98,7 @@ _SEEN: tuple[DataColumn[Row], ...] = (
 
 _JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
 _JSON_COMMIT = DataColumns(_COMMIT)
-_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _POWER_FACTOR))
+_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _STOLEN, _POWER_FACTOR))
 _JSON_SEEN = DataColumns(_SEEN)
 _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
@@ -175,6 +177,8 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
     columns += _COMMIT if "transaction" in keys else ()
     columns += WAITS if any(row.waits for row in attribution.rows) else ()
     columns += [_waiting(attribution)] if _has_waiting(attribution) else ()
+    recorded = any(row.stolen_ns is not None for row in attribution.rows)
+    columns += [_STOLEN] if recorded else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]
 
 

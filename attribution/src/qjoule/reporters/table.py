@@ -71,6 +71,7 @@ WAIT_TITLES = {
     "sleep": "sleep",
     "other": "other",
 }
+_STOLEN = "stolen"  #: share of the row's CPU time, beside the waits
 _BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
 _LEFT = ("label", "server", "fingerprint", "flags")
 _KEY = "key:"  #: before the name of a key, in the name of its column
@@ -160,6 +161,7 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
     waiting_nj = attribution.waiting_nj(row)
     if has_energy(attribution) and waiting_nj is not None:
         line.cells["waiting"] = fmt.joules(waiting_nj / 1e9)
+    line.cells[_STOLEN] = fmt.share(row.stolen_ns / row.cpu_ns) if row.stolen_ns else ""
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
         line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
@@ -303,6 +305,7 @@ def _columns(
         titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
         titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
         titles["waiting"] = ("at rest while it waits", 2)
+        titles |= {_STOLEN: (_STOLEN, 1)}
     for key, (title, rank) in titles.items():
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):

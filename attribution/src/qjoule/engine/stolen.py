@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each segment's time the host of a virtual machine stole, by table `cpu_time`.
+
+A segment lasts while its thread has the virtual CPU, also while the host runs something else on the
+real one. The kernel counts that time per CPU (`steal` of proc_stat(5)), not per thread, in ticks of
+mostly 10 ms. So all segments of a CPU have the same share of it in each interval of about a second:
+stolen time over busy time. A virtual CPU that waits to leave its sleep is stolen time too, though
+none of its segments lasts then: stolen time beyond the busy time is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from qjoule.model.arrays import F64
+from qjoule.model.energy import I64
+from qjoule.trace.columns import is_told, view
+
+COLUMNS = ("t_ns", "cpu", "busy_ns", "idle_ns", "steal_ns")
+_Points: TypeAlias = npt.NDArray[np.int64]  #: (n, 5): COLUMNS
+_T, _CPU, _BUSY, _IDLE, _STEAL = range(len(COLUMNS))
+_INTERVAL_NS = 1_000_000_000
+_LATE_NS = 1_000_000_000  #: CPUs' clocks may have begun this long before the trace
+
+
+@dataclass(frozen=True)
+class Stolen:
+    """Stolen time of the CPUs that lost some: by CPU, times (n,) and a running sum (n,) of what was
+    stolen of a segment that never ended. Both in ns, times since `origin_ns`."""
+
+    origin_ns: int
+    sums: dict[int, tuple[I64, F64]]
+
+    def shares(
+        self, cpu: npt.NDArray[np.integer], t0_ns: I64, t1_ns: I64
+    ) -> npt.NDArray[np.float32] | None:
+        """Share of each of n segments, 0 to 1; None if none of their CPUs lost any time."""
+        out = np.zeros(len(cpu), np.float32)
+        for number, (times_ns, sum_ns) in self.sums.items():
+            rows = np.flatnonzero(cpu == number)
+            begin_ns, end_ns = t0_ns[rows] - self.origin_ns, t1_ns[rows] - self.origin_ns
+            stolen_ns = np.interp(end_ns, times_ns, sum_ns) - np.interp(begin_ns, times_ns, sum_ns)
+            out[rows] = np.clip(stolen_ns / np.maximum(end_ns - begin_ns, 1), 0.0, 1.0)
+        return out if out.any() else None
+
+
+def stolen_time(tables: Iterable[pa.Table], begin_ns: int) -> Stolen | None:
+    """What the rows of `cpu_time` (COLUMNS) say; None if stolen time is not recorded."""
+    found = [_changes(_known(table)) for table in tables]
+    points = np.concatenate([np.zeros((0, len(COLUMNS)), np.int64), *found])
+    if not len(points):
+        return None
+    sums = {}
+    points = points[np.lexsort((points[:, _T], points[:, _CPU]))]
+    for of_cpu in np.split(points, np.flatnonzero(np.diff(points[:, _CPU])) + 1):
+        times_ns, sum_ns = _running(of_cpu, begin_ns)
+        if sum_ns[-1] > 0:
+            sums[int(of_cpu[0, _CPU])] = times_ns, sum_ns
+    return Stolen(begin_ns, sums)
+
+
+def _known(table: pa.Table) -> _Points:
+    known = is_told(table.column("steal_ns"))
+    columns = [view(table.column(name), 0)[known].astype(np.int64) for name in COLUMNS]
+    return np.stack(columns, axis=1)
+
+
+def _changes(points: _Points) -> _Points:
+    """The last reading of each CPU and interval, without those between two of the same sum: most
+    machines never change theirs."""
+    points = points[np.lexsort((points[:, _T], points[:, _CPU]))]
+    place = np.stack([points[:, _CPU], points[:, _T] // _INTERVAL_NS], axis=1)
+    last = np.append((np.diff(place, axis=0) != 0).any(axis=1), True)
+    points = points[last[: len(points)]]
+    moved = (np.diff(points[:, (_CPU, _STEAL)], axis=0) != 0).any(axis=1)
+    keep = np.append(True, moved) | np.append(moved, True)
+    found: _Points = points[keep[: len(points)]]
+    return found
+
+
+def _running(points: _Points, begin_ns: int) -> tuple[I64, F64]:
+    """Times since `begin_ns` and the running sum of one CPU's readings, in order of time."""
+    times_ns, busy_ns, steal_ns = points[:, _T] - begin_ns, points[:, _BUSY], points[:, _STEAL]
+    # The sums of a part of a longer recording began long before it.
+    if times_ns[0] > 0 and busy_ns[0] + points[0, _IDLE] <= times_ns[0] + _LATE_NS:
+        times_ns, busy_ns, steal_ns = (np.append(0, one) for one in (times_ns, busy_ns, steal_ns))
+    busy, steal = (np.maximum(np.diff(one), 0).astype(float) for one in (busy_ns, steal_ns))
+    share = np.minimum(steal / np.maximum(busy, 1.0), 1.0) * (busy > 0)
+    return times_ns, np.append(0.0, np.cumsum(share * np.diff(times_ns)))
