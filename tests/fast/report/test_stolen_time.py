@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from click.testing import CliRunner
 
 import attribute_trace as hand
 from attribute_trace import MS
+from power_cases import known
 from qjoule.commands import attribute as attribute_command
 from qjoule.contract import CPU_TIME, STEAL_UNKNOWN
 from qjoule.engine.attribute import attribute
 from qjoule.engine.stolen import stolen_time
+from qjoule.model.features import FEATURES, crowd, entry_features
 from qjoule.model.result import Attribution, Row
 from qjoule.model.row_sums import added
+from qjoule.model.windows import without_stolen
 from qjoule.reporters.json_report import to_json
 from qjoule.stream.rows import cpu_time_rows
 from qjoule.trace.reader import Trace
@@ -76,6 +80,21 @@ def test_without_stolen_joules_go_by_the_time_that_threads_ran(tmp_path: Path) -
     assert result.policy["stolen"] == "left out"
 
 
+def test_without_stolen_times_shrink_and_counts_and_neighbours_stay() -> None:
+    entries = known(1, (1.0, 1.5)).batch.entries
+    left = without_stolen(replace(entries, stolen_ns=entries.cpu_ns / 2))
+    assert left.cpu_ns == pytest.approx(entries.cpu_ns / 2, abs=1)
+    assert left.cpu_ns + left.stolen_ns == pytest.approx(entries.cpu_ns, abs=0)
+    assert left.shared_ns == pytest.approx(entries.shared_ns / 2, rel=1e-6)
+    assert crowd(left) == pytest.approx(crowd(entries), rel=1e-6)
+    windows = int(entries.window.max()) + 1
+    before, after = entry_features(entries, windows), entry_features(left, windows)
+    counts = [FEATURES.index(name) for name in ("cycles", "instructions", "llc_misses")]
+    assert after[:, counts] == pytest.approx(before[:, counts], rel=1e-6)
+    f2 = FEATURES.index("cycles_f2")
+    assert after[:, f2] == pytest.approx(4 * before[:, f2], rel=1e-5)
+
+
 @pytest.mark.parametrize("steal", [None, 0])
 def test_where_nothing_was_stolen_weights_are_as_before(tmp_path: Path, steal: int | None) -> None:
     before = attribute(Trace(hand.write(tmp_path / "plain")))
@@ -101,6 +120,7 @@ def test_formats_have_stolen_time_only_where_it_is_recorded(tmp_path: Path) -> N
     table = attributed(stolen, "--columns", "waits", "--without-stolen")
     assert "50" in next(line for line in table.splitlines() if "select b" in line)
     assert "CPU time in which the host ran something else is no weight" in table
+    assert "not recorded: nothing left out" in attributed(plain, "--without-stolen")
 
 
 def test_rows_that_are_added_up_add_what_is_recorded(tmp_path: Path) -> None:

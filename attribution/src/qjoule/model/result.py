@@ -268,6 +268,11 @@ class Attribution:
         return (*self.rows, *(row for row in self.fixed if row.by_thread))
 
     @property
+    def stolen_recorded(self) -> bool:
+        """Whether rows say what the host of a virtual machine stole of their CPU time."""
+        return any(row.stolen_ns is not None for row in (*self.rows, *self.fixed))
+
+    @property
     def only_threads(self) -> bool:
         """Whether none of the traced servers has queries."""
         servers = [row for row in self.fixed if row.kind == "background" and row.server]

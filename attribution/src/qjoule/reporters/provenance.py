@@ -162,7 +162,8 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
     if where := attribution.policy.get("where"):
         lines.append(("where", where))
     if attribution.policy.get("stolen"):
-        lines.append(("stolen", _STOLEN_LEFT_OUT))
+        recorded = attribution.stolen_recorded
+        lines.append(("stolen", _STOLEN_LEFT_OUT if recorded else "not recorded: nothing left out"))
     if words := alarm(attribution):
         lines.append(("ALARM", words))
     return fmt.safe_notes(lines)

@@ -177,8 +177,7 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
     columns += _COMMIT if "transaction" in keys else ()
     columns += WAITS if any(row.waits for row in attribution.rows) else ()
     columns += [_waiting(attribution)] if _has_waiting(attribution) else ()
-    recorded = any(row.stolen_ns is not None for row in attribution.rows)
-    columns += [_STOLEN] if recorded else ()
+    columns += [_STOLEN] if attribution.stolen_recorded else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]
 
 

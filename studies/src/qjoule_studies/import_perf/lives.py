@@ -32,6 +32,8 @@ from qjoule.api.traces import (
     Loss,
     QueryFlag,
 )
+
+_NO_WAITS = (0,) * QUERY["wait_ns"].shape[0]  # perf does not record them
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.tasks import Imported
 
@@ -225,6 +227,7 @@ class Lives:
                 *(thread.query, thread.begin_ns, end_ns, thread.session, thread.shape),
                 *(tid, thread.tgid, thread.executions, thread.flags, thread.statement_bytes),
                 *(thread.server, AttachMode.SYMBOL, thread.command, 0, b"", 0, 0, 0),
+                _NO_WAITS,
             )
         )
 
