@@ -32,11 +32,10 @@ from qjoule.api.traces import (
     Loss,
     QueryFlag,
 )
-
-_NO_WAITS = (0,) * QUERY["wait_ns"].shape[0]  # perf does not record them
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.tasks import Imported
 
+_NO_WAITS = (0,) * QUERY["wait_ns"].shape[0]  # perf does not record them
 _PLACE = re.compile(rb"\([0-9a-f]+(?: <- [0-9a-f]+)?\) ?")
 _TEXT = b'text="'
 _WORD_BYTES = 8
