@@ -361,6 +361,10 @@ bench-estimates: $(VENV)/installed-test ## How wrong the estimated power is (BEN
 bench-memory: $(VENV)/installed-test ## What a machine's memory is worth, simulated
 	$(VENV)/bin/python studies/bench/bench_memory.py $(BENCH_ARGS)
 
+.PHONY: bench-real
+bench-real: $(VENV)/installed-test ## How true the joules are on real energy counters of others (DATA=DIR)
+	$(VENV)/bin/python studies/bench/bench_real.py $(DATA)
+
 .PHONY: bench-quick
 bench-quick: $(VENV)/installed-test ## What a quick calibration is worth, simulated
 	$(VENV)/bin/python studies/bench/bench_quick.py $(BENCH_ARGS)

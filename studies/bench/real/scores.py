@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the product and the rules of other tools split real pairs, and the tables of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from studies.bench.accuracy.observed import Observed, observe
+from studies.bench.accuracy.peers import PEERS, divide
+from studies.bench.accuracy.recording import F64
+from studies.bench.real.pairs import Pair, Platform
+from studies.bench.real.traces import PACKAGE, Attributed, attribute, case_of
+from studies.bench.real.xeon import NODE
+
+#: Points of a share on average and at worst, half-widths and errors as ratios, coverage from, to.
+SHARE_MEAN, SHARE_WORST, HALF_WIDTH, JOINT, HELD = 1.0, 2.0, 0.04, 0.015, (0.92, 0.98)
+#: Of the accuracy bench's methods: those that tools in the field use.
+RULES = {
+    "kepler": "Kepler: active part, by CPU time",
+    "scaphandre+idle": "Scaphandre: all, by CPU time",
+    "cpu_time": "CPU time, above rest",
+    "cycles+idle": "cycles, all",
+    "cycles": "cycles, above rest",
+}
+INSTRUCTIONS = "instructions, above rest"
+
+
+@dataclass(frozen=True)
+class Split:
+    """One method on one pair. `share` of its first program; `inside` and `half_widths` (2,) are
+    of the rows' joules, None for methods without intervals."""
+
+    pair: str
+    method: str
+    share: float
+    reference: float
+    inside: tuple[bool, ...] | None = None
+    half_widths: tuple[float, ...] | None = None
+
+    @property
+    def points(self) -> float:
+        """How far the share is off, in percentage points."""
+        return 100 * abs(self.share - self.reference)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Joint power of a pair from solo runs, against the measured power."""
+
+    pair: str
+    method: str
+    predicted_w: float
+    measured_w: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted_w / self.measured_w - 1)
+
+
+def score(pairs: Sequence[Pair], platform: Platform) -> tuple[list[Split], list[Prediction]]:
+    """Every method on every pair."""
+    splits, predictions = [], []
+    for pair in pairs:
+        own = attribute(pair, platform)
+        splits += list(_own(pair, platform, own))
+        splits += list(_rules(pair, platform))
+        others = [one.paid_once_w for one in pairs if one is not pair]
+        predictions += list(_predictions(pair, platform, own, others))
+    return splits, predictions
+
+
+def _own(pair: Pair, platform: Platform, own: dict[str, Attributed]) -> Iterator[Split]:
+    reference_nj = case_of(pair, platform).truth.group_nj[PACKAGE]
+    reference = float(pair.reference(platform)[0])
+    for name, one in own.items():
+        found_nj = one.ledger.domains[PACKAGE].energy_nj.astype(np.float64)
+        low, high = one.ledger.ci95(PACKAGE)
+        inside = (low <= reference_nj) & (reference_nj <= high)
+        widths = (high - low) / 2 / np.maximum(found_nj, 1.0)
+        share = float(found_nj[0] / found_nj.sum())
+        yield Split(
+            pair.name, name, share, reference, tuple(inside.tolist()), tuple(widths.tolist())
+        )
+
+
+def _rules(pair: Pair, platform: Platform) -> Iterator[Split]:
+    seen = replace(observe(case_of(pair, platform)), idle_w=np.full(2, platform.rest_w))
+    reference = float(pair.reference(platform)[0])
+    found = {peer.name: peer.estimate(seen) for peer in PEERS if peer.name in RULES}
+    named = {words: found[name] for name, words in RULES.items()}
+    for name, nj in (named | {INSTRUCTIONS: _by_instructions(seen)}).items():
+        if nj is not None:
+            yield Split(pair.name, name, float(nj[0] / nj.sum()), reference)
+
+
+def _by_instructions(seen: Observed) -> F64 | None:
+    return None if seen.counts is None else divide(seen.above_idle_nj(), seen.counts[..., 1])
+
+
+def _predictions(
+    pair: Pair, platform: Platform, own: dict[str, Attributed], others: Sequence[float]
+) -> Iterator[Prediction]:
+    """What both draw alone, less what is drawn once, by who says how much that is."""
+    once_w = {name: one.awake_w for name, one in own.items() if one.awake_w is not None}
+    once_w["8 and 16 cores alone"] = platform.awake_w
+    if others:
+        once_w["the other pairs"] = float(np.mean(others))
+    once_w["rest only (no shared power)"] = platform.rest_w
+    for name, watts in once_w.items():
+        predicted_w = float(pair.solo_w.sum()) - watts
+        yield Prediction(pair.name, name, predicted_w, pair.joint_w)
+
+
+def shares_table(splits: Sequence[Split]) -> Iterator[str]:
+    """Shares of the first program by pair, then errors, half-widths and coverage by method."""
+    pairs = list(dict.fromkeys(one.pair for one in splits))
+    yield f"| share of the first program | {' | '.join(pairs)} | off, mean | worst | ± | held |"
+    yield f"|---|{'--:|' * (len(pairs) + 4)}"
+    references = [next(one.reference for one in splits if one.pair == pair) for pair in pairs]
+    yield f"| reference | {' | '.join(f'{one:.1%}' for one in references)} | | | | |"
+    for method in dict.fromkeys(one.method for one in splits):
+        mine = [one for one in splits if one.method == method]
+        points = [one.points for one in mine]
+        inside = [hit for one in mine for hit in one.inside or ()]
+        widths = [width for one in mine for width in one.half_widths or ()]
+        cells = [f"{one.share:.1%}" for one in mine]
+        cells += [f"{np.mean(points):.1f}", f"{max(points):.1f}"]
+        cells += (
+            [f"{np.mean(widths):.0%}", f"{sum(inside)} of {len(inside)}"] if inside else ["", ""]
+        )
+        yield f"| {method} | {' | '.join(cells)} |"
+    low, high = HELD
+    goals = [
+        f"{SHARE_MEAN:.1f}",
+        f"{SHARE_WORST:.1f}",
+        f"{HALF_WIDTH:.0%}",
+        f"{low:.0%} to {high:.0%}",
+    ]
+    yield f"| goal | {' | '.join([''] * len(pairs) + goals)} |"
+
+
+def joint_table(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Joint power as predicted, by pair, and how far it is off."""
+    pairs = list(dict.fromkeys(one.pair for one in predictions))
+    yield f"| joint watts, drawn once by | {' | '.join(pairs)} | off, mean | worst |"
+    yield f"|---|{'--:|' * (len(pairs) + 2)}"
+    measured = [next(p.measured_w for p in predictions if p.pair == pair) for pair in pairs]
+    yield f"| measured | {' | '.join(f'{watts:.1f}' for watts in measured)} | | |"
+    for method in dict.fromkeys(one.method for one in predictions):
+        mine = {one.pair: one for one in predictions if one.method == method}
+        errors = [one.error for one in mine.values()]
+        cells = [f"{mine[pair].predicted_w:.1f}" if pair in mine else "" for pair in pairs]
+        yield f"| {method} | {' | '.join(cells)} | {np.mean(errors):.1%} | {max(errors):.1%} |"
+    yield f"| goal | {' | '.join([''] * len(pairs))} | {JOINT:.1%} | |"
+
+
+def platform_line(pairs: Sequence[Pair], platform: Platform) -> str:
+    """What the solo runs tell of the machine, beside what the pairs show."""
+    shown = [one.paid_once_w - platform.rest_w for one in pairs]
+    return (
+        f"socket {NODE} at rest {platform.rest_w:.1f} W; shared power {platform.shared_w:.1f} W by "
+        f"8 and 16 cores, {min(shown):.1f} to {max(shown):.1f} W by the pairs"
+    )
