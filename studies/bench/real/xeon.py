@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,8 @@ def _run(name: str, rows: list[dict[str, str]]) -> Run:
     if len(rows) > 2 or any(row["node"] != str(NODE) for row in rows):
         raise Unusable(f"not one or two programs on socket {NODE}")
     seconds = float(first["window_s"])
+    if not seconds > 0:
+        raise Unusable("it has no time")
     package_w = [_watts(float(first[f"package{n}_j"]), seconds, f"package {n}") for n in (0, 1)]
     dram_w = [float(first[f"dram{n}_j"] or "nan") / seconds for n in (0, 1)]
     programs = tuple(_program(row) for row in rows)
@@ -158,6 +161,8 @@ def _watts(joules: float, seconds: float, counter: str) -> float:
     A wrap added to a run of 8 minutes could be real power: such runs are refused, as are counters
     that stood still or jumped by something else than wraps.
     """
+    if not math.isfinite(joules):
+        raise Unusable(f"{counter}: no number")
     if seconds * (MOST_W - LEAST_W) > WRAP_J:
         raise Unusable(f"{seconds:.0f} s: too long to tell whether its source added a wrap")
     while joules > seconds * MOST_W and joules >= WRAP_J:
