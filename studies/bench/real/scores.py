@@ -11,8 +11,10 @@ from studies.bench.accuracy.observed import Observed, observe
 from studies.bench.accuracy.peers import PEERS, divide
 from studies.bench.accuracy.recording import F64
 from studies.bench.real.pairs import Pair, Platform
-from studies.bench.real.traces import PACKAGE, Attributed, attribute, case_of
+from studies.bench.real.traces import PACKAGE, attribute, case_of, idle_run, predicted_w
 from studies.bench.real.xeon import NODE
+
+from qjoule.model.ledger import Ledger
 
 #: Points of a share on average and at worst, half-widths and errors as ratios, coverage from, to.
 SHARE_MEAN, SHARE_WORST, HALF_WIDTH, JOINT, HELD = 1.0, 2.0, 0.04, 0.015, (0.92, 0.98)
@@ -66,17 +68,17 @@ def score(pairs: Sequence[Pair], platform: Platform) -> tuple[list[Split], list[
         own = attribute(pair, platform)
         splits += list(_own(pair, platform, own))
         splits += list(_rules(pair, platform))
-        others = [one.paid_once_w for one in pairs if one is not pair]
-        predictions += list(_predictions(pair, platform, own, others))
+        others = [one for one in pairs if one is not pair]
+        predictions += list(_predictions(pair, platform, others))
     return splits, predictions
 
 
-def _own(pair: Pair, platform: Platform, own: dict[str, Attributed]) -> Iterator[Split]:
+def _own(pair: Pair, platform: Platform, own: dict[str, Ledger]) -> Iterator[Split]:
     reference_nj = case_of(pair, platform).truth.group_nj[PACKAGE]
     reference = float(pair.reference(platform)[0])
     for name, one in own.items():
-        found_nj = one.ledger.domains[PACKAGE].energy_nj.astype(np.float64)
-        low, high = one.ledger.ci95(PACKAGE)
+        found_nj = one.domains[PACKAGE].energy_nj.astype(np.float64)
+        low, high = one.ci95(PACKAGE)
         inside = (low <= reference_nj) & (reference_nj <= high)
         widths = (high - low) / 2 / np.maximum(found_nj, 1.0)
         share = float(found_nj[0] / found_nj.sum())
@@ -99,18 +101,24 @@ def _by_instructions(seen: Observed) -> F64 | None:
     return None if seen.counts is None else divide(seen.above_idle_nj(), seen.counts[..., 1])
 
 
-def _predictions(
-    pair: Pair, platform: Platform, own: dict[str, Attributed], others: Sequence[float]
-) -> Iterator[Prediction]:
-    """What both draw alone, less what is drawn once, by who says how much that is."""
-    once_w = {name: one.awake_w for name, one in own.items() if one.awake_w is not None}
-    once_w["8 and 16 cores alone"] = platform.awake_w
+def _predictions(pair: Pair, platform: Platform, others: Sequence[Pair]) -> Iterator[Prediction]:
+    """Joint power by the engine's model after a trace in which each ran alone, and by what both
+    draw alone less what is drawn once, by who says how much that is."""
+    rest = idle_run(platform, pair.whole)
+    found = {
+        "qjoule, from both alone": predicted_w(pair, pair.solo, platform),
+        "qjoule, from rest and both alone": predicted_w(pair, [rest, *pair.solo], platform),
+    }
+    once_w = {"R + S of 8 and 16 cores alone": platform.awake_w}
     if others:
-        once_w["the other pairs"] = float(np.mean(others))
-    once_w["rest only (no shared power)"] = platform.rest_w
-    for name, watts in once_w.items():
-        predicted_w = float(pair.solo_w.sum()) - watts
-        yield Prediction(pair.name, name, predicted_w, pair.joint_w)
+        joint = [one.whole for one in others]
+        earlier = [rest, *joint, *pair.solo]
+        found["qjoule, from these and the other pairs"] = predicted_w(pair, earlier, platform)
+        once_w["R + S of the other pairs"] = float(np.mean([one.paid_once_w for one in others]))
+    once_w["R only: no shared power"] = platform.rest_w
+    found |= {name: float(pair.solo_w.sum()) - watts for name, watts in once_w.items()}
+    for name, watts in found.items():
+        yield Prediction(pair.name, name, watts, pair.joint_w)
 
 
 def shares_table(splits: Sequence[Split]) -> Iterator[str]:
@@ -144,7 +152,7 @@ def shares_table(splits: Sequence[Split]) -> Iterator[str]:
 def joint_table(predictions: Sequence[Prediction]) -> Iterator[str]:
     """Joint power as predicted, by pair, and how far it is off."""
     pairs = list(dict.fromkeys(one.pair for one in predictions))
-    yield f"| joint watts, drawn once by | {' | '.join(pairs)} | off, mean | worst |"
+    yield f"| joint watts | {' | '.join(pairs)} | off, mean | worst |"
     yield f"|---|{'--:|' * (len(pairs) + 2)}"
     measured = [next(p.measured_w for p in predictions if p.pair == pair) for pair in pairs]
     yield f"| measured | {' | '.join(f'{watts:.1f}' for watts in measured)} | | |"

@@ -10,9 +10,10 @@ socket stays awake.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from studies.bench.accuracy.harness import windows_of
 from studies.bench.accuracy.history import attributed
 from studies.bench.accuracy.recording import I64, Case, Group, Recording, Truth
 from studies.bench.real.pairs import Pair, Platform
@@ -25,7 +26,7 @@ from qjoule.model.ledger import Ledger
 
 PACKAGE = "package"
 WINDOW_NS = 1_000_000_000
-IDLE_S, TICK_CPUS = 60, 0.001
+IDLE_S, TICK_S = 60.0, 0.06
 #: Unix time of the first run, and from one run to the next.
 FIRST_S, BETWEEN_S = 1.7e9, 600.0
 _BEGIN_NS = 10**12
@@ -33,20 +34,27 @@ _UNIT_J = 2.0**-14
 _CORES = 16  #: of each of the two sockets
 
 
-def recording(run: Run, platform: Platform) -> Recording:
-    """What a tracer would have recorded of a run; its programs are two query shapes."""
-    count = max(round(run.seconds * 1e9 / WINDOW_NS), 1)
-    end_ns = _BEGIN_NS + count * WINDOW_NS
+def recording(runs: Sequence[Run], platform: Platform) -> Recording:
+    """What a tracer would have recorded of runs, one after the other; their programs are query
+    shapes. The runs must have the same counters."""
+    counts = [max(round(run.seconds * 1e9 / WINDOW_NS), 1) for run in runs]
+    begins_ns = _BEGIN_NS + WINDOW_NS * np.append(0, np.cumsum(counts))
+    names = list(dict.fromkeys(one.name for run in runs for one in run.programs))
+    parts = [
+        _segments(run, names, platform, (int(begin_ns), count))
+        for run, begin_ns, count in zip(runs, begins_ns[:-1], counts, strict=True)
+    ]
+    segments = Segments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     cpus = np.arange(2 * _CORES)
     return Recording(
         machine=Machine(cpus, cpus // _CORES),
-        series=_series(run),
-        readings=_readings(run, count),
+        series=tuple(Series(node, name, _UNIT_J, 1 << 32) for name, node, _ in _watts(runs[0])),
+        readings=_readings(runs, counts),
         begin_ns=_BEGIN_NS,
-        end_ns=end_ns,
-        segments=_segments(run.programs, platform, count),
+        end_ns=int(begins_ns[-1]),
+        segments=segments,
         query=np.full(0, -1, np.int64),
-        groups=tuple(Group(one.name, "queries") for one in run.programs),
+        groups=tuple(Group(name, "queries") for name in names),
         lost=(),
         period_ns=WINDOW_NS,
     )
@@ -57,8 +65,8 @@ def idle_run(platform: Platform, like: Run) -> Run:
     solo runs show. (Windows in which nothing at all ran would teach the engine nothing.)
     """
     rest_w = np.full(2, platform.rest_w)
-    counts = np.array([platform.ghz, platform.ghz, 0.0]) * 1e9 * IDLE_S * TICK_CPUS
-    ticks = tuple(Program(f"tick {core}", (core,), IDLE_S, counts) for core in (0, _CORES))
+    counts = np.array([platform.ghz, platform.ghz, 0.0]) * 1e9 * TICK_S
+    ticks = tuple(Program(f"tick {core}", (core,), TICK_S, counts) for core in (0, _CORES))
     return Run("idle", ticks, IDLE_S, rest_w, np.full(2, like.dram_w[1 - NODE]))
 
 
@@ -69,51 +77,51 @@ def _watts(run: Run) -> list[tuple[str, int, float]]:
     return [one for one in found if np.isfinite(one[2])]
 
 
-def _series(run: Run) -> tuple[Series, ...]:
-    return tuple(Series(node, domain, _UNIT_J, 1 << 32) for domain, node, _ in _watts(run))
-
-
-def _readings(run: Run, count: int) -> Readings:
-    watts = np.array([w for _, _, w in _watts(run)])
-    t_ns = _BEGIN_NS + np.arange(count + 1) * WINDOW_NS
-    raw = np.outer(np.arange(count + 1) * (WINDOW_NS * 1e-9 / _UNIT_J), watts)
-    n = raw.size
+def _readings(runs: Sequence[Run], counts: Sequence[int]) -> Readings:
+    watts = np.repeat([[w for _, _, w in _watts(run)] for run in runs], counts, axis=0)
+    windows, series = watts.shape
+    joules = np.vstack([np.zeros(series), np.cumsum(watts * WINDOW_NS * 1e-9, axis=0)])
+    t_ns = _BEGIN_NS + np.arange(windows + 1) * WINDOW_NS
     return Readings(
-        np.repeat(t_ns, len(watts)),
-        np.round(raw).reshape(-1).astype(np.uint64) % (1 << 32),
-        np.ones(n, bool),
-        np.full(n, 1_000, np.int64),
-        np.tile(np.arange(len(watts)), count + 1),
+        np.repeat(t_ns, series),
+        np.round(joules / _UNIT_J).reshape(-1).astype(np.uint64) % (1 << 32),
+        np.ones(joules.size, bool),
+        np.full(joules.size, 1_000, np.int64),
+        np.tile(np.arange(series), windows + 1),
     )
 
 
-def _segments(programs: Sequence[Program], platform: Platform, count: int) -> Segments:
+def _segments(
+    run: Run, names: list[str], platform: Platform, span: tuple[int, int]
+) -> tuple[Any, ...]:
+    """Columns of `Segments`. `span`: its begin and its number of windows."""
+    begin_ns, count = span
     begin, length, cpu, group, rates = [], [], [], [], []
-    for number, program in enumerate(programs):
+    for program in run.programs:
         cores = len(program.cpus)
-        busy = platform.busy(program) / cores
+        busy = platform.busy(program) / cores * min(program.seconds / run.seconds, 1.0)
         busy_ns = max(round(busy * WINDOW_NS), 1)
         per_ns = program.counts / (program.seconds * 1e9 * platform.busy(program))
         for turn, core in enumerate(program.cpus):
             first = turn * WINDOW_NS // cores
             # The part that does not fit into the window is at its begin.
-            for at, span in (
+            for at, ns in (
                 (first, min(busy_ns, WINDOW_NS - first)),
                 (0, busy_ns - (WINDOW_NS - first)),
             ):
-                if span > 0:
+                if ns > 0:
                     begin.append(at)
-                    length.append(span)
+                    length.append(ns)
                     cpu.append(core)
-                    group.append(number)
+                    group.append(names.index(program.name))
                     rates.append(per_ns)
     parts = len(begin)
-    windows = _BEGIN_NS + np.repeat(np.arange(count) * WINDOW_NS, parts)
+    windows = begin_ns + np.repeat(np.arange(count) * WINDOW_NS, parts)
     t0_ns = windows + np.tile(np.array(begin, np.int64), count)
     span_ns: I64 = np.tile(np.array(length, np.int64), count)
     counts = np.tile(np.array(rates).reshape(-1, 3), (count, 1)) * span_ns[:, None]
     order = np.argsort(t0_ns, kind="stable")
-    return Segments(
+    return (
         t0_ns[order],
         (t0_ns + span_ns)[order],
         np.tile(np.array(cpu, np.uint16), count)[order],
@@ -124,20 +132,12 @@ def _segments(programs: Sequence[Program], platform: Platform, count: int) -> Se
     )
 
 
-@dataclass(frozen=True)
-class Attributed:
-    """A pair's ledger, and what the engine knew before of R + S in watts, None for nothing."""
-
-    ledger: Ledger
-    awake_w: float | None = None
-
-
-def attribute(pair: Pair, platform: Platform) -> dict[str, Attributed]:
+def attribute(pair: Pair, platform: Platform) -> dict[str, Ledger]:
     """The product's ledgers of a pair: with nothing known, with both solo runs remembered, and
     with a minute of rest before them."""
-    whole = recording(pair.whole, platform)
-    earlier = [recording(run, platform) for run in pair.solo]
-    rest = recording(idle_run(platform, pair.solo[0]), replace(platform, held=False))
+    whole = recording([pair.whole], platform)
+    earlier = [recording([run], platform) for run in pair.solo]
+    rest = recording([idle_run(platform, pair.whole)], platform)
     return {
         "qjoule": _after([], whole),
         "qjoule, memory": _after(earlier, whole),
@@ -145,20 +145,45 @@ def attribute(pair: Pair, platform: Platform) -> dict[str, Attributed]:
     }
 
 
-def _after(earlier: Sequence[Recording], last: Recording) -> Attributed:
+def _after(earlier: Sequence[Recording], last: Recording) -> Ledger:
     cells: tuple[Cell, ...] = ()
-    when_s, awake_w = FIRST_S, None
+    when_s = FIRST_S
     for one in earlier:
-        ledger, cells = attributed(one, when_s, cells)
-        model = ledger.models[PACKAGE]
-        awake_w = float(model.idle_w[NODE] + model.shared_w[NODE])
+        _, cells = attributed(one, when_s, cells)
         when_s += BETWEEN_S
-    return Attributed(attributed(last, when_s, cells)[0], awake_w)
+    return attributed(last, when_s, cells)[0]
+
+
+def predicted_w(pair: Pair, earlier: Sequence[Run], platform: Platform) -> float:
+    """Power of the pair's socket by the model that the engine has after one trace of `earlier`,
+    the last of which should be the solo runs."""
+    before = recording(earlier, platform)
+    whole = recording([*earlier, pair.whole], platform)
+    ledger, _ = attributed(before, FIRST_S, ())
+    model = ledger.models[PACKAGE]
+    stream = windows_of(whole)
+    batches = [stream.add(whole.segments), stream.finish()]
+    zones = ledger.zones[PACKAGE]
+    number = next(z for z, zone in enumerate(zones) if zone.package == NODE)
+    total_nj = total_ns = 0.0
+    for batch in batches:
+        part = zones[number].take(zones[number].view(batch))
+        ends_ns = batch.energy.boundaries_ns[1:]
+        mine = ends_ns > before.end_ns
+        column = model.column(ledger.class_of(part.entries.group))
+        nj = model.weight(part.features, part.crowd, column)
+        nj += model.effects_nj(part.entries.effects)
+        total_nj += float(nj[mine[part.entries.window]].sum())
+        total_nj += float(model.shared_w[number] * part.load.active_ns[mine].sum())
+        spent_ns = float(part.load.dt_ns[mine].sum())
+        total_nj += float(np.nan_to_num(model.idle_w[number])) * spent_ns
+        total_ns += spent_ns
+    return total_nj / total_ns
 
 
 def case_of(pair: Pair, platform: Platform) -> Case:
     """A pair as the other methods of the accuracy bench take it."""
-    whole = recording(pair.whole, platform)
+    whole = recording([pair.whole], platform)
     above_nj = (pair.joint_w - platform.rest_w) * pair.whole.seconds * 1e9
     truth = Truth(
         {PACKAGE: pair.reference(platform) * above_nj}, {}, np.zeros(0, np.int64), {}, {}, {}

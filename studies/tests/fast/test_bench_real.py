@@ -97,7 +97,7 @@ def test_the_engine_comes_closer_than_cpu_time_on_such_a_machine(tmp_path: Path)
     off = {one.method: one.points for one in splits}
     assert off["CPU time, above rest"] == pytest.approx(100 * abs(36 / 82 - 0.5))
     assert off["qjoule, memory, rest"] < off["CPU time, above rest"]
-    exact = next(one for one in predictions if one.method == "8 and 16 cores alone")
+    exact = next(one for one in predictions if one.method == "R + S of 8 and 16 cores alone")
     assert exact.error < 1e-9
 
 
