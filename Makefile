@@ -363,7 +363,7 @@ bench-memory: $(VENV)/installed-test ## What a machine's memory is worth, simula
 
 .PHONY: bench-real
 bench-real: $(VENV)/installed-test ## How true the joules are on real energy counters of others (DATA=DIR)
-	$(VENV)/bin/python studies/bench/bench_real.py $(DATA)
+	$(VENV)/bin/python studies/bench/bench_real.py "$(DATA)"
 
 .PHONY: bench-quick
 bench-quick: $(VENV)/installed-test ## What a quick calibration is worth, simulated

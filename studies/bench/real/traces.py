@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from studies.bench.accuracy.harness import windows_of
 from studies.bench.accuracy.history import attributed
-from studies.bench.accuracy.recording import I64, Case, Group, Recording, Truth
+from studies.bench.accuracy.recording import F64, I64, Case, Group, Recording, Truth
 from studies.bench.real.pairs import Pair, Platform
 from studies.bench.real.xeon import NODE, Program, Run
 
@@ -36,7 +36,7 @@ _CORES = 16  #: of each of the two sockets
 
 def recording(runs: Sequence[Run], platform: Platform) -> Recording:
     """What a tracer would have recorded of runs, one after the other; their programs are query
-    shapes. The runs must have the same counters."""
+    shapes."""
     counts = [max(round(run.seconds * 1e9 / WINDOW_NS), 1) for run in runs]
     begins_ns = _BEGIN_NS + WINDOW_NS * np.append(0, np.cumsum(counts))
     names = list(dict.fromkeys(one.name for run in runs for one in run.programs))
@@ -48,7 +48,7 @@ def recording(runs: Sequence[Run], platform: Platform) -> Recording:
     cpus = np.arange(2 * _CORES)
     return Recording(
         machine=Machine(cpus, cpus // _CORES),
-        series=tuple(Series(node, name, _UNIT_J, 1 << 32) for name, node, _ in _watts(runs[0])),
+        series=tuple(Series(node, name, _UNIT_J, 1 << 32) for name, node in _counters(runs)),
         readings=_readings(runs, counts),
         begin_ns=_BEGIN_NS,
         end_ns=int(begins_ns[-1]),
@@ -70,15 +70,18 @@ def idle_run(platform: Platform, like: Run) -> Run:
     return Run("idle", ticks, IDLE_S, rest_w, np.full(2, like.dram_w[1 - NODE]))
 
 
-def _watts(run: Run) -> list[tuple[str, int, float]]:
-    """The counters that a run has."""
-    found = [(PACKAGE, node, float(run.package_w[node])) for node in (0, 1)]
-    found += [("dram", node, float(run.dram_w[node])) for node in (0, 1)]
-    return [one for one in found if np.isfinite(one[2])]
+def _counters(runs: Sequence[Run]) -> dict[tuple[str, int], F64]:
+    """Watts of each run (n,) by domain and socket, of counters that all runs have."""
+    watts = {
+        (domain, node): np.array([getattr(run, f"{domain}_w")[node] for run in runs])
+        for domain in (PACKAGE, "dram")
+        for node in (0, 1)
+    }
+    return {key: one for key, one in watts.items() if np.isfinite(one).all()}
 
 
 def _readings(runs: Sequence[Run], counts: Sequence[int]) -> Readings:
-    watts = np.repeat([[w for _, _, w in _watts(run)] for run in runs], counts, axis=0)
+    watts = np.repeat(np.column_stack(list(_counters(runs).values())), counts, axis=0)
     windows, series = watts.shape
     joules = np.vstack([np.zeros(series), np.cumsum(watts * WINDOW_NS * 1e-9, axis=0)])
     t_ns = _BEGIN_NS + np.arange(windows + 1) * WINDOW_NS

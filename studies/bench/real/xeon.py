@@ -24,6 +24,7 @@ RUNS, SERIES = "xeon-e5-2683v4-runs.csv", "xeon-e5-2683v4-series.csv.gz"
 COUNTS = ("cycles", "instructions", "l3miss")
 #: The socket on which the programs ran. The other one was awake, but had no work.
 NODE = 1
+NODE_CPUS = range(16, 32)
 #: The source added this many joules when it took a 32-bit counter for wrapped (2^32 * 2^-16 J).
 WRAP_J = 65_536.0
 #: Mean watts that a package of this machine can draw: its rated power is 120 W; awake without work
@@ -152,6 +153,8 @@ def _run(name: str, rows: list[dict[str, str]]) -> Run:
     programs = tuple(_program(row) for row in rows)
     if any(one.seconds > seconds * 1.01 for one in programs):
         raise Unusable("a program ran longer than its energy was measured")
+    if len({cpu for one in programs for cpu in one.cpus}) < sum(len(one.cpus) for one in programs):
+        raise Unusable("two programs on one core")
     return Run(name, programs, seconds, np.array(package_w), np.array(dram_w))
 
 
@@ -177,7 +180,10 @@ def _watts(joules: float, seconds: float, counter: str) -> float:
 
 def _program(row: dict[str, str]) -> Program:
     low, _, high = row["cores"].partition("-")
-    cpus = tuple(range(int(low), int(high or low) + 1))
+    first, last = int(low), int(high or low)
+    if first > last or first not in NODE_CPUS or last not in NODE_CPUS:
+        raise Unusable(f"{row['program']}: cores {row['cores']} are not of socket {NODE}")
+    cpus = tuple(range(first, last + 1))
     counts = np.array([float(row[name] or 0) for name in COUNTS])
     seconds, counted_s = float(row["runtime_s"]), float(row["wall_cycles"] or 0) / CLOCK_HZ
     if not 0.5 * seconds < counted_s < 1.05 * seconds:

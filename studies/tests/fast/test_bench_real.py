@@ -14,13 +14,14 @@ from studies.bench import bench_real
 from studies.bench.real import rome, xeon
 from studies.bench.real.pairs import pairs_of, platform_of
 from studies.bench.real.scores import score
+from studies.bench.real.traces import recording
 
 REST_W, SHARED_W, GHZ = 30.0, 32.0, 2.5
 OWN_W = {"calm": 20.0, "keen": 30.0}  #: on 8 cores
 Row = dict[str, object]
 
 
-def row(run: str, program: str, first: int, cores: int, seconds: float, **other: object) -> Row:
+def row(run: str, program: str, first: int, cores: int, seconds: float, /, **other: object) -> Row:
     """A program that keeps its cores busy for so long; `other` replaces columns."""
     cycles = GHZ * 1e9 * cores * seconds
     last = first + cores - 1
@@ -35,7 +36,7 @@ def row(run: str, program: str, first: int, cores: int, seconds: float, **other:
     return made | other
 
 
-def solo(program: str, cores: int, **other: object) -> Row:
+def solo(program: str, cores: int, /, **other: object) -> Row:
     return row(f"solo-{program}-{cores}", program, 16, cores, 60.0, **other)
 
 
@@ -124,6 +125,7 @@ def test_wraps_that_the_source_added_are_taken_off(tmp_path: Path) -> None:
         ({"node": 0}, "not one or two programs on socket 1"),
         ({"window_s": 30.0, "package0_j": 900.0, "package1_j": 2_400.0}, "ran longer than"),
         ({"window_s": 0.0}, "no time"),
+        ({"cores": "0-99999999999"}, "are not of socket 1"),
         (
             {"runtime_s": 900.0, "window_s": 900.0, "package1_j": 900 * 90.0},
             "too long to tell whether its source added a wrap",
@@ -140,6 +142,24 @@ def test_a_run_that_contradicts_itself_is_left_out_and_named(
 
 def test_a_pair_without_the_solo_run_of_a_program_is_left_out_and_named(tmp_path: Path) -> None:
     assert left_out(tmp_path, [*SOLO[1:], *pair()]) == {"both": "no usable solo run of calm"}
+
+
+def test_a_pair_on_the_same_cores_is_left_out_and_named(tmp_path: Path) -> None:
+    calm, keen = pair()
+    why = left_out(tmp_path, [*SOLO, calm, keen | {"cores": "20-27"}])
+    assert why == {"both": "two programs on one core"}
+
+
+def test_a_counter_that_only_some_runs_have_is_not_used(tmp_path: Path) -> None:
+    runs = xeon.read(written(tmp_path, [SOLO[0] | {"dram1_j": ""}, *SOLO[1:], *pair()]))
+    (both,) = pairs_of(runs)
+    made = recording([*both.solo, both.whole], platform_of(runs))
+    assert [(one.domain, one.package) for one in made.series] == [
+        ("package", 0),
+        ("package", 1),
+        ("dram", 0),
+    ]
+    assert not np.isfinite(both.solo[0].dram_w[1])
 
 
 @pytest.mark.parametrize("bad", ["", "run,program\nx,y\n", "run,kind\n" + "x,solo\n"])
