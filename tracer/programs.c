@@ -4,8 +4,11 @@
 
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <malloc.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -219,6 +222,28 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list args
 	return 0;
 }
 
+/*
+ * Gives back what only opening needed: the pages of the programs' ELF files, which the page cache
+ * still has, and what libbpf has freed.
+ */
+static void give_back(void)
+{
+	const uintptr_t page = sysconf(_SC_PAGESIZE);
+	size_t bytes[2];
+	const void *files[] = {qjoule_bpf__elf_bytes(&bytes[0]),
+			       qjoule_early_bpf__elf_bytes(&bytes[1])};
+
+	for (unsigned i = 0; i < 2; i++) {
+		uintptr_t begin = ((uintptr_t)files[i] + page - 1) / page * page;
+		uintptr_t end = ((uintptr_t)files[i] + bytes[i]) / page * page;
+
+		madvise((void *)begin, end - begin, MADV_DONTNEED);
+	}
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+
 int programs_load(struct probes *probes, const struct options *options, const struct qj_cpu *cpus)
 {
 	int err;
@@ -254,5 +279,6 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	if (err)
 		return programs_complain(
 		    "the kernel cannot load the BPF programs; see `qjoule doctor`", err);
+	give_back();
 	return 0;
 }
