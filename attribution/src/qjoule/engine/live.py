@@ -253,7 +253,9 @@ class LiveCalls:
         who = group[mine]
         np.add.at(self.calls, who, records["calls"][mine].astype(np.int64))
         np.add.at(self.latency_ns, who, records["latency_ns"][mine].astype(np.float64))
-        np.add.at(self.histogram, who, records["latency"][mine].astype(np.int64))
+        histogram = records["latency"][mine]
+        row, bucket = np.nonzero(histogram)  # a record has calls in few of them
+        np.add.at(self.histogram, (who[row], bucket), histogram[row, bucket].astype(np.int64))
         columns = [records[name][mine].astype(np.int64) for name in latency.OUTCOMES]
         np.add.at(self.outcomes, who, np.stack(columns, axis=1))
         waits_ns = np.column_stack([records["waited_ns"][mine], records["wait_ns"][mine]])
