@@ -235,10 +235,11 @@ class StreamSession(BlockReader):
                 # Every grouping has the same anomalies: count them once.
                 anomalies=anomalies if grouping.by == self._first else None,
             )
-            counted = np.ones(len(sums), bool)
             if grouping.by_tag:
+                counted = np.ones(len(sums), bool)
                 counted[: len(tagging.counts)] = tagging.counts
-            grouping.add(batch, sums[counted], group[counted])
+                sums, group = sums[counted], group[counted]
+            grouping.add(batch, sums, group)
         for span in (self._interval, self._total):
             span.anomalies.add(anomalies)
         self._windows += len(chunk.energy.boundaries_ns) - 1
