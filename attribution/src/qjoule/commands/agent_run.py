@@ -39,7 +39,7 @@ from qjoule.root_part.access import owner_of_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
 from qjoule.servers.decoding import fingerprint
-from qjoule.session import TracingOptions
+from qjoule.session.options import TracingOptions
 from qjoule.session.targets import NO_SERVERS, Targets, find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, Tracing, tracing

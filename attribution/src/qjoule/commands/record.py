@@ -22,8 +22,8 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import imports
 from qjoule.remote.wire import Streams
 from qjoule.root_part.client import check_program, root_part
-from qjoule.session import TracingOptions
 from qjoule.session.directory import inside
+from qjoule.session.options import TracingOptions
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
 

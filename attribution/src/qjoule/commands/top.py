@@ -27,7 +27,7 @@ from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import Streams, encode
 from qjoule.reporters.live_pages import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
-from qjoule.session import TracingOptions
+from qjoule.session.options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
 

@@ -21,7 +21,7 @@ from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.identity import this_machine
 from qjoule.model.fit.cells import Cell
 from qjoule.servers.decoding import fingerprint
-from qjoule.session import TracingOptions
+from qjoule.session.options import TracingOptions
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, tracing

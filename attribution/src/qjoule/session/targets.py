@@ -21,8 +21,8 @@ from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
-from qjoule.session import TracingOptions
 from qjoule.session.follow import Following
+from qjoule.session.options import TracingOptions
 from qjoule.session.reattach_helper import ReattachHelper, start_reattach_helper
 from qjoule.session.tracer import estimated_power
 
