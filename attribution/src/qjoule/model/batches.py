@@ -137,7 +137,8 @@ class OpenBlock:
         for item in fields(Entries):
             values = getattr(batch.entries, item.name)
             column = self._room(item.name, values, used)
-            column[used : self.entries] = values
+            if values.any():  # the pages of what is 0 on this machine take no memory
+                column[used : self.entries] = values
         self._columns["window"][used : self.entries] += since
         self.windows += windows(batch)
         # Empty copies: a view would keep the batch's arrays.
@@ -148,7 +149,7 @@ class OpenBlock:
         column = self._columns.get(name)
         if column is None or len(column) < self.entries:
             room = max(self.entries, 2 * used, self._first_room)
-            grown = np.empty((room, *values.shape[1:]), values.dtype)
+            grown = np.zeros((room, *values.shape[1:]), values.dtype)
             if column is not None:
                 grown[:used] = column[:used]
             self._columns[name] = column = grown
