@@ -341,6 +341,10 @@ bench-engine: $(VENV)/installed-test ## How fast and in how much memory traces a
 bench-agent: $(VENV)/installed-test ## What the agent takes: CPU, memory, page, disk, a simulated day
 	$(VENV)/bin/python bench/bench_agent.py $(BENCH_ARGS)
 
+.PHONY: bench-agent-processes
+bench-agent-processes: build ## CPU time and memory of the agent's processes beside a MariaDB with 2,000 queries/s
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_agent_processes.py $(BENCH_ARGS)
+
 .PHONY: bench-convert
 bench-convert: $(VENV)/installed-test ## How fast captured recordings become tables
 	$(VENV)/bin/python bench/bench_convert.py $(BENCH_ARGS)
