@@ -5,6 +5,8 @@ this installation has, for `qjoule --version`.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,8 +33,6 @@ def installed_program(name: str) -> Path:
     found = installed_files(name)
     if found is not None:
         return found[0]
-    import shutil  # noqa: PLC0415 (the reattach helper imports this module, and stays small)
-
     on_path = shutil.which(name)
     if on_path is None:
         raise QjouleError(
@@ -67,8 +67,6 @@ def versions() -> str:
 
 def _tracer() -> tuple[str, str | None]:
     """The tracer's version, or why it is not known, and the contract that it speaks."""
-    import subprocess  # noqa: PLC0415 - as above
-
     try:
         program = installed_program("qjoule-tracer")
         shown = subprocess.run(
