@@ -36,6 +36,10 @@ FAULTS = {
     "bpf": "ENOMEM",
     "perf_event_open": "EMFILE",
 }
+#: What a probe needs as a perf event only; links of BPF (Linux 6.6) do without. A counter that
+#: cannot be opened is reported, and all else is traced.
+OF_PERF_EVENTS = {"openat", "perf_event_open"}
+LINKS = b"\0bpf_uprobe_multi_link\0" in Path("/sys/kernel/btf/vmlinux").read_bytes()
 END_S = 60
 
 
@@ -61,7 +65,7 @@ def test_one_call_that_fails(call: str, toy: Path, tmp_path: Path) -> None:
         assert outcome.attached or outcome.said.count("\n") in lines, (number, outcome)
         failures += not outcome.attached
         number, before = number + before, number
-    assert failures, f"no failure of {call} was told"
+    assert failures or (LINKS and call in OF_PERF_EVENTS), f"no failure of {call} was told"
 
 
 def attempt_with(fault: str, server: Path, directory: Path) -> Outcome:
