@@ -204,9 +204,10 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* CONFIG_FAIR_GROUP_SCHED */
 };
 
-struct sched_info { /* CONFIG_SCHED_INFO */
+struct sched_info {	 /* CONFIG_SCHED_INFO */
 	u64 run_delay;	 /* ns in which the task could have run and did not, so far */
-	u64 last_queued; /* since when it waits for a CPU, by the clock of struct rq; 0: it does not */
+	u64 last_queued; /* since when it waits for a CPU, by the clock of struct rq; 0: it does not
+			  */
 };
 
 struct task_struct {
