@@ -343,7 +343,8 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 {
 	if (!cpu || !thread)
 		return 0;
-	if (end_ns != thread->end_ns) {
+	/* Not where the thread only reports a request that owns no time. */
+	if (thread->flags & QJ_QUERY_WAITS && end_ns != thread->end_ns) {
 		check_label(cpu, end_ns);
 		end_ns = cpu->event_ns = slice_began(cpu, end_ns);
 	}
