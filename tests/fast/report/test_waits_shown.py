@@ -19,6 +19,7 @@ import attribute_trace as hand
 from fake_attribution import query_row, typical
 from qjoule.commands.attribute import command
 from qjoule.contract import QueryFlag
+from qjoule.model.assemble import with_waiting
 from qjoule.model.result import Attribution, Waits
 from qjoule.model.row_sums import added
 from qjoule.reporters.json_report import to_arrow, to_json
@@ -129,7 +130,7 @@ def test_the_energy_at_rest_while_a_query_waited(
     ns = latency_s * 10**9
     whole = shown(Waits(ns, 0, ns * 3 // 4, 0, 0, 0, 0))
     model = replace(whole.model, coefficients={"idle_w.package.0": 4.0, "idle_w.dram.0": 9.0})
-    whole = replace(whole, model=model, policy={"idle": idle, "by": "fingerprint"})
-    waiting_nj = whole.waiting_nj(whole.rows[0])
-    assert (None if waiting_nj is None else waiting_nj / 1e9) == waiting_j
+    rows = with_waiting([*whole.rows], model, "package", idle=idle, duration_s=12.5)
+    assert rows[0].waiting_nj == (None if waiting_j is None else waiting_j * 1e9)
+    whole = replace(whole, rows=tuple(rows))
     assert json.loads(to_json(whole))["rows"][0].get("waiting_j") == waiting_j

@@ -21,12 +21,12 @@ import pyarrow as pa
 from qjoule.lazy_import import pc
 from qjoule.model.energy import I64
 from qjoule.model.interval import EnergyErrors
-from qjoule.model.result import Waits
+from qjoule.trace import vocabulary
 
 #: The parts of an energy's 95 % interval.
 ERRORS = tuple(one.name for one in fields(EnergyErrors))
 #: The latency of the calls whose waits are recorded, and what they waited for, as `Waits`.
-WAITS = ("waits_latency_ns", *(f"wait_{kind}_ns" for kind in Waits._fields[1:]))
+WAITS = ("waits_latency_ns", *vocabulary.WAITS)
 #: Integers that add up exactly.
 AMOUNTS = ("calls", "cpu_ns", "energy_nj", "latency_ns", "lost_records", "lost_cpu_ns", *WAITS)
 #: What two rows of one minute cannot have in common.

@@ -62,9 +62,7 @@ class Amounts:
         if any(other.outcomes):
             both = zip(self.outcomes, other.outcomes, strict=True)
             self.outcomes = Outcomes(*(a + b for a, b in both))
-        if other.waits is not None:
-            waited = zip(self.waits or (0,) * len(other.waits), other.waits, strict=True)
-            self.waits = Waits(*(a + b for a, b in waited))
+        self.waits = Waits.added((self.waits, other.waits))
 
 
 @dataclass(slots=True)

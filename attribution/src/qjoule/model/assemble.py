@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from qjoule.model.result import (
     Attribution,
     Domain,
     EnergySource,
+    ModelInfo,
     Outcomes,
     Row,
     ServerCoverage,
@@ -91,8 +92,21 @@ def attribution(
     """
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
-    queries, fixed = in_order(without(_rows(ledger, labels, calls, about, findings), SHAPE_OF))
     present = ledger.shown_names
+    model = model_info(
+        ledger,
+        (*findings.notes(labels), *about.notes, *ledger.remarks),
+        about.grade,
+        {name: about.total_error(name) for name in present},
+    )
+    rows = with_waiting(
+        _rows(ledger, labels, calls, about, findings),
+        model,
+        ledger.main,
+        idle=ledger.idle,
+        duration_s=about.trace.duration_s,
+    )
+    queries, fixed = in_order(without(rows, SHAPE_OF))
     kinds = [label.kind for label in labels]
     return Attribution(
         trace=about.trace,
@@ -109,12 +123,7 @@ def attribution(
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
         | ({"where": about.where} if about.where else {})
         | ({"stolen": "left out"} if about.without_stolen else {}),
-        model=model_info(
-            ledger,
-            (*findings.notes(labels), *about.notes, *ledger.remarks),
-            about.grade,
-            {name: about.total_error(name) for name in present},
-        ),
+        model=model,
         domains=tuple(_domain(ledger, name, kinds) for name in present),
         rows=queries,
         fixed=fixed,
@@ -125,6 +134,27 @@ def attribution(
         window_causes=dict(sorted(ledger.causes.items())),
         anomalies=about.anomalies.counts() if about.anomalies else {},
     )
+
+
+def with_waiting(
+    rows: list[Row], model: ModelInfo, domain: str, *, idle: str, duration_s: float
+) -> list[Row]:
+    """The rows with the energy of the machine at rest while their queries waited.
+
+    What it drew in this domain is divided among the queries in progress.
+    """
+    name = f"idle_w.{domain}."
+    powers_w = [value for key, value in model.coefficients.items() if key.startswith(name)]
+    served_ns = sum(row.waits.latency_ns for row in rows if row.waits)
+    if idle == "separate" or not powers_w or not served_ns:
+        return rows
+    each_w = sum(powers_w) * min(duration_s * 1e9 / served_ns, 1.0)
+    return [
+        replace(row, waiting_nj=each_w * (row.waits.latency_ns - row.waits.ran_ns))
+        if row.waits
+        else row
+        for row in rows
+    ]
 
 
 def _domain(ledger: Ledger, name: str, kinds: Sequence[str]) -> Domain:
@@ -263,7 +293,7 @@ def _outcomes(calls: CallStats, g: int) -> Outcomes | None:
 
 
 def _waits(calls: CallStats, g: int) -> Waits | None:
-    if calls.waits_ns is None or not calls.waits_ns[g, 0]:
+    if not calls.waits_ns[g, 0]:
         return None
     return Waits(*(int(ns) for ns in calls.waits_ns[g]))
 

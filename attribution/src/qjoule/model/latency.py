@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import LATENCY_BUCKETS
+from qjoule.contract import LATENCY_BUCKETS, WAITS
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 
@@ -42,13 +42,13 @@ class CallStats:
     latency_ns_mean: F64
     latency_ns_quantiles: F64  #: (groups, 3): p50, p95, p99
     timed: I64  #: how many calls have a latency
+    #: (groups, 1 + WAITS), ns: latency of the queries whose waits are recorded, and what they
+    #: waited for (`qjoule.contract.Wait`); 0 without any
+    waits_ns: I64
     #: (groups, LATENCY_BUCKETS) calls by latency, where only these are known
     histogram: I64 | None = None
     #: (groups, OUTCOMES), of a live stream
     outcomes: I64 | None = None
-    #: (groups, 1 + WAITS), ns: latency of the queries whose waits are recorded, and what they
-    #: waited for (`qjoule.contract.Wait`)
-    waits_ns: I64 | None = None
 
     @staticmethod
     def none(groups: int) -> CallStats:
@@ -57,6 +57,7 @@ class CallStats:
             np.full(groups, np.nan),
             np.full((groups, 3), np.nan),
             np.zeros(groups, np.int64),
+            np.zeros((groups, 1 + WAITS), np.int64),
         )
 
 
@@ -75,15 +76,12 @@ class Latencies:
     _total_ns: F64 = field(default_factory=lambda: np.zeros(0))
     _rounded: Bool = field(default_factory=lambda: np.zeros(0, bool))
     _counts: list[_Counts] = field(default_factory=list)
-    _waits_ns: I64 | None = None  #: as in `CallStats`
+    _waits_ns: I64 = field(default_factory=lambda: np.zeros((0, 1 + WAITS), np.int64))
     _waiting: int = 0  #: rows that were appended since the first of `_counts` was made
 
     def add_waits(self, group: I64, waits_ns: I64) -> None:
         """Takes one row per query whose waits are recorded: columns as in `CallStats`."""
-        if self._waits_ns is None:
-            self._waits_ns = np.zeros((0, waits_ns.shape[1]), np.int64)
-        missing = max(int(group.max(initial=-1)) + 1 - len(self._waits_ns), 0)
-        self._waits_ns = np.pad(self._waits_ns, ((0, missing), (0, 0)))
+        self._waits_ns = _grown(self._waits_ns, int(group.max(initial=-1)) + 1)
         np.add.at(self._waits_ns, group, waits_ns)
 
     def add(self, group: I64, latency_ns: I64, executions: I64) -> None:
@@ -119,10 +117,7 @@ class Latencies:
         whole._merge()
         (counts,) = whole._counts
         stats = CallStats.none(groups)
-        if whole._waits_ns is not None:
-            missing = max(groups - len(whole._waits_ns), 0)
-            waits_ns = np.pad(whole._waits_ns, ((0, missing), (0, 0)))[:groups]
-            stats = replace(stats, waits_ns=waits_ns)
+        stats.waits_ns[:] = _grown(whole._waits_ns, groups)[:groups]
         stats.calls[:] = _grown(whole._calls, groups).astype(np.int64)
         count = np.bincount(counts.group, counts.count, groups).astype(np.int64)
         stats.timed[:] = count
@@ -162,20 +157,15 @@ class Latencies:
     def _regrouped(self, group_of: I64) -> Latencies:
         target = group_of[: len(self._calls)]
         size = int(target.max(initial=-1)) + 1
+        waits_ns = np.zeros((size, 1 + WAITS), np.int64)
+        np.add.at(waits_ns, target[: len(self._waits_ns)], self._waits_ns)
         return Latencies(
             np.bincount(target, self._calls, size).astype(np.float64),
             np.bincount(target, self._total_ns, size).astype(np.float64),
             np.bincount(target, self._rounded, size) > 0,
             [_Counts(target[one.group], one.latency_ns, one.count) for one in self._counts],
-            _waits_ns=self._waits_of(target, size),
+            waits_ns,
         )
-
-    def _waits_of(self, target: I64, size: int) -> I64 | None:
-        if self._waits_ns is None:
-            return None
-        sums = np.zeros((size, self._waits_ns.shape[1]), np.int64)
-        np.add.at(sums, target[: len(self._waits_ns)], self._waits_ns)
-        return sums
 
 
 @dataclass(frozen=True)
@@ -241,9 +231,8 @@ def _shift(latency_ns: I64) -> I64:
 
 
 def _grown(values: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
-    return np.append(values, np.zeros(max(size - len(values), 0), values.dtype))[
-        : max(size, len(values))
-    ]
+    missing = max(size - len(values), 0)
+    return np.concatenate([values, np.zeros((missing, *values.shape[1:]), values.dtype)])
 
 
 def bucket_edges_ns() -> F64:

@@ -7,8 +7,8 @@ queries + background + other_processes + kernel + tracer + idle + residual = mea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from qjoule.model.impact import Factors
@@ -65,6 +65,12 @@ class Waits(NamedTuple):
         """How long their threads ran between begin and end, without helpers in parallel."""
         return self.latency_ns - sum(self[1:])
 
+    @staticmethod
+    def added(parts: Iterable[Waits | None]) -> Waits | None:
+        """The sum of those that are recorded; None: none is."""
+        recorded = [one for one in parts if one is not None]
+        return Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None
+
 
 @dataclass(frozen=True)
 class Row:
@@ -83,6 +89,8 @@ class Row:
     from power that a package draws once, however many of its cores are busy; None if unknown. For
     transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
     `commit_ns_mean` their duration; None if none was seen. `waits`: None: of none it is recorded.
+    `waiting_nj`: of the machine at rest while they waited (bpf/README.md, "The energy of waiting");
+    None where idle energy is a row of its own, or power at rest or the waits are not known.
     `stolen_ns`: the part of `cpu_ns` in which the host of a virtual machine ran something else, and
     the row's threads did not run; None: not recorded.
     """
@@ -113,6 +121,7 @@ class Row:
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
     waits: Waits | None = None
+    waiting_nj: float | None = None
     stolen_ns: int | None = None
     timed: int = 0
     latency_counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
@@ -287,23 +296,6 @@ class Attribution:
     @property
     def main(self) -> Domain:
         return self.domains[0]
-
-    @cached_property
-    def _served_ns(self) -> int:
-        """Latency of all queries whose waits are recorded."""
-        return sum(row.waits.latency_ns for row in self.rows if row.waits)
-
-    def waiting_nj(self, row: Row) -> float | None:
-        """Energy of the machine at rest while the row's queries waited: bpf/README.md.
-
-        None where idle energy is a row of its own, or power at rest or the waits are not known.
-        """
-        at_rest = f"idle_w.{self.main.name}." if self.domains else ""
-        powers_w = [w for name, w in self.model.coefficients.items() if name.startswith(at_rest)]
-        if self.policy["idle"] == "separate" or not at_rest or not powers_w or row.waits is None:
-            return None
-        concurrency = max(self._served_ns / (self.trace.duration_s * 1e9), 1.0)
-        return sum(powers_w) * (row.waits.latency_ns - row.waits.ran_ns) / concurrency
 
 
 @dataclass(frozen=True)

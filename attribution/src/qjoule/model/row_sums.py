@@ -103,7 +103,8 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         energy_by_domain_ci95=ends_by_domain,
         shared_nj=None if None in shared else sum(nj for nj in shared if nj is not None),
         timed=sum(row.timed for row in rows),
-        waits=_waits(rows),
+        waits=Waits.added(row.waits for row in rows),
+        waiting_nj=_sum([row.waiting_nj for row in rows]),
         stolen_ns=_stolen_ns(rows),
         error=error,
         error_by_domain=error_by_domain,
@@ -153,12 +154,6 @@ def _mean_ns(rows: Sequence[Row]) -> float | None:
     count = sum(row.timed for row in timed)
     waited_ns = math.fsum((row.latency_ns_mean or 0.0) * row.timed for row in timed)
     return waited_ns / count if count else None
-
-
-def _waits(rows: Sequence[Row]) -> Waits | None:
-    """The sum over the rows that have any: of the others' queries nothing is recorded."""
-    recorded = [row.waits for row in rows if row.waits is not None]
-    return Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None
 
 
 def _stolen_ns(rows: Sequence[Row]) -> int | None:

@@ -149,8 +149,6 @@ class _JsonRows:
 
     def _row(self, row: Row) -> dict[str, Any]:
         out = json_row(row, self._known, self._attribution.energy_source.error_in_rows)
-        if self._known and (waiting_nj := self._attribution.waiting_nj(row)) is not None:
-            out["waiting_j"] = waiting_nj / 1e9
         if self._costs:
             out["impact"] = self._costs.json(impact.of_row(row, self._attribution), self._known)
         if self._in_parts:

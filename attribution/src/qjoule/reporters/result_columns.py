@@ -20,6 +20,7 @@ from qjoule.reporters import impact, missing
 from qjoule.reporters.labels import id_cell, id_document, id_names
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable, InTable, field
+from qjoule.trace import vocabulary
 
 
 def _joules(name: str) -> Callable[[Row], float | None]:
@@ -74,9 +75,12 @@ WAITS: tuple[DataColumn[Row], ...] = (
     DataColumn("waits_latency_ns", int, _waited("latency_ns"), optional=True),
     DataColumn("ran_ns", int, _waited("ran_ns"), optional=True),
     *(
-        DataColumn(f"wait_{kind}_ns", int, _waited(kind), optional=True)
-        for kind in Waits._fields[1:]
+        DataColumn(name, int, _waited(kind), optional=True)
+        for kind, name in zip(Waits._fields[1:], vocabulary.WAITS, strict=True)
     ),
+)
+_WAITING: DataColumn[Row] = DataColumn(
+    "waiting_j", float, _joules("waiting_nj"), energy=True, optional=True
 )
 #: The part of `cpu_ns` that the host stole.
 _STOLEN = field("stolen_ns", int, optional=True)
@@ -98,7 +102,7 @@ _SEEN: tuple[DataColumn[Row], ...] = (
 
 _JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
 _JSON_COMMIT = DataColumns(_COMMIT)
-_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _STOLEN, _POWER_FACTOR))
+_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _WAITING, _STOLEN, _POWER_FACTOR))
 _JSON_SEEN = DataColumns(_SEEN)
 _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
@@ -176,21 +180,9 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
     ]
     columns += _COMMIT if "transaction" in keys else ()
     columns += WAITS if any(row.waits for row in attribution.rows) else ()
-    columns += [_waiting(attribution)] if _has_waiting(attribution) else ()
+    columns += [_WAITING] if any(row.waiting_nj is not None for row in attribution.rows) else ()
     columns += [_STOLEN] if attribution.stolen_recorded else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]
-
-
-def _has_waiting(attribution: Attribution) -> bool:
-    return any(attribution.waiting_nj(row) is not None for row in attribution.rows)
-
-
-def _waiting(attribution: Attribution) -> DataColumn[Row]:
-    def value(row: Row) -> float | None:
-        waiting_nj = attribution.waiting_nj(row)
-        return None if waiting_nj is None else waiting_nj / 1e9
-
-    return DataColumn("waiting_j", float, value, energy=True, optional=True)
 
 
 def _domain(name: str) -> DataColumn[Row]:

@@ -158,9 +158,8 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
         flags="".join(flags[flag] for flag in row.flags),
     )
     line.cells.update(wait_cells(row))
-    waiting_nj = attribution.waiting_nj(row)
-    if has_energy(attribution) and waiting_nj is not None:
-        line.cells["waiting"] = fmt.joules(waiting_nj / 1e9)
+    if row.waiting_nj is not None:
+        line.cells["waiting"] = fmt.joules(row.waiting_nj / 1e9)
     line.cells[_STOLEN] = fmt.share(row.stolen_ns / row.cpu_ns) if row.stolen_ns else ""
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
@@ -304,7 +303,7 @@ def _columns(
     if waits:
         titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
         titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
-        titles["waiting"] = ("at rest while it waits", 2)
+        titles["waiting"] = ("idle J while waiting", 2)
         titles |= {_STOLEN: (_STOLEN, 1)}
     for key, (title, rank) in titles.items():
         contents = [line.cells.get(key, "") for line in table_lines]
