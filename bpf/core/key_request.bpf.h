@@ -168,6 +168,20 @@ static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
 }
 
 /*
+ * A connection that is seen for the first time gets a session. Returns whether a command begins
+ * with the `got` bytes just read; those of a connection that was already open may begin within one.
+ */
+static __always_inline bool key_met(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    struct key_request *request, struct sock *sk, __u32 got)
+{
+	if (request->session)
+		return false;
+	request->session = new_id(cpu);
+	key_emit_session(cpu, thread, request, sk, QJ_SESSION_MET);
+	return thread->phase == PHASE_STARTUP || key_reads_first(sk, got);
+}
+
+/*
  * The end of a thread's turn. A thread does not sleep while it executes commands. After a sleep,
  * the request that it last read is either done or blocked until another client wakes it.
  */

@@ -233,12 +233,8 @@ memcached_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct 
 		count_loss(cpu, QJ_LOSS_STATE);
 		return 0;
 	}
-	if (!connection->request.session) {
-		connection->request.session = new_id(cpu);
-		key_emit_session(cpu, thread, &connection->request, sk, QJ_SESSION_MET);
-		if (thread->phase == PHASE_STARTUP || key_reads_first(sk, got))
-			memcached_next_command(&connection->command);
-	}
+	if (key_met(cpu, thread, &connection->request, sk, got))
+		memcached_next_command(&connection->command);
 	return connection;
 }
 
