@@ -97,7 +97,7 @@ int name_use(struct qj_cpu_state *cpu, struct thread_state *thread)
  */
 static __always_inline const __u64 *waits_until(struct thread_state *thread, __u64 end_ns)
 {
-	if (!thread->end_ns || end_ns != thread->end_ns)
+	if (end_ns != thread->end_ns)
 		waits_mark(thread);
 	return thread->waits.replied_ns;
 }
@@ -113,25 +113,25 @@ static __always_inline void sum_waits(struct qj_sums *row, const __u64 *wait_ns,
 static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 end_ns)
 {
-	const __u64 *wait_ns = waits_until(thread, end_ns);
 	struct qj_sums_key key = {};
 	struct qj_sums *row;
 	__u64 latency_ns = end_ns - thread->begin_ns;
+	const __u64 *wait_ns;
 
 	if (!thread->executions)
 		return;
+	wait_ns = waits_until(thread, end_ns);
 	query_key(thread, plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)], &key);
 	if (IS_EARLY) {
 		struct qj_ring_sum sum = {.key = key,
 					  .epoch = control.epoch,
 					  .latency_ns = latency_ns,
 					  .rows = thread->rows,
-					  .wait_ns = {wait_ns[0], wait_ns[1], wait_ns[2],
-						      wait_ns[3], wait_ns[4], wait_ns[5]},
 					  .calls = thread->executions,
 					  .flags = thread->flags,
 					  .bucket = latency_bucket(latency_ns)};
 
+		__builtin_memcpy(sum.wait_ns, wait_ns, sizeof(sum.wait_ns));
 		send_sum(cpu, &sum, QJ_LOSS_QUERY);
 		return;
 	}
@@ -320,13 +320,13 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	send_ended(cpu, thread);
 	if (plan.mode == QJ_MODE_LIVE || !thread->begin_ns || thread->borrowed)
 		return 0;
+	now = bpf_ktime_get_ns();
 	if (thread->caller.query) {
 		thread->flags |= QJ_QUERY_OPEN;
-		child_end(cpu, thread, bpf_ktime_get_ns());
+		child_end(cpu, thread, now);
 	}
 	if (!thread->end_ns)
 		thread->flags |= QJ_QUERY_OPEN;
-	now = bpf_ktime_get_ns();
 	if (thread->off_ns) /* how long it could have run is not known */
 		add_wait(&thread->waits, now, now - thread->off_ns, 0);
 	fill_query(&thread->ended, thread, thread->end_ns ?: now, pid_tgid);
@@ -343,13 +343,13 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 {
 	if (!cpu || !thread)
 		return 0;
+	if (thread->caller.query)
+		child_end(cpu, thread, end_ns);
 	/* Not where the thread only reports a request that owns no time. */
 	if (thread->flags & QJ_QUERY_WAITS && end_ns != thread->end_ns) {
 		check_label(cpu, end_ns);
 		end_ns = cpu->event_ns = slice_began(cpu, end_ns);
 	}
-	if (thread->caller.query)
-		child_end(cpu, thread, end_ns);
 	if (plan.mode == QJ_MODE_LIVE) {
 		sum_query(cpu, thread, end_ns);
 		if (plan.samples)
