@@ -88,11 +88,33 @@ struct qj_control {
 	__u32 close_all;	 /* the tick closes every slice: tracing is about to end */
 	__u32 tagged;		 /* rows created in this window: see QJ_SUMS_TAGGED */
 	__u32 adopted;		 /* how many running threads were found to be servers' */
+	__u32 rows[2];		 /* live view: rows taken in the map of each window's number & 1 */
 	__u64 realtime_ahead_ns; /* CLOCK_REALTIME beyond CLOCK_MONOTONIC */
 };
 
 /* `serving` of a CPU that runs a process that is no server. */
 #define QJ_SERVING_NONE 255
+
+struct qj_sums_key {
+	__u64 shape;
+	__u64 tags;
+	__u64 naming;
+	__u32 tgid;
+	__u32 pid;
+	__u16 package;
+	__u16 server;
+	__u8 owner_kind;
+	__u8 reserved[3];
+};
+
+/* Live view: where the rows are that this CPU has used last; see core/sums.bpf.h. */
+#define QJ_RECENT_ROWS 8 /* a power of two */
+
+struct qj_recent_row {
+	struct qj_sums_key key;
+	__u32 epoch;
+	__u32 row; /* its index + 1; 0: none */
+};
 
 /*
  * What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines;
@@ -125,24 +147,14 @@ struct qj_cpu_state {
 	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
 	struct qj_reading read[QJ_COUNTERS]; /* readings at t0_ns */
 	__u32 loss[QJ_LOSS_SLOTS];
+	struct qj_recent_row recent[QJ_RECENT_ROWS];
+	__u8 looks_up; /* a program is using `recent` */
 } __attribute__((aligned(128)));
 
 /* Bits: what was idle before a slice. */
 enum qj_woke {
 	QJ_WOKE_CORE = 1,
 	QJ_WOKE_PACKAGE = 2,
-};
-
-struct qj_sums_key {
-	__u64 shape;
-	__u64 tags;
-	__u64 naming;
-	__u32 tgid;
-	__u32 pid;
-	__u16 package;
-	__u16 server;
-	__u8 owner_kind;
-	__u8 reserved[3];
 };
 
 /* What slices have used. As in struct qj_aggregate, and nothing but __u64: it is moved in words. */

@@ -196,6 +196,7 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 	if (options->mode != QJ_MODE_LIVE) {
 		bpf_map__set_max_entries(skeleton->maps.sums_even, 1);
 		bpf_map__set_max_entries(skeleton->maps.sums_odd, 1);
+		bpf_map__set_max_entries(skeleton->maps.sums_rows, 1);
 	}
 	if (!skeleton->rodata->plan.tags)
 		bpf_map__set_max_entries(skeleton->maps.seen_tags, 1);

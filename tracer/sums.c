@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Drains a window's sums from the kernel's maps, or on early kernels from its own rows. */
+/* Drains a window's sums from the programs' rows, or on early kernels from its own. */
 #include "sums.h"
 
 #include <bpf/bpf.h>
@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Rows of sums in the tracer's own memory, for kernels whose maps it may not read. */
 
@@ -132,6 +133,15 @@ static const struct qj_sums *early_sums_next(struct early_sums *sums, uint32_t e
 	return NULL;
 }
 
+/* Most machines need few of a window's rows: more are mapped once they are in use. */
+#define FIRST_ROWS 512
+
+struct half {
+	struct qj_sums *rows;
+	uint32_t count;
+};
+_Static_assert(QJ_SUMS_ROWS % 4096 == 0, "the rows of odd windows begin with a page");
+
 struct sums {
 	struct qjoule_bpf *skeleton;
 	struct stream *stream;
@@ -140,8 +150,10 @@ struct sums {
 	unsigned counters;
 	unsigned package_count;
 	uint16_t packages[QJ_MAX_CPUS];
+	struct half halves[2];
+	/* Of the rows that are drained: their keys, and their indices in `sums_rows`. */
 	struct qj_sums_key *keys;
-	struct qj_sums *rows;
+	uint32_t *indices;
 };
 
 static int map_of(const struct sums *sums, uint32_t epoch)
@@ -153,7 +165,7 @@ static int map_of(const struct sums *sums, uint32_t epoch)
 /* Creates the rows that take what a full map has no room for. */
 static int make_others(const struct sums *sums, uint32_t epoch)
 {
-	static const struct qj_sums empty;
+	volatile uint32_t *taken = &sums->skeleton->bss->control.rows[epoch & 1];
 
 	for (unsigned p = 0; p < sums->package_count; p++) {
 		for (unsigned kind = QJ_OWNER_QUERY; kind <= QJ_OWNER_TRACER; kind++) {
@@ -163,7 +175,10 @@ static int make_others(const struct sums *sums, uint32_t epoch)
 			    .owner_kind = kind,
 			};
 
-			if (bpf_map_update_elem(map_of(sums, epoch), &key, &empty, BPF_NOEXIST) &&
+			uint32_t index = (epoch & 1) * QJ_SUMS_ROWS +
+					 __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
+
+			if (bpf_map_update_elem(map_of(sums, epoch), &key, &index, BPF_NOEXIST) &&
 			    errno != EEXIST)
 				return -errno;
 		}
@@ -179,15 +194,41 @@ static void note_package(struct sums *sums, uint16_t package)
 	sums->packages[sums->package_count++] = package;
 }
 
-/* Creates the rows of both maps, or early kernels' own table. */
+static void unmap_rows(struct half *half)
+{
+	if (half->rows)
+		munmap(half->rows, half->count * sizeof(*half->rows));
+}
+
+/* Maps the programs' rows of an even or odd window, at least the first `count`. */
+static int map_rows(struct sums *sums, uint32_t epoch, uint32_t count)
+{
+	struct half *half = &sums->halves[epoch & 1], more = {.count = half->count ?: FIRST_ROWS};
+
+	while (more.count < count)
+		more.count *= 2;
+	if (more.count == half->count)
+		return 0;
+	more.rows = mmap(NULL, more.count * sizeof(*more.rows), PROT_READ | PROT_WRITE, MAP_SHARED,
+			 bpf_map__fd(sums->skeleton->maps.sums_rows),
+			 (epoch & 1) * QJ_SUMS_ROWS * sizeof(*more.rows));
+	if (more.rows == MAP_FAILED)
+		return -errno;
+	unmap_rows(half);
+	*half = more;
+	return 0;
+}
+
+/* Maps the programs' rows and creates the first ones, or makes early kernels' own table. */
 static bool make_rows(struct sums *sums, bool early)
 {
-	sums->keys = calloc(QJ_SUMS_ROWS, sizeof(*sums->keys));
-	sums->rows = calloc(QJ_SUMS_ROWS, sizeof(*sums->rows));
-	if (early)
+	if (early) {
 		sums->early = early_sums_new();
-	return sums->keys && sums->rows &&
-	       (early ? !!sums->early : !make_others(sums, 0) && !make_others(sums, 1));
+		return sums->early;
+	}
+	sums->keys = calloc(QJ_SUMS_ROWS, sizeof(*sums->keys));
+	sums->indices = calloc(QJ_SUMS_ROWS, sizeof(*sums->indices));
+	return sums->keys && sums->indices && !make_others(sums, 0) && !make_others(sums, 1);
 }
 
 struct sums *sums_new(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
@@ -219,8 +260,10 @@ void sums_free(struct sums *sums)
 		return;
 	idle_times_free(sums->idle_times);
 	early_sums_free(sums->early);
+	unmap_rows(&sums->halves[0]);
+	unmap_rows(&sums->halves[1]);
 	free(sums->keys);
-	free(sums->rows);
+	free(sums->indices);
 	free(sums);
 }
 
@@ -294,6 +337,20 @@ static int drain_early(struct sums *sums, uint32_t epoch, uint64_t t0_ns, uint64
 	return 0;
 }
 
+/* Moves row i of those just read into the stream. */
+static int drain_row(struct sums *sums, uint32_t epoch, uint32_t i, uint64_t t0_ns, uint64_t t1_ns)
+{
+	uint32_t number = sums->indices[i] & (QJ_SUMS_ROWS - 1);
+	struct qj_sums *row;
+
+	if (map_rows(sums, epoch, number + 1))
+		return -1;
+	row = &sums->halves[epoch & 1].rows[number];
+	add_row(sums, &sums->keys[i], row, t0_ns, t1_ns);
+	memset(row, 0, sizeof(*row));
+	return 0;
+}
+
 int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns)
 {
 	LIBBPF_OPTS(bpf_map_batch_opts, opts);
@@ -311,12 +368,14 @@ int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns)
 		count = QJ_SUMS_ROWS;
 		err = bpf_map_lookup_and_delete_batch(map_of(sums, before),
 						      first ? NULL : &position, &position,
-						      sums->keys, sums->rows, &count, &opts);
+						      sums->keys, sums->indices, &count, &opts);
 		if (err && err != -ENOENT)
 			return err;
 		first = false;
 		for (uint32_t i = 0; i < count; i++)
-			add_row(sums, &sums->keys[i], &sums->rows[i], t0_ns, t1_ns);
+			if (drain_row(sums, before, i, t0_ns, t1_ns))
+				return -errno;
 	}
+	sums->skeleton->bss->control.rows[before & 1] = 0;
 	return make_others(sums, before);
 }

@@ -14,8 +14,9 @@
 #define TRACER_MAPS(s)                                                                             \
 	{                                                                                          \
 		(s)->maps.data_servers, (s)->maps.batches, (s)->maps.bss, (s)->maps.cycles,        \
-		    (s)->maps.sums_even, (s)->maps.sums_odd, (s)->maps.instructions,               \
-		    (s)->maps.llc_misses, (s)->maps.idles, (s)->maps.more_counters,                \
+		    (s)->maps.sums_even, (s)->maps.sums_odd, (s)->maps.sums_rows,                  \
+		    (s)->maps.instructions, (s)->maps.llc_misses, (s)->maps.idles,                 \
+		    (s)->maps.more_counters,                                                       \
 	}
 
 /*

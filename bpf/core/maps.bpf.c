@@ -28,6 +28,7 @@ struct more_counters_map more_counters SEC(".maps");
 struct more_readings_map more_readings SEC(".maps");
 struct sums_map sums_even SEC(".maps");
 struct sums_map sums_odd SEC(".maps");
+struct sums_rows_map sums_rows SEC(".maps");
 struct idles_map idles SEC(".maps");
 struct namings_map namings SEC(".maps");
 struct sampled_map sampled SEC(".maps");

@@ -61,10 +61,7 @@ static __always_inline void move_use(struct qj_cpu_state *cpu, struct thread_sta
 				  .owner_kind = QJ_OWNER_QUERY};
 	struct qj_sums *from, *to;
 
-	if (kept->epoch & 1)
-		from = bpf_map_lookup_elem(&sums_odd, &key);
-	else
-		from = bpf_map_lookup_elem(&sums_even, &key);
+	from = row_at(index_of(&key, kept->epoch));
 	if (!from) /* it is in the row for what a full map has no room for */
 		return;
 	query_key(thread, kept->package, &key);

@@ -63,22 +63,12 @@ static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct
 	return 0;
 }
 
-static __always_inline bool same_owner(const struct qj_sums_key *a, const struct qj_sums_key *b)
-{
-	const __u64 *one = (const __u64 *)a, *other = (const __u64 *)b;
-	__u64 differ = 0;
-
-	for (__u32 i = 0; i < sizeof(*a) / sizeof(__u64); i++)
-		differ |= one[i] ^ other[i];
-	return !differ;
-}
-
 static __always_inline void write_sleep(struct qj_cpu_state *cpu, struct qj_idle *idle,
 					const struct qj_sums_key *owner, __u64 now, bool package)
 {
 	__u32 which = idle->turn & 1, epoch = control.epoch;
 
-	if (!same_owner(&idle->owners[which], owner)) {
+	if (!same_key(&idle->owners[which], owner)) {
 		pay_window(cpu, idle, epoch, package);
 		pay_window(cpu, idle, epoch - 1, package);
 		idle->owners[which] = *owner;

@@ -57,6 +57,7 @@ struct counter_map cycles, instructions, llc_misses;
 struct more_counters_map more_counters;
 struct more_readings_map more_readings;
 struct sums_map sums_even, sums_odd;
+struct sums_rows_map sums_rows;
 struct namings_map namings;
 struct sampled_map sampled;
 __u64 samples_used_ns;

@@ -30,6 +30,7 @@ extern const volatile struct qj_plan plan __attribute__((alias("shared")));
 struct qj_control control;
 struct qj_cpu_state cpus[QJ_MAX_CPUS];
 struct sums_map sums_even, sums_odd;
+struct sums_rows_map sums_rows;
 struct namings_map namings;
 struct idles_map idles;
 
@@ -41,9 +42,10 @@ struct sums_row {
 	struct sums_row *next;
 	void *map;
 	struct qj_sums_key key;
-	struct qj_sums sums;
+	__u32 index;
 };
 static struct sums_row *rows;
+static struct qj_sums sums[2 * QJ_SUMS_ROWS];
 static struct qj_aggregate *found;
 static struct qj_package_time *awake;
 static size_t found_count, awake_count;
@@ -62,9 +64,11 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 
 		return i < 2 * QJ_MAX_CPUS ? &memory[i] : NULL;
 	}
+	if (map == &sums_rows)
+		return &sums[*(const __u32 *)key];
 	for (struct sums_row *row = rows; row; row = row->next)
 		if (row->map == map && !memcmp(&row->key, key, sizeof(row->key)))
-			return &row->sums;
+			return &row->index;
 	return NULL;
 }
 
@@ -74,7 +78,7 @@ long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 fl
 
 	row->map = map;
 	memcpy(&row->key, key, sizeof(row->key));
-	memcpy(&row->sums, value, sizeof(row->sums));
+	memcpy(&row->index, value, sizeof(row->index));
 	/* Two rows of one key are as good as one. */
 	row->next = __atomic_load_n(&rows, __ATOMIC_ACQUIRE);
 	while (!__atomic_compare_exchange_n(&rows, &row->next, row, false, __ATOMIC_ACQ_REL,
@@ -207,12 +211,15 @@ void tails_drain(__u64 t0_ns, __u64 t1_ns)
 			at = &row->next;
 			continue;
 		}
-		memcpy(a.package_tail_ns, row->sums.package_tail_ns, sizeof(a.package_tail_ns));
-		memcpy(a.core_tail_ns, row->sums.core_tail_ns, sizeof(a.core_tail_ns));
+		memcpy(a.package_tail_ns, sums[row->index].package_tail_ns,
+		       sizeof(a.package_tail_ns));
+		memcpy(a.core_tail_ns, sums[row->index].core_tail_ns, sizeof(a.core_tail_ns));
+		memset(&sums[row->index], 0, sizeof(sums[0]));
 		stream_add(NULL, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 		*at = row->next;
 		free(row);
 	}
+	control.rows[(control.epoch - 1) & 1] = 0;
 }
 
 size_t tails_found(const struct qj_aggregate **aggregates, const struct qj_package_time **packages,
