@@ -48,6 +48,16 @@ static __always_inline __u64 current_thd(const struct thread_state *thread)
 	return 0;
 }
 
+/* The same, once for each session of a thread: a connection keeps its object until it closes. */
+static __always_inline __u64 connection_thd(struct thread_state *thread)
+{
+	if (thread->mysql.thd_session != thread->session) {
+		thread->mysql.thd = current_thd(thread);
+		thread->mysql.thd_session = thread->mysql.thd ? thread->session : 0;
+	}
+	return thread->mysql.thd;
+}
+
 /*
  * By the name of the character set, which every version of the struct has behind four numbers
  * (CHARSET_INFO, include/m_ctype.h). The safe ones have a byte per character and no letter, blank
@@ -103,7 +113,7 @@ int mysql_find_rules(struct thread_state *thread, __u64 thd)
 		return 0;
 	facts = facts_of(thread);
 	if (!thd)
-		thd = current_thd(thread);
+		thd = connection_thd(thread);
 	if (!thd || !facts[QJ_MYSQL_MODE] ||
 	    bpf_probe_read_user(&mode, sizeof(mode), (const void *)(thd + facts[QJ_MYSQL_MODE])))
 		return 0;

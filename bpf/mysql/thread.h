@@ -36,6 +36,8 @@ struct mysql_thread {
 	__u64 number;	    /* attach mode symbol: the session object that it served last */
 	__u64 client;	    /* attach mode symbol: address of the client's socket; 0: not known */
 	__u64 charset_addr; /* the session's character set; `charset` is known of it */
+	__u64 thd;	    /* attach mode socket: the session object of ... */
+	__u64 thd_session;  /* ... this session; 0: none is known */
 	__u64 changing;	    /* attach mode symbol: the session whose database may change; 0: none */
 	__u64 child_stack;  /* stack pointer at the beginning of a procedure's statement */
 	__u32 length;	    /* length of the current packet */
