@@ -45,7 +45,7 @@ from tracing.tracer import tracing  # noqa: E402
 SOURCE = ROOT / "bench" / "hooks" / "loops.c"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread")
 #: Operations of a turn of 1 to 3 ms, less than a time slice: others may use the CPU, too.
-OPERATIONS = {"read": 3_000, "write": 2_000, "switch": 600, "timer": 500}
+OPERATIONS = {"read": 3_000, "query": 500, "write": 2_000, "switch": 600, "timer": 500}
 #: What a foreign operation may cost beyond an empty program.
 TARGETS_NS = {"read": 15, "write": 15, "switch": 40, "timer": 15}
 EMPTY = "empty"
@@ -217,7 +217,7 @@ def table(found: Mapping[tuple[str, str, Tracing], Differences]) -> Iterator[str
                 line = f"{operation:9} {who:7} {key.plan:5} {mode:6} {row.line()}"
                 if nothing is not None and row is not nothing:
                     line += f"  {row.median - nothing.median:+7.1f}"
-                    if who == "foreign":
+                    if who == "foreign" and operation in TARGETS_NS:
                         line += f" (target: {TARGETS_NS[operation]})"
                 yield line
 

@@ -7,6 +7,7 @@
  * a turn in which another thread ran on this CPU.
  *
  *   read    recv() on an empty TCP socket: the tracepoint sock_recv_length fires for every result
+ *   query   a COM_QUERY as MySQL's server reads it: recv() of its header, of its text, of nothing
  *   write   send() on a TCP socket whose buffer is full: sock_send_length, likewise
  *   switch  context switches between two threads on this CPU
  *   timer   expiries of high-resolution timers, TIMERS at the same moment
@@ -36,6 +37,7 @@
 #define AHEAD_NS  2000000ull /* setting all timers takes less */
 
 static int reads, writes, client;
+static int commands[2]; /* its server's and its client's end */
 static int timers[TIMERS];
 static _Atomic int turn; /* which of the two threads may run */
 
@@ -78,6 +80,8 @@ static void open_sockets(void)
 	int peer, small = 4096;
 
 	connect_pair(&reads, &client);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, commands))
+		die("socketpair");
 	connect_pair(&writes, &peer);
 	setsockopt(writes, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
 	for (int full = 0; full < 300;) { /* the peer's kernel still takes some, late */
@@ -115,6 +119,23 @@ static double turn_of_reads(unsigned count)
 	for (unsigned i = 0; i < count; i++)
 		if (recv(reads, byte, sizeof(byte), MSG_DONTWAIT) >= 0)
 			die("recv");
+	return (double)(now_ns() - from_ns) / count;
+}
+
+static double turn_of_queries(unsigned count)
+{
+	static const char text[] = "SELECT c FROM sbtest1 WHERE id=50123";
+	char command[4 + sizeof(text)] = {sizeof(text), 0, 0, 0, 3}, bytes[sizeof(command)];
+	uint64_t from_ns;
+
+	memcpy(command + 5, text, sizeof(text) - 1);
+	from_ns = now_ns();
+	for (unsigned i = 0; i < count; i++)
+		if (send(commands[1], command, sizeof(command), 0) != sizeof(command) ||
+		    recv(commands[0], bytes, 4, 0) != 4 ||
+		    recv(commands[0], bytes, sizeof(text), 0) != sizeof(text) ||
+		    recv(commands[0], bytes, sizeof(bytes), MSG_DONTWAIT) >= 0)
+			die("query");
 	return (double)(now_ns() - from_ns) / count;
 }
 
@@ -211,6 +232,8 @@ static double turn_of(const char *kind, unsigned count)
 		return turn_of_switches(count);
 	if (!strcmp(kind, "read"))
 		ns = turn_of_reads(count);
+	else if (!strcmp(kind, "query"))
+		ns = turn_of_queries(count);
 	else if (!strcmp(kind, "write"))
 		ns = turn_of_writes(count);
 	else if (!strcmp(kind, "timer"))
