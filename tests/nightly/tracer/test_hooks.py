@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 GETS = 500
 OFFLINE = Path("/sys/devices/system/cpu/cpu1/online")
 START_S = 30.0
+OWNERS = 2_000
+OWNER_NS = 1_000_000_000  #: more than any of them takes
 
 
 def planned(number: int, kind: str, program: Path) -> list[str]:
@@ -178,3 +180,21 @@ def test_another_users_storm_costs_no_query(words: tuple[str, ...]) -> None:
     lost = session.records(Block.LOSS)
     beyond = ~np.isin(lost["cause"], (Loss.SWITCH, Loss.TASK_RATE))
     assert not lost["count"][beyond].any(), lost[beyond]
+
+
+def test_each_of_thousands_of_owners_in_one_window_has_its_row() -> None:
+    """The tracer maps the first rows of a window, and more of them once they are in use."""
+    with tracing(
+        Mode.LIVE, "--energy", "none", "--window-ms", "10000", "--ring-mb", "64"
+    ) as session:
+        pids = [os.posix_spawn("/bin/true", ["true"], {}) for _ in range(OWNERS)]
+        for pid in pids:
+            os.waitpid(pid, 0)
+        session.finish()
+    sums = session.records(Block.AGGREGATE)
+    rows = sums[np.isin(sums["tgid"], pids)]
+    assert set(rows["tgid"].tolist()) == set(pids)
+    assert rows["cpu_ns"].min() > 0
+    assert rows["cpu_ns"].max() < OWNER_NS
+    losses = session.records(Block.LOSS)
+    assert not losses[losses["cause"] == Loss.AGGREGATE.value]["count"].sum()
