@@ -119,7 +119,7 @@ static inline bool end_segment(struct sweep *s, struct end end)
 	cpu->open = false;
 	cpu->core->package->misses_per_ns -= cpu->segment.traffic;
 	if (--cpu->core->threads == 0)
-		sweep_sleep(cpu, end.t_ns);
+		sweep_sleep(s, cpu, end.t_ns);
 	sweep_ends_move_first(&s->ends, SWEEP_NEVER);
 	return true;
 }
@@ -169,6 +169,7 @@ static bool end_window(struct sweep *s)
 	    !sweep_make_room((void **)&s->watched_ns, &s->watched_room,
 			     (s->done_windows + 2) * s->watched, sizeof(*s->watched_ns)))
 		return false;
+	move_kept(s, end_ns);
 	for (uint32_t p = 0; p < s->packages; p++) {
 		struct package *package = &s->package[p];
 

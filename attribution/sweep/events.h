@@ -92,7 +92,9 @@ struct sweep {
 	struct cpu *cpu;
 	struct core *core;
 	struct package *package;
-	struct ends ends; /* of open segments */
+	uint32_t awake;	    /* packages with a busy core */
+	int64_t kept_at_ns; /* `kept_ns` of all packages is in the sums up to here */
+	struct ends ends;   /* of open segments */
 	struct waiting *waiting;
 	size_t waiting_used, waiting_room;
 	uint32_t free_waiting;
@@ -170,8 +172,22 @@ static inline void mark(struct cpu *cpu, int64_t t_ns)
 	cpu->traffic_since = cpu->core->traffic;
 }
 
+/* Adds the time since the last change of `awake` to the packages that others keep awake. It runs
+ * only where a package wakes or falls asleep, and at the end of a window. */
+static inline void move_kept(struct sweep *s, int64_t t_ns)
+{
+	int64_t ns = t_ns - s->kept_at_ns;
+
+	s->kept_at_ns = t_ns;
+	if (!s->awake || s->awake == s->packages)
+		return;
+	for (uint32_t i = 0; i < s->packages; i++)
+		if (!s->package[i].cores)
+			s->package[i].sums.kept_ns += (uint64_t)ns;
+}
+
 /* The last busy thread of the CPU's core went to sleep. */
-void sweep_sleep(const struct cpu *cpu, int64_t t_ns);
+void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns);
 /* Adds the open window's part of the tails that last. False: out of memory. */
 bool sweep_end_tails(struct sweep *s, int64_t end_ns);
 /* Ends the idle time of a core, and of its package if that is idle too.

@@ -259,7 +259,7 @@ struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boun
 		s->first_ns = boundaries_ns[0];
 		s->last_ns = boundaries_ns[boundaries - 1];
 	}
-	s->now_ns = s->first_ns;
+	s->now_ns = s->kept_at_ns = s->first_ns;
 	s->window_end_ns = boundaries > 1 ? boundaries_ns[1] : SWEEP_NEVER;
 	for (uint32_t i = 0; i < machine->cpus; i++)
 		s->cpu[i] = (struct cpu){

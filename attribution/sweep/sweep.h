@@ -37,6 +37,7 @@ enum sweep_effect {
 	SWEEP_CORE_TAIL = SWEEP_PACKAGE_TAIL + SWEEP_TAILS,
 	SWEEP_PACKAGE_WAKES = SWEEP_CORE_TAIL + SWEEP_TAILS,
 	SWEEP_CORE_WAKES,
+	SWEEP_KEPT_AWAKE, /* left at 0: model/kept_awake.py divides `kept_ns` */
 	SWEEP_EFFECTS,
 };
 
@@ -84,6 +85,7 @@ struct sweep_window {
 	uint64_t busy_ns;   /* over its CPUs */
 	uint64_t core_ns;   /* time with any thread busy, over its cores */
 	uint64_t active_ns; /* time with any CPU busy */
+	uint64_t kept_ns;   /* time with none busy, while one of another package is */
 };
 
 /* What a stream should not contain. Sums of time stop at INT64_MAX. */

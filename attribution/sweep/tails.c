@@ -62,13 +62,18 @@ static void fall_asleep(struct tail *tail, int64_t t_ns, int64_t group)
 }
 
 /* The last busy thread of the CPU's core went to sleep. */
-void sweep_sleep(const struct cpu *cpu, int64_t t_ns)
+void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns)
 {
 	struct package *package = cpu->core->package;
 
 	fall_asleep(&cpu->core->tail, t_ns, cpu->segment.group);
-	if (--package->cores)
+	if (package->cores > 1) {
+		package->cores--;
 		return;
+	}
+	move_kept(s, t_ns);
+	package->cores = 0;
+	s->awake--;
 	package->misses_per_ns = 0; /* without what was rounded off */
 	fall_asleep(&package->tail, t_ns, cpu->segment.group);
 }
@@ -86,8 +91,13 @@ bool sweep_wake(struct sweep *s, struct cpu *cpu)
 	cpu->segment.woke_core = woke(tail, s->now_ns);
 	if (!add_tail(s, tail, package->number, s->now_ns, SWEEP_CORE_TAIL))
 		return false;
-	if (package->cores++)
+	if (package->cores) {
+		package->cores++;
 		return true;
+	}
+	move_kept(s, s->now_ns);
+	package->cores = 1;
+	s->awake++;
 	cpu->segment.woke_package = woke(&package->tail, s->now_ns);
 	return add_tail(s, &package->tail, package->number, s->now_ns, SWEEP_PACKAGE_TAIL);
 }

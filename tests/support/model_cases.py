@@ -168,7 +168,11 @@ def cases(draw: st.DrawFn, *, tidy: bool = False) -> Case:
         made,
         segments(_tidy(draw, bounds, packages) if tidy else _wild(draw, bounds, packages)),
         () if tidy else tuple(_lost(draw, bounds, len(packages))),
-        Coefficients(idle_w=idle_w, shared_w={keys[0]: draw(st.sampled_from([0.0, 2.0]))}),
+        Coefficients(
+            idle_w=idle_w,
+            shared_w={keys[0]: draw(st.sampled_from([0.0, 2.0]))},
+            kept=draw(st.sampled_from([0.0, 3.0])),
+        ),
         draw(st.sampled_from(["separate", "even", "proportional"])),
     )
 

@@ -67,10 +67,14 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
     found = Found(defaultdict(Sums), defaultdict(int), defaultdict(int), anomalies)
     package, core = machine.package_slots().tolist(), machine.core_slots().tolist()
     overlap: dict[tuple[int, int], int] = defaultdict(int)
+    kept: dict[tuple[int, int], int] = defaultdict(int)
     edges = {t for stretch in stretches for t in (stretch.t0_ns, stretch.t1_ns)}
     for a, b in pairwise(sorted(edges | set(bounds))):
         running = [stretch for stretch in stretches if stretch.t0_ns <= a and b <= stretch.t1_ns]
         window = sum(bound <= a for bound in bounds) - 1
+        awake = {package[stretch.cpu] for stretch in running}
+        for p in set(package) - awake if awake else ():
+            kept[window, p] += b - a
         for p in {package[stretch.cpu] for stretch in running}:
             mine = [stretch for stretch in running if package[stretch.cpu] == p]
             cores = {core[stretch.cpu] for stretch in mine}
@@ -98,6 +102,7 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
                     stolen = Fraction(float(segments.stolen[stretch.row]))
                     sums.stolen_ns += (end - begin) * stolen
                 _count(sums, segments, stretch, (begin, end), share)
+    _add_kept(found.entries, kept)
     idle, _ = idle_sums(_places(stretches, package, core), bounds)
     for key, row in idle.items():
         effects = found.entries[key].effects
@@ -106,6 +111,16 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
             for ns, lasted in zip(TAILS_NS, row.get(f"{what}_tail_ns", ()), strict=False):
                 effects[f"{what}_tail_{ns // 1000}us"] += Fraction(lasted)
     return found
+
+
+def _add_kept(entries: dict[Key, Sums], kept: dict[tuple[int, int], int]) -> None:
+    """Divides the time in which others kept a package awake, by their shared time."""
+    shared = {key: sums.shared_ns for key, sums in entries.items()}
+    for (window, p), ns in kept.items():
+        others = {key: mine for key, mine in shared.items() if key[0] == window and key[1] != p}
+        for (_, _, owner), mine in others.items():
+            part = ns * mine / sum(others.values())
+            entries[window, p, owner].effects["kept_awake"] += part
 
 
 def _places(

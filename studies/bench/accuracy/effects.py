@@ -78,6 +78,7 @@ class Effects:
 
     - `wander`: amplitude of slow changes of all power that do not follow the load.
     - `load_line`: share of its voltage that the package loses at full current.
+    - `kept`: share of its shared power that a package draws while it sleeps beside an awake one.
     - `beside`: costs of an instruction and of a miss beside a busy sibling, over those alone, are
       drawn for each shape within 1 +- this.
     - `prefetching`: a share of the misses, by shape, is not counted.
@@ -91,6 +92,7 @@ class Effects:
     warming: Warming | None = None
     wander: float = 0.0
     load_line: float = 0.0
+    kept: float = 0.0
     beside: float = 0.0
     prefetching: bool = False
     hidden: Hidden | None = None
@@ -191,3 +193,8 @@ def warming_and_wander(random: np.random.Generator) -> Effects:
 def siblings(random: np.random.Generator) -> Effects:
     """Costs beside a sibling by shape, and a load line."""
     return Effects(beside=random.uniform(0.1, 0.35), load_line=random.uniform(0.02, 0.10))
+
+
+def draw_kept(random: np.random.Generator) -> Effects:
+    """A package that is kept awake draws half to all of its shared power."""
+    return Effects(kept=random.uniform(0.5, 1.0))

@@ -49,10 +49,13 @@ FAMILIES: dict[str, Family] = {
     "warming_and_wander": lambda random, _machine: effects.warming_and_wander(random),
     "siblings": lambda random, _machine: effects.siblings(random),
     "all_together": _all_together,
+    "kept_awake": lambda random, _machine: effects.draw_kept(random),
     "unseen": lambda random, machine: Effects(hidden=draw_hidden(random, machine)),
 }
 #: Families whose machines all have two threads per core.
 WITH_SIBLINGS = ("siblings",)
+#: Families whose machines all have two packages.
+WITH_TWO_PACKAGES = ("kept_awake",)
 
 
 def split_name(name: str) -> tuple[str, str]:

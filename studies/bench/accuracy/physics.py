@@ -20,6 +20,7 @@ import numpy.typing as npt
 from studies.bench.accuracy.activity import Activity, Setting
 from studies.bench.accuracy.effects import Effects
 from studies.bench.accuracy.hidden_kinds import Hidden
+from studies.bench.accuracy.kept_awake import Kept, kept_power
 from studies.bench.accuracy.machine import Climate, PhysicalMachine
 from studies.bench.accuracy.recording import F64, I64
 from studies.bench.accuracy.sweep import Sweep
@@ -64,6 +65,17 @@ class Power:
             return self
         seen = {n: self.hidden.seen_nj(self.edges_ns, e) for n, e in self.energy_nj.items()}
         return replace(self, energy_nj=seen)
+
+    def beside(self, kept: Kept) -> Power:
+        """With the power of a package that is kept awake."""
+        edges_ns = np.union1d(self.edges_ns, kept.edges_ns)
+        at = edges_ns - edges_ns[0]
+        nj = {
+            name: np.interp(at, self.edges_ns - edges_ns[0], sums)
+            for name, sums in self.energy_nj.items()
+        }
+        nj["package"] = nj["package"] + np.interp(at, kept.edges_ns - edges_ns[0], kept.nj)
+        return replace(self, edges_ns=edges_ns, energy_nj=nj)
 
     def at(self, domain: str, t_ns: npt.ArrayLike) -> F64:
         """Energy of `domain` up to each time."""
@@ -166,6 +178,11 @@ def simulate(
         cells.append(_cells(sweep, mine, len(core)))
         for name in DOMAINS:
             late[name][mine] = sweep.late_nj(name)
+    if effects.kept:
+        times_ns = stretches.t0_ns, stretches.t1_ns
+        kept = kept_power(machine, effects.kept, times_ns, stretches.cpu, np.array(span_ns))
+        power = [one.beside(more) for one, more in zip(power, kept, strict=True)]
+        late["package"] += sum(one.of_slice_nj for one in kept)
     return Simulation(tuple(power), stretches, package, tuple(cells), late)
 
 

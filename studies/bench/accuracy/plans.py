@@ -28,6 +28,9 @@ class Plan:
     variation: float = field(default=0.03)
 
 
+#: Of their CPUs, sources use at most this part where all of them are on one package.
+_MOST_LOAD = 0.7
+
 ScenarioFactory = Callable[[np.random.Generator], Plan]
 
 
@@ -146,3 +149,22 @@ SCENARIOS: dict[str, ScenarioFactory] = {
     "multiplexed": _multiplexed,
     "collinear": _collinear,
 }
+
+
+def on_two_packages(topology: Topology) -> Topology | None:
+    """As many CPUs on two packages; None if their cores cannot be halved."""
+    cores, rest = divmod(topology.cores, 2)
+    return None if rest else replace(topology, packages=2, cores_per_package=cores)
+
+
+def on_one_of_them(
+    random: np.random.Generator, topology: Topology, sources: list[Source]
+) -> list[Source]:
+    """In half of all cases everything runs on the first package, if it fits there."""
+    first = np.arange(topology.cpus)
+    first = first[first % topology.cores < topology.cores_per_package]
+    fits = sum(one.load for one in sources) <= _MOST_LOAD * len(first)
+    workers = max(one.workers for one in sources)
+    if not random.integers(2) or not fits or workers > len(first):
+        return sources
+    return [replace(one, cpus=tuple(first.tolist())) for one in sources]

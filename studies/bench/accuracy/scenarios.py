@@ -19,9 +19,21 @@ from studies.bench.accuracy.machine import (
     draw_machine,
     wandering,
 )
-from studies.bench.accuracy.outcomes import FAMILIES, FRIENDLY, WITH_SIBLINGS, split_name
+from studies.bench.accuracy.outcomes import (
+    FAMILIES,
+    FRIENDLY,
+    WITH_SIBLINGS,
+    WITH_TWO_PACKAGES,
+    split_name,
+)
 from studies.bench.accuracy.physics import Stretches, simulate
-from studies.bench.accuracy.plans import SCENARIOS, Plan, draw_hidden_bound
+from studies.bench.accuracy.plans import (
+    SCENARIOS,
+    Plan,
+    draw_hidden_bound,
+    on_one_of_them,
+    on_two_packages,
+)
 from studies.bench.accuracy.rapl import draw_meter
 from studies.bench.accuracy.recording import I64, Case, Group, Phase, Recording, Truth
 from studies.bench.accuracy.rig import Rig, idle_minute
@@ -56,6 +68,10 @@ def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
         words = [crc32(scenario.encode()), seed, *([attempt] if attempt else [])]
         draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(words).spawn(2))
         plan = factory(draw)
+        if family in WITH_TWO_PACKAGES:
+            if (halved := on_two_packages(plan.topology)) is None:
+                continue
+            plan = replace(plan, topology=halved)
         if family not in WITH_SIBLINGS or plan.topology.threads_per_core > 1:
             break
     stretches_per_s = sum(source.stretches_per_s for source in plan.sources)
@@ -66,6 +82,9 @@ def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
     physical = draw_machine(rest, plan.topology)
     effects = with_table(FAMILIES[family](extra, physical))
     plan = replace(plan, sources=dressed(extra, effects, plan.sources))
+    if family in WITH_TWO_PACKAGES:
+        sources = on_one_of_them(extra, plan.topology, plan.sources)
+        plan = replace(plan, sources=sources)
     work = run(draw, plan.sources, plan.topology.cpus, span_ns, plan.variation)
     rig = draw_rig(rest, plan, (physical, effects))
     names = (family, scenario, seed)

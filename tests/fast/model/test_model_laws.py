@@ -149,7 +149,7 @@ def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[i
 @given(cases(tidy=True))
 def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> None:
     # The kernel's sums record who ran in a window, but not who ran at the same instant as whom.
-    case = replace(case, coefficients=replace(case.coefficients, shared_w={}))
+    case = replace(case, coefficients=replace(case.coefficients, shared_w={}, kept=0.0))
     offline, live = (
         Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
         for _ in range(2)

@@ -31,6 +31,7 @@ from qjoule.model.arrays import (
     real_sums,
 )
 from qjoule.model.energy import I64, WindowEnergy
+from qjoule.model.kept_awake import kept_on_average, with_kept
 from qjoule.model.split import apportion
 
 _PACKAGE = len(TRAFFIC_PER_NS)
@@ -139,6 +140,7 @@ def from_aggregates(
     entries = _beside(entries, active)
     asleep = np.diff(bounds)[:, None] - active
     entries = limited(entries, asleep, capacity - busy_ns, sizes)
+    entries = with_kept(entries, kept_on_average(active, np.diff(bounds)))
     overlap = _per_window(entries, entries.overlap_ns, busy_ns.shape)
     return WindowBatch(
         first,

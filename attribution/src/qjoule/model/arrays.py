@@ -29,6 +29,7 @@ EFFECTS = (
     *(f"core_tail_{ns // 1000}us" for ns in TAILS_NS),
     "package_wakes",
     "core_wakes",
+    "kept_awake",
 )
 _Number = TypeVar("_Number", np.int64, np.float64)
 
@@ -116,11 +117,12 @@ class Entries:
     each segment's counts times its share of overlap. `scaled_ns` is the part of `cpu_ns` in
     which multiplexed counters did not count, `stolen_ns` the part that the host stole.
 
-    `effects` (m, 15) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
+    `effects` (m, 16) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
     package's busy cores) / (busy cores * busy threads of the core), the mean up to a limit. Tails
     are idle times of a package or core, up to a length, after the entry's owner was the last to go
     to sleep there; two sleeps whose tails overlap have half each. Wake-ups count how often the
-    owner ended an idle time.
+    owner ended an idle time. `kept_awake` is the time for which the owner, on other packages, kept
+    this one awake while it slept (`kept_awake`).
     """
 
     window: I64

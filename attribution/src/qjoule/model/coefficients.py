@@ -27,18 +27,19 @@ DEFAULT_ALPHA = 0.55
 
 #: What weights are made of, in the order of vectors and covariances.
 WEIGHT_TERMS = ("a", "b", "c", "t", "v", "alpha", "k", "beta")
-#: What each of `arrays.EFFECTS` costs: nJ per miss, W during a tail, nJ per wake-up.
+#: What each of `arrays.EFFECTS` costs: nJ per miss, W during a tail, nJ per wake-up, W of a package
+#: that another one keeps awake.
 EFFECT_TERMS = (
     *(f"u{i}" for i in range(len(TRAFFIC_PER_NS))),
     *(f"p{i}" for i in range(len(TAILS_NS))),
     *(f"q{i}" for i in range(len(TAILS_NS))),
-    *("wp", "wc"),
+    *("wp", "wc", "kept"),
 )
 THETA = (*WEIGHT_TERMS, *EFFECT_TERMS)
 #: Those that are ratios: they do not depend on the unit of power.
 RATIOS = ("alpha", "k", "beta")
-#: Calibrations of the first release know as many.
-_FIRST_TERMS = 7
+#: Calibrations of earlier releases know as many.
+_EARLIER_TERMS = (7, 23)
 
 DomainKey = tuple[int, str]  #: (package, domain)
 
@@ -72,7 +73,8 @@ class Terms:
     cores up to each of `TRAFFIC_PER_NS`, in nJ per miss; those of several limits add up. `p0` to
     `p4` and `q0` to `q4`: watts that a package and a core still draw while they have been idle for
     less than each of `TAILS_NS`; those of several lengths add up. `wp` and `wc`: nJ per wake-up of
-    a package and of a core.
+    a package and of a core. `kept`: watts of a package whose cores all sleep while one of another
+    package is busy.
     """
 
     a: float = 1.0
@@ -98,6 +100,7 @@ class Terms:
     q4: float = 0.0
     wp: float = 0.0
     wc: float = 0.0
+    kept: float = 0.0
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -128,7 +131,7 @@ class Weights(Terms):
         size = len(self.covariance)
         square = all(len(row) == size for row in self.covariance)
         if (
-            size not in (0, _FIRST_TERMS, len(THETA))
+            size not in (0, *_EARLIER_TERMS, len(THETA))
             or not square
             or not all(map(math.isfinite, flat))
         ):

@@ -27,6 +27,7 @@ from qjoule.model.arrays import (
     WindowBatch,
 )
 from qjoule.model.energy import I64, WindowEnergy
+from qjoule.model.kept_awake import with_kept
 
 _Column: TypeAlias = npt.NDArray[np.uint64] | npt.NDArray[np.bool_]
 #: Counts per nanosecond of CPU time that no core reaches; more means a faulty counter.
@@ -42,7 +43,7 @@ _ENTRY = np.dtype(
         ("effects", np.float64, len(EFFECTS)),
     ]
 )  #: `struct sweep_entry`
-_WINDOW = np.dtype([(name, np.int64) for name in ("busy_ns", "core_ns", "active_ns")])
+_WINDOW = np.dtype([(name, np.int64) for name in ("busy_ns", "core_ns", "active_ns", "kept_ns")])
 _ANOMALIES = (
     *("overlapping", "overlap_ns", "late", "inverted", "unknown_cpu", "outside_ns"),
     "implausible_counters",
@@ -126,6 +127,7 @@ class SegmentWindows:
         rows = np.frombuffer(entry, _ENTRY)
         entries = Entries(*(rows[column.name].copy() for column in fields(Entries)))
         entries.window[:] -= first
+        entries = with_kept(entries, sums["kept_ns"])
         if self.without_stolen:
             entries = without_stolen(entries)
         return WindowBatch(

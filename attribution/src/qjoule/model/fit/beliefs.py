@@ -48,6 +48,8 @@ _DYNAMIC = 0.5  #: share of the mean power that busy cores draw
 _FOLLOWS_TRAFFIC = 0.05
 #: Power of a tail, for each of its lengths: of the mean power, and of a core's power.
 _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
+#: Power of a package that another one keeps awake: from nothing to about all that it shares.
+_KEPT = 0.2
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
@@ -132,7 +134,7 @@ def _theta(prior: PowerModel, rows: Rows, weights: Weights, around: _Around) -> 
 def _uncalibrated(
     prior: PowerModel, rows: Rows, weights: Weights, around: _Around
 ) -> tuple[F64, F64]:
-    """Values (23,) of `THETA` and their standard errors."""
+    """Values (24,) of `THETA` and their standard errors."""
     mean_w, dram = around.mean_w, around.dram
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
@@ -152,7 +154,7 @@ def _uncalibrated(
 
 
 def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_time: bool) -> F64:
-    """(15,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
+    """(16,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
     known, tails, limits = rows.known, len(TAILS_NS), len(TRAFFIC_PER_NS)
     active = float(rows.active[known].sum())
     core_w = (
@@ -167,5 +169,6 @@ def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_tim
     wake_ns = table.wake_ns if table else _WAKE_NS
     sigma[limits : limits + tails] = _TAIL_PACKAGE * mean_w * lengths
     sigma[limits + tails : limits + 2 * tails] = _TAIL_CORE * core_w * lengths
-    sigma[-2:] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
+    sigma[-3:-1] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
+    sigma[-1] = _KEPT * mean_w
     return sigma

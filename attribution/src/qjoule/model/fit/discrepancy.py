@@ -39,6 +39,7 @@ _LEAST_ROWS = 80
 _CLASSES = 6  #: the classes with most CPU time
 #: Standard errors by which a quarter's mean must differ; about 40 quarters are looked at.
 _LIMIT = 4.0
+_KEPT_AWAKE = EFFECTS.index("kept_awake")
 _NS = slice(4, 6)  #: `FEATURES`: time alone, and beside a busy sibling
 
 
@@ -131,6 +132,7 @@ def _contexts(rows: Rows, above_w: F64) -> Iterator[tuple[str, F64]]:
     yield "load", above_w
     yield "wake-ups", rows.effects[:, tails].sum(axis=1)
     yield "memory traffic", rows.effects[:, traffic].sum(axis=1)
+    yield "another package awake", rows.effects[:, _KEPT_AWAKE]
     ns = rows.features[:, :, _NS].sum(axis=2)
     whole = np.maximum(ns.sum(axis=1), 1e-30)
     for one in np.argsort(-ns.sum(axis=0), kind="stable")[:_CLASSES]:
