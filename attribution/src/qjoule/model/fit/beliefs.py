@@ -42,6 +42,9 @@ _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least power seen: power at rest is between zero and all of it
 _SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
 _BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may cost more or less
+#: No core draws more by itself: desktops reach about this with one core at its highest frequency. It
+#: bounds what is believed of the power of busy cores on a machine that hardly does anything.
+_MOST_CORE_W = 40.0
 _DYNAMIC = 0.5  #: share of the mean power that busy cores draw
 #: Shared power that follows memory traffic: an uncore's clock rises with it (Intel SDM vol. 3,
 #: "uncore frequency scaling"). Of the mean power, at the mean traffic.
@@ -49,7 +52,7 @@ _FOLLOWS_TRAFFIC = 0.05
 #: Power of a tail, for each of its lengths: of the mean power, and of a core's power.
 _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
 #: Power of a package that another one keeps awake: from nothing to about all that it shares.
-_KEPT = 0.2
+_KEPT = 0.1
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
@@ -139,11 +142,13 @@ def _uncalibrated(
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
     mean_features = rows.features[rows.known].sum(axis=1).mean(axis=0)
+    busy = float(mean_features[list(_FEATURE["t"])].sum())
+    dynamic_w = min(mean_w, _MOST_CORE_W * busy)
     value, sigma = np.zeros(len(THETA)), np.full(len(THETA), 1e-6)
     for i, name in enumerate(THETA[:5]):
         seen = float(mean_features[list(_FEATURE[name])].sum())
         if name in terms and seen > 0:
-            value[i], sigma[i] = (part * mean_w / seen for part in terms[name])
+            value[i], sigma[i] = (part * dynamic_w / seen for part in terms[name])
     value[5], sigma[5] = (DEFAULT_ALPHA if not weights.alpha else weights.alpha), _ALPHA_SIGMA
     most = max(float(rows.crowd.max(initial=0.0)), 1.0)
     value[6], sigma[6] = 0.0, _SATURATION_SIGMA / most

@@ -29,6 +29,12 @@ _MOST_ERROR = 0.015
 _DRIFT = 0.02
 #: Windows contradict what is known of power at rest if they move it by so many standard errors.
 _CONTRADICTS = 2.5
+#: How far leakage may move power at rest from a cold chip to one at its thermal limit; an estimate
+#: of ours (1 sigma).
+_WARMER = 0.15
+#: Also a part of a block is a rest: stretches of at least the first, of at least the second
+#: together.
+_STILL_S, _LEAST_REST_S = 2.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ def told_by(rows: Rows, fit: BlockFit) -> IdlePowerEvidence:
     A package that rests beside a busy one may be kept awake by it.
     """
     zones = len(rows.edge_w)
-    if not all(_rested(rows, z) for z in range(zones)):
+    if not all(_rested(rows, z) for z in range(zones)) and _still_s(rows) < _LEAST_REST_S:
         return IdlePowerEvidence.none(zones)
     return found_by(fit, zones, _MOST_ERROR)
 
@@ -174,20 +180,54 @@ def _rested(rows: Rows, zone: int) -> bool:
     return bool(mine.any()) and float(rows.active[mine].mean()) <= _MOST_ACTIVE
 
 
-def believed(belief: Prior, rest: IdlePowerEvidence) -> Prior:
-    """`belief` with the known power at rest in place of its own."""
+def _still_s(rows: Rows) -> float:
+    """For how long all zones rested, in stretches that are not merely gaps between queries."""
+    counts = np.bincount(rows.zone, minlength=len(rows.edge_w))
+    if (counts != counts[0]).any():
+        return 0.0
+    shape = len(counts), int(counts[0])
+    still = (rows.known & (rows.active <= _MOST_ACTIVE)).reshape(shape).all(axis=0)
+    stretch = np.cumsum(np.diff(still, prepend=False))
+    lengths_s = np.bincount(stretch, np.where(still, rows.lengths_s[: shape[1]], 0.0))
+    return float(lengths_s[lengths_s >= _STILL_S].sum())
+
+
+def believed(belief: Prior, rest: IdlePowerEvidence, calibrated: Bool) -> Prior:
+    """`belief` with what resting blocks told of power at rest.
+
+    It takes the place of what is believed without a calibration. To that of a zone that is
+    `calibrated` (zones,) it is added, unless they contradict each other: the machine has changed
+    since then, or it is warmer.
+    """
     at = np.flatnonzero(rest.known)
     if not len(at):
         return belief
     mean, precision = belief.mean.copy(), belief.precision.copy()
-    mean[at] = rest.value_w[at]
+    told_w, weight = rest.value_w[at], rest.sigma_w[at] ** -2.0
+    own = np.diag(belief.precision)[at]
+    apart = (told_w - mean[at]) ** 2 > _CONTRADICTS**2 * (1.0 / weight + 1.0 / own)
+    own = np.where(calibrated[at] & ~apart, own, 0.0)
+    mean[at] = (weight * told_w + own * mean[at]) / (weight + own)
     precision[at, :] = precision[:, at] = 0.0
-    precision[at, at] = rest.sigma_w[at] ** -2.0
+    precision[at, at] = weight + own
     return Prior(mean, precision, belief.spread)
 
 
-def contradicted(rest: IdlePowerEvidence, fit: BlockFit) -> bool:
-    """Whether the windows of a block that was fitted under `rest` say otherwise."""
-    at = np.flatnonzero(rest.known)
-    moved = np.abs(fit.value[at] - rest.value_w[at])
-    return bool((moved > _CONTRADICTS * rest.sigma_w[at]).any())
+def contradicted(belief: Prior, fit: BlockFit, zones: Bool) -> bool:
+    """Whether the windows of a block say otherwise than what was believed of power at rest.
+
+    `zones` (zones,): those of which it was known before.
+    """
+    at = np.flatnonzero(zones)
+    moved2 = (fit.value[at] - belief.mean[at]) ** 2 * np.diag(belief.precision)[at]
+    return bool((moved2 > _CONTRADICTS**2).any())
+
+
+def loosened(belief: Prior, calibrated: Bool) -> Prior:
+    """`belief` where windows contradict it: a calibrated power at rest may be that of a colder
+    chip."""
+    at = np.flatnonzero(calibrated)
+    precision = belief.precision.copy()
+    precision[at, :] = precision[:, at] = 0.0
+    precision[at, at] = np.maximum(_WARMER * belief.mean[at], 1e-3) ** -2.0
+    return Prior(belief.mean, precision, belief.spread)

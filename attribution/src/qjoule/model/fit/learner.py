@@ -20,6 +20,7 @@ from qjoule.model.fit.earlier_blocks import (
     believed,
     contradicted,
     found_by,
+    loosened,
     told_by,
 )
 from qjoule.model.fit.merging import chosen
@@ -40,7 +41,6 @@ _MAX_CLASSES = 64
 _MIN_SHARE = 1e-3
 _LIMITED_ROWS = 256  #: how many rows at a time are brought to these classes
 _UNSEEN = 2.0  #: a model never tested against known loads may be nonlinear by this many times more
-_MIN_WINDOWS = 25  #: fewer known windows give no usable evidence
 #: If the model of earlier blocks predicts a block this many times worse than its own fit: drift.
 _DRIFT_RATIO = 1.5
 #: What was learned is dropped if it predicts a block this many times worse than the prior does.
@@ -96,7 +96,7 @@ class Learner:
         rows, counters = make_rows(batches, source)
         packages = [zone.package for zone in places]
         prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
-        if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
+        if not all(rows.known[rows.zone == z].any() for z in range(len(places))):
             return self.last.get(domain)
         every = _limit_classes(rows, prior)
         if not weights.calibrated:
@@ -107,13 +107,15 @@ class Learner:
         belief = belief_of(prior, even, weights, dram=domain == "dram", table=self.table)
         memory = BlockMemory.of(self.memory, domain, places, counters=counters)
         earlier = self._earlier(domain, every.classes, len(belief.mean))
-        rest = self._rest_of(domain, memory).only(np.isnan(prior.idle_w))
+        rest = self._rest_of(domain, memory)
         try:
             # Beliefs alone do not tell well enough what merging would lose.
             rows = chosen(every, even, width, belief) if weights.calibrated else even
-            fit, used = self._fit(memory, rows, believed(belief, rest), earlier, keep)
-            if contradicts := contradicted(rest, fit):
-                fit, used = self._fit(memory, rows, belief, earlier, keep)
+            expected = believed(belief, rest, np.isfinite(prior.idle_w))
+            fit, used = self._fit(memory, rows, expected, earlier, keep)
+            if contradicts := contradicted(expected, fit, rest.known | np.isfinite(prior.idle_w)):
+                wide = loosened(belief, np.isfinite(prior.idle_w))
+                fit, used = self._fit(memory, rows, wide, earlier, keep)
         except np.linalg.LinAlgError:
             if keep:
                 self._memory.pop(domain, None)
@@ -150,7 +152,8 @@ class Learner:
         if keep:
             for note in model.misfits(domain):
                 self._note(note)
-            self.last[domain] = model
+            if rows.features.any():  # who ran tells what others may draw
+                self.last[domain] = model
         return model
 
     def _fit(
