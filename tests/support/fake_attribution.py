@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from dataclasses import replace
 
 from qjoule.model.result import (
+    OWNERS,
     PARTS,
     Attribution,
     Domain,
@@ -105,14 +107,25 @@ def attribution(
         policy={"idle": "separate", "by": "fingerprint"},
         model=ModelInfo("cpu_time", {"a": 1.0}, False, None, ("no hardware counters here",)),
         domains=(Domain("package", measured_nj, parts),) if grade != "none" else (),
-        rows=rows,
+        rows=tuple(_with_share(row, parts) for row in rows),
         fixed=tuple(
-            fixed_row(part, parts[part], measured_nj) for part in PARTS[1:] if part in fixed_nj
+            _with_share(fixed_row(part, parts[part], measured_nj), parts)
+            for part in PARTS[1:]
+            if part in fixed_nj
         ),
         coverage=0.982,
         windows=625,
         unattributed_windows=unattributed_windows,
     )
+
+
+def _with_share(row: Row, parts_nj: dict[str, int]) -> Row:
+    """The row with its share of the energy of all owners, to 2 %; idle and residual have none."""
+    owned_nj = sum(parts_nj[part] for part in OWNERS)
+    if row.kind not in OWNERS or not owned_nj:
+        return replace(row, share=None)
+    share = row.energy_nj / owned_nj
+    return replace(row, share=share, share_ci95=(0.98 * share, min(1.02 * share, 1.0)))
 
 
 def typical(**other: object) -> Attribution:

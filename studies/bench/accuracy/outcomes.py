@@ -24,6 +24,7 @@ from studies.bench.accuracy.recording import F64, Case
 
 from qjoule.model.energy import Bool
 from qjoule.model.ledger import Ledger
+from qjoule.model.shares import shares_of
 
 FRIENDLY = "friendly"
 #: Draws the effects of a machine.
@@ -80,6 +81,8 @@ def full_name(family: str, scenario: str) -> str:
 HISTORY = "history"
 #: The method that knows what earlier recordings of the machine taught.
 MEMORY = "memory"
+#: The intervals of shares, beside those of the domains' joules.
+SHARE = "share"
 _Z95 = 1.959963984540054
 
 
@@ -180,6 +183,7 @@ def own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) ->
         outcome.covered[domain] = int(inside.sum())
         widths = (high - low)[rows] / 2 / np.maximum(truth_nj[rows], 1.0)
         outcome.widths[domain] = widths.tolist()
+    _add_shares(outcome, ledger, case, rows)
     main_nj = ledger.domains[DOMAIN].energy_nj.astype(np.float64)
     outcome.shape_errors.extend(_by_shape(case, main_nj))
     low, high = (ends[rows] for ends in ledger.ci95(DOMAIN))
@@ -187,6 +191,23 @@ def own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) ->
     outcome.held.extend(((low <= truth_nj) & (truth_nj <= high)).tolist())
     outcome.parts.update(_parts(ledger, rows, truth_nj))
     return outcome
+
+
+def _add_shares(outcome: Outcome, ledger: Ledger, case: Case, rows: Bool) -> None:
+    """Adds the intervals of the shapes' shares of all owners' energy; widths are half of theirs."""
+    truth_nj = case.truth.group_nj[DOMAIN]
+    found = shares_of(
+        ledger.domains[DOMAIN].energy_nj,
+        ledger.share_errors(record_loss=0.0, estimated=False),
+        ledger.ci95(DOMAIN),
+    )
+    if found is None:
+        return
+    truth = truth_nj[rows] / truth_nj.sum()
+    low, high = (np.array(ends)[rows] for ends in found[1:])
+    outcome.intervals[SHARE] = int(rows.sum())
+    outcome.covered[SHARE] = int(((low <= truth) & (truth <= high)).sum())
+    outcome.widths[SHARE] = ((high - low) / 2).tolist()
 
 
 def _by_shape(case: Case, estimate_nj: F64) -> list[float]:

@@ -17,7 +17,8 @@ import attribute_trace as hand
 from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import attribute
 from qjoule.model.combine_results import combine_results
-from qjoule.model.interval import GroupErrors, edge_sigma_nj
+from qjoule.model.group_errors import GroupErrors
+from qjoule.model.interval import edge_sigma_nj
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.same_total import with_total_error, without_total_error
 from qjoule.reporters.json_report import forms

@@ -17,6 +17,7 @@ from qjoule.model.labels import BY_CALLS, BY_THREAD, SHAPE_OF, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import (
+    OWNERS,
     PARTS,
     Attribution,
     Domain,
@@ -29,6 +30,7 @@ from qjoule.model.result import (
     Waits,
 )
 from qjoule.model.row_sums import in_order, without
+from qjoule.model.shares import shares_of
 
 UNNAMED_ROLES = ("", "(unknown)")
 
@@ -124,7 +126,7 @@ def attribution(
         | ({"where": about.where} if about.where else {})
         | ({"stolen": "left out"} if about.without_stolen else {}),
         model=model,
-        domains=tuple(_domain(ledger, name, kinds) for name in present),
+        domains=tuple(_domain(ledger, name, kinds, about) for name in present),
         rows=queries,
         fixed=fixed,
         coverage=coverage(ledger, labels) if about.coverage is None else about.coverage,
@@ -157,14 +159,17 @@ def with_waiting(
     ]
 
 
-def _domain(ledger: Ledger, name: str, kinds: Sequence[str]) -> Domain:
+def _domain(ledger: Ledger, name: str, kinds: Sequence[str], about: Provenance) -> Domain:
     sums = ledger.domains[name]
     parts = dict.fromkeys(PARTS, 0)
     for kind, energy in zip(kinds, sums.energy_nj.tolist(), strict=True):
         parts[kind] += energy
     parts["idle"] = sums.idle_nj
     parts["residual"] = sums.residual_nj
-    return Domain(name, sums.measured_nj, parts)
+    error = sums.errors.of_total(
+        sums.energy_nj, total_error=about.total_error(name), record_loss=about.record_loss
+    )
+    return Domain(name, sums.measured_nj, parts, error)
 
 
 def _rows(
@@ -193,7 +198,14 @@ def _rows(
     nothing = np.zeros(len(labels))
     low, high = intervals.get(ledger.main, (nothing, nothing))
     others = ledger.shown_names[1:]
-    measured, octaves = main.measured_nj if main else 0, calls.histogram
+    octaves = calls.histogram
+    of_shares = (
+        ledger.share_errors(record_loss=about.record_loss, estimated=about.grade == "estimated")
+        if main
+        else None
+    )
+    share_errors = of_shares.each() if of_shares else []
+    shares = shares_of(energy, of_shares, (low, high)) if of_shares else None
     # Who slept last in the span before may pay for power that lingers, without running again.
     spent = [ledger.domains[name].energy_nj != 0 for name in ledger.shown_names]
     pays = np.any(spent or [nothing], axis=0)
@@ -215,7 +227,7 @@ def _rows(
                 calls=int(calls.calls[g]),
                 energy_nj=int(energy[g]),
                 energy_nj_ci95=(float(low[g]), float(high[g])),
-                share=int(energy[g]) / measured if measured else 0.0,
+                share=shares[0][g] if shares else None,
                 cpu_ns=int(ledger.cpu_ns[g]),
                 latency_ns_mean=_number(calls.latency_ns_mean[g]),
                 latency_ns_p50=quantiles[0],
@@ -240,6 +252,8 @@ def _rows(
                 stolen_ns=_stolen_ns(ledger, g) if about.stolen_recorded else None,
                 error=of_each[ledger.main][g] if main else None,
                 error_by_domain={n: of_each[n][g] for n in others},
+                share_ci95=(shares[1][g], shares[2][g]) if shares else None,
+                share_error=share_errors[g] if shares else None,
             )
         )
     present = {row.kind for row in rows}
@@ -260,7 +274,7 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
     }
     energy = energies.pop(ledger.main, 0)
     main = ledger.domains.get(ledger.main)
-    measured = main.measured_nj if main else 0
+    owned = part in OWNERS and main and main.energy_nj.any()
     down = up = float(energy) if part == "residual" else 0.0
     if part == "idle" and main:
         down, up = main.idle_slack_nj
@@ -272,10 +286,11 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
         calls=0,
         energy_nj=energy,
         energy_nj_ci95=(max(energy - down, 0.0), energy + up),
-        share=energy / measured if measured else 0.0,
+        share=0.0 if owned else None,
         cpu_ns={"idle": ledger.idle_ns, "residual": ledger.lost_ns}.get(part, 0),
         energy_by_domain_nj=energies,
         error=EnergyErrors(0.0, 0.0, 0.0, total_error * energy, 0.0, 0.0, down, up),
+        share_ci95=(0.0, 0.0) if owned else None,
     )
 
 

@@ -11,7 +11,8 @@ from qjoule.model.arrays import F64, WindowBatch, real_sums
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.energy import I64, Series
 from qjoule.model.fit.rows import ClassOf
-from qjoule.model.interval import Z95, GroupErrors, edge_sigma_nj
+from qjoule.model.group_errors import GroupErrors
+from qjoule.model.interval import Z95, edge_sigma_nj
 from qjoule.model.power_model import PowerModel
 from qjoule.model.sensitivity import Portion, Sensitivity, add_portion
 from qjoule.model.span_sums import SpanSums
@@ -158,7 +159,8 @@ class BlockSplit:
     def close(self) -> None:
         """Adds the errors that the whole block has in common."""
         sigma_nj = self._moves.sigma_nj(self._model)
-        self._sums.errors.add("model_nj", self._groups, sigma_nj)
+        of_shares = self._moves.of_shares(self._model)
+        self._sums.errors.add_model(self._groups, sigma_nj, of_shares)
         if self._terms.idle == "separate":
             of_idle = self._model.covariance[: len(self._zones), : len(self._zones)]
             variance = float(self._static_ns @ of_idle @ self._static_ns)
@@ -206,7 +208,7 @@ class BlockSplit:
         self._static_ns[one.zone] += float(load.dt_ns[some].sum()) * one.part
         if np.isnan(self._model.idle_w[one.zone]) and self._terms.idle == "separate":
             down = unknown_static_nj(total, load, one.taken.busy_ns)
-            errors.add("down_nj", entries.group, among * down[w])
+            errors.add("rest_nj", entries.group, among * down[w])
             sums.idle_slack_nj[1] += float(down[some].sum())
 
 

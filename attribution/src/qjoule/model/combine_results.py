@@ -7,7 +7,6 @@ are summed. Owners that belong to one machine (idle, kernel, background) are sum
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,9 +14,18 @@ from qjoule.model.combined_provenance import counts, model_of, source_of, trace_
 from qjoule.model.interval import RowErrors
 from qjoule.model.labels import OTHERS_OF, SEVERAL
 from qjoule.model.ledger import main_domain
-from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
+from qjoule.model.result import (
+    OWNERS,
+    PARTS,
+    Attribution,
+    Domain,
+    Row,
+    ServerCoverage,
+    TracePart,
+)
 from qjoule.model.row_sums import added, in_order
 from qjoule.model.same_total import with_total_error
+from qjoule.model.shares import of_several_traces
 
 
 def combine_results(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attribution:
@@ -41,8 +49,9 @@ def combine_results(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> At
         parts = [replace(p, attribution=in_domains(p.attribution, names)) for p in parts]
     found = [part.attribution for part in parts]
     domains = tuple(_domain(name, found) for name in names)
-    measured_nj = domains[0].measured_nj if domains else 0
-    rows, fixed = in_order(_rows(found, measured_nj, known=bool(domains)))
+    # Rows of totals that are not equally certain have no common error.
+    one_total = len({one.energy_source.total_error for one in found}) == 1
+    rows, fixed = in_order(_rows(found, known=bool(domains), one_total=one_total))
     whole = Attribution(
         trace=trace_of([one.trace for one in found]),
         energy_source=about[0],
@@ -59,9 +68,7 @@ def combine_results(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> At
         anomalies=counts(one.anomalies for one in found),
         parts=tuple(parts),
     )
-    # Rows of totals that are not equally certain have no common error.
-    errors = {one.energy_source.total_error for one in found}
-    return with_total_error(whole) if len(errors) > 1 else whole
+    return whole if one_total else with_total_error(whole)
 
 
 def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
@@ -85,9 +92,8 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     domains = tuple(by_name[name] for name in names)
     if domains == attribution.domains:
         return attribution
-    measured_nj = domains[0].measured_nj
-    rows = [_combined_provenance(row, before, names, measured_nj) for row in attribution.rows]
-    fixed = [_combined_provenance(row, before, names, measured_nj) for row in attribution.fixed]
+    rows = [_combined_provenance(row, before, domains) for row in attribution.rows]
+    fixed = [_combined_provenance(row, before, domains) for row in attribution.fixed]
     queries, others = in_order([*rows, *fixed])
     source = attribution.energy_source
     errors = {**source.other_errors, before: source.total_error}
@@ -101,8 +107,12 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     return replace(attribution, domains=domains, rows=queries, fixed=others, energy_source=source)
 
 
-def _combined_provenance(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row:
-    """Changes a row whose main domain was `before` to be about the first of `names`."""
+def _combined_provenance(row: Row, before: str, domains: Sequence[Domain]) -> Row:
+    """Changes a row whose main domain was `before` to be about the first of `domains`.
+
+    Intervals of shares are known only of the main domain.
+    """
+    names = [domain.name for domain in domains]
     energy = row.energy_by_domain_nj | {before: row.energy_nj}
     ends = row.energy_by_domain_ci95 | {before: row.energy_nj_ci95}
     errors: dict[str, RowErrors] = dict(row.error_by_domain)
@@ -110,11 +120,14 @@ def _combined_provenance(row: Row, before: str, names: Sequence[str], measured_n
         errors[before] = row.error
     main, others = names[0], [name for name in names[1:] if name in energy]
     energy_nj = energy.get(main, 0)
+    owned_nj = domains[0].owned_nj if row.kind in OWNERS else 0
     return replace(
         row,
         energy_nj=energy_nj,
         energy_nj_ci95=ends.get(main, (float(energy_nj), float(energy_nj))),
-        share=energy_nj / measured_nj if measured_nj else 0.0,
+        share=energy_nj / owned_nj if owned_nj else None,
+        share_ci95=row.share_ci95 if main == before else None,
+        share_error=row.share_error if main == before else None,
         energy_by_domain_nj={name: energy[name] for name in others},
         energy_by_domain_ci95={name: ends[name] for name in others if name in ends},
         shared_nj=row.shared_nj if main == before else None,
@@ -146,21 +159,27 @@ def _with_host(attribution: Attribution) -> Attribution:
     )
 
 
-def _rows(found: Sequence[Attribution], measured_nj: int, *, known: bool) -> list[Row]:
+def _rows(found: Sequence[Attribution], *, known: bool, one_total: bool) -> list[Row]:
     """Joins rows of equal kind and keys, with their shares of the whole energy."""
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Row]] = defaultdict(list)
-    for one in found:
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[list[Row]]] = {}
+    for number, one in enumerate(found):
         for row in (*one.rows, *one.fixed):
-            groups[row.kind, tuple(sorted(row.keys.items()))].append(row)
-    rows = []
+            of_traces = groups.setdefault(
+                (row.kind, tuple(sorted(row.keys.items()))), [[] for _ in found]
+            )
+            of_traces[number].append(row)
+    rows, parts = [], []
     named = {kind for kind, keys in groups if keys}
-    for (kind, keys), same in groups.items():
+    for (kind, keys), of_traces in groups.items():
+        same = [row for rows_of_one in of_traces for row in rows_of_one]
         if not keys and kind in named and not any(row.cpu_ns or row.energy_nj for row in same):
             continue  # a placeholder for a part that nobody ran for in that trace
         row = same[0] if len(same) == 1 else added(same, same[0].keys, apart=True)
-        share = row.energy_nj / measured_nj if measured_nj else 0.0
-        rows.append(replace(row, share=share) if known else _without_energy(row))
-    return rows
+        rows.append(row if known else _without_energy(row))
+        parts.append(of_traces)
+    if not known:
+        return rows
+    return of_several_traces(rows, parts, [one.main for one in found], one_total=one_total)
 
 
 def _without_energy(row: Row) -> Row:
@@ -168,7 +187,9 @@ def _without_energy(row: Row) -> Row:
         row,
         energy_nj=0,
         energy_nj_ci95=(0.0, 0.0),
-        share=0.0,
+        share=None,
+        share_ci95=None,
+        share_error=None,
         energy_by_domain_nj={},
         energy_by_domain_ci95={},
         power_factor=None,

@@ -16,7 +16,8 @@ from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
 from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself
-from qjoule.model.interval import EnergyErrors, GroupErrors
+from qjoule.model.group_errors import GroupErrors
+from qjoule.model.interval import EnergyErrors
 from qjoule.model.power_model import PowerModel
 from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import CPU_TIME, SpanSums
@@ -234,6 +235,20 @@ class Ledger:
         if not estimated or domain not in self.models:
             return parts
         of_weight_nj = self.models[domain].spread * sums.energy_nj
+        return replace(parts, model_nj=np.maximum(parts.model_nj, of_weight_nj))
+
+    def share_errors(self, *, record_loss: float, estimated: bool) -> EnergyErrors[F64]:
+        """The errors that make up the intervals of the groups' shares of the main domain's energy,
+        in nJ, (groups,); the arguments are those of `error_parts`."""
+        sums = self.domains[self.main]
+        parts = sums.errors.of_shares(sums.energy_nj, record_loss=record_loss)
+        if not estimated or self.main not in self.models:
+            return parts
+        energy = sums.energy_nj.astype(np.float64)
+        share = energy / max(float(energy.sum()), 1.0)
+        others2 = (energy**2).sum() - energy**2
+        of_weight_nj = np.sqrt(((1.0 - share) * energy) ** 2 + share**2 * others2)
+        of_weight_nj *= self.models[self.main].spread
         return replace(parts, model_nj=np.maximum(parts.model_nj, of_weight_nj))
 
     def _add_time(self, batch: WindowBatch) -> None:

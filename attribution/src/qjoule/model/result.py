@@ -18,6 +18,8 @@ from qjoule.shapes.shape import OtherId
 
 #: The parts of the total, in the order in which they are shown.
 PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")
+#: Those that ran. A row's share is of their energy.
+OWNERS = PARTS[:5]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,13 @@ class Domain:
     name: str
     measured_nj: int
     parts_nj: dict[str, int]  #: keyed by PARTS; adds up to measured_nj
+    #: The errors of `owned_nj`, so that shares of several traces can be added up.
+    owned_error: RowErrors | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def owned_nj(self) -> int:
+        """What was given to owners, of which rows have shares: without idle and residual."""
+        return sum(nj for part, nj in self.parts_nj.items() if part in OWNERS)
 
 
 class Outcomes(NamedTuple):
@@ -77,8 +86,10 @@ class Row:
     """One group of queries (or one fixed row), for the main domain.
 
     `keys` are the group's keys under their own names (`fingerprint`, `server`, ...). Intervals are
-    95 %, (low, high), of the row's share: without the error of the total, which all rows have in
-    common, unless `EnergySource.error_in_rows`. `energy_by_domain_nj` holds the other domains, and
+    95 %, (low, high). Those of joules are without the error of the total, which all rows have in
+    common, unless `EnergySource.error_in_rows`; that of `share` (None: unknown) is also without all
+    else that moves the rows alike, such as power at rest; `share_error` has its parts, in nJ of the
+    energy of all owners. `energy_by_domain_nj` holds the other domains, and
     `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): the group's
     power as a multiple of its weight, learned from the windows; None if it was not learned.
     `alone`: times in which it ran alone, since its factor is learned; None if it never did.
@@ -102,7 +113,7 @@ class Row:
     calls: int
     energy_nj: int
     energy_nj_ci95: tuple[float, float]
-    share: float  #: of the measured energy, 0 to 1
+    share: float | None  #: of the energy of all owners, 0 to 1; None: idle, residual, or unknown
     cpu_ns: int
     latency_ns_mean: float | None = None
     latency_ns_p50: float | None = None
@@ -129,6 +140,8 @@ class Row:
     ids: tuple[OtherId, ...] = ()
     error: RowErrors | None = field(default=None, compare=False, repr=False)
     error_by_domain: dict[str, RowErrors] = field(default_factory=dict, compare=False, repr=False)
+    share_ci95: tuple[float, float] | None = None
+    share_error: RowErrors | None = field(default=None, compare=False, repr=False)
 
     @property
     def not_selected(self) -> bool:

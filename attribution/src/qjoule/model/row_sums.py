@@ -16,6 +16,7 @@ from qjoule.model.interval import RowErrors, of_one_recording, of_recordings
 from qjoule.model.labels import SEVERAL, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.result import PARTS, Attribution, Row, Waits
+from qjoule.model.shares import sum_of_shares
 
 Ends = tuple[float, float]
 COMMIT = "commit"  #: key of a query that was its transaction's COMMIT or ROLLBACK
@@ -83,6 +84,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         if name in domains
     }
     shared = [row.shared_nj for row in rows]
+    share, share_ci95, share_error = sum_of_shares(rows, of_one_recording)
     return Row(
         keys=dict(keys),
         shape=shapes.pop() if len(shapes) == 1 else "",
@@ -91,7 +93,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         calls=sum(row.calls for row in rows),
         energy_nj=energy_nj,
         energy_nj_ci95=_ends(error, energy_nj, [row.energy_nj_ci95 for row in rows]),
-        share=math.fsum(row.share for row in rows),
+        share=share,
         cpu_ns=sum(row.cpu_ns for row in rows),
         latency_ns_mean=_mean_ns(rows),
         cycles=_sum([row.cycles for row in rows]),
@@ -108,6 +110,8 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         stolen_ns=_stolen_ns(rows),
         error=error,
         error_by_domain=error_by_domain,
+        share_ci95=share_ci95,
+        share_error=share_error,
     )
 
 
@@ -199,13 +203,16 @@ def _joined(
     short = all("below_resolution" in row.flags for row in rows)
     domains = most.energy_by_domain_nj
     error, error_by_domain = errors_of(rows, most.error_by_domain, of_one_recording)
+    share, share_ci95, share_error = sum_of_shares(rows, of_one_recording)
     return replace(
         most,
         keys=keys,
         shape=most.shape if "fingerprint" in keys else "",
         energy_nj=sum(row.energy_nj for row in rows),
         energy_nj_ci95=_sum_of_ends([row.energy_nj_ci95 for row in rows]),
-        share=sum(row.share for row in rows),
+        share=share,
+        share_ci95=share_ci95,
+        share_error=share_error,
         cpu_ns=sum(row.cpu_ns for row in rows),
         cycles=_sum_of_whole([row.cycles for row in rows]),
         instructions=_sum_of_whole([row.instructions for row in rows]),

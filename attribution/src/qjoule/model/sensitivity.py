@@ -13,6 +13,7 @@ from qjoule.model.arrays import F64, real_sums
 from qjoule.model.coefficients import WEIGHT_TERMS
 from qjoule.model.energy import I64
 from qjoule.model.features import basis_slopes
+from qjoule.model.group_errors import ShareSigma
 from qjoule.model.power_model import PowerModel
 from qjoule.model.split import Split
 from qjoule.model.zones import Part
@@ -42,14 +43,39 @@ class Sensitivity:
 
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
-        variance = ((self.slopes @ model.covariance) * self.slopes).sum(axis=1)
-        # A factor that is not 1 shows that the counters miss something of a class. Whether its
-        # cores draw that or what all share (an uncore's clock, a tail) no window can tell.
-        factors = slice(model.fixed, len(model.covariance))
-        expected2 = np.square(model.factor - 1.0) + np.diag(model.covariance)[factors]
-        variance += np.square(self.slopes[:, factors]) @ (_WHOSE**2 * expected2)
         own = np.hypot(model.spread * self.own_nj, model.beyond * self.energy_nj)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own**2))
+        return np.asarray(np.sqrt(_variance(self.slopes, model) + own**2))
+
+    def of_shares(self, model: PowerModel) -> ShareSigma:
+        """Of each group's share of what all groups were given.
+
+        A parameter's slopes of all groups' energy add up to that of the total, so what moves all
+        alike moves no share (quotient rule).
+        """
+        energy = np.maximum(self.energy_nj, 0.0)
+        share = energy / max(float(energy.sum()), 1.0)
+        of_total = self.slopes.sum(axis=0)
+        # What one group's own factor adds is taken from the others, by their shares.
+        others = np.maximum(1.0 - share, 1e-3)
+        moved2 = (model.spread * self.own_nj / others) ** 2
+        own2 = (model.spread * self.own_nj) ** 2 + share**2 * (moved2.sum() - moved2)
+        beyond2 = (others * energy) ** 2 + share**2 * ((energy**2).sum() - energy**2)
+        variance = _variance(self.slopes - share[:, None] * of_total, model)
+        total = float(_variance(of_total[None, :], model)[0])
+        total += model.beyond**2 * float((energy**2).sum())
+        sigma_nj = np.sqrt(variance + own2 + model.beyond**2 * beyond2)
+        return ShareSigma(share, np.asarray(sigma_nj), total**0.5)
+
+
+def _variance(slopes: F64, model: PowerModel) -> F64:
+    """(n,) variance of energies with `slopes` (n, p)."""
+    variance = ((slopes @ model.covariance) * slopes).sum(axis=1)
+    # A factor that is not 1 shows that the counters miss something of a class. Whether its
+    # cores draw that or what all share (an uncore's clock, a tail) no window can tell.
+    factors = slice(model.fixed, len(model.covariance))
+    expected2 = np.square(model.factor - 1.0) + np.diag(model.covariance)[factors]
+    variance += np.square(slopes[:, factors]) @ (_WHOSE**2 * expected2)
+    return np.asarray(np.maximum(variance, 0.0))
 
 
 @dataclass(frozen=True)

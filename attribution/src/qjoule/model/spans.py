@@ -154,6 +154,8 @@ def _give(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     given = _parts(total, wanted)
     taken = _parts(total, sums[serving])
     if domain != CPU_TIME:
+        ledger.domains[domain].errors.move_common(serving, groups, given / there)
+    if domain != CPU_TIME:
         shared = ledger.domains[domain].shared_nj
         part = _parts(int(shared[serving].sum()) * total // there, wanted)
         back = _parts(int(part.sum()), shared[serving])
@@ -176,6 +178,7 @@ def _add_errors(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     sums, serving = ledger.domains[domain], whom.serving
     there = max(int(sums.energy_nj[serving].sum()), 1)
     common = float(sums.errors.model_nj[serving].sum()) / there
+    of_share = float(sums.errors.share_model_nj[serving].sum()) / there
     value = np.where(found.told, found.value, 0.0)
     up, down = (found.high - value) * whom.calls, (value - found.low) * whom.calls
     if found.reason:
@@ -185,9 +188,11 @@ def _add_errors(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     chance = np.sqrt(found.noise * found.value * whom.calls)
     own = np.minimum(np.hypot(either / Z95, chance), there / Z95)
     sums.errors.add("model_nj", whom.groups, np.hypot(own, common * value * whom.calls))
+    sums.errors.add("share_model_nj", whom.groups, np.hypot(own, of_share * value * whom.calls))
     sums.errors.add("up_nj", whom.groups, up - either)
     sums.errors.add("down_nj", whom.groups, down - either)
     # An error of a cost is common to all groups of its shape.
     of_shape = np.bincount(whom.place, np.hypot(np.maximum(up, down) / Z95, chance))
     whole = min(float(np.sqrt((of_shape**2).sum())), there / Z95)
-    sums.errors.add("model_nj", serving, whole * sums.energy_nj[serving] / there)
+    for name in ("model_nj", "share_model_nj"):
+        sums.errors.add(name, serving, whole * sums.energy_nj[serving] / there)

@@ -215,7 +215,13 @@ def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
             fmt.with_interval(row.j_per_call, row.j_per_call_ci95) if known and row.calls else None
             for row in rows
         ],
-        "share": [round(row.share, 6) for row in rows] if known else nothing,
+        "share": [None if row.share is None else round(row.share, 6) for row in rows]
+        if known
+        else nothing,
+        "share_text": [
+            fmt.share_with_interval(row.share, row.share_ci95) if known and row.share else None
+            for row in rows
+        ],
         **{one.name: [_whole(one.of(row, known)) for row in rows] for one in (*_WHOLE, *waits)},
         "factor": [power_factor(row) if row.power_factor else None for row in rows],
         "attach_mode": [clean(row.attach_mode, 40) for row in rows],

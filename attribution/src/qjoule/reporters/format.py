@@ -108,6 +108,17 @@ def share(value: float | None) -> str:
     return f"{_no_negative_zero(f'{value * 100:.1f}')} %"
 
 
+def share_with_interval(value: float | None, ci95: tuple[float, float] | None) -> str:
+    """A share of 1 as `43.7 ± 3.1 %`, with the wider side of its interval, rounded up."""
+    if not is_known(value):
+        return UNKNOWN
+    figure = share(value).removesuffix(" %")
+    if ci95 is None or not all(is_known(edge) for edge in ci95):
+        return f"{figure} ± {UNKNOWN} %"
+    half = max(value - ci95[0], ci95[1] - value, 0.0)
+    return f"{figure} ± {_round_up(100 * half, 1)} %"
+
+
 def graded(grade: str, total_error: float) -> str:
     """What a total is, with its own relative error at 95 %, if it has one: `estimated ±90 %`."""
     error = f" ±{total_error * 100:.0f} %" if total_error > 0 else ""

@@ -108,7 +108,8 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     yield "per call", fmt.with_interval(row.j_per_call if energy else None, row.j_per_call_ci95)
     power = energy_j / seconds if energy_j is not None and seconds > 0 else None
     yield "power", fmt.si(power, "W")
-    yield "share of energy", fmt.share(row.share if energy else None)
+    share = fmt.share_with_interval(row.share, row.share_ci95)
+    yield "share of owners' J", share if energy else fmt.UNKNOWN
     for domain, domain_nj in row.energy_by_domain_nj.items():
         yield f"energy, {fmt.one_line(domain)}", _domain_energy(row, domain, domain_nj)
     if row.power_factor:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.model.result import OWNERS, PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import FIXED_NAMES, key_cells, statement_label
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, header, place
@@ -29,7 +29,7 @@ COLUMNS = (
     Column("rate", "CALLS/s", 7, 4),
     Column("per_call", "J/CALL ± 95 %", 20, 1),
     Column("power", "W", 8, 0),
-    Column("share", "%E", 7, 3),
+    Column("share", "SHARE ± 95 %", 13, 3),
     Column("cpu", "CPU ms/CALL", 11, 6),
     Column("ipc", "IPC", 5, 11),
     Column("latency_ns_mean", "LAT avg", 8, 5),
@@ -142,14 +142,16 @@ def _fixed(
     hidden = max(0, len(attribution.rows) - shown)
     names = [f"other queries ({fmt.count(hidden)})"]
     names += [FIXED_NAMES[part] for part in PARTS[1:-1]] + ["residual (unattributed)"]
-    measured_nj = attribution.main.measured_nj if has_energy(attribution) else 0
+    owned_nj = attribution.main.owned_nj if has_energy(attribution) else 0
     cells = []
     for index, name in enumerate(names):
-        energy_nj = _left_nj(attribution, rows, PARTS[index]) if measured_nj else 0
-        share = fmt.share(energy_nj / measured_nj if measured_nj else None)
+        energy_nj = _left_nj(attribution, rows, PARTS[index]) if owned_nj else 0
+        share = fmt.share(energy_nj / owned_nj if owned_nj else None)
+        if owned_nj and PARTS[index] not in OWNERS:
+            share = ""
         cells.append({"query": name, "power": figures[len(rows) + index], "share": share})
     grade = fmt.one_line(attribution.energy_source.grade)
-    share = fmt.share(1.0 if measured_nj else None)
+    share = fmt.share(1.0 if owned_nj else None)
     return [*cells, {"query": f"TOTAL {grade}", "power": total, "share": share}]
 
 
@@ -217,7 +219,9 @@ def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, st
         "database": fmt.one_line(row.keys.get("database", "")) or fmt.UNKNOWN,
         "user": fmt.one_line(row.keys.get("user", "")) or fmt.UNKNOWN,
         "rate": fmt.rate(row.calls / seconds if seconds > 0 else None),
-        "share": fmt.share(row.share if has_energy(attribution) else None),
+        "share": fmt.share_with_interval(row.share, row.share_ci95)
+        if has_energy(attribution)
+        else fmt.UNKNOWN,
         "ipc": fmt.significant(ipc),
         "trend": fmt.sparkline(history, 12),
         "query": statement_label(row),

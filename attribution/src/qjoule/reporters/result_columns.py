@@ -51,7 +51,7 @@ FIGURES: tuple[DataColumn[Row], ...] = (
     _CALLS,
     _ENERGY,
     field("j_per_call", float, ci95=attrgetter("j_per_call_ci95"), energy=True),
-    field("share", float, energy=True),
+    field("share", float, ci95=attrgetter("share_ci95"), energy=True),
     DataColumn("shared_j", float, _joules("shared_nj"), energy=True),
     _CPU_TIME,
     field("latency_ns_mean", float, in_table=InTable("lat mean", 8, fmt.duration)),

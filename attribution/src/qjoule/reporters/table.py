@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.model.result import OWNERS, PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, provenance
 from qjoule.reporters.labels import (
@@ -46,7 +46,7 @@ _COLUMNS = {
     "fingerprint": ("fingerprint", 9),
     "calls": ("calls", 3),
     "energy": ("energy", 0),
-    "share": ("share", 2),
+    "share": ("share ± 95 %", 2),
     "kwh": ("", 5),
     "cost": ("cost", 2),
     "gco2e": ("CO2e", 2),
@@ -113,7 +113,8 @@ def render(
     page = Page(width, color)
     page.print(notes_grid(heading(attribution)))
     page.print()
-    page.print(_table(table_lines, units, width, waits=waits))
+    ranked = attribution.energy_source.grade == "estimated"
+    page.print(_table(table_lines, units, width, waits=waits, ranked=ranked))
     page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
@@ -141,15 +142,16 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
     measured_nj = attribution.main.measured_nj if attribution.domains else 0
     missing_nj = measured_nj - sum(line.energy_nj for line in result)
     if missing_nj:
-        result.append(_line("fixed", "NOT ACCOUNTED FOR", missing_nj, attribution))
+        result.append(_line("fixed", "NOT ACCOUNTED FOR", missing_nj, attribution, owned_nj=0))
     grade = graded(attribution) if has_energy(attribution) else "(no energy source)"
-    total = _line("total", f"TOTAL {grade}", measured_nj, attribution)
+    owned_nj = attribution.main.owned_nj if attribution.domains else 0
+    total = _line("total", f"TOTAL {grade}", measured_nj, attribution, owned_nj=owned_nj)
     total.cells["calls"] = fmt.count(sum(row.calls for row in attribution.rows))
     return [*result, total]
 
 
 def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
-    line = _line("query", statement_label(row), row.energy_nj, attribution, row.share)
+    line = _line("query", statement_label(row), row.energy_nj, attribution, row)
     line.cells.update({_KEY + name: value for name, value in key_cells(row).items()})
     line.cells.update(
         **cells_per_call(row, attribution),
@@ -226,30 +228,40 @@ def _fixed_lines(
     shown = rows if len(rows) <= most else rows[: most - 1]
     result = []
     for row in shown:
-        line = _line("fixed", fixed_label(row), row.energy_nj, attribution, row.share)
+        line = _line("fixed", fixed_label(row), row.energy_nj, attribution, row)
         line.cells["flags"] = "".join(flags[flag] for flag in row.flags)
         line.cells["server"] = fmt.one_line(row.server)
         result.append(line)
     rest_nj = part_nj - sum(row.energy_nj for row in shown)
     if rest_nj or not shown or len(rows) > len(shown):
         name = FIXED_NAMES[part] + (": others" if shown else "")
-        result.append(_line("fixed", name, rest_nj, attribution))
+        owned_nj = rest_nj if part in OWNERS else 0
+        result.append(_line("fixed", name, rest_nj, attribution, owned_nj=owned_nj))
     return result
 
 
 def _line(
-    section: str, label: str, energy_nj: int, attribution: Attribution, share: float | None = None
+    section: str,
+    label: str,
+    energy_nj: int,
+    attribution: Attribution,
+    row: Row | None = None,
+    *,
+    owned_nj: int | None = None,
 ) -> Line:
-    cells = {"label": label}
-    if has_energy(attribution):
-        measured_nj = attribution.main.measured_nj
-        if share is None and measured_nj:
-            share = energy_nj / measured_nj
-        cells["share"] = fmt.share(share)
-        seconds = attribution.trace.duration_s
-        cells["power"] = fmt.watts(energy_nj * 1e-9 / seconds if seconds > 0 else None)
-    else:
-        cells["share"] = cells["power"] = fmt.UNKNOWN
+    """A line with the share of `row`, or without a row, that of `owned_nj`: what owners have of the
+    energy, by default all of it. Idle and residual have no share."""
+    cells = {"label": label, "share": "", "power": fmt.UNKNOWN}
+    if not has_energy(attribution):
+        return Line(section, energy_nj, cells | {"share": fmt.UNKNOWN})
+    whole_nj = attribution.main.owned_nj
+    owned_nj = energy_nj if owned_nj is None else owned_nj
+    if row is not None and row.share is not None:
+        cells["share"] = fmt.share_with_interval(row.share, row.share_ci95)
+    elif row is None and owned_nj and whole_nj:
+        cells["share"] = fmt.share(owned_nj / whole_nj)
+    seconds = attribution.trace.duration_s
+    cells["power"] = fmt.watts(energy_nj * 1e-9 / seconds if seconds > 0 else None)
     return Line(section, energy_nj, cells)
 
 
@@ -274,8 +286,13 @@ def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[st
     return units
 
 
-def _table(table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool) -> Table:
+def _table(
+    table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool, ranked: bool
+) -> Table:
     columns = _columns(table_lines, units, width, waits=waits)
+    if ranked:
+        # Shares are far better known than the joules of an estimated total, so they come first.
+        columns.sort(key=lambda one: (one.align == "right", one.key != "share"))
     table, shown = fitted_table(columns, width, "label", total=True)
     for index, line in enumerate(table_lines):
         if index and line.section != table_lines[index - 1].section:

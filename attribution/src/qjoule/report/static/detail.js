@@ -35,7 +35,7 @@ qj.showDetail = (number, go) => {
 
 function facts(row) {
   const list = [
-    ['energy', row.energy], ['J per call', row.per_call], ['share of the machine', qj.share(row.share)],
+    ['energy', row.energy], ['J per call', row.per_call], ["share of the owners' energy", row.share_text],
     ['calls', qj.count(row.calls)], ['CPU time', qj.duration(row.cpu_ns)],
     ['latency', row.latency_ns_mean === null ? null
       : `mean ${qj.duration(row.latency_ns_mean)} · p50 ${qj.duration(row.latency_ns_p50)} · p95 ${qj.duration(row.latency_ns_p95)} · p99 ${qj.duration(row.latency_ns_p99)}`],

@@ -4,7 +4,7 @@ const PAGE_ROWS = 50;
 qj.COLUMNS = [
   { id: 'text', title: 'statement or owner' },
   { id: 'nj', title: 'energy', number: true, show: (row) => row.energy, hint: 'apportioned, with its 95 % interval' },
-  { id: 'share', title: 'share', number: true, show: (row) => qj.share(row.share), hint: 'of the measured energy' },
+  { id: 'share', title: 'share', number: true, show: (row) => row.share_text, hint: 'of the energy of all owners, without idle and residual, with its 95 % interval' },
   { id: 'call_nj', title: 'J/call', number: true, show: (row) => row.per_call, hint: 'energy of one call, with its 95 % interval' },
   { id: 'calls', title: 'calls', number: true, show: (row) => (row.part === 'queries' ? qj.count(row.calls) : null) },
   { id: 'latency_ns_mean', title: 'latency', number: true, show: (row) => qj.duration(row.latency_ns_mean), hint: 'mean' },
@@ -154,7 +154,7 @@ qj.showTable = (trace) => {
     const all = found.length === rows.length;
     const energy = trace.known ? `${qj.joules(nj)}${all && nj === trace.measured_nj ? ` = ${qj.total(trace)}` : ''}` : qj.UNKNOWN;
     const cells = { text: all ? `all ${qj.count(rows.length)} rows` : `${qj.count(found.length)} of ${qj.count(rows.length)} rows`,
-      calls: qj.count(calls), nj: energy, waits_latency_ns: qj.latencyBar(latency), share: trace.measured_nj ? qj.share(nj / trace.measured_nj) : qj.UNKNOWN };
+      calls: qj.count(calls), nj: energy, waits_latency_ns: qj.latencyBar(latency), share: trace.known ? qj.share(found.reduce((sum, { original }) => sum + (original.share || 0), 0)) : qj.UNKNOWN };
     foot.replaceChildren(qj.el('tr', {}, ...columns.map(({ id, number }) => qj.el('td', { class: classOf({ id, number }) }, cells[id] || ''))));
     const { pageIndex } = state.pagination;
     const last = table.getPageCount();

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running sums of the errors of groups' energies and of their shares, over windows and blocks.
+
+A group's share is its energy E over that of all owners, T: queries, background, other processes,
+kernel and tracer, without idle and residual. With s = E / T, an error moves it by
+(dE - s dT) / T. What moves all owners alike therefore moves no share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qjoule.model.arrays import F64, Renumbering
+from qjoule.model.energy import I64
+from qjoule.model.interval import EnergyErrors, RowErrors
+
+#: Sums of variances: those of groups that are joined are treated as fully correlated.
+_SQUARES = ("random_nj2", "common_nj2")
+_SUMS = (
+    *("model_nj", "scaled_nj", "loss_nj", "rest_nj", "down_nj", "up_nj"),
+    *("share_model_nj", "common_nj", "beside_nj2"),
+)
+_NO_WINDOW = -2
+
+
+@dataclass
+class TotalErrors:
+    """Running sums of the errors of the energy of all owners together, T."""
+
+    random_nj2: float = 0.0  #: variance of edges
+    model_nj: float = 0.0  #: standard error
+    #: By series: window and edge error of T at the first and the last window.
+    _edges: dict[int, tuple[int, float, int, float]] = field(default_factory=dict)
+
+    def add(self, key: int, first: int, sigma_nj: F64) -> F64:
+        """Adds the edge errors of windows `first` on, (n,); returns the slopes of T's variance by
+        them, halved, (n,)."""
+        before = self._before(key, first)
+        beside = np.concatenate([[before], sigma_nj, [0.0]])
+        slopes = 2.0 * sigma_nj - beside[:-2] - beside[2:]
+        self.random_nj2 += float(sigma_nj @ slopes) - before * float(sigma_nj[0])
+        begin = self._edges[key][:2] if key in self._edges else (first, float(sigma_nj[0]))
+        self._edges[key] = (*begin, first + len(sigma_nj) - 1, float(sigma_nj[-1]))
+        return np.asarray(slopes)
+
+    def _before(self, key: int, first: int) -> float:
+        """The edge error of the window before number `first`; 0 if nobody ran in it."""
+        _, _, last, x = self._edges.get(key, (0, 0.0, _NO_WINDOW, 0.0))
+        return x if last == first - 1 else 0.0
+
+    def merge(self, later: TotalErrors) -> dict[int, tuple[int, float, float]]:
+        """Adds the sums of windows that follow. Returns, of each series whose windows join, number
+        and edge error of its first later window, and the error of the one before."""
+        self.random_nj2 += later.random_nj2
+        self.model_nj += later.model_nj
+        joints = {}
+        for key, (first, x, last, last_x) in later._edges.items():
+            if before := self._before(key, first):
+                joints[key] = first, x, before
+                self.random_nj2 -= 2.0 * x * before
+            begin = self._edges[key][:2] if key in self._edges else (first, x)
+            self._edges[key] = (*begin, last, last_x)
+        return joints
+
+
+@dataclass(frozen=True)
+class ShareSigma:
+    """What a block's model leaves open of n groups' shares: `share` (n,) in the block, `sigma_nj`
+    (n,) the standard error of E - s T, and that of T."""
+
+    share: F64
+    sigma_nj: F64
+    total_nj: float
+
+
+@dataclass
+class GroupErrors:
+    """Running sums per group, in nJ and nJ**2; grows as groups appear."""
+
+    random_nj2: F64 = field(default_factory=lambda: np.zeros(0))
+    model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: standard error
+    scaled_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: 95 %, of multiplexed counters
+    loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    rest_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: what may be unknown power at rest
+    down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of what can only be less, 95 %
+    up_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    share_model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of E - s T, by blocks
+    #: The model's standard error of T by blocks, times the group's share in the block, or its
+    #: square.
+    common_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    common_nj2: F64 = field(default_factory=lambda: np.zeros(0))
+    beside_nj2: F64 = field(default_factory=lambda: np.zeros(0))  #: covariance of edges with T's
+    total: TotalErrors = field(default_factory=TotalErrors)
+    #: By series: edge error and window of each group's last entry, and of its first; -2: none.
+    _last: dict[int, tuple[F64, I64]] = field(default_factory=dict)
+    _first: dict[int, tuple[F64, I64]] = field(default_factory=dict)
+
+    def grow(self, groups: int) -> None:
+        """Makes room for `groups` groups."""
+        missing = groups - len(self.random_nj2)
+        if missing <= 0:
+            return
+        for name in (*_SQUARES, *_SUMS):
+            setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
+        for edges in (self._last, self._first):
+            for key, (x, window) in edges.items():
+                edges[key] = (
+                    np.append(x, np.zeros(missing)),
+                    np.append(window, np.full(missing, _NO_WINDOW, np.int64)),
+                )
+
+    def add_random(self, key: int, window: I64, group: I64, sigma_nj: F64) -> None:
+        """Adds entries of one series (`key`) in order of `window`; `sigma_nj`: of one window edge.
+
+        A window's energy is the difference of two edges. With x the edge error that reaches the
+        group in a window, its variance over all windows is sum(2 x[k]^2 - 2 x[k-1] x[k]), because
+        adjacent windows share an edge. One window alone has sigma/E = (T/W) sqrt(1/6).
+        """
+        size = len(self.random_nj2)
+        last_x, last_window = _of(self._last, key, size)
+        first_x, first_window = _of(self._first, key, size)
+        # Windows are in order. Short integers are sorted by radix.
+        order = np.argsort(group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable")
+        w, g, x = window[order], group[order], sigma_nj[order]
+        before_w, before_x = np.empty_like(w), np.empty_like(x)
+        before_w[1:], before_x[1:] = w[:-1], x[:-1]
+        firsts = np.flatnonzero(np.diff(g, prepend=-1))
+        before_w[firsts], before_x[firsts] = last_window[g[firsts]], last_x[g[firsts]]
+        shared_edge = np.where(before_w == w - 1, before_x, 0.0)
+        self.random_nj2 += np.bincount(g, 2 * x * x - 2 * x * shared_edge, minlength=size)
+        self._add_beside(key, window, group, sigma_nj)
+        ends = np.append(firsts[1:], len(g)) - 1 if len(g) else firsts
+        new = firsts[last_window[g[firsts]] == _NO_WINDOW]
+        first_window[g[new]], first_x[g[new]] = w[new], x[new]
+        last_window[g[ends]], last_x[g[ends]] = w[ends], x[ends]
+
+    def _add_beside(self, key: int, window: I64, group: I64, sigma_nj: F64) -> None:
+        """Adds the covariance of the groups' edge errors with those of all owners together."""
+        if not len(window):
+            return
+        first, size = int(window[0]), len(self.random_nj2)
+        last_x, last_window = _of(self._last, key, size)
+        whole = np.bincount(window - first, sigma_nj).astype(np.float64)
+        slopes = self.total.add(key, first, whole)
+        self.beside_nj2 += np.bincount(group, sigma_nj * slopes[window - first], minlength=size)
+        self.beside_nj2 -= np.where(last_window == first - 1, last_x * whole[0], 0.0)
+
+    def merge(self, later: GroupErrors) -> None:
+        """Adds the sums of windows that follow these, made apart by `add_random` and `add`."""
+        count = len(later.random_nj2)
+        self.grow(count)
+        for name in (*_SQUARES, *_SUMS):
+            total: F64 = getattr(self, name)
+            total[:count] += getattr(later, name)
+        for key, (first, whole, before) in self.total.merge(later.total).items():
+            later_x, later_window = later._first[key]
+            here_x, here_window = _of(self._last, key, len(self.random_nj2))
+            self.beside_nj2[:count] -= np.where(later_window == first, later_x * before, 0.0)
+            self.beside_nj2 -= np.where(here_window == first - 1, here_x * whole, 0.0)
+        for key, (x, window) in later._last.items():
+            first_x, first_window = later._first[key]
+            last_x, last_window = _of(self._last, key, len(self.random_nj2))
+            adjacent = (first_window >= 0) & (last_window[:count] == first_window - 1)
+            edge_nj2 = np.where(adjacent, 2 * first_x * last_x[:count], 0.0)
+            self.random_nj2[:count] -= edge_nj2
+            known = np.flatnonzero(window != _NO_WINDOW)
+            last_x[known], last_window[known] = x[known], window[known]
+
+    def add(self, name: str, group: I64, value_nj: F64) -> None:
+        """Adds to one of the systematic sums."""
+        total: F64 = getattr(self, name)
+        total += np.bincount(group, value_nj, minlength=len(total))
+
+    def move(self, source: int, target: int) -> None:
+        """Adds one group's errors to another's as if fully correlated, so intervals are never
+        too narrow."""
+        for name in (*_SQUARES, *_SUMS):
+            total = getattr(self, name)
+            if name in _SQUARES:
+                sigma_nj = np.sqrt(np.maximum(total[[source, target]], 0.0)).sum()
+                total[target] = sigma_nj**2
+            else:
+                total[target] += total[source]
+            total[source] = 0.0
+
+    def move_common(self, source: I64, target: I64, part: F64) -> None:
+        """Of the groups `source` together, `part` (n,) of the energy goes to groups `target` (n,):
+        so does that part of what their shares have in common with the total."""
+        left = max(1.0 - float(part.sum()), 0.0)
+        for name, power in (("common_nj", 1), ("common_nj2", 2)):
+            total: F64 = getattr(self, name)
+            root = float((np.maximum(total[source], 0.0) ** (1 / power)).sum())
+            total[target] += (part * root) ** power
+            total[source] *= left**power
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Renumbers the groups. Errors of groups that are merged are treated as fully
+        correlated."""
+        for name in _SQUARES:
+            total = getattr(self, name)
+            sigma_nj = renumbering.sums(np.sqrt(np.maximum(total, 0.0)))
+            joined = np.where(renumbering.shared, sigma_nj**2, renumbering.sums(total))
+            setattr(self, name, joined)
+        for name in _SUMS:
+            setattr(self, name, renumbering.sums(getattr(self, name)))
+        for key, (x, window) in self._last.items():
+            last = np.full(renumbering.groups, _NO_WINDOW, np.int64)
+            alone = ~renumbering.shared
+            mine = renumbering.first[alone]
+            known = mine < len(window)
+            last[np.flatnonzero(alone)[known]] = window[mine[known]]
+            self._last[key] = renumbering.sums(x), last
+        self._first.clear()  # of use only until the sums are merged
+
+    def add_model(self, group: I64, sigma_nj: F64, share: ShareSigma) -> None:
+        """Adds the model's errors of one block to these groups."""
+        self.add("model_nj", group, sigma_nj)
+        self.add("share_model_nj", group, share.sigma_nj)
+        self.add("common_nj", group, share.share * share.total_nj)
+        self.add("common_nj2", group, share.share**2 * share.total_nj)
+        self.total.model_nj += share.total_nj
+
+    def ci95(self, energy_nj: I64, *, record_loss: float = 0.0) -> tuple[F64, F64]:
+        """Lower and upper bounds in whole nJ, (groups,), never negative. See `parts`."""
+        parts = self.parts(energy_nj, record_loss=record_loss)
+        return parts.ends(energy_nj.astype(np.float64))
+
+    def parts(
+        self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
+    ) -> EnergyErrors[F64]:
+        """The errors that make up the groups' intervals, (groups,).
+
+        `total_error`: relative 95 % error of the total. `record_loss`: share of query records that
+        were lost.
+        """
+        return EnergyErrors(
+            self.random_nj2.copy(),
+            self.model_nj.copy(),
+            self.scaled_nj.copy(),
+            np.float64(total_error) * energy_nj.astype(np.float64),
+            self.loss_nj.copy(),
+            np.float64(record_loss) * energy_nj.astype(np.float64),
+            self.down_nj + self.rest_nj,
+            self.up_nj.copy(),
+        )
+
+    def of_shares(self, energy_nj: I64, *, record_loss: float = 0.0) -> EnergyErrors[F64]:
+        """The errors of E - s T, (groups,): divided by T, they are those of the groups' shares."""
+        energy = energy_nj.astype(np.float64)
+        whole = max(float(energy.sum()), 1.0)
+        share = energy / whole
+        random = self.random_nj2 - 2.0 * share * self.beside_nj2
+        random += share**2 * self.total.random_nj2
+        # In a block where the group's share differs from that of all blocks, an error of T moves
+        # its share. Which sign that has in other blocks is unknown: all of them add up, at most.
+        apart = self.common_nj2 - 2.0 * share * self.common_nj + share**2 * self.total.model_nj
+        of_blocks = np.sqrt(self.total.model_nj * np.maximum(apart, 0.0))
+        # Lost time belonged to one owner or to another: to this one at most twice what is expected.
+        lost_nj = float(self.loss_nj.sum())
+        shift = self.loss_nj - share * lost_nj
+        either = np.minimum(self.loss_nj, lost_nj - self.loss_nj)
+        # Unknown power at rest is in all groups' energy alike, so it is taken off of all at once.
+        without = np.maximum(energy - self.rest_nj, 0.0)
+        moved = without / max(float(without.sum()), 1.0) * whole - energy
+        none = np.zeros(len(energy))
+        return EnergyErrors(
+            np.maximum(random, 0.0),
+            self.share_model_nj + of_blocks,
+            self.scaled_nj.copy(),
+            none,
+            none.copy(),
+            np.float64(record_loss) * np.minimum(energy, whole - energy),
+            np.maximum(either - shift, 0.0) + np.maximum(-moved, 0.0) + self.down_nj,
+            np.maximum(either + shift, 0.0) + np.maximum(moved, 0.0) + self.up_nj,
+        )
+
+    def of_total(
+        self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
+    ) -> RowErrors:
+        """The errors of T."""
+        whole = float(energy_nj.sum())
+        return EnergyErrors(
+            self.total.random_nj2,
+            self.total.model_nj,
+            0.0,
+            total_error * whole,
+            float(self.loss_nj.sum()),
+            record_loss * whole,
+            float(self.rest_nj.sum()),
+            0.0,
+        )
+
+
+def _of(edges: dict[int, tuple[F64, I64]], key: int, groups: int) -> tuple[F64, I64]:
+    return edges.setdefault(key, (np.zeros(groups), np.full(groups, _NO_WINDOW, np.int64)))
