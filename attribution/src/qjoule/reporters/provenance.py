@@ -184,6 +184,7 @@ def _part(part: TracePart) -> str:
 def footing(attribution: Attribution) -> list[tuple[str, str]]:
     """What a reader must know to judge the figures: (name, text) lines."""
     lines = [
+        *shares_are_of(attribution),
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
         *without_counter(attribution),
         ("attach", attach_modes(attribution)),
@@ -203,6 +204,13 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         lines.append(("memory", attribution.model.memory))
     lines += [("", note) for note in attribution.model.notes]
     return fmt.safe_notes(lines)
+
+
+def shares_are_of(attribution: Attribution) -> Iterator[tuple[str, str]]:
+    """What the rows' shares are of: a name and a text."""
+    if has_energy(attribution) and attribution.main.owned_nj:
+        joules = fmt.joules(attribution.main.owned_nj / 1e9)
+        yield "shares", f"of the {joules} of all owners: without idle and residual"
 
 
 def attach_modes(attribution: Attribution) -> str:

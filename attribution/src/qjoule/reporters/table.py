@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.style import Style
 from rich.table import Table
@@ -292,6 +292,7 @@ def _table(
     columns = _columns(table_lines, units, width, waits=waits)
     if ranked:
         # Shares are far better known than the joules of an estimated total, so they come first.
+        columns = [replace(one, rank=0) if one.key == "share" else one for one in columns]
         columns.sort(key=lambda one: (one.align == "right", one.key != "share"))
     table, shown = fitted_table(columns, width, "label", total=True)
     for index, line in enumerate(table_lines):
