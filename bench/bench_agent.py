@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from qjoule.process import limit_memory
@@ -35,10 +36,11 @@ import fake_tracer as ft
 from qjoule.agent.config import Config, Tracing
 from qjoule.agent.config import Store as StoreKeys
 from qjoule.agent.handover import take
+from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits
-from qjoule.agent.store import Store
+from qjoule.agent.store_writer import write_waiting
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.lazy_import import leave_pandas_out
@@ -189,8 +191,8 @@ def run(
     """Runs the simulated time. Also times of pages in ms, and resident MB over time."""
     tracing = Tracing(interval_s=options.interval)
     config = Config(tracing=tracing, store=StoreKeys(path=str(place)))
-    store = Store(place, "bench", kept(config))
-    rollups = Rollups(store, print)
+    journal = Journal(place, "bench", kept(config))
+    rollups = Rollups(journal, partial(write_waiting, place), print)
     rollups.start()
     now = [1_795_000_000.0]
     handed = take(None, limits(config), now[0])

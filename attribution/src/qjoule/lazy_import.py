@@ -13,12 +13,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+try:
+    from _blake2 import blake2b  # hashlib's own: importing that takes OpenSSL along, 4 MB
+except ImportError:  # no CPython
+    from hashlib import blake2b
+
 if TYPE_CHECKING:
     import hashlib
 
     import pyarrow as pa
 
-__all__ = ("LazyModule", "hashlib", "leave_pandas_out", "pa", "pc", "pq")
+__all__ = ("LazyModule", "blake2b", "hashlib", "leave_pandas_out", "pa", "pc", "pq")
 
 
 class LazyModule:

@@ -23,9 +23,9 @@ from fleet.bench.simulator.hours import Hour, simulate
 from fleet.bench.simulator.population import GRADES, SERVERS, Fleet, Plan, draw
 
 from qjoule.agent.hourly_tables import SLOW_COLUMNS, of_hour, thinned
+from qjoule.agent.journal import Retention
 from qjoule.agent.part_files import parquet
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW, Part
-from qjoule.agent.store import Retention
 from qjoule.agent.store_rows import SlowTable
 from qjoule.lazy_import import pq
 

@@ -15,8 +15,8 @@ from fleet.bench.simulator.population import Plan, draw
 from scipy import stats
 
 from qjoule.agent.hourly_tables import of_hour, thinned
+from qjoule.agent.journal import Retention
 from qjoule.agent.part_files import parquet
-from qjoule.agent.store import Retention
 from qjoule.model.arrays import F64
 
 #: Statements that run, and calls per second.

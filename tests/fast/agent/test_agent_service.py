@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from qjoule.agent import handover
 from qjoule.agent.config import Config, Metrics
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
+from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
 from qjoule.agent.restarts import (
     MEASUREMENTS,
@@ -31,7 +33,7 @@ from qjoule.agent.restarts import (
 )
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import Service, kept, limits
-from qjoule.agent.store import Store
+from qjoule.agent.store_writer import write_waiting
 from qjoule.errors import UsageError
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exposition import page
@@ -52,7 +54,8 @@ def service_of(
 ) -> Service:
     rollups = None
     if tmp_path is not None:
-        rollups = Rollups(Store(tmp_path, "db1", kept(Config())), say)
+        journal = Journal(tmp_path, "db1", kept(Config()))
+        rollups = Rollups(journal, partial(write_waiting, tmp_path), say)
         rollups.start()
     handed = handover.take(tmp_path, limits(Config()), WALL_S)
     service = Service(*(Config(), Config, handed, Manager(), say, Board(), rollups), **other)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import cache
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +17,14 @@ import pytest
 from metrics_pages import snapshots
 from qjoule.agent.handover import Handover, leave
 from qjoule.agent.hourly_tables import ERRORS
-from qjoule.agent.part_files import let_group_read
+from qjoule.agent.journal import Journal, Retention
+from qjoule.agent.minute import Minute
 from qjoule.agent.rollup_layout import TABLES
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.store import Retention, Store
-from qjoule.agent.store_rows import Minute
+from qjoule.agent.store import Store
+from qjoule.agent.store_directory import let_group_read
+from qjoule.agent.store_rows import minute_table
+from qjoule.agent.store_writer import WriterProcess, write_waiting
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pc
 from qjoule.metrics.counters import Counters, Limits
@@ -49,11 +53,11 @@ def minute(start_s: int = START_S) -> Minute:
 
 
 def minute_sum(column: str) -> int:
-    return int(pc.sum(minute().table("package", "0" * 16)[column]).as_py())
+    return int(pc.sum(minute_table(minute(), "package", "0" * 16)[column]).as_py())
 
 
 def write(path: Path, *after_s: int, kept: Retention = KEPT) -> Store:
-    """A store that has written minutes so long after `START_S`; it is still open."""
+    """A store that has written minutes so long after `START_S`."""
     store = Store(path, "db1", kept)
     for seconds in after_s:
         assert store.write(minute(START_S + seconds), "package")
@@ -73,7 +77,7 @@ def is_closed(path: Path) -> bool:
 
 
 def test_damaged_and_foreign_files_are_put_aside_and_counted(tmp_path: Path) -> None:
-    write(tmp_path, 0).close()
+    write(tmp_path, 0)
     (file,) = tmp_path.rglob("hour-*.parquet")
     whole = file.read_bytes()
     pq.write_table(pa.table({"a": [1]}), file)
@@ -81,7 +85,6 @@ def test_damaged_and_foreign_files_are_put_aside_and_counted(tmp_path: Path) -> 
         file.write_bytes(content)
         store = write(tmp_path, 60)
         assert store.damaged == 1
-        store.close()
     assert minutes(pq.read_table(file)) == 1
     assert file.with_name(file.name + ".damaged").exists()
 
@@ -137,15 +140,15 @@ def test_a_minute_of_a_closed_hour_counts_in_the_next_one(tmp_path: Path) -> Non
 
 
 def test_a_second_agent_and_a_foreign_path_are_refused_in_one_line(tmp_path: Path) -> None:
-    store = Store(tmp_path, "db1", KEPT)
+    journal = Journal(tmp_path, "db1", KEPT)
     with pytest.raises(QjouleError, match=r"another agent writes to it\Z"):
-        Store(tmp_path, "db1", KEPT)
-    store.close()
-    Store(tmp_path, "db1", KEPT).close()
+        Journal(tmp_path, "db1", KEPT)
+    journal.close()
+    Journal(tmp_path, "db1", KEPT).close()
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(QjouleError, match=r"store\.path: .*: make it a directory of the agent"):
-        Store(file, "db1", KEPT)
+        Journal(file, "db1", KEPT)
 
 
 @pytest.mark.parametrize("shared", [0, 0o050])
@@ -170,33 +173,91 @@ def full(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
+def rollups_in(path: Path, say: Callable[[str], object] = str) -> Rollups:
+    """Written by this process instead of one of its own."""
+    made = Rollups(Journal(path, "../../x y", KEPT), partial(write_waiting, path), say)
+    made.start()
+    return made
+
+
+@pytest.mark.parametrize(("place", "lost"), [("journal", 4), ("part_files", 1)])
 def test_a_disk_that_takes_nothing_is_told_once_and_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, lost: int
 ) -> None:
     said: list[str] = []
-    store = Store(tmp_path, "../../x y", KEPT)
-    rollups = Rollups(store, said.append)
-    monkeypatch.setattr("qjoule.agent.part_files.write_whole", full)
-    rollups.start()
+    rollups = rollups_in(tmp_path, said.append)
+    monkeypatch.setattr(f"qjoule.agent.{place}.write_whole", full)
     for number in range(4):
         rollups.take(intervals()[0], START_S + 60.0 * number)
     rollups._pass_on()
-    while rollups._waiting.qsize():
-        pass
+    while rollups._waiting.qsize() or not said:
+        time.sleep(0.01)
+    time.sleep(0.1)
     monkeypatch.undo()
     rollups.take(intervals()[0], START_S + 600.0)
     rollups.close()
-    assert store.failures >= 3
+    found = {one.name: one.samples[0].value for one in rollups.families()}
+    assert found["qjoule_store_failed_writes"] == str(lost)
+    assert found["qjoule_store_minutes"] == str(5 - lost)
     assert sum("No space left" in words for words in said) == 1
     assert said[-1] == "store: writes again"
     (file,) = tmp_path.rglob("hour-*.parquet")
     assert file.parent.name == "host=.._.._x_y", "a host cannot name a path"
 
 
+def test_a_process_that_ends_writes_minutes_five_at_a_time_and_damaged_ones_never(
+    tmp_path: Path,
+) -> None:
+    journal, writer = Journal(tmp_path, "db1", KEPT), WriterProcess(tmp_path)
+    rows: list[int] = []
+
+    def write() -> None:
+        writer.run()
+        (part,) = tmp_path.rglob("rollups/**/*.parquet")
+        rows.append(minutes(pq.read_table(part)))
+
+    rollups = Rollups(journal, write, str)
+    rollups.start()
+    (tmp_path / "waiting" / "00000000-old").write_bytes(b"\x93\x01")
+    for number in range(7):
+        rollups.take(intervals()[0], START_S + 60.0 * number)
+        while rollups._waiting.qsize():  # no more than five may wait for the thread
+            time.sleep(0.01)
+    rollups.close()
+    writer.close()
+    assert rows == [1, 6, 7]
+    (damaged,) = (tmp_path / "waiting").iterdir()
+    assert damaged.name == ".00000000-old.damaged"
+    found = {one.name: one.samples[0].value for one in rollups.families()}
+    assert (found["qjoule_store_minutes"], found["qjoule_store_damaged_files"]) == ("7", "1")
+    with pytest.raises(OSError):
+        writer.run()
+
+
+def test_a_minute_that_a_killed_writer_had_added_counts_once(tmp_path: Path) -> None:
+    made = tagged_minute(START_S, {"a": 5})
+    for interval in intervals():
+        made.add(interval)
+    made.samples = [{"time": START_S * 10**6, "server": "db:1", "fingerprint": "f", "calls": 1}]
+    journal = Journal(tmp_path, "db1", KEPT)
+    journal.add(made, "package", [])
+    (entry,) = (tmp_path / "waiting").iterdir()
+    content = entry.read_bytes()
+    for _ in range(2):
+        entry.write_bytes(content)
+        write_waiting(tmp_path)
+        (tmp_path / ".written").unlink()
+    journal.add(made, "package", [])
+    write_waiting(tmp_path)
+    journal.close()
+    assert pc.sum(table(tmp_path)["calls"]).as_py() == 2 * minute_sum("calls")
+    assert tag_energies(tmp_path) == {"a": 10}
+    assert len(table(tmp_path, "samples")) == 2
+
+
 def test_shapes_and_servers_are_kept_with_their_time(tmp_path: Path) -> None:
     for release, now_s in (("11.4", START_S), ("11.8", START_S + HOUR_S)):
-        rollups = Rollups(Store(tmp_path, "db1", KEPT), str)
-        rollups.start()
+        rollups = rollups_in(tmp_path)
         rollups.take(intervals()[0], float(now_s))
         servers = [Server(1, "db:1", "kind", release, "/usr/sbin/x", "symbol")]
         rollups.describe(Counters(Limits(), 0.0), servers, float(now_s))
@@ -236,7 +297,6 @@ def test_sums_by_tag_are_bounded_and_those_of_the_minutes_also_after_a_restart(
         for number in (first, first + 1):
             energies = {"a": 50, "b": 40 + number, f"new{number}": 1, "new": 2}
             assert store.write(tagged_minute(START_S + 60 * number, energies), "package")
-        store.close()
     (part,) = tmp_path.glob("tags/**/*.parquet")
     energies = {"a": 200, "b": 166, "other": 12}
     assert tag_energies(tmp_path) == energies and not is_closed(part)

@@ -32,7 +32,8 @@ from metrics_pages import (
 )
 from qjoule.agent import hourly_tables
 from qjoule.agent.hourly_tables import of_hour
-from qjoule.agent.store_rows import Minute
+from qjoule.agent.minute import Minute
+from qjoule.agent.store_rows import minute_table
 from qjoule.contract import OwnerKind
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Admission, Counters, Limits
@@ -133,7 +134,7 @@ def test_a_days_sums_are_those_of_pythons_integers() -> None:
     for one in source(pieces, range(1, 4), length_ns).snapshots(Controls(3600.0)):
         minute = Minute(int(one.elapsed_s))
         minute.add(counters.take(interval_of(one.interval), one.elapsed_s, one.elapsed_s))
-        tables.append(minute.table("package", "0" * 16))
+        tables.append(minute_table(minute, "package", "0" * 16))
         ledger = one.total
     drawn_nj = (2 * raw[-1] * 1953125 + 32) // 64  # of 1953125/32 nJ each
     assert drawn_nj > 2**55

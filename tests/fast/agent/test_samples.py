@@ -25,9 +25,10 @@ from host_library import compiled
 from metrics_pages import META, fingerprint_of, opening, query, window
 from qjoule.agent import store as agent_store
 from qjoule.agent.hourly_tables import SAMPLE_ROWS, WAITS
+from qjoule.agent.journal import Retention
+from qjoule.agent.minute import Minute, sample_rows
 from qjoule.agent.rollup_layout import SAMPLES, Part
-from qjoule.agent.store import Retention, Store
-from qjoule.agent.store_rows import Minute, sample_rows
+from qjoule.agent.store import Store
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
@@ -121,7 +122,6 @@ def written(path: Path, *minutes: Minute) -> Path:
     store = Store(path, "db1", Retention(30, 100))
     for one in minutes:
         assert store.write(one, "package")
-    store.close()
     return path
 
 
@@ -149,7 +149,6 @@ def test_an_hour_has_room_for_so_many(tmp_path: Path, monkeypatch: pytest.Monkey
         at_s = START_S + 60 * number
         assert store.write(minute(row(at_s), row(at_s), start_s=at_s), "package")
     assert store.dropped_samples == 1
-    store.close()
     assert drawn_in(dataset(str(tmp_path)), HOUR, []).num_rows == 5
 
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import fake_tracer
 from qjoule.engine.attribute import attribute
 from qjoule.live.options import LiveOptions
-from qjoule.live.sources import LossSums, ReplaySource, StreamSource
+from qjoule.live.replay import LossSums, ReplaySource
+from qjoule.live.sources import StreamSource
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution, Row

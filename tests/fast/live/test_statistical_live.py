@@ -27,7 +27,8 @@ from qjoule.contract import Grade
 from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import EVERYTHING, Selection, selection
 from qjoule.live.options import LiveOptions
-from qjoule.live.sources import ReplaySource, StreamSource
+from qjoule.live.replay import ReplaySource
+from qjoule.live.sources import StreamSource
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot

@@ -18,7 +18,7 @@ from qjoule.commands import top as top_command
 from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.sources import ReplaySource
+from qjoule.live.replay import ReplaySource
 from qjoule.model.result import Row
 from qjoule.model.row_sums import bound_tags
 from qjoule.reporters.table import render

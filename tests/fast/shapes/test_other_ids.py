@@ -15,7 +15,8 @@ import pytest
 import fake_tracer as ft
 from fake_attribution import attribution, query_row
 from qjoule.contract import TOLD_ID
-from qjoule.engine.recorded import recorded_ids, with_ids
+from qjoule.engine.accounts import with_ids
+from qjoule.engine.recorded import recorded_ids
 from qjoule.model.result import Attribution
 from qjoule.report.page_data import _rows_by_column
 from qjoule.reporters import labels

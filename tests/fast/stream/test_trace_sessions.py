@@ -60,11 +60,11 @@ def who(*times: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 def at(sessions: Sessions, *times: int) -> list[tuple[str | None, str | None]]:
     """User and database at these times."""
     users, databases, _ = sessions.names_of(*who(*times))
-    return list(zip(users.to_pylist(), databases.to_pylist(), strict=True))
+    return list(zip(users.to_list(), databases.to_list(), strict=True))
 
 
 def applications(sessions: Sessions, *times: int) -> list[str | None]:
-    names: list[str | None] = sessions.names_of(*who(*times))[2].to_pylist()
+    names: list[str | None] = sessions.names_of(*who(*times))[2].to_list()
     return names
 
 

@@ -23,7 +23,7 @@ import attribute_trace as hand
 from fake_attribution import FakeSource
 from qjoule.engine.attribute import attribute
 from qjoule.lazy_import import pq
-from qjoule.live.sources import ReplaySource
+from qjoule.live.replay import ReplaySource
 from qjoule.live.tagged_sums import CallSums, Keys
 from qjoule.model.result import Attribution
 from qjoule.reporters.json_report import to_json, write_parquet

@@ -13,6 +13,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,11 @@ from metrics_pages import Key
 from qjoule.agent.config import Config, Metrics
 from qjoule.agent.config import Store as StoreKeys
 from qjoule.agent.handover import take
+from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import Service, kept, limits
-from qjoule.agent.store import Store
+from qjoule.agent.store_writer import write_waiting
 from qjoule.contract import AGGREGATE, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.options import LiveOptions
@@ -235,7 +237,8 @@ class Hours(io.RawIOBase):
 @pytest.mark.beside
 def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
     config = Config(store=StoreKeys(path=str(tmp_path)), metrics=Metrics(shapes=5))
-    rollups = Rollups(Store(tmp_path, "host", kept(config)), print)
+    journal = Journal(tmp_path, "host", kept(config))
+    rollups = Rollups(journal, partial(write_waiting, tmp_path), print)
     rollups.start()
     handed = take(None, limits(config), 1e9)
     now = [1e9]

@@ -18,9 +18,9 @@ import pytest
 from captured_trace import KEEP_S, captured_trace, eventful, joined, ring_trace
 from closed_hours import ID, START_S, make_store, write_hour
 from qjoule.agent.hourly_tables import SAMPLE_ROWS
+from qjoule.agent.journal import Journal, Retention
 from qjoule.agent.part_files import PartFiles, let_group_read
 from qjoule.agent.rollup_layout import SAMPLES, TABLES, Part
-from qjoule.agent.store import Retention, Store
 from qjoule.commands.without_root import give_up, without_root
 from qjoule.process import READER, User, reader, shipper
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, RingFiles, is_captured
@@ -248,7 +248,7 @@ def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
         let_group_read(agents)
         write_hour(agents, 3)
         PartFiles(agents, ID).write(Part(SAMPLES, "db1", ID, START_S), SAMPLE_ROWS.empty_table())
-        Store(agents, "db1", Retention(30, 100)).close()
+        Journal(agents, "db1", Retention(30, 100)).close()
     os.umask(before)
     for sudo in (USER.pw_uid, 2):
         monkeypatch.setenv("SUDO_UID", str(sudo))

@@ -9,9 +9,7 @@ also hosts of one name.
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -26,7 +24,6 @@ from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOURLY,
     SAMPLES,
-    TABLES,
     VERSION_KEY,
     Part,
     decoded,
@@ -34,29 +31,7 @@ from qjoule.agent.rollup_layout import (
     unreadable,
 )
 from qjoule.lazy_import import pc, pq
-from qjoule.machine.facts import read_text
-from qjoule.machine.identity import ROOT, machine_hash
 from qjoule.trace.durable import write_whole
-
-_KEY = b"qjoule.rollups"
-_FILE = "host-id"
-_DIGITS = 16
-
-
-def host_id_of(store: Path, root: Path = ROOT) -> str:
-    """16 hex digits. Without a machine id: random ones, which the store keeps.
-
-    Raises `OSError`: they cannot be kept.
-    """
-    if found := machine_hash(root, _KEY):
-        return found[:_DIGITS]
-    kept = read_text(store / _FILE)
-    if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", kept):
-        return kept
-    made = secrets.token_hex(_DIGITS // 2)
-    write_whole(store / _FILE, made.encode(), durable=True, mode=0o600)
-    return made
-
 
 #: The Parquet column of the lists' elements.
 _LATENCY = "latency.list.element"
@@ -104,25 +79,6 @@ class PartContent(NamedTuple):
     @property
     def closed(self) -> bool:
         return self.metadata.get(CLOSED_KEY) == "1"
-
-
-def let_group_read(root: Path) -> None:
-    """Lets our own group read what is shipped, if whoever made the store lets it enter.
-
-    `qjoule ship` is another user of that group. All else in a store stays for our user alone: files
-    by their mode, the sample in a directory that nobody else enters. It is this process's umask
-    that lets the group in, because we may change no modes once we are confined. Raises `OSError`.
-    """
-    about = root.stat() if root.is_dir() else None
-    if about is None or about.st_gid != os.getegid() or about.st_mode & 0o050 != 0o050:
-        return
-    os.umask(0o027)
-    (root / SAMPLES).mkdir(mode=0o700, exist_ok=True)
-    for table in TABLES:  # what was written while the group was kept out
-        for path in (root / table).glob("**/*"):
-            path.chmod(0o750 if path.is_dir() else 0o640)
-        with suppress(FileNotFoundError):
-            (root / table).chmod(0o750)  # last: until then nobody enters
 
 
 class PartFiles:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds intervals up to minutes, and has a thread write them: a slow disk never delays the engine.
+"""Adds intervals up to minutes, and has a thread pass them on: a slow disk never delays the engine.
+
+Each minute waits in a file of its own. The first one, and then five at a time, are added to the
+store's files by its writer (`agent.store_writer`), and the last ones when the agent ends.
 
 An interval belongs to the minute, by the wall clock, in which it ends. After a clock's step a
 minute may have rows from before and after it; their sums are true.
@@ -10,10 +13,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from qjoule.agent.store import Retention, Store
-from qjoule.agent.store_rows import MAX_ROWS, Minute
+from qjoule.agent.journal import Described, Journal, Outcome, Retention
+from qjoule.agent.minute import Minute
 from qjoule.metrics.counters import Counters
 from qjoule.metrics.exposition import Family, Sample, plain
 from qjoule.metrics.interval import Interval, Query, Tagged
@@ -22,26 +26,36 @@ from qjoule.trace.meta import Server
 _MINUTE_S = 60
 #: Minutes that wait for a slow disk; further ones are dropped and counted.
 MAX_WAITING = 5
+#: Minutes that are written together: starting the writer takes a third of a second of CPU time.
+TOGETHER = 5
+#: States of shapes and servers that wait.
+_MAX_NEWS = 20_000
 _END_S = 10.0
 
 
-#: The table, a row's values, and since when they hold (Unix time).
-_Described = tuple[str, tuple[str, ...], int]
-_Batch = tuple[Minute, str, list[_Described]]
+_Batch = tuple[Minute, str, list[Described]]
 
 
 class Rollups:
-    """Keeps minutes in `store`. Call `start` once this process may make threads."""
+    """Keeps minutes in the journal's store. Call `start` once this process may make threads.
 
-    def __init__(self, store: Store, say: Callable[[str], object]) -> None:
-        self.path, self._store, self._say = store.path, store, say
+    `write`: has the waiting minutes written, and returns when that is done. Raises `OSError`.
+    """
+
+    def __init__(
+        self, journal: Journal, write: Callable[[], object], say: Callable[[str], object]
+    ) -> None:
+        self.path, self._journal, self._write, self._say = journal.path, journal, write, say
         self._minute: Minute | None = None
         self._main = ""
-        self._dropped = self._written = self._samples = 0
+        self._dropped = self._samples = 0
+        self._outcome = Outcome()  #: of all writers
+        self._unwritten = 0  #: minutes that wait for the next one
+        self._begun = False  #: whether there was a writer
         self._waiting: queue.Queue[_Batch | None] = queue.Queue(MAX_WAITING)
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}  #: what was described, by key
-        self._news: list[_Described] = []
-        self._thread = threading.Thread(target=self._write, name="qjoule-store", daemon=True)
+        self._news: list[Described] = []
+        self._thread = threading.Thread(target=self._pass_minutes, name="qjoule-store", daemon=True)
         self._said = ""
 
     def start(self) -> None:
@@ -49,7 +63,7 @@ class Rollups:
 
     def keep(self, kept: Retention) -> None:
         """Other bounds from the next minute on."""
-        self._store.kept = kept
+        self._journal.kept = kept
 
     def take(self, found: Interval, wall_s: float) -> None:
         start_s = int(wall_s) // _MINUTE_S * _MINUTE_S
@@ -88,10 +102,10 @@ class Rollups:
             self._tell("servers", (its.name,), values, now_s)
 
     def families(self) -> Iterator[Family]:
-        store = self._store
+        store = self._outcome
         yield plain("qjoule_store_bytes", "Size of the rollups.", store.bytes, "bytes")
         for name, about, value in (
-            ("qjoule_store_minutes", "Minutes that were written.", self._written),
+            ("qjoule_store_minutes", "Minutes that were written.", store.written),
             ("qjoule_store_failed_writes", "Minutes that could not be written.", store.failures),
             (
                 "qjoule_store_dropped_minutes",
@@ -123,7 +137,7 @@ class Rollups:
             except queue.Full:
                 self._say("the store's disk does not answer: the last minutes are lost")
                 return
-        self._store.close()
+        self._journal.close()
 
     def _pass_on(self) -> None:
         minute, self._minute = self._minute, None
@@ -136,18 +150,41 @@ class Rollups:
 
     def _tell(self, table: str, key: tuple[str, ...], values: tuple[str, ...], now_s: int) -> None:
         if self._known.get(key) != values:
-            if len(self._known) >= MAX_ROWS:
+            if len(self._known) >= _MAX_NEWS:
                 self._known.clear()
             self._known[key] = values
-            self._news = [*self._news[-MAX_ROWS:], (table, values, now_s)]
+            self._news = [*self._news[-_MAX_NEWS:], (table, values, now_s)]
 
-    def _write(self) -> None:
+    def _pass_minutes(self) -> None:
         """The thread."""
         while (batch := self._waiting.get()) is not None:
-            minute, main, news = batch
-            for table, values, now_s in news:
-                self._store.tables[table].tell(values, now_s)
-            self._written += self._store.write(minute, main)
-            if self._store.trouble != self._said:  # once, not every minute
-                self._said = self._store.trouble
-                self._say(f"store: {self._said}" if self._said else "store: writes again")
+            try:
+                self._dropped += self._journal.add(*batch)
+            except OSError as error:
+                self._outcome = replace(
+                    self._outcome.then(Outcome(failures=1)),
+                    bytes=self._outcome.bytes,
+                    trouble=f"{error.filename or self.path}: {error.strerror}",
+                )
+                self._tell_trouble()
+                continue
+            self._unwritten += 1
+            if not self._begun or self._unwritten >= TOGETHER:
+                self._have_written()
+        if self._unwritten:
+            self._have_written()
+
+    def _have_written(self) -> None:
+        self._begun, self._unwritten = True, 0
+        try:
+            self._write()
+            self._outcome = self._outcome.then(self._journal.outcome())
+        except OSError as error:
+            self._outcome = replace(self._outcome, trouble=f"{self.path}: {error.strerror}")
+        self._tell_trouble()
+
+    def _tell_trouble(self) -> None:
+        """Once, not every minute."""
+        if self._outcome.trouble != self._said:
+            self._said = self._outcome.trouble
+            self._say(f"store: {self._said}" if self._said else "store: writes again")

@@ -14,12 +14,12 @@ from qjoule.agent import handover
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, process_families
 from qjoule.agent.handover import Handover
+from qjoule.agent.journal import Retention
+from qjoule.agent.minute import sample_rows
 from qjoule.agent.notify import Manager
 from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.restarts import LEVELS, Controller, UntracedServers, not_traced
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.store import Retention
-from qjoule.agent.store_rows import sample_rows
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.errors import QjouleError
 from qjoule.metrics.collected import of_counters, of_left_out

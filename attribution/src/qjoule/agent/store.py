@@ -3,16 +3,14 @@
 
 Its layout is that of a fleet's dataset (`qjoule.agent.rollup_layout`).
 
-Each minute the current hour's file is replaced as a whole, so a reader finds each minute once and
-every file is complete. A crash loses the minute that was not written yet. Once an hour is over, it
-is *closed*: its sums are written, and its files do not change any more. A file that cannot be
-read is put aside under another name and counted. The bounds in days and bytes hold for all files.
+The current hour's file is replaced as a whole, so a reader finds each minute once and every file is
+complete. A crash loses the minute that was not counted yet. Once an hour is over, it is *closed*:
+its sums are written, and its files do not change any more. A file that cannot be read is put aside
+under another name and counted. The bounds in days and bytes hold for all files.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +27,9 @@ from qjoule.agent.hourly_tables import (
     of_hour,
     thinned,
 )
-from qjoule.agent.part_files import PartFiles, host_id_of
+from qjoule.agent.journal import Known, Outcome, Retention
+from qjoule.agent.minute import Minute
+from qjoule.agent.part_files import PartFiles
 from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOUR_S,
@@ -41,13 +41,14 @@ from qjoule.agent.rollup_layout import (
     host_name,
     hour_of,
 )
-from qjoule.agent.store_rows import Minute, SlowTable
-from qjoule.errors import QjouleError
+from qjoule.agent.store_directory import host_id_of
+from qjoule.agent.store_rows import SlowTable, minute_table, sample_table, tag_table
 
-_LOCK = ".lock"
 _MEGABYTE = 1_000_000
 #: In a part's metadata: it has the rows of the hour's part of schema 1, which may still be there.
 _INCLUDES_KEY = "qjoule.includes"
+#: Likewise: the entry of the journal that it has last.
+_ENTRY_KEY = "qjoule.entry"
 #: An hour is closed so long after its end: the clock may be set back a little.
 GRACE_S = 300
 #: An hour that is further ahead than this is not waited for: the clock was wrong.
@@ -59,53 +60,38 @@ CLOSED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Retention:
-    """How much is kept. `minute_shapes`: statements of which a closed hour has rows by minute.
-    `tag_values`: values of each tag that an hour names."""
-
-    days: int
-    megabytes: int
-    minute_shapes: int = 30
-    tag_values: int = 100
-
-
-@dataclass(frozen=True)
 class _Hour:
     """The hour that is being written. `old`: its part of schema 1, if there is one."""
 
     part: Part
     rows: pa.Table
     old: Path | None = None
+    entry: str = ""  #: of the journal, that it has last
 
     @property
     def more(self) -> dict[str, str]:
-        return {} if self.old is None else {_INCLUDES_KEY: "1"}
+        found = {} if self.old is None else {_INCLUDES_KEY: "1"}
+        return found | _has(self.entry)
 
 
 class Store:
-    """One agent's store; `close` it. `failures`, `moved`, `bytes` and
-    `dropped_samples` are for the metrics."""
+    """A store that one process at a time writes to."""
 
-    def __init__(self, path: Path, host: str, kept: Retention) -> None:
-        """Raises `QjouleError`: not ours to write, or another agent has it."""
+    def __init__(self, path: Path, host: str, kept: Retention, known: Known | None = None) -> None:
+        """`known`: what an earlier `Store` of this path knew. Raises `OSError`: it is not ours."""
         self.path, self.kept = path, kept
-        self.failures = self.bytes = 0
+        self.failures = self.bytes = self.written = 0
         self.dropped_samples = 0  #: drawn queries beyond `MAX_SAMPLES`
         self.moved = 0  #: minutes that belonged to a closed hour, and are in a later one
         self.trouble = ""  #: why the last minute could not be written
         self._host = host_name(host)
-        self._lock = _locked(path)
-        try:
-            self._host_id = host_id_of(path)
-        except OSError as error:
-            os.close(self._lock)
-            raise _not_ours(path, error) from None
+        self._host_id = host_id_of(path)
         self._files = PartFiles(path, self._host_id)
         self._hour: _Hour | None = None
-        self._open: set[Part] | None = None  #: parts that are not closed; None: not known yet
-        self._closed: set[int] = set()  #: hours of parts that are
-        self._settled_bytes = 0  #: of all files but the current hour's
-        self._bounded: tuple[Part, Retention] | None = None  #: for what all files were looked at
+        self._open = None if known is None else set(known.open)  #: None: not known yet
+        self._closed = set() if known is None else set(known.closed)
+        self._settled_bytes = 0 if known is None else known.settled_bytes
+        self._bounded = None if known is None else known.bounded
         self.tables = {name: SlowTable(*columns) for name, columns in SLOW_COLUMNS.items()}
         for name, table in self.tables.items():
             self._load(name, table)
@@ -115,15 +101,30 @@ class Store:
         """Files that were put aside."""
         return self._files.damaged
 
-    def write(self, minute: Minute, main: str) -> bool:
-        """Writes a minute, and what is due beside it. False if the minute is lost."""
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(
+            *(self.written, self.failures, self.damaged, self.moved, self.dropped_samples),
+            *(self.bytes, self.trouble),
+        )
+
+    @property
+    def known(self) -> Known:
+        return Known(
+            *(sorted(self._look()), sorted(self._closed)), self._settled_bytes, self._bounded
+        )
+
+    def write(self, minute: Minute, main: str, entry: str = "") -> bool:
+        """Writes a minute, and what is due beside it. False if the minute is lost. `entry`: of the
+        journal; files that have it already stay as they are.
+        """
         hour_s = hour_of(minute.start_s)
         try:
             unclosed = self._look()
             while hour_s in self._closed:
                 hour_s += HOUR_S
             part = Part(ROLLUPS, self._host, self._host_id, hour_s)
-            self._write(part, minute, main)
+            self._write(part, minute, main, entry)
             unclosed.add(part)
         except (OSError, pa.ArrowException) as error:
             self.failures += 1
@@ -132,9 +133,9 @@ class Store:
             return False
         try:
             if minute.tagged:
-                self._write_tags(part, minute)
+                self._write_tags(part, minute, entry)
             if minute.samples:
-                self._write_samples(part, minute)
+                self._write_samples(part, minute, entry)
             for name, table in self.tables.items():
                 if table.changed:
                     self._write_slow(name, table)
@@ -144,10 +145,8 @@ class Store:
             self.trouble = self._words(error)
         else:
             self.trouble = ""
+        self.written += 1
         return True
-
-    def close(self) -> None:
-        os.close(self._lock)
 
     def _words(self, error: Exception) -> str:
         file = getattr(error, "filename", None) or self._files.root
@@ -168,34 +167,42 @@ class Store:
             self._open = found
         return self._open
 
-    def _write(self, part: Part, minute: Minute, main: str) -> None:
+    def _write(self, part: Part, minute: Minute, main: str, entry: str) -> None:
         before = self._before(part)
+        if entry and before.entry == entry:
+            return
         if minute.start_s < (part.hour_s or 0):
             self.moved += 1
             minute = replace(minute, start_s=part.hour_s or 0)
-        rows = pa.concat_tables([before.rows, minute.table(main, self._host_id)])
-        hour = replace(before, rows=rows)
+        rows = pa.concat_tables([before.rows, minute_table(minute, main, self._host_id)])
+        hour = replace(before, rows=rows, entry=entry)
         self._files.write(part, rows, more=hour.more)
         self._hour = hour
         if hour.old is not None:
             hour.old.unlink(missing_ok=True)
 
-    def _write_tags(self, hour: Part, minute: Minute) -> None:
+    def _write_tags(self, hour: Part, minute: Minute, entry: str) -> None:
         """The hour's sums by tag until now."""
         part, hour_s = replace(hour, table=TAGS), hour.hour_s or 0
         found = self._files.rows(self._files.path(part), TAG_ROWS)
-        rows = pa.concat_tables([found.rows, minute.tag_table(self._host_id)])
+        if entry and found.metadata.get(_ENTRY_KEY) == entry:
+            return
+        rows = pa.concat_tables([found.rows, tag_table(minute, self._host_id)])
         sums = of_hour(rows, hour_s, (*KEYS, "tag", "value"))
-        self._files.write(part, bounded(sums, hour_s, self.kept.tag_values))
+        sums = bounded(sums, hour_s, self.kept.tag_values)
+        self._files.write(part, sums, more=_has(entry))
 
-    def _write_samples(self, hour: Part, minute: Minute) -> None:
+    def _write_samples(self, hour: Part, minute: Minute, entry: str) -> None:
         """The hour's drawn queries until now."""
         part = replace(hour, table=SAMPLES)
-        before = self._files.rows(self._files.path(part), SAMPLE_ROWS).rows
-        drawn = minute.sample_table(self._host_id)
-        room = max(0, MAX_SAMPLES - before.num_rows)
+        before = self._files.rows(self._files.path(part), SAMPLE_ROWS)
+        if entry and before.metadata.get(_ENTRY_KEY) == entry:
+            return
+        drawn = sample_table(minute, self._host_id)
+        room = max(0, MAX_SAMPLES - before.rows.num_rows)
         self.dropped_samples += max(0, drawn.num_rows - room)
-        self._files.write(part, pa.concat_tables([before, drawn.slice(0, room)]))
+        rows = pa.concat_tables([before.rows, drawn.slice(0, room)])
+        self._files.write(part, rows, more=_has(entry))
 
     def _before(self, part: Part) -> _Hour:
         """The minutes that the hour's file has already: also after a restart, or a clock's step."""
@@ -204,11 +211,11 @@ class Store:
         found = self._files.rows(self._files.path(part))
         old = self._files.old(part)
         if not old.exists():
-            return _Hour(part, found.rows)
+            return _Hour(part, found.rows, entry=found.metadata.get(_ENTRY_KEY, ""))
         rows = found.rows
         if _INCLUDES_KEY not in found.metadata:
             rows = pa.concat_tables([self._files.rows(old).rows, rows])
-        return _Hour(part, rows, old)
+        return _Hour(part, rows, old, found.metadata.get(_ENTRY_KEY, ""))
 
     def _close_hours(self, unclosed: set[Part], current: Part, now_s: int) -> None:
         due = [
@@ -286,22 +293,5 @@ class Store:
         return 0
 
 
-def _locked(path: Path) -> int:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _not_ours(path, error) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise QjouleError(f"store.path: {path}: another agent writes to it") from None
-    return descriptor
-
-
-def _not_ours(path: Path, error: OSError) -> QjouleError:
-    return QjouleError(
-        f"store.path: {path}: {error.strerror}: make it a directory of the agent's user "
-        f"(uid {os.geteuid()}), or set store.enabled = false"
-    )
+def _has(entry: str) -> dict[str, str]:
+    return {_ENTRY_KEY: entry} if entry else {}

@@ -3,7 +3,6 @@
 change slowly, with a row for each state of a shape or server.
 
 Errors are kept to three digits, rounded away from zero: an interval is never narrower than it was.
-Rows of the sample are drawn queries, each with its share of its statement's energy.
 
 A state's row has its validity. The row that still holds has no end (a slowly changing dimension of
 type 2).
@@ -12,17 +11,15 @@ type 2).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from qjoule.agent.hourly_tables import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS, WAITS, rounded_up
-from qjoule.contract import QueryFlag
-from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged, safe
+from qjoule.agent.minute import Minute
+from qjoule.metrics.interval import Query
 from qjoule.model.interval import RowErrors
-from qjoule.snapshots import Sampled
 from qjoule.typed_json import FORMER_NAMES
 
 #: Rows that are kept; those that ended longest ago go first.
@@ -31,80 +28,49 @@ HOST_ID = "host_id"
 _TIME = pa.timestamp("ms", "UTC")
 
 
-@dataclass
-class Minute:
-    """What was counted in one minute; `start_s`: Unix time."""
+def minute_table(minute: Minute, main: str, host_id: str) -> pa.Table:
+    """The rows. Owners' energies are those of the domain `main`, the node's of each domain."""
+    common = {**_common(minute), "host_id": host_id}
+    return pa.Table.from_pylist([{**common, **row} for row in _rows(minute, main)], ROWS)
 
-    start_s: int
-    seconds: float = 0.0
-    grade: str = ""
-    policy: str = ""
-    node_nj: dict[str, int] = field(default_factory=dict)
-    owners: dict[Owner, Spent] = field(default_factory=dict)
-    queries: dict[Shape, Query] = field(default_factory=dict)
-    lost_records: int = 0
-    lost_cpu_ns: int = 0
-    tagged: dict[Tagged, Query] = field(default_factory=dict)
-    samples: list[dict[str, Any]] = field(default_factory=list)  #: drawn queries
 
-    def add(self, found: Interval) -> None:
-        """`found` has the names of the series."""
-        self.seconds += found.seconds
-        self.grade, self.policy = found.grade, found.policy
-        self.lost_records += sum(found.loss.values())
-        self.lost_cpu_ns += found.lost_cpu_ns
-        for domain, energy_nj in found.node_nj.items():
-            self.node_nj[domain] = self.node_nj.get(domain, 0) + energy_nj
-        for owner, spent in found.owners.items():
-            self.owners.setdefault(owner, Spent()).add(spent)
-        for shape, query in found.queries.items():
-            self.queries.setdefault(shape, Query()).add(query)
+def tag_table(minute: Minute, host_id: str) -> pa.Table:
+    """The rows by tag, `TAG_ROWS`."""
+    common = {**_common(minute), "host_id": host_id, "kind": "queries"}
+    rows = [
+        {**common, **key.shape._asdict(), **_amounts(query), "tag": key.tag, "value": key.value}
+        for key, query in sorted(minute.tagged.items())
+    ]
+    return pa.Table.from_pylist(rows, TAG_ROWS)
 
-    def table(self, main: str, host_id: str) -> pa.Table:
-        """The rows. Owners' energies are those of the domain `main`, the node's of each domain."""
-        common = {**self._common, "host_id": host_id}
-        rows = [{**common, **row} for row in self._rows(main)]
-        return pa.Table.from_pylist(rows, ROWS)
 
-    def add_tagged(self, found: Mapping[Tagged, Query]) -> None:
-        for key, query in found.items():
-            self.tagged.setdefault(key, Query()).add(query)
+def sample_table(minute: Minute, host_id: str) -> pa.Table:
+    """The drawn queries, `SAMPLE_ROWS`."""
+    common = {"grade": minute.grade, "policy": minute.policy, "host_id": host_id}
+    return pa.Table.from_pylist([{**one, **common} for one in minute.samples], SAMPLE_ROWS)
 
-    def tag_table(self, host_id: str) -> pa.Table:
-        """The rows by tag, `TAG_ROWS`."""
-        common = {**self._common, "host_id": host_id, "kind": "queries"}
-        rows = [
-            {**common, **key.shape._asdict(), **_amounts(query), "tag": key.tag, "value": key.value}
-            for key, query in sorted(self.tagged.items())
-        ]
-        return pa.Table.from_pylist(rows, TAG_ROWS)
 
-    def sample_table(self, host_id: str) -> pa.Table:
-        """The drawn queries, `SAMPLE_ROWS`."""
-        common = {"grade": self.grade, "policy": self.policy, "host_id": host_id}
-        return pa.Table.from_pylist([{**one, **common} for one in self.samples], SAMPLE_ROWS)
+def _common(minute: Minute) -> Mapping[str, Any]:
+    return {
+        **{"minute": minute.start_s * 1000, "seconds": minute.seconds},
+        **{"grade": minute.grade, "policy": minute.policy},
+    }
 
-    @property
-    def _common(self) -> Mapping[str, Any]:
-        return {
-            **{"minute": self.start_s * 1000, "seconds": self.seconds},
-            **{"grade": self.grade, "policy": self.policy},
+
+def _rows(minute: Minute, main: str) -> Iterator[dict[str, Any]]:
+    for domain, energy_nj in sorted(minute.node_nj.items()):
+        yield {
+            **{"kind": "node", "name": domain, "energy_nj": energy_nj},
+            **{"lost_records": minute.lost_records, "lost_cpu_ns": minute.lost_cpu_ns},
         }
-
-    def _rows(self, main: str) -> Iterator[dict[str, Any]]:
-        for domain, energy_nj in sorted(self.node_nj.items()):
+    for owner, spent in sorted(minute.owners.items()):
+        if owner.kind != "queries":
             yield {
-                **{"kind": "node", "name": domain, "energy_nj": energy_nj},
-                **{"lost_records": self.lost_records, "lost_cpu_ns": self.lost_cpu_ns},
+                **{"kind": owner.kind, "server": owner.server, "name": owner.name},
+                **{"cpu_ns": spent.cpu_ns, "energy_nj": spent.energy_nj.get(main, 0)},
             }
-        for owner, spent in sorted(self.owners.items()):
-            if owner.kind != "queries":
-                yield {
-                    **{"kind": owner.kind, "server": owner.server, "name": owner.name},
-                    **{"cpu_ns": spent.cpu_ns, "energy_nj": spent.energy_nj.get(main, 0)},
-                }
-        for shape, query in sorted(self.queries.items()):
-            yield {"kind": "queries", **shape._asdict(), **_amounts(query)}
+    for shape, query in sorted(minute.queries.items()):
+        yield {"kind": "queries", **shape._asdict(), **_amounts(query)}
 
 
 def _amounts(query: Query) -> dict[str, Any]:
@@ -123,88 +89,6 @@ def _errors(error: RowErrors | None) -> dict[str, float | None]:
         return {}
     values = rounded_up(np.array([getattr(error, name) for name in ERRORS]))
     return dict(zip(ERRORS, values.tolist(), strict=True))
-
-
-#: A statement's energy per CPU time, and its error at 95 %, both in nJ per ns.
-_Rates = dict[tuple[str, str], tuple[float, float]]
-
-
-def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
-    """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common.
-
-    `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
-    its statement in the interval, divided by CPU time.
-    """
-    rates = _rates(found)
-    columns = zip(
-        sampled.queries,
-        sampled.cpu_ns.tolist(),
-        sampled.probability.tolist(),
-        sampled.ago_ns.tolist(),
-        sampled.servers,
-        sampled.fingerprints,
-        sampled.users,
-        sampled.databases,
-        sampled.applications,
-        sampled.clients,
-        strict=True,
-    )
-    rows = []
-    for query, cpu_ns, probability, ago_ns, server, fingerprint, *session in columns:
-        rate = rates.get((safe(server), fingerprint))
-        flags = int(query["flags"])
-        user, database, application, client = (_text(one) for one in session)
-        rows.append(
-            {
-                "time": round(wall_s * 1e6) - ago_ns // 1000,
-                **{"server": safe(server), "fingerprint": fingerprint},
-                **{"database": database, "user": user},
-                **{"application": application, "client": client},
-                "calls": int(query["executions"]),
-                "latency_ns": int(query["end_ns"]) - int(query["begin_ns"]),
-                "cpu_ns": cpu_ns,
-                **_waits(query),
-                "energy_nj": None if rate is None else round(rate[0] * cpu_ns),
-                "error_nj": None if rate is None else rate[1] * cpu_ns,
-                "rows": int(query["rows"]) if flags & QueryFlag.ROWS else None,
-                "outcome": _outcome(flags),
-                "probability": probability,
-            }
-        )
-    return rows
-
-
-def _waits(query: np.void) -> dict[str, int]:
-    """A query's columns of `WAITS` beside its latency, in ns; none if they are not recorded."""
-    recorded = int(query["flags"]) & QueryFlag.WAITS
-    return dict(zip(WAITS[1:], query["wait_ns"].tolist(), strict=True)) if recorded else {}
-
-
-def _rates(found: Interval) -> _Rates:
-    rates: _Rates = {}
-    by_statement: dict[tuple[str, str], Query] = {}
-    for shape, query in found.queries.items():
-        by_statement.setdefault((shape.server, shape.fingerprint), Query()).add(query)
-    for key, query in by_statement.items():
-        cpu_ns, energy_nj = query.amounts.cpu_ns, query.amounts.energy_nj
-        if not cpu_ns:
-            continue
-        error_nj = 0.0
-        if query.error is not None:
-            low, high = query.error.ends(float(energy_nj), absolute=True)
-            error_nj = (float(high) - float(low)) / 2
-        rates[key] = energy_nj / cpu_ns, error_nj / cpu_ns
-    return rates
-
-
-def _outcome(flags: int) -> str | None:
-    if flags & QueryFlag.ERROR:
-        return "error"
-    return "ok" if flags & QueryFlag.OK else None
-
-
-def _text(value: str | None) -> str | None:
-    return None if value is None else safe(value)
 
 
 class _State(NamedTuple):

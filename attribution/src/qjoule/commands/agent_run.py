@@ -15,14 +15,15 @@ from types import FrameType
 from qjoule.agent import handover
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, ProgramTotals
+from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
-from qjoule.agent.part_files import let_group_read
 from qjoule.agent.recordings import FlightRecorder, made
 from qjoule.agent.restarts import PROBES_LEFT_OUT, Controller, DegradationLevel, UntracedServers
 from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
-from qjoule.agent.store import Store
+from qjoule.agent.store_directory import let_group_read
+from qjoule.agent.store_writer import WriterProcess
 from qjoule.commands.agent_listeners import Listeners
 from qjoule.commands.options import attach_mode
 from qjoule.commands.say import say
@@ -30,7 +31,6 @@ from qjoule.contract import AttachMode, Block, Mode
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
-from qjoule.lazy_import import leave_pandas_out
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.machine.active_calibration import for_machine
@@ -64,7 +64,6 @@ def run(
     pids: Collection[int] = (),
 ) -> int:
     """Runs until it is asked to end. `recordings`: the flight recorder's directory."""
-    leave_pandas_out()
     path = store_path(config)
     if path is not None:
         if str(path) == OWN_STORE and not path.exists():
@@ -75,20 +74,27 @@ def run(
             let_group_read(path)
         except OSError as error:
             say(f"store.path: {error.filename}: {error.strerror}: its group may not read all of it")
-    store = None if path is None else Store(path, os.uname().nodename, kept(config))
-    rollups = None if store is None else Rollups(store, say)
+    rollups = writer = None
+    if path is not None:
+        journal = Journal(path, os.uname().nodename, kept(config))
+        writer = WriterProcess(path)
+        rollups = Rollups(journal, writer.run, say)
     handed = handover.take(path, limits(config), time.time(), say)
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
+    if writer is not None:
+        service.processes["store"] = writer.pid
     try:
         _trace_servers(service, recordings, pids)
     finally:
         # Also if the tracer failed: what was counted until then is true.
         manager.stopping()
         service.close(orderly=True)
+        if writer is not None:
+            writer.close()
     return START_AGAIN if service.starts_again else 0
 
 

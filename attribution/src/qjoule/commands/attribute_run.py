@@ -16,9 +16,10 @@ from qjoule.commands import impact
 from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import Costs, Shown
 from qjoule.commands.say import say
+from qjoule.engine.accounts import with_ids
 from qjoule.engine.attribute import Observer, attribute
 from qjoule.engine.keys import check_keys, selection
-from qjoule.engine.recorded import recorded_ids, with_ids
+from qjoule.engine.recorded import recorded_ids
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_trace

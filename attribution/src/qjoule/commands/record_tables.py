@@ -12,8 +12,8 @@ from pathlib import Path
 from qjoule.commands.conversion import converted, some, what_was_written
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
+from qjoule.engine.accounts import server_changes
 from qjoule.engine.query_groups import CallCount, count_calls
-from qjoule.engine.recorded import server_changes
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import leave_pandas_out
 from qjoule.reporters import missing

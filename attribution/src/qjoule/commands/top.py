@@ -21,7 +21,7 @@ from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import terminable
 from qjoule.live.options import LimitedValues
-from qjoule.live.sources import ReplaySource
+from qjoule.live.replay import ReplaySource
 from qjoule.machine.active_calibration import for_trace
 from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import Streams, encode

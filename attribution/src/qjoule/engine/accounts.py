@@ -6,12 +6,12 @@ meta; classes of groups that draw alike; and the hashes under which a memory kee
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qjoule.engine.query_groups import RecordedRequests
-from qjoule.lazy_import import hashlib
+from qjoule.lazy_import import blake2b
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.assemble import Provenance
@@ -32,13 +32,19 @@ from qjoule.model.labels import (
     GroupLabel,
 )
 from qjoule.model.ledger import Ledger
-from qjoule.model.result import APPEARED, TraceInfo
+from qjoule.model.result import APPEARED, Attribution, ServerChange, TraceInfo
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
+from qjoule.shapes.shape import OtherId
 from qjoule.trace.meta import Meta, Server
+
+if TYPE_CHECKING:  # a live stream needs no Arrow
+    from qjoule.engine.query_groups import RecordedRequests
 
 #: A relative error above this says nothing, so it is taken for no statement.
 _MOST_ERROR = 1000.0
+#: Of other tools for statements, by fingerprint.
+OtherIds = Mapping[str, tuple[OtherId, ...]]
 
 
 def classes(labels: Sequence[GroupLabel]) -> ClassOf:
@@ -72,7 +78,7 @@ _NO_WORK = {
 def hashed(*parts: str) -> int:
     """64 bits of some texts; never 0."""
     text = "\0".join(parts).encode(errors="surrogateescape")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 @dataclass(frozen=True)
@@ -249,3 +255,30 @@ def provenance(meta: Meta, ledger: Ledger, trace: TraceInfo) -> Provenance:
 def learns(grade: str) -> bool:
     """Whether windows can show who draws what: an estimated total was itself made from the load."""
     return grade in ("measured", "simulated")
+
+
+def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
+    """What happened to servers, with times for people."""
+    return tuple(
+        ServerChange(
+            one.what,
+            one.name,
+            meta.moment(one.t_ns),
+            meta.moment(one.until_ns),
+            one.pid,
+            one.process,
+            one.cpu_ns,
+            one.why,
+        )
+        for one in meta.changes
+    )
+
+
+def with_ids(attribution: Attribution, ids: OtherIds) -> Attribution:
+    """The attribution with the ids of each row's statement."""
+    if not ids:
+        return attribution
+    rows = tuple(
+        replace(row, ids=ids.get(row.keys.get("fingerprint", ""), ())) for row in attribution.rows
+    )
+    return replace(attribution, rows=rows)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, WAITS, WAKE_NS, OwnerKind
 from qjoule.engine.live_groups import Records
-from qjoule.engine.query_groups import summed
 from qjoule.model import latency
 from qjoule.model.arrays import (
     COUNTERS,
@@ -168,7 +167,7 @@ def _requests(records: Records, window: I64, group: I64, windows: int) -> Reques
     """Calls that own no CPU time; the spans use those that are only counted."""
     rows = (records["owner_kind"] == OwnerKind.QUERY) & (records["cpu_ns"] == 0)
     rows &= (records["calls"] > 0) & (window >= 0) & (window < windows)
-    return summed(window[rows], group[rows], records["calls"][rows].astype(np.int64))
+    return Requests.summed(window[rows], group[rows], records["calls"][rows].astype(np.int64))
 
 
 def _per_window(entries: Entries, ns: I64, shape: tuple[int, ...]) -> I64:

@@ -335,13 +335,4 @@ class RecordedRequests:
         n = np.concatenate([np.zeros(0, np.int64), *(some.executions for some in calls)])
         window = np.searchsorted(bounds_ns, end_ns, "right") - 1
         rows = (window >= 0) & self._counted[group]
-        return replace(batch, requests=summed(window[rows], group[rows], n[rows]))
-
-
-def summed(window: I64, group: I64, executions: I64) -> Requests:
-    """Sums requests of any order to one row per window and group."""
-    groups = int(group.max(initial=0)) + 1
-    pair, place = np.unique(window * groups + group, return_inverse=True)
-    sums = np.zeros(len(pair), np.int64)
-    np.add.at(sums, place.reshape(-1), executions)
-    return Requests(pair // groups, pair % groups, sums)
+        return replace(batch, requests=Requests.summed(window[rows], group[rows], n[rows]))

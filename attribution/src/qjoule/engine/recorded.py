@@ -4,14 +4,14 @@ values that are returned here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import tables
-from qjoule.engine.accounts import lag_ns
+from qjoule.engine.accounts import OtherIds, lag_ns, server_changes
 from qjoule.engine.columns import Transactions
 from qjoule.engine.query_groups import Part
 from qjoule.engine.stolen import COLUMNS, Stolen, stolen_time
@@ -27,7 +27,7 @@ from qjoule.model.energy import (
     window_energy,
 )
 from qjoule.model.ledger import Ledger
-from qjoule.model.result import Attribution, ServerChange, TraceInfo
+from qjoule.model.result import TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
 from qjoule.shapes.shape import OtherId, certain
@@ -37,7 +37,6 @@ from qjoule.trace.reader import Trace
 DEFAULT_WINDOW_NS = 20_000_000
 _MAX_WINDOWS = 10_000_000
 _FAR_NS = 2**62 - 1  #: no clock shows 146 years; differences of times up to this fit into 64 bits
-Ids = Mapping[str, tuple[OtherId, ...]]  #: of other tools for statements, by fingerprint
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def windows(trace: Trace) -> WindowEnergy:
     return _windows(trace.meta, energy, meter, (trace.begin_ns, trace.end_ns))[0]
 
 
-def recorded_ids(traces: Iterable[Trace]) -> Ids:
+def recorded_ids(traces: Iterable[Trace]) -> OtherIds:
     """The ids that other tools have for the statements of some traces; none if they were recorded
     without."""
     found: dict[str, dict[OtherId, None]] = {}
@@ -146,16 +145,6 @@ def recorded_ids(traces: Iterable[Trace]) -> Ids:
                 one = OtherId(row["name"], row["id"], row["of"], row["why"] or "")
                 found.setdefault(fingerprint, {})[one] = None
     return {fingerprint: certain(ids) for fingerprint, ids in found.items()}
-
-
-def with_ids(attribution: Attribution, ids: Ids) -> Attribution:
-    """The attribution with the ids of each row's statement."""
-    if not ids:
-        return attribution
-    rows = tuple(
-        replace(row, ids=ids.get(row.keys.get("fingerprint", ""), ())) for row in attribution.rows
-    )
-    return replace(attribution, rows=rows)
 
 
 def energy_windows(
@@ -180,23 +169,6 @@ def energy_windows(
     energy = WindowEnergy(tuple(series), bounds, nothing, cause, unsure)
     add_slow(energy, readings)
     return energy
-
-
-def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
-    """What happened to servers, with times for people."""
-    return tuple(
-        ServerChange(
-            one.what,
-            one.name,
-            meta.moment(one.t_ns),
-            meta.moment(one.until_ns),
-            one.pid,
-            one.process,
-            one.cpu_ns,
-            one.why,
-        )
-        for one in meta.changes
-    )
 
 
 def record_loss(summary: ReadSummary, ledger: Ledger) -> float:

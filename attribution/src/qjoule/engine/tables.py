@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from qjoule.lazy_import import pa
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
 from qjoule.model.charge import Ids
 from qjoule.model.clock import ClockFit, fit_clock, to_ours

@@ -13,12 +13,13 @@ from qjoule.engine.accounts import (
     account_settings,
     lag_ns,
     provenance,
+    server_changes,
+    with_ids,
 )
 from qjoule.engine.keys import TAG
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, Records, identities
 from qjoule.engine.memory_adapter import LiveMemory
-from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
 from qjoule.live.tagged_sums import CallSums, Keys, Samples, SumTags, TaggedSums, untagged

@@ -25,10 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, SAID_UNKNOWN, SAMPLE, SHAPE_OTHER, OwnerKind
-from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import Records, Tagged
-from qjoule.engine.query_groups import Part
-from qjoule.lazy_import import pc
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.shapes.safe_text import sanitise
@@ -114,7 +111,7 @@ class TaggedSums:
 
     def _learn(self) -> None:
         """An event changes a session's tags only once all earlier events have arrived."""
-        self._sessions.take_rows()
+        self._sessions.drop_rows()
         if not self._waiting:
             return
         of = np.array(list(self._waiting.values()), np.uint64).reshape(-1, 2)
@@ -213,18 +210,6 @@ class Keys:
             self.offered += new[: MAX_KEYS - len(self.offered)]
 
 
-def groups_of_tags(queries: Sequence[Part]) -> tuple[str, ...]:
-    """`tag:KEY` of the first keys in a trace's `queries`."""
-    found: dict[str, None] = {}
-    for part in queries[:MAX_PARTS]:
-        table = part.read(["tags"])
-        for chunk in table["tags"].chunks if table is not None else ():
-            found |= dict.fromkeys(offered(pc.unique(chunk.keys).to_pylist()))
-        if len(found) >= MAX_KEYS:
-            break
-    return tuple(TAG + key for key in list(found)[:MAX_KEYS])
-
-
 class Samples:
     """Takes SAMPLE and SESSION blocks; `take` returns an interval's queries."""
 
@@ -241,7 +226,7 @@ class Samples:
 
     def add_session(self, frame: Frame) -> None:
         self._sessions.add(frame)
-        self._sessions.take_rows()
+        self._sessions.drop_rows()
 
     def take(self, now_ns: int) -> Sampled | None:
         """All queries that were added since the last call; None if there are none."""
@@ -263,9 +248,9 @@ class Samples:
             now_ns - end_ns.astype(np.int64),
             [self._names.server(server) for server in queries["server"].tolist()],
             ["" if one is None else one[0] for one in statements],
-            users.to_pylist(),
-            databases.to_pylist(),
-            applications.to_pylist(),
+            users.to_list(),
+            databases.to_list(),
+            applications.to_list(),
             [clients[at] for at in which.tolist()],
         )
 

@@ -8,7 +8,6 @@ symmetric are stored as their lower triangle. Texts of statements are not in it:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qjoule.lazy_import import hashlib
 from qjoule.machine.identity import Identity
 from qjoule.model.fit.cells import Cell, Conditions
 from qjoule.shapes.safe_text import sanitise, shorten

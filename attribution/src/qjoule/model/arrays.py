@@ -157,6 +157,15 @@ class Requests:
     def take(self, rows: Bool | slice) -> Requests:
         return Requests(self.window[rows], self.group[rows], self.executions[rows])
 
+    @staticmethod
+    def summed(window: I64, group: I64, executions: I64) -> Requests:
+        """Sums requests of any order to one row per window and group."""
+        groups = int(group.max(initial=0)) + 1
+        pair, place = np.unique(window * groups + group, return_inverse=True)
+        sums = np.zeros(len(pair), np.int64)
+        np.add.at(sums, place.reshape(-1), executions)
+        return Requests(pair // groups, pair % groups, sums)
+
 
 @dataclass(frozen=True)
 class WindowBatch:

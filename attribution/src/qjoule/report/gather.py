@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.engine import recorded
+from qjoule.engine.accounts import with_ids
 from qjoule.engine.attribute import Observer, attribute
 from qjoule.engine.query_groups import Part, QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
@@ -90,7 +91,7 @@ def gather(
     watching = _Watching(progress)
     found = attribute(trace, by, idle, calibrated=calibrated, observer=watching)
     ids = recorded.recorded_ids([trace])
-    return watching.gathered(trace.row_groups("queries"), recorded.with_ids(found, ids))
+    return watching.gathered(trace.row_groups("queries"), with_ids(found, ids))
 
 
 class _Watching(Observer):

@@ -19,12 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from qjoule.lazy_import import blake2b
 from qjoule.shapes.safe_text import ELLIPSIS, shorten
-
-try:
-    from _blake2 import blake2b  # hashlib's own: importing that takes OpenSSL along, 4 MB
-except ImportError:  # no CPython
-    from hashlib import blake2b
 
 TEXT_LENGTH = 4096  #: characters of a shape's text, unless another length is asked for
 KEY_BYTES = 64  #: QJ_KEY_BYTES of bpf/core/shape_hash.h

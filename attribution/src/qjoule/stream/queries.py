@@ -23,7 +23,7 @@ from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import Statements
 from qjoule.stream.transactions import Transactions
-from qjoule.trace.columns import Array, looked_up
+from qjoule.trace.columns import Array, Words, looked_up
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Queries:
             children=children,
         )
 
-    def _tags(self, queries: Array, applications: pa.DictionaryArray) -> pa.Array | None:
+    def _tags(self, queries: Array, applications: Words) -> pa.Array | None:
         tags = None if self._reports is None else self._tags_of_calls(self._reports, queries)
         connections = None
         if self._client_tags:

@@ -23,7 +23,7 @@ from qjoule.contract import (
 )
 from qjoule.stream.context import Reading
 from qjoule.tags.joins import tags_type
-from qjoule.trace.columns import Array, instants, names, numbers
+from qjoule.trace.columns import Array, Words, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, METER, MORE, NAME, QUERIES, SEGMENTS
 from qjoule.trace.vocabulary import ATTACH_MODES, CAUSES, COMMANDS, STATUSES, WAITS
@@ -80,7 +80,7 @@ def more_rows(records: Array, count: int) -> tuple[pa.Array, pa.Array]:
 def query_rows(
     queries: Array,
     fingerprints: pa.DictionaryArray,
-    whose: tuple[pa.DictionaryArray, pa.DictionaryArray, pa.DictionaryArray],
+    whose: tuple[Words, Words, Words],
     *,
     tags: pa.Array | None = None,
     transactions: Array,
@@ -92,7 +92,7 @@ def query_rows(
     application. `transactions`: ids, 0: none. `children`: set if the records are parts of queries;
     holds the ids of these queries, and the fingerprints of what the parts executed.
     """
-    users, databases, applications = whose
+    users, databases, applications = (one.column() for one in whose)
     nobody = pa.nulls(queries.size, NAME)
     parents, executed = children or (np.zeros(queries.size, np.uint64), nobody)
     status = np.full(queries.size, -1, np.int64)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from qjoule.contract import SessionEvent
+from qjoule.lazy_import import LazyModule, pa
 from qjoule.servers.decoding_types import Startup
 from qjoule.stream.blocks import Frame
 from qjoule.stream.session_updates import (
@@ -23,9 +24,13 @@ from qjoule.stream.session_updates import (
     read_session,
 )
 from qjoule.tags.definitions import Tags, tags_in_name
-from qjoule.trace.columns import Array, distinct, names, rows_of
-from qjoule.trace.schema import SESSIONS
+from qjoule.trace.columns import Array, Words, distinct, rows_of, words
 from qjoule.trace.vocabulary import SESSION_EVENTS
+
+if TYPE_CHECKING:
+    from qjoule.trace import schema
+else:
+    schema = LazyModule("qjoule.trace.schema")
 
 UNKNOWN, SAME, FIRST = -1, -2, -3  #: codes: unknown, unchanged, as at the login
 
@@ -167,20 +172,18 @@ class Sessions:
         news = (SAME, self._code(database), SAME, SAME)
         self._change(session, t_ns, SessionEvent.DATABASE, news)
 
-    def names_of(
-        self, sessions: Array, at_ns: Array
-    ) -> tuple[pa.DictionaryArray, pa.DictionaryArray, pa.DictionaryArray]:
+    def names_of(self, sessions: Array, at_ns: Array) -> tuple[Words, Words, Words]:
         """User, database and application of each session at its time; null where unknown."""
         held, rows = self._held(sessions, at_ns)
         users, databases, applications, _ = held.T
         return (
-            names(users, self._vocabulary, rows),
-            names(databases, self._vocabulary, rows),
-            names(applications, self._vocabulary, rows),
+            words(users, self._vocabulary, rows),
+            words(databases, self._vocabulary, rows),
+            words(applications, self._vocabulary, rows),
         )
 
     def tags_of(
-        self, sessions: Array, at_ns: Array, applications: pa.DictionaryArray
+        self, sessions: Array, at_ns: Array, applications: Words
     ) -> tuple[Array, list[Tags]] | None:
         """Tags that each session's client set for all its queries: codes and tags; None: none at
         all.
@@ -190,12 +193,12 @@ class Sessions:
         """
         held, rows = self._held(sessions, at_ns)
         given = held[:, 3] if rows is None else held[rows, 3]
-        named = [tags_in_name(name) for name in applications.dictionary.to_pylist()]
+        named = [tags_in_name(name) for name in applications.words]
         if (given < 0).all() and not any(named):
             return None
         used, codes = np.unique(given, return_inverse=True)
         sets = [self._sets[code] if code >= 0 else () for code in used.tolist()]
-        of_names = applications.indices.fill_null(-1).to_numpy().astype(np.int64)
+        of_names = applications.codes.astype(np.int64)
         by_name = np.where(of_names >= 0, of_names + len(sets), -1)
         return np.where(given < 0, by_name, codes.reshape(-1)), sets + named
 
@@ -239,7 +242,11 @@ class Sessions:
     def take_rows(self) -> pa.Table:
         """Rows of `sessions` since the last call."""
         rows, self._rows = self._rows, []
-        return pa.Table.from_pylist(rows, SESSIONS)
+        return pa.Table.from_pylist(rows, schema.SESSIONS)
+
+    def drop_rows(self) -> None:
+        """For who needs no table."""
+        self._rows.clear()
 
     def _meet(self, number: int, t_ns: int, connection: str | None) -> None:
         session = self._recall(number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,18 @@ def instants(values_ns: Array) -> pa.Array:
     return pa.array(np.ascontiguousarray(values_ns).view(np.int64))
 
 
+#: So many values are sorted as fast as Arrow hashes them, and a live stream never needs Arrow.
+_FEW = 4096
+
+
 def distinct(values: Array) -> tuple[Array, Array]:
     """(codes, uniques): `uniques[codes] == values`, uniques in order of first appearance."""
+    if len(values) <= _FEW:
+        uniques, first, codes = np.unique(values, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        return place[codes.reshape(-1)], uniques[order]
     encoded = pa.array(np.ascontiguousarray(values)).dictionary_encode()
     return plain(encoded.indices, np.int32), plain(encoded.dictionary, values.dtype)
 
@@ -62,10 +72,31 @@ def plain(column: pa.Array, of: npt.DTypeLike) -> Array:
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
 
 
+class Words(NamedTuple):
+    """Texts as codes (-1: none) of `words`."""
+
+    codes: Array
+    words: list[str]
+
+    def to_list(self) -> list[str | None]:
+        table = [*self.words, None]
+        return [table[code] for code in self.codes.tolist()]
+
+    def column(self) -> pa.DictionaryArray:
+        return pa.DictionaryArray.from_arrays(
+            numbers(self.codes, self.codes >= 0), pa.array(self.words, pa.string())
+        )
+
+
 def names(
     codes: Array, vocabulary: Sequence[str | None], rows: Array | None = None
 ) -> pa.DictionaryArray:
-    """Dictionary column of `vocabulary[code]`; null if that is None, empty or out of range.
+    """Dictionary column of `words`."""
+    return words(codes, vocabulary, rows).column()
+
+
+def words(codes: Array, vocabulary: Sequence[str | None], rows: Array | None = None) -> Words:
+    """`vocabulary[code]`; none if that is None, empty or out of range.
 
     With `rows`: of `vocabulary[codes[row]]`, for callers that already have the distinct codes. Only
     words in use are kept, so a part's dictionary does not grow with the whole trace's.
@@ -85,9 +116,7 @@ def names(
         if word:
             indices[code] = place.setdefault(word, len(place))
     found = indices[safe] if rows is None else indices[safe][rows]
-    return pa.DictionaryArray.from_arrays(
-        numbers(found, found >= 0), pa.array(list(place), pa.string())
-    )
+    return Words(found, list(place))
 
 
 def looked_up(wanted: Array, keys: Array, values: Array, missing: Array) -> Array:

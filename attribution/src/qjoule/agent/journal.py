@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Minutes that wait for the store's writer (`agent.writer`), and what it answers.
+
+Arrow would take 40 MB in the engine all the time. So the engine only writes each minute to a file
+of its own, and a process that ends with its work adds these to the store's Parquet files. A file's
+name is in the metadata of each part that has its minute, so a writer that was killed adds it once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from qjoule.agent.minute import Minute
+from qjoule.agent.rollup_layout import Part
+from qjoule.agent.store_directory import MODE, locked, not_ours
+from qjoule.trace.durable import write_whole
+
+WAITING = "waiting"  #: the directory of the files; the sample's rows say who sent a query
+_DONE = ".written"
+#: Minutes that wait for a writer that fails; the oldest beyond these are dropped and counted.
+MAX_WAITING = 60
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How much is kept. `minute_shapes`: statements of which a closed hour has rows by minute.
+    `tag_values`: values of each tag that an hour names."""
+
+    days: int
+    megabytes: int
+    minute_shapes: int = 30
+    tag_values: int = 100
+
+
+#: The table, a row's values, and since when they hold (Unix time).
+Described = tuple[str, tuple[str, ...], int]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One minute, and what is written with it. `main`: the domain of the queries' energies."""
+
+    host: str
+    kept: Retention
+    main: str
+    minute: Minute
+    news: list[Described]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What writers did. `bytes` and `trouble`, why the last minute could not be written, are of
+    the last one."""
+
+    written: int = 0  #: minutes
+    failures: int = 0  #: minutes that could not be written
+    damaged: int = 0  #: files that were put aside
+    moved: int = 0  #: minutes that belonged to a closed hour, and are in a later one
+    dropped_samples: int = 0  #: drawn queries that an hour's file had no room for
+    bytes: int = 0
+    trouble: str = ""
+
+    def then(self, later: Outcome) -> Outcome:
+        names = ("written", "failures", "damaged", "moved", "dropped_samples")
+        return replace(later, **{one: getattr(self, one) + getattr(later, one) for one in names})
+
+
+@dataclass
+class Known:
+    """What a writer knows of the store's files, for the next one, so that it need not look at all
+    of them."""
+
+    open: list[Part] = field(default_factory=list)  #: parts that are not closed
+    closed: list[int] = field(default_factory=list)  #: hours of parts that are
+    settled_bytes: int = 0  #: of all files but the current hour's
+    bounded: tuple[Part, Retention] | None = None  #: for what all files were looked at
+
+
+@dataclass(frozen=True)
+class _Done:
+    outcome: Outcome
+    known: Known
+
+
+class Journal:
+    """One agent's; `close` it. Another agent cannot have the same store meanwhile."""
+
+    def __init__(self, path: Path, host: str, kept: Retention) -> None:
+        """Raises `QjouleError`: not ours to write, or another agent has it."""
+        self.path, self.host, self.kept = path, host, kept
+        self._lock = locked(path)
+        try:
+            (path / WAITING).mkdir(mode=0o700, exist_ok=True)
+            (path / _DONE).unlink(missing_ok=True)
+            last = max((one.name for one in waiting(path)), default="0-")
+        except OSError as error:
+            os.close(self._lock)
+            raise not_ours(path, error) from None
+        self._number, self._run = int(last.partition("-")[0]), os.urandom(4).hex()
+
+    def add(self, minute: Minute, main: str, news: list[Described]) -> int:
+        """Has a minute wait; returns how many had to be dropped for it. Raises `OSError`."""
+        self._number += 1
+        path = self.path / WAITING / f"{self._number:08}-{self._run}"
+        content = msgspec.msgpack.encode(Entry(self.host, self.kept, main, minute, news))
+        write_whole(path, content, durable=False, mode=MODE)
+        beyond = list(waiting(self.path))[:-MAX_WAITING]
+        for one in beyond:
+            one.unlink(missing_ok=True)
+        return len(beyond)
+
+    def outcome(self) -> Outcome:
+        """Of the writer that has just ended. Raises `OSError`: it has left none."""
+        found = _done(self.path)
+        if found is None:
+            raise OSError(0, "its writer failed")
+        return found.outcome
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def waiting(path: Path) -> Iterator[Path]:
+    """The minutes that wait in a store, oldest first."""
+    names = sorted(one.name for one in os.scandir(path / WAITING))
+    return (path / WAITING / one for one in names if one[:8].isdecimal() and one[8:9] == "-")
+
+
+def read_entry(path: Path) -> Entry:
+    """Raises `OSError`, or `ValueError` if it is not what an engine writes."""
+    found: Entry = msgspec.msgpack.decode(path.read_bytes(), type=Entry)
+    return found
+
+
+def take_known(path: Path) -> Known | None:
+    """What the last writer knew; None if that may not hold any more."""
+    found = _done(path)
+    with suppress(OSError):
+        (path / _DONE).unlink()
+    return None if found is None else found.known
+
+
+def leave(path: Path, outcome: Outcome, known: Known) -> None:
+    """For the engine and the next writer. Raises `OSError`."""
+    content = msgspec.msgpack.encode(_Done(outcome, known))
+    write_whole(path / _DONE, content, durable=False, mode=MODE)
+
+
+def _done(path: Path) -> _Done | None:
+    with suppress(OSError, ValueError):
+        found: _Done = msgspec.msgpack.decode((path / _DONE).read_bytes(), type=_Done)
+        return found
+    return None

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent counts in one minute, as the store is given it: no module of Arrow's is needed.
+
+Rows of the sample are drawn queries, each with its share of its statement's energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qjoule.contract import QueryFlag
+from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged, safe
+from qjoule.snapshots import Sampled
+from qjoule.trace import vocabulary
+
+
+@dataclass
+class Minute:
+    """What was counted in one minute; `start_s`: Unix time."""
+
+    start_s: int
+    seconds: float = 0.0
+    grade: str = ""
+    policy: str = ""
+    node_nj: dict[str, int] = field(default_factory=dict)
+    owners: dict[Owner, Spent] = field(default_factory=dict)
+    queries: dict[Shape, Query] = field(default_factory=dict)
+    lost_records: int = 0
+    lost_cpu_ns: int = 0
+    tagged: dict[Tagged, Query] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)  #: drawn queries
+
+    def add(self, found: Interval) -> None:
+        """`found` has the names of the series."""
+        self.seconds += found.seconds
+        self.grade, self.policy = found.grade, found.policy
+        self.lost_records += sum(found.loss.values())
+        self.lost_cpu_ns += found.lost_cpu_ns
+        for domain, energy_nj in found.node_nj.items():
+            self.node_nj[domain] = self.node_nj.get(domain, 0) + energy_nj
+        for owner, spent in found.owners.items():
+            self.owners.setdefault(owner, Spent()).add(spent)
+        for shape, query in found.queries.items():
+            self.queries.setdefault(shape, Query()).add(query)
+
+    def add_tagged(self, found: Mapping[Tagged, Query]) -> None:
+        for key, query in found.items():
+            self.tagged.setdefault(key, Query()).add(query)
+
+
+#: A statement's energy per CPU time, and its error at 95 %, both in nJ per ns.
+_Rates = dict[tuple[str, str], tuple[float, float]]
+
+
+def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
+    """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common.
+
+    `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
+    its statement in the interval, divided by CPU time.
+    """
+    rates = _rates(found)
+    columns = zip(
+        sampled.queries,
+        sampled.cpu_ns.tolist(),
+        sampled.probability.tolist(),
+        sampled.ago_ns.tolist(),
+        sampled.servers,
+        sampled.fingerprints,
+        sampled.users,
+        sampled.databases,
+        sampled.applications,
+        sampled.clients,
+        strict=True,
+    )
+    rows = []
+    for query, cpu_ns, probability, ago_ns, server, fingerprint, *session in columns:
+        rate = rates.get((safe(server), fingerprint))
+        flags = int(query["flags"])
+        user, database, application, client = (_text(one) for one in session)
+        rows.append(
+            {
+                "time": round(wall_s * 1e6) - ago_ns // 1000,
+                **{"server": safe(server), "fingerprint": fingerprint},
+                **{"database": database, "user": user},
+                **{"application": application, "client": client},
+                "calls": int(query["executions"]),
+                "latency_ns": int(query["end_ns"]) - int(query["begin_ns"]),
+                "cpu_ns": cpu_ns,
+                **_waits(query),
+                "energy_nj": None if rate is None else round(rate[0] * cpu_ns),
+                "error_nj": None if rate is None else rate[1] * cpu_ns,
+                "rows": int(query["rows"]) if flags & QueryFlag.ROWS else None,
+                "outcome": _outcome(flags),
+                "probability": probability,
+            }
+        )
+    return rows
+
+
+def _waits(query: np.void) -> dict[str, int]:
+    """What a query waited for, in ns; none if they are not recorded."""
+    recorded = int(query["flags"]) & QueryFlag.WAITS
+    return dict(zip(vocabulary.WAITS, query["wait_ns"].tolist(), strict=True)) if recorded else {}
+
+
+def _rates(found: Interval) -> _Rates:
+    rates: _Rates = {}
+    by_statement: dict[tuple[str, str], Query] = {}
+    for shape, query in found.queries.items():
+        by_statement.setdefault((shape.server, shape.fingerprint), Query()).add(query)
+    for key, query in by_statement.items():
+        cpu_ns, energy_nj = query.amounts.cpu_ns, query.amounts.energy_nj
+        if not cpu_ns:
+            continue
+        error_nj = 0.0
+        if query.error is not None:
+            low, high = query.error.ends(float(energy_nj), absolute=True)
+            error_nj = (float(high) - float(low)) / 2
+        rates[key] = energy_nj / cpu_ns, error_nj / cpu_ns
+    return rates
+
+
+def _outcome(flags: int) -> str | None:
+    if flags & QueryFlag.ERROR:
+        return "error"
+    return "ok" if flags & QueryFlag.OK else None
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else safe(value)
