@@ -2,8 +2,8 @@
 """The store's writer: a process that adds waiting minutes to the store's files, and then ends.
 
 The engine may start no process once it reads from strangers. Before, it starts a shell that waits,
-and runs this program for each line that the engine sends. The shell parses nothing but these line
-ends, and takes 1 MB at most. Arrow is in memory for a second in five minutes.
+and runs this program for each line that the engine sends. Arrow is in memory for a second in five
+minutes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import qjoule
 from qjoule.agent import journal
-from qjoule.children import fork_helper, wait_shortly
+from qjoule.children import become_waiting_shell, fork_helper, wait_shortly
 from qjoule.process import drop_capability, hide
 from qjoule.root_part.reader_filter import keep_from_starting
 
-_SHELL = "/bin/sh"
 _ASKED, _ANSWER = 3, 4  #: descriptors of the shell
 _LOOP = f'while read -r _ <&{_ASKED}; do "$@"; echo $? >&{_ANSWER}; done'
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
@@ -32,11 +30,12 @@ class WriterProcess:
 
     def __init__(self, store: Path) -> None:
         """Starts the shell, while this process has one thread. Raises `QjouleError`: it cannot."""
+        code = f"from qjoule.agent.store_writer import main; main({str(store)!r})"
         asked, self._ask = os.pipe()
         self._answer, answer = os.pipe()
         try:
-            kept = (asked, answer)
-            self.pid = fork_helper(lambda: _become_shell(store), kept, runs_a_program=True)
+            life = partial(become_waiting_shell, _LOOP, code)
+            self.pid = fork_helper(life, (asked, answer), runs_a_program=True)
         finally:
             os.close(asked)
             os.close(answer)
@@ -52,15 +51,6 @@ class WriterProcess:
         os.close(self._ask)
         os.close(self._answer)
         wait_shortly(self.pid)
-
-
-def _become_shell(store: Path) -> None:
-    places = [*sys.path, str(Path(qjoule.__file__).parents[1])]
-    code = f"import sys; sys.path[:] = {places!r}; "
-    code += f"from qjoule.agent.store_writer import main; main({str(store)!r})"
-    environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
-    words = [_SHELL, "-c", _LOOP, _SHELL, sys.executable, "-I", "-S", "-c", code]
-    os.execve(_SHELL, words, environment)
 
 
 def main(store: str) -> None:

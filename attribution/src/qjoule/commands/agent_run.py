@@ -52,6 +52,8 @@ from qjoule.trace.meta import Server
 WINDOW_MS = 100
 #: Of the budget's levels from 1 on: what is done per window takes most of our processes' time.
 COARSE_WINDOW_MS = 500
+#: Rings hold the texts, sessions and tasks of a window: a MB for each CPU. They count as memory.
+_LEAST_RING_MB, _MOST_RING_MB = 2, 8
 
 
 def run(
@@ -135,6 +137,7 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
         counters=config.tracing.counters and not level,
         client_tags=bool(tag or summed),
         samples=_samples(config, level),
+        ring_mb=min(max(os.cpu_count() or 1, _LEAST_RING_MB), _MOST_RING_MB),
     )
     with tracing(targets, settings, applications=Applications.ALL) as running:
         service.processes["tracer"] = running.tracer.pid
