@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tracing costs a database server, compared with the same server untraced.
+"""What tracing costs database servers, compared with the same servers untraced.
 
-    python bench/bench_overhead.py [--quick] [--only NAME]... [--parts PART,...] [--attach MODE]
-                                   [--save] [--json FILE]
+    python bench/bench_overhead.py [--minutes N] [--only NAME]... [--parts PART,...]
+                                   [--modes MODE,...] [--attach MODE] [--save] [--json FILE]
 
-One load generator runs all the time. Meanwhile modes are switched on and off: `empty` programs on
-the hooks that qjoule uses, `record`, and the `live` view (`top`). Each mode is compared with the
-untraced intervals just before and after it. The median over these pairs and its interval are shown
-beside the target. Each load has three parts:
+One load generator runs all the time. Meanwhile modes are switched on and off: `record`, the `live`
+view (`top`), and on wish `empty` programs on the hooks that qjoule uses. Each mode is compared with
+the untraced intervals just before and after it. The median over these pairs and its interval are
+shown beside the target. A load has up to three parts:
 
 - *saturated*: as many connections as there are CPUs, at full speed, so that CPU time limits the
   throughput. How much throughput is lost?
 - *fixed*: the same load at 60 % of that rate. How much CPU time per query is added, on the whole
   machine and by where it is spent? Throughput is disturbed by everything else on the machine, this
-  hardly: it is the figure to steer by.
+  hardly: it is the figure to steer by. `symbol`: `record` on that attach mode.
 - *inside*: at the fixed rate, the kernel's own accounts of each BPF program, also with options of
-  `record` and on the other attach mode.
+  `record` and on the other attach modes.
 
-`--save` writes what was measured to `servers/measured_overhead.csv`, which `make
-docs` shows, and keeps what it has of other loads and parts. Nothing passes or fails here.
+All loads together take `--minutes`. Each series has six pairs at least. A part ends when its share
+of the time is over, or earlier, when the intervals are narrow; the time goes to later parts. A run
+that cannot have six pairs of everything says so before it begins. What is fetched or built for the
+loads is made ready before the time begins.
+
+`--save` writes what was measured to `servers/measured_overhead.csv`, which `make docs` shows. A run
+of everything removes all other figures at its end. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -26,82 +31,156 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
+from qjoule.errors import QjouleError
 from qjoule.servers.measured import OVERHEAD_FILE
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
-from bench.command import machine, machine_lines, options, progress_to, run  # noqa: E402
+from bench.command import (  # noqa: E402
+    NO_SERVER,
+    machine,
+    machine_lines,
+    not_measured,
+    options,
+    progress_to,
+    run,
+)
 from bench.overhead import empty, report  # noqa: E402
-from bench.overhead.generator import Generator, generating  # noqa: E402
+from bench.overhead.budget import LEAST_PAIRS, LOAD_S, LOOK_S, RATE_S, START_S, Budget, Step  # noqa: E402
+from bench.overhead.generator import Generator  # noqa: E402
 from bench.overhead.inside import Inside, look_inside  # noqa: E402
+from bench.overhead.loads import FIXED, INSIDE, LOADS, PARTS, SATURATED, Load  # noqa: E402
 from bench.overhead.modes import MODES, Subject, subject_for  # noqa: E402
-from bench.overhead.rounds import RATE, Size, Steady, busy_share, rate_of, run_rounds, run_steady  # noqa: E402
-from bench.overhead.saved import Found, save  # noqa: E402
-from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
+from bench.overhead.rounds import (  # noqa: E402
+    RATE,
+    Samples,
+    Size,
+    Steady,
+    busy_share,
+    rate_of,
+    run_rounds,
+    run_steady,
+)
+from bench.overhead.saved import SYMBOL, Found, keep_only, save  # noqa: E402
 
 from qjoule_studies.servers.process import DatabaseServer  # noqa: E402
+from servers.fetched.go_programs import goycsb  # noqa: E402
 
 STEADY = "steady"
-SATURATED, FIXED, INSIDE = PARTS = ("saturated", "fixed", "inside")
 FIXED_LOAD = 0.6  #: of the rate at which the load saturates the machine
 INSIDE_INTERVALS = 4
-#: Looked at inside: the options of `record` that need no server of their own, by server.
-OPTIONS = {
-    "mariadb": (("--client-tags",), ("--children",), ("--ids",), ("--compress",)),
-    "postgres": (("--client-tags",), ("--ids",), ("--compress",)),
-}
+MINUTES = 30
+SLOT_S = 2  #: that count, of each mode in each round
+#: What a pair takes: its intervals, one that is left out on each side, one after attaching, and
+#: attaching and detaching, on a machine that nobody else uses.
+PAIR_S = 2 * SLOT_S + 3 + 2.5
+_MOST_ROUNDS = 60
 
 
 def arguments() -> argparse.Namespace:
-    names = [workload.name for workload in WORKLOADS]
-    parser = options(__doc__, [*names, STEADY], "NAME", "a few minutes, wide intervals")
+    names = [load.name for load in LOADS]
+    parser = options(__doc__, [*names, STEADY], "NAME", "six pairs of each series")
     parser.add_argument(
         "--modes", default="record,live", help=f"of {','.join(MODES)} [%(default)s]"
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="of %(default)s")
     parser.add_argument("--attach", default="auto", choices=["auto", "socket", "symbol"])
-    parser.add_argument("--rounds", type=int, help="pairs of each mode [default: 15, or 4]")
-    parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="[%(default)s]")
     parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
+    chosen.everything = not chosen.only and chosen.parts == ",".join(PARTS)
     chosen.modes, chosen.parts = chosen.modes.split(","), chosen.parts.split(",")
     if unknown := set(chosen.modes) - set(MODES) | set(chosen.parts) - set(PARTS):
         parser.error(f"no such mode or part: {', '.join(sorted(unknown))}")
-    if min(chosen.rounds or 1, chosen.slot or 1) < 1:
-        parser.error("--rounds and --slot: at least 1")
-    chosen.rounds = chosen.rounds or (4 if chosen.quick else 15)
-    chosen.slot = chosen.slot or (1 if chosen.quick else 2)
     return chosen
 
 
-def bench_workload(chosen: argparse.Namespace, workload: Workload, server: DatabaseServer) -> Found:
+def parts_of(chosen: argparse.Namespace, load: Load) -> list[str]:
+    return [part for part in load.parts if part in chosen.parts]
+
+
+def names_of(chosen: argparse.Namespace, load: Load, part: str) -> list[str]:
+    """The series of a part. Some loads have pairs of `record` only; `inside` has the rest."""
+    if load.served is not None or load.workload.disk:
+        return [mode for mode in chosen.modes if mode == "record"]
+    wants_symbol = part == FIXED and "record" in chosen.modes and chosen.attach == "auto"
+    return [*chosen.modes, *([SYMBOL] if wants_symbol else [])]
+
+
+def steps(chosen: argparse.Namespace, loads: Sequence[Load]) -> Iterator[Step]:
+    """All that will be measured, in order."""
+    places: set[tuple[str, bool]] = set()
+    for load in loads:
+        start_s = LOAD_S + (0.0 if load.place in places else START_S)
+        places.add(load.place)
+        for part in parts_of(chosen, load):
+            if part == INSIDE:
+                looks = len(chosen.modes) + 1 + len(load.options)
+                yield Step(load.name, part, 0, start_s + looks * (INSIDE_INTERVALS + LOOK_S))
+            else:
+                needs_s = start_s + (RATE_S if part == FIXED else 0.0)
+                yield Step(load.name, part, len(names_of(chosen, load, part)), needs_s)
+            start_s = 0.0
+
+
+def least_minutes(planned: Sequence[Step]) -> float:
+    """What the least number of pairs of every series takes, on a machine that nobody else uses."""
+    seconds = sum(one.needs_s + one.series * LEAST_PAIRS * PAIR_S for one in planned)
+    return seconds / 60
+
+
+def ways_of(
+    chosen: argparse.Namespace, load: Load, part: str, subject: Subject
+) -> dict[str, tuple[str, Subject]]:
+    """What each series runs. A server without the symbol mode has none of that name."""
+    found: dict[str, tuple[str, Subject]] = {}
+    for name in names_of(chosen, load, part):
+        if name != SYMBOL:
+            found[name] = name, subject
+        elif subject.attach_mode != SYMBOL:
+            with suppress(QjouleError):
+                found[name] = "record", subject_for(subject.server, SYMBOL)
+    return found
+
+
+def bench_load(
+    chosen: argparse.Namespace, load: Load, server: DatabaseServer, budget: Budget
+) -> Found:
     """The parts that were chosen, of one load."""
     subject = subject_for(server, chosen.attach)
+    workload, parts = load.workload, parts_of(chosen, load)
     found = Found(workload, subject.attach_mode, subject.plan.traced[0].server.version)
-    say = progress_to(sys.stderr, workload.name)
-    size = Size(chosen.rounds, chosen.slot)
-    with loaded(workload, server) as generator:
+    say = progress_to(sys.stderr, load.name)
+    size = Size(LEAST_PAIRS if chosen.quick else _MOST_ROUNDS, SLOT_S)
+
+    def paired(part: str, generator: Generator) -> dict[str, Samples]:
+        over = budget.until(budget.begin(load.name, part))
+        return run_rounds(generator, ways_of(chosen, load, part, subject), size, say, over)
+
+    with load.running(server) as generator:
         full = rate_of(generator.take(3))
-        if SATURATED in chosen.parts:
-            found.saturated = run_rounds(generator, subject, chosen.modes, size, say)
-    if found.saturated:
-        show(report.workload_lines(workload, subject.attach_mode, found.saturated, {}))
-        keep(chosen, found)
-    if FIXED in chosen.parts or INSIDE in chosen.parts:
-        with loaded(workload, server, fixed_rate(workload, server, full)) as generator:
-            if FIXED in chosen.parts:
-                found.fixed = run_rounds(generator, subject, chosen.modes, size, say)
+        if SATURATED in parts:
+            found.saturated = paired(SATURATED, generator)
+            show(report.workload_lines(workload, subject.attach_mode, found.saturated, {}))
+            keep(chosen, found)
+    if FIXED in parts or INSIDE in parts:
+        with load.running(server, fixed_rate(load, server, full)) as generator:
+            if FIXED in parts:
+                found.fixed = paired(FIXED, generator)
                 show(report.places_lines(workload, subject.attach_mode, found.fixed))
                 keep(chosen, found)
-            if INSIDE in chosen.parts:
-                found.inside = dict(inside(generator, subject, workload, chosen.modes))
+            if INSIDE in parts:
+                budget.begin(load.name, INSIDE)
+                found.inside = dict(inside(generator, subject, load, chosen.modes))
                 keep(chosen, found)
     say("")
     return found
@@ -113,37 +192,41 @@ def keep(chosen: argparse.Namespace, found: Found) -> None:
         save(found)
 
 
-def fixed_rate(workload: Workload, server: DatabaseServer, full: float) -> int:
+def fixed_rate(load: Load, server: DatabaseServer, full: float) -> int:
     """The rate at which the machine is as busy as wanted. `full`: the rate that saturates it.
 
     A client that keeps a rate costs more per transaction than one at full speed, so the rate is
     found by trying.
     """
     rate = FIXED_LOAD * full / 2.0
-    with loaded(workload, server, max(1, round(rate))) as generator:
+    with load.running(server, max(1, round(rate))) as generator:
         busy = busy_share(generator.take(3))
     return max(1, round(min(rate * FIXED_LOAD / busy, FIXED_LOAD * full)))
 
 
 def inside(
-    generator: Generator, subject: Subject, workload: Workload, modes: list[str]
+    generator: Generator, subject: Subject, load: Load, modes: list[str]
 ) -> Iterator[tuple[tuple[str, str, str], Inside]]:
     """What the kernel counted, by mode, attach mode and options."""
     looks = [(mode, subject) for mode in modes]
-    if workload.extreme and "record" in modes:
-        for attach_mode in {"socket", "symbol"} - {subject.attach_mode}:
-            looks.append(("record", subject_for(subject.server, attach_mode)))
-        for words in OPTIONS[workload.server]:
-            looks.append(("record", replace(subject, options=words)))
-    print(f"{workload.name}: by the kernel's accounts, at the fixed rate")
+    if "record" in modes:
+        for attach_mode in ("socket", "symbol", "usdt"):
+            if attach_mode != subject.attach_mode:
+                with suppress(QjouleError):  # it has no such attach mode
+                    looks.append(("record", subject_for(subject.server, attach_mode)))
+        for words in load.options:
+            of = replace(subject, options=words)
+            if "--agent" in words:
+                of = replace(of, attach_mode="auto")
+            looks.append(("record", of))
+    print(f"{load.name}: by the kernel's accounts, at the fixed rate")
     for mode, one in looks:
         seen = look_inside(generator, one, mode, INSIDE_INTERVALS)
         more = " ".join(one.options)
-        what = (
-            f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", attach mode {one.attach_mode}"
-        )
-        print("\n".join(report.inside_lines(workload, what, seen)), flush=True)
-        yield (mode, one.attach_mode, more), seen
+        attach_mode = subject.attach_mode if one.attach_mode == "auto" else one.attach_mode
+        what = f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", attach mode {attach_mode}"
+        print("\n".join(report.inside_lines(load.workload, what, seen)), flush=True)
+        yield (mode, attach_mode, more), seen
     print()
 
 
@@ -151,53 +234,47 @@ def show(lines: list[str]) -> None:
     print("\n".join(lines), end="\n\n", flush=True)
 
 
-def bench_steady(chosen: argparse.Namespace, server: DatabaseServer) -> list[Steady]:
-    subject = subject_for(server, chosen.attach)
-    point_select = next(one for one in WORKLOADS if one.name == "oltp_point_select")
+def bench_steady(chosen: argparse.Namespace) -> list[Steady]:
+    """Memory, CPU time and loss at a steady rate."""
+    point_select = next(one for one in LOADS if one.name == "oltp_point_select")
     seconds = 5 if chosen.quick else 15
     modes = [mode for mode in ("record", "live") if mode in chosen.modes]
-    with loaded(point_select, server, RATE) as generator:
-        results = [run_steady(generator, subject, mode, seconds) for mode in modes]
-    print(
-        "\n".join(report.steady_lines(results, "point selects on MariaDB")), end="\n\n", flush=True
-    )
+    with point_select.started() as server:
+        subject = subject_for(server, chosen.attach)
+        with point_select.running(server, RATE) as generator:
+            results = [run_steady(generator, subject, mode, seconds) for mode in modes]
+    show(report.steady_lines(results, "point selects on MariaDB"))
     return results
-
-
-@contextmanager
-def loaded(workload: Workload, server: DatabaseServer, rate: int = 0) -> Iterator[Generator]:
-    log = server.directory / "generator.log"
-    words = command(workload, server, rate)
-    with generating(words, lambda: server.tgids, log) as generator:
-        generator.take(2)  # caches warm, connections made
-        yield generator
 
 
 def bench_all(chosen: argparse.Namespace) -> None:
     begin = machine()
     show(machine_lines(begin))
-    loads: dict[str, Found] = {}
-    steady: list[Steady] = []
-    wanted = set(chosen.only or [STEADY, *(workload.name for workload in WORKLOADS)])
-    for kind, disk in (("mariadb", False), ("mariadb", True), ("postgres", False)):
-        workloads = [
-            one
-            for one in WORKLOADS
-            if (one.server, one.disk) == (kind, disk) and one.name in wanted
-        ]
-        with_steady = kind == "mariadb" and not disk and STEADY in wanted
-        if not workloads and not with_steady:
-            continue
-        with started(kind, disk=disk) as server:
-            for workload in workloads:
-                loads[workload.name] = bench_workload(chosen, workload, server)
-            if with_steady:
-                steady = bench_steady(chosen, server)
+    loads = [one for one in LOADS if not chosen.only or one.name in chosen.only]
+    if any(load.served is not None for load in loads):
+        goycsb.installation()
+    planned = list(steps(chosen, loads))
+    if (least := least_minutes(planned)) > chosen.minutes:
+        show([f"{LEAST_PAIRS} pairs of each series take {least:.0f} minutes: so this will last"])
+    began_s, budget = time.monotonic(), Budget(60 * chosen.minutes, planned)
+    found: dict[str, Found] = {}
+    for _, group in groupby(loads, key=lambda load: load.place):
+        of_place = list(group)
+        try:
+            with of_place[0].started() as server:
+                for load in of_place:
+                    found[load.name] = bench_load(chosen, load, server, budget)
+        except NO_SERVER as reason:
+            show([not_measured(of_place[0].name, reason)])
+    show([f"{len(found)} loads took {(time.monotonic() - began_s) / 60:.1f} minutes"])
+    if chosen.save and chosen.everything:
+        keep_only(found.values())
+    steady = bench_steady(chosen) if STEADY in (chosen.only or ()) else []
     end = machine()
     show(machine_lines(end))
     if chosen.json:
         none: dict[str, Inside] = {}
-        every = {name: (one.workload, one.saturated, none) for name, one in loads.items()}
+        every = {name: (one.workload, one.saturated, none) for name, one in found.items()}
         chosen.json.write_text(json.dumps(report.document(begin, end, every, steady), indent=1))
 
 

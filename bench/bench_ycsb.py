@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much throughput tracing costs under YCSB's workload A, on every server.
 
-    python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--steady | --inside]
-                               [--save] [--json FILE]
+    python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--steady]
+                               [--json FILE]
 
 go-ycsb runs all the time, with several connections for each CPU, so that CPU time limits the
 throughput. Meanwhile `qjoule record` is switched on and off, on the attach mode that qjoule
@@ -13,10 +13,8 @@ target.
 Throughput is disturbed by everything else on the machine. So the loss is also given as CPU time per
 operation: of the server, its clients, and all tracing processes. `--steady` asks the servers for
 10,000 operations a second instead, and shows memory and CPU time of the tracer and of the process
-that reads it. `--inside` asks for half of the rate that saturates a server, and shows the kernel's
-own accounts of the BPF programs beside the CPU time of tracer and reader: `record` on each attach
-mode, `top`, and, where a server can have one, `record` with an agent. `--save` saves all but
-`--steady` for docs/cost.md. Nothing passes or fails here.
+that reads it. What docs/cost.md shows of these servers is measured by `bench_overhead.py`. Nothing
+passes or fails here.
 
 VoltDB is not among the servers: go-ycsb has no driver for it. FerretDB represents MongoDB, because
 the tests' stand-in stores nothing.
@@ -28,10 +26,8 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
@@ -47,16 +43,12 @@ from bench.command import (  # noqa: E402
 )
 from bench.overhead import report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
-from bench.overhead.inside import Inside, look_inside  # noqa: E402
+from bench.overhead.inside import Inside  # noqa: E402
 from bench.overhead.modes import Subject, subject_for  # noqa: E402
-from bench.overhead.rounds import RATE, Samples, Size, rate_of, run_rounds, run_steady  # noqa: E402
-from bench.overhead.saved import Found, save  # noqa: E402
+from bench.overhead.rounds import RATE, Samples, Size, run_rounds, run_steady  # noqa: E402
 from bench.overhead.workloads import Workload  # noqa: E402
 from bench.ycsb.servers import SERVED, Served, reports  # noqa: E402
 
-from qjoule.errors import QjouleError  # noqa: E402
-from qjoule.servers.measured import OVERHEAD_FILE  # noqa: E402
-from qjoule.servers.registered import support_of  # noqa: E402
 from qjoule.session.targets import plan_tracing  # noqa: E402
 from qjoule_studies.servers.process import DatabaseServer  # noqa: E402
 
@@ -71,10 +63,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="[default: 9, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
     parser.add_argument("--steady", action="store_true", help="memory and CPU of what traces")
-    parser.add_argument(
-        "--inside", action="store_true", help="the kernel's accounts, each attach mode"
-    )
-    parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
     chosen.modes = chosen.modes.split(",")
@@ -101,64 +89,14 @@ def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, 
     with served.loaded() as server:
         subject = subject_for(server, "auto")
         with loaded(served, server) as generator:
-            samples = run_rounds(
-                generator, subject, chosen.modes, Size(chosen.rounds, chosen.slot), say
-            )
+            ways = {mode: (mode, subject) for mode in chosen.modes}
+            samples = run_rounds(generator, ways, Size(chosen.rounds, chosen.slot), say)
     say("")
-    found = _found(subject, saturated=samples)
-    workload = found.workload
-    lines = report.workload_lines(workload, subject.attach_mode, samples, {})
-    print("\n".join(lines), end="\n\n", flush=True)
-    if chosen.save:
-        save(found)
-    return workload, samples
-
-
-def _found(subject: Subject, **parts: Any) -> Found:
-    """`parts`: as in `Found`."""
     flavour = str(subject.plan.traced[0].server.flavour)
     workload = Workload("YCSB A", flavour, (), TARGET)
-    return Found(workload, subject.attach_mode, subject.plan.traced[0].server.version, **parts)
-
-
-def bench_inside(chosen: argparse.Namespace, served: Served) -> None:
-    """What the kernel counted of each mode, on each attach mode."""
-    seconds = 2 if chosen.quick else 4
-    with served.loaded() as server:
-        subject = subject_for(server, "auto")
-        with loaded(served, server) as generator:
-            full = rate_of(generator.take(3))
-        found = _found(subject)
-        print(f"YCSB A on {served.name}, half of {full:,.0f} operations a second", flush=True)
-        with loaded(served, server, max(1, round(full / 2))) as generator:
-            for mode, one, attach_mode, options in _looks(server, subject):
-                seen = look_inside(generator, one, mode, seconds)
-                found.inside[mode, attach_mode, options] = seen
-                what = (
-                    f"{report.SHOWN.get(mode, mode)} {options}".rstrip()
-                    + f", attach mode {attach_mode}"
-                )
-                print("\n".join(report.inside_lines(found.workload, what, seen)), flush=True)
-    print(flush=True)
-    if chosen.save:
-        save(found)
-
-
-def _looks(server: DatabaseServer, subject: Subject) -> Iterator[tuple[str, Subject, str, str]]:
-    """Mode, what is attached to, attach mode, and what to call its options."""
-    yield "record", subject, subject.attach_mode, ""
-    yield "live", subject, subject.attach_mode, ""
-    for attach_mode in {"socket", "symbol", "usdt"} - {subject.attach_mode}:
-        with suppress(QjouleError):  # it has no such attach mode
-            other = subject_for(server, attach_mode)
-            yield "record", other, other.attach_mode, ""
-    if support_of(str(subject.plan.traced[0].server.flavour)).agent is not None:
-        yield (
-            "record",
-            replace(subject, attach_mode="auto", options=("--agent",)),
-            subject.attach_mode,
-            "--agent",
-        )
+    lines = report.workload_lines(workload, subject.attach_mode, samples, {})
+    print("\n".join(lines), end="\n\n", flush=True)
+    return workload, samples
 
 
 def bench_steady(chosen: argparse.Namespace, served: Served) -> None:
@@ -178,8 +116,8 @@ def bench(chosen: argparse.Namespace) -> None:
         if chosen.only and served.name not in chosen.only:
             continue
         try:
-            if chosen.steady or chosen.inside:
-                (bench_steady if chosen.steady else bench_inside)(chosen, served)
+            if chosen.steady:
+                bench_steady(chosen, served)
                 continue
             found[served.name] = (*bench_server(chosen, served), {})
         except NO_SERVER as reason:

@@ -102,6 +102,7 @@ class Inside:
     #: CPU time per transaction in ns, one figure per interval
     tracer_ns: list[float] = field(default_factory=list)
     reader_ns: list[float] = field(default_factory=list)
+    rate: list[float] = field(default_factory=list)  #: transactions a second
 
     @property
     def programs_ns(self) -> float:
@@ -141,4 +142,5 @@ def look_inside(
         share,
         [one.spent.tracer / max(one.transactions, 1.0) for one in taken],
         [one.spent.reader / max(one.transactions, 1.0) for one in taken],
+        [one.rate for one in taken],
     )

@@ -97,7 +97,7 @@ def attached(mode: str, subject: Subject) -> Iterator[Attached]:
                 yield state
             state.result = json.loads((directory / "t" / "meta.json").read_text())
     else:
-        words = [str(QJOULE), "top", "-b", "-d", "1", "-n", str(_AT_MOST_S), "--json", *wanted]
+        words = [str(QJOULE), "top", "-b", "-n", str(_AT_MOST_S), "--json", *wanted]
         with _running(words, '"', "stdout") as process:
             yield _of(process.pid)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -123,19 +123,22 @@ def orders(modes: Sequence[str], rounds: int, seed: int = 1) -> Iterator[list[st
 
 def run_rounds(
     generator: Generator,
-    subject: Subject,
-    modes: Sequence[str],
+    ways: Mapping[str, tuple[str, Subject]],
     size: Size,
     progress: Callable[[str], None],
+    over: Callable[[Mapping[str, Samples]], bool] = lambda _samples: False,
 ) -> dict[str, Samples]:
-    """Runs the rounds: the mode's intervals, and equally many untraced ones in between."""
-    samples = {mode: Samples() for mode in modes}
+    """Runs rounds: of each way its mode's intervals, and equally many untraced ones in between.
+
+    `ways`: modes and what they trace, by name. `over`: whether no further round is needed.
+    """
+    samples = {name: Samples() for name in ways}
     generator.skip()
     before = generator.take(size.slot)
-    for number, order in enumerate(orders(modes, size.rounds), 1):
-        for mode in order:
-            progress(f"round {number} of {size.rounds}: {mode}")
-            with attached(mode, subject) as state:
+    for number, order in enumerate(orders(list(ways), size.rounds), 1):
+        for name in order:
+            progress(f"round {number} of {size.rounds}: {name}")
+            with attached(*ways[name]) as state:
                 generator.tracing = state.watched
                 generator.skip()
                 generator.take(1)  # what tracing does only once, at its beginning, is no query's
@@ -143,9 +146,11 @@ def run_rounds(
             generator.tracing = Watched()
             generator.skip()
             after = generator.take(size.slot)
-            samples[mode].add(before, during, after)
-            _count(samples[mode].lost_records, state.result.get("loss"))
+            samples[name].add(before, during, after)
+            _count(samples[name].lost_records, state.result.get("loss"))
             before = after
+        if over(samples):
+            break
     return samples
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import datetime
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +21,7 @@ from bench.overhead.workloads import Workload
 from qjoule.servers.measured import MeasuredOverhead, save_overheads
 
 ROOT = Path(__file__).resolve().parents[2]
+SYMBOL = "symbol"  #: at the fixed rate: `record` on that attach mode, where it is another
 
 
 @dataclass
@@ -37,7 +39,12 @@ class Found:
 
 def save(found: Found) -> None:
     """Replaces what is known of these figures."""
-    save_overheads(list(rows(found)))
+    save_overheads(rows(found))
+
+
+def keep_only(every: Iterable[Found]) -> None:
+    """Forgets all figures but these."""
+    save_overheads(chain.from_iterable(map(rows, every)), alone=True)
 
 
 def rows(found: Found) -> Iterator[MeasuredOverhead]:
@@ -48,12 +55,13 @@ def rows(found: Found) -> Iterator[MeasuredOverhead]:
         yield row.of("saturated", "throughput_lost_ppm", [1e6 * x for x in one.throughput_lost])
         yield row.of("saturated", "cpu_lost_ppm", [1e6 * x for x in one.cpu_lost])
         yield row.of("saturated", "outside_ns", [ns / per for ns in one.places.outside_kernel])
-    for mode, one in found.fixed.items():
-        row = _Rows(found, mode, found.attach_mode, "", one.rate)
+    for way, one in found.fixed.items():
+        mode, attach_mode = ("record", way) if way == SYMBOL else (way, found.attach_mode)
+        row = _Rows(found, mode, attach_mode, "", one.rate)
         for name, values in _figures(one).items():
             yield row.of("fixed", name, values)
     for (mode, attach_mode, options), seen in found.inside.items():
-        row = _Rows(found, mode, attach_mode, options, [])
+        row = _Rows(found, mode, attach_mode, options, seen.rate)
         yield row.of("inside", "programs_ns", [seen.programs_ns / per])
         yield row.of("inside", "tracer_ns", [ns / per for ns in seen.tracer_ns])
         yield row.of("inside", "reader_ns", [ns / per for ns in seen.reader_ns])

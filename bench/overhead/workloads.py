@@ -45,8 +45,8 @@ class Workload:
 WORKLOADS = (
     Workload("oltp_read_only", "mariadb", ("oltp_read_only",), 0.02, 16),
     Workload("oltp_read_write", "mariadb", ("oltp_read_write",), 0.02, 20),
-    Workload("oltp_disk_bound", "mariadb", ("oltp_read_write",), 0.02, 20, disk=True),
     Workload("oltp_point_select", "mariadb", ("oltp_point_select",), 0.04, extreme=True),
+    Workload("oltp_disk_bound", "mariadb", ("oltp_read_write",), 0.02, 20, disk=True),
     Workload("tpcb-like", "postgres", ("-b", "tpcb-like"), 0.02, 7),
     Workload(
         "select-only-prepared",

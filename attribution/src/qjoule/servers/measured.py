@@ -52,13 +52,14 @@ class FigureFile(Generic[F]):
         """
         return dict(sorted(self.read((_FOLDER / self.name).read_text(encoding="utf-8")).items()))
 
-    def save(self, figures: Iterable[F]) -> None:
-        """Writes them to the file and keeps its other entries.
+    def save(self, figures: Iterable[F], *, alone: bool = False) -> None:
+        """Writes them to the file and keeps its other entries, unless they are to stay `alone`.
 
         Raises:
             QjouleError: the file has not the format of such files.
         """
-        every = self.known() | {figure.key: figure for figure in figures}
+        before = {} if alone else self.known()
+        every = before | {figure.key: figure for figure in figures}
         (_FOLDER / self.name).write_text(self.write(every.values()), encoding="utf-8")
 
     def read(self, text: str) -> dict[Any, F]:
