@@ -27,7 +27,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from qjoule.api.comparison import Form, MadeWith, RunForms, Sides, compare_sides, match
+from qjoule.api.comparison import (
+    Form,
+    MadeWith,
+    RunForms,
+    Sides,
+    compare_sides,
+    latency_parts,
+    match,
+)
 from qjoule.api.model import F64, Z95
 from qjoule_fleet.top import Row
 
@@ -240,6 +248,7 @@ def _form(row: Row) -> Form:
         same_total_ci95=same and (same[0] / 1e9 / row.calls, same[1] / 1e9 / row.calls)
         if row.calls
         else None,
+        latency_parts_ns=latency_parts(row.waits, row.latency_ns_mean),
     )
 
 

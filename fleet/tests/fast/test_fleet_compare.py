@@ -26,13 +26,14 @@ COSTLY = made.fingerprint(1)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten hosts, of which one has a costly shape 2; after two hours, shape 1 costs 30 % more."""
+    """Ten hosts, of which one has a costly shape 2; after two hours, shape 1 costs 30 % more, and
+    each call waits 4 µs longer for a lock."""
     path = tmp_path_factory.mktemp("fleet")
     hosts = [Host(f"db{i}", hours=(0, 1), factors={2: 1.8} if i == 3 else {}) for i in range(10)]
     hosts += [Host(f"vm{i}", hours=(0, 1), grade="estimated", factor=3.0) for i in range(2)]
     made.write(path, Fleet(hosts, 3, (0, 20, 40)))
     after = [replace(one, hours=(2, 3), factors={**one.factors, 1: 1.3}) for one in hosts]
-    made.write(path, Fleet(after, 3, (0, 20, 40), seed=2))
+    made.write(path, Fleet(after, 3, (0, 20, 40), seed=2, locked_ns=4_000))
     states = [(0, "10.11.6"), (2, "11.4.2")]
     for host in hosts[:9]:
         made.put_slow(path, host, 3, states=states)
@@ -62,6 +63,19 @@ def test_a_deploy_is_compared_host_by_host_and_grade_by_grade(root: Path) -> Non
     assert rows[COSTLY]["energy_differs"] is True
     assert [row["energy_differs"] for name, row in rows.items() if name != COSTLY] == [None] * 2
     assert rows[COSTLY]["runs"] == [10, 10]
+
+
+def test_the_part_of_the_latency_that_changed_most_is_named(root: Path) -> None:
+    rows = by_name(document(root, *AT)["classes"][1])
+    assert rows[COSTLY]["latency_change"] == {
+        "part": "wait_lock_ns",
+        "ns_per_call": pytest.approx(4_000),
+    }
+    assert rows[COSTLY]["base"]["latency_parts_ns"]["ran_ns"] == pytest.approx(83_593)
+    not_recorded = rows[made.fingerprint(0)]
+    assert "latency_change" not in not_recorded and "latency_parts_ns" not in not_recorded["new"]
+    text = run(root, *AT).output
+    assert text.count("latency: mostly lock") == 2 * 2, "of two statements, for each grade"
 
 
 def test_a_gate_that_is_not_held_is_exit_code_1(root: Path) -> None:

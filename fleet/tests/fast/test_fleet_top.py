@@ -77,6 +77,19 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert printed["read"]["refused"] == [] and printed["read"]["missing_hours"] == []
 
 
+def test_the_table_of_waits_has_shares_of_the_latency(root: Path, tmp_path: Path) -> None:
+    text = run(root, *DAY, "--columns", "waits", "--by", "shape,server").output
+    assert "not recorded for 5 of 12 rows" in text and "J/call" not in text
+    titles, *lines = (line for line in text.splitlines() if "lat mean" in line or "c1 FROM" in line)
+    assert len(lines) == 3
+    for title, share in (("on CPU", "69.7 %"), ("lock", "25.0 %"), ("network", "0.3 %")):
+        assert all(line[: titles.index(title) + len(title)].endswith(share) for line in lines)
+    usual = run(root, *DAY).output
+    assert "lock" not in usual and "not recorded" not in usual
+    old = made.write(tmp_path, Fleet([Host("db1", schema="2")], 1, (0,)))
+    assert "waits     not recorded" in run(old, *DAY, "--columns", "waits").output
+
+
 def test_rows_lack_the_error_of_the_total_unless_hosts_differ(root: Path, tmp_path: Path) -> None:
     differ = made.write(tmp_path, Fleet([VM, replace(VM, name="db4", total_error=0.9)], 1, (0,)))
     for where, error, *more in ((root, 0.5), (root, 0.5, "--absolute"), (differ, 0.9)):

@@ -76,6 +76,7 @@ class Fleet:
     spread: float = 0.05  #: of the joules per call, from minute to minute
     by_minute: int = 2  #: statements that have rows by minute in closed hours
     open: bool = False  #: no hour is closed
+    locked_ns: int = 0  #: each call waits so much longer for a lock than `WAITED_NS` says
 
 
 def hosts(count: int, **same: Any) -> list[Host]:
@@ -178,20 +179,23 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
         "cpu_ns": [*cpu_ns.tolist()[:-2], None, None],
         "energy_nj": energy_nj.tolist(),
         **errors,
-        "latency_ns": _padded((calls * 120_000).tolist(), after),
+        "latency_ns": _padded((calls * (WAITED_NS[0] + fleet.locked_ns)).tolist(), after),
         "latency": _padded(_latency(random, calls), after),
         "lost_records": [None] * (rows - 2) + [3, 3],
         "lost_cpu_ns": [None] * (rows - 2) + [70_000, 70_000],
-        **_waits(calls, after),
+        **_waits(calls, after, fleet.locked_ns),
     }
     return pa.table([pa.array(columns[one.name], one.type) for one in ROWS], schema=ROWS)
 
 
-def _waits(calls: I64, after: int) -> dict[str, list[int | None]]:
+def _waits(calls: I64, after: int, locked_ns: int) -> dict[str, list[int | None]]:
     """None is recorded of every third statement."""
+    waited_ns = dict(zip(WAITS, WAITED_NS, strict=True))
+    for name in ("waits_latency_ns", "wait_lock_ns"):
+        waited_ns[name] += locked_ns
     return {
         name: _padded([ns * n if at % 3 else None for at, n in enumerate(calls.tolist())], after)
-        for name, ns in zip(WAITS, WAITED_NS, strict=True)
+        for name, ns in waited_ns.items()
     }
 
 

@@ -7,6 +7,7 @@ from qjoule.model.gpsup import Form, match
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.reporters import comparison
 from qjoule.reporters.comparison import Report, ratio_text
+from qjoule.reporters.waits import latency_parts
 
 __all__ = [
     "Form",
@@ -19,6 +20,7 @@ __all__ = [
     "comparison",
     "exit_code",
     "judge",
+    "latency_parts",
     "match",
     "parse_gates",
     "ratio_text",

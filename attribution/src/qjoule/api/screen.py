@@ -16,11 +16,13 @@ from qjoule.reporters.plain import (
     ruled_table,
     sized,
 )
+from qjoule.reporters.waits import WAIT_TITLES, notes_on_waits, wait_cells
 
 __all__ = [
     "FIXED_NAMES",
     "NO_TEXT",
     "STATEMENT",
+    "WAIT_TITLES",
     "Column",
     "Page",
     "fit",
@@ -29,8 +31,10 @@ __all__ = [
     "key_width",
     "lost",
     "notes_grid",
+    "notes_on_waits",
     "page_width",
     "ruled_table",
     "sized",
+    "wait_cells",
     "writers",
 ]

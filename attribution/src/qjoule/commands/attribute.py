@@ -85,13 +85,7 @@ Examples:
     help="In the table, also list the ids that other tools have for each statement, of a trace "
     "recorded with --ids. Other formats always have them.",
 )
-@click.option(
-    "--columns",
-    type=click.Choice(("usual", "waits")),
-    default="usual",
-    show_default=True,
-    help="Of the table: waits shows where the latency of queries went. Other formats have both.",
-)
+@options.columns
 @option_groups.costs
 @gathered(Costs, "costs")
 @gathered(Shown, "shown")

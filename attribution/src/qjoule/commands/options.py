@@ -58,6 +58,14 @@ without_stolen = click.option(
     "joules are shared out by the rest.",
 )
 
+columns = click.option(
+    "--columns",
+    type=click.Choice(("usual", "waits")),
+    default="usual",
+    show_default=True,
+    help="Of the table: waits shows where the latency of queries went. Other formats have both.",
+)
+
 absolute = click.option(
     "--absolute",
     is_flag=True,

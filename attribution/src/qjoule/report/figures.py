@@ -18,7 +18,7 @@ from qjoule.report.build import MEASURES, means
 from qjoule.report.gather import Gathered
 from qjoule.report.study_runs import FACTOR
 from qjoule.reporters.provenance import has_energy
-from qjoule.reporters.table import WAIT_TITLES
+from qjoule.reporters.waits import WAIT_TITLES
 from qjoule.reporters.writers import cell
 from qjoule.shapes.safe_text import sanitise, shorten
 

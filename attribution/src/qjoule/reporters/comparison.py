@@ -20,8 +20,7 @@ from qjoule.model.repeated import Difference, MadeWith
 from qjoule.model.run_ratios import LEVEL
 from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import GAP, Page, key_width, notes_grid, page_width, ruled_table
-from qjoule.reporters.result_columns import WAITS
-from qjoule.reporters.table import WAIT_TITLES
+from qjoule.reporters.waits import LATENCY_PARTS, WAIT_TITLES
 from qjoule.reporters.writers import finite, json_text
 from qjoule.shapes.safe_text import shorten
 
@@ -35,7 +34,7 @@ _FROM = {"powerup": 74, "EDP gain": 86}
 _ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all
 _LONGEST = 300  #: characters of a statement
 _NAMED = 10  #: number of statements without a partner that the table names
-_PARTS = {part.name: title for part, title in zip(WAITS[1:], WAIT_TITLES.values(), strict=True)}
+_PARTS = {name: WAIT_TITLES[part] for name, part in LATENCY_PARTS.items()}
 _LEGEND = (
     "How many times faster B is (speedup), how much more power it draws while it runs (powerup), "
     "how much less energy it needs (greenup), and how many times smaller its energy-delay product "

@@ -16,14 +16,16 @@ from qjoule.errors import QjouleError
 from qjoule.lazy_import import pa
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
-from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
+from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart, Waits
 from qjoule.model.row_sums import added
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, missing
 from qjoule.reporters.missing import alarm, lost
 from qjoule.reporters.provenance import unavailable
-from qjoule.reporters.result_columns import WAITS, flat_table, json_part, json_row
+from qjoule.reporters.result_columns import flat_table, json_part, json_row
+from qjoule.reporters.waits import latency_parts
 from qjoule.reporters.writers import json_text, write_arrow
+from qjoule.trace import vocabulary
 
 SCHEMA = "qjoule.attribution/1"
 
@@ -268,16 +270,15 @@ def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> F
         loss_share=float(row.get("loss_error_j", 0.0)) / energy_j if energy_j else 0.0,
         same_total_ci95=(float(same[0]), float(same[1])) if same else None,
         keys=keys,
-        latency_parts_ns=_latency_parts(row),
+        latency_parts_ns=latency_parts(_waits(row), _float(row["latency_ns_mean"])),
     )
 
 
-def _latency_parts(row: dict[str, Any]) -> dict[str, float]:
-    """The parts of a call's mean latency, by their columns; none if they are not recorded."""
-    whole_ns, mean_ns = _float(row.get("waits_latency_ns")), _float(row["latency_ns_mean"])
-    if not whole_ns or not mean_ns:
-        return {}
-    return {part.name: mean_ns * float(row[part.name]) / whole_ns for part in WAITS[1:]}
+def _waits(row: dict[str, Any]) -> Waits | None:
+    whole_ns = row.get("waits_latency_ns")
+    if whole_ns is None:
+        return None
+    return Waits(int(whole_ns), *(int(row[name]) for name in vocabulary.WAITS))
 
 
 def _float(value: Any) -> float | None:

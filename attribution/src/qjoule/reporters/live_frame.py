@@ -17,7 +17,7 @@ from qjoule.reporters import missing
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import attach_modes, graded, has_energy
-from qjoule.reporters.table import notes_on_waits
+from qjoule.reporters.waits import notes_on_waits
 from qjoule.shapes.safe_text import sanitise
 
 ELLIPSIS = "…"
@@ -226,7 +226,7 @@ def _status(state: ViewState, width: int) -> Line:
     filtered = fmt.one_line(state.filter)
     shown = state.attribution
     where = fmt.one_line(shown.policy.get("where", "")) if shown is not None else ""
-    waits = notes_on_waits(shown) if shown is not None and state.waits else ()
+    waits = notes_on_waits(shown.rows) if shown is not None and state.waits else ()
     return flow(
         [
             ("PAUSED", "warn") if state.paused else ("", ""),

@@ -24,7 +24,7 @@ from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy, power_factor, time_alone
 from qjoule.reporters.result_columns import WAITS, flat_table, json_row
-from qjoule.reporters.table import WAIT_TITLES
+from qjoule.reporters.waits import WAIT_TITLES
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 

@@ -18,7 +18,8 @@ from qjoule.reporters.live_pages import detail, help_lines
 from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit, key_width
 from qjoule.reporters.provenance import has_energy
-from qjoule.reporters.table import WAIT_TITLES, cells_per_call, wait_cells
+from qjoule.reporters.table import cells_per_call
+from qjoule.reporters.waits import WAIT_TITLES, wait_cells
 
 _QUERY_WIDTH = 22  #: columns are dropped before the query gets narrower than this
 COLUMNS = (
@@ -215,7 +216,7 @@ def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, st
     history = list(state.history_w.get(row_key(row), ()))
     return {
         **cells_per_call(row, attribution),
-        **wait_cells(row),
+        **wait_cells(row.waits),
         "database": fmt.one_line(row.keys.get("database", "")) or fmt.UNKNOWN,
         "user": fmt.one_line(row.keys.get("user", "")) or fmt.UNKNOWN,
         "rate": fmt.rate(row.calls / seconds if seconds > 0 else None),

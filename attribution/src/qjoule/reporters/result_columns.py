@@ -14,13 +14,13 @@ from operator import attrgetter
 from typing import Any
 
 from qjoule.model.interval import RowErrors
-from qjoule.model.result import Attribution, Row, Waits
+from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, missing
 from qjoule.reporters.labels import id_cell, id_document, id_names
 from qjoule.reporters.missing import alarm
+from qjoule.reporters.waits import LATENCY_PARTS
 from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable, InTable, field
-from qjoule.trace import vocabulary
 
 
 def _joules(name: str) -> Callable[[Row], float | None]:
@@ -73,11 +73,7 @@ def _waited(name: str) -> Callable[[Row], int | None]:
 #: What became of the latency of the row's queries: parts, which add up to `waits_latency_ns`.
 WAITS: tuple[DataColumn[Row], ...] = (
     DataColumn("waits_latency_ns", int, _waited("latency_ns"), optional=True),
-    DataColumn("ran_ns", int, _waited("ran_ns"), optional=True),
-    *(
-        DataColumn(name, int, _waited(kind), optional=True)
-        for kind, name in zip(Waits._fields[1:], vocabulary.WAITS, strict=True)
-    ),
+    *(DataColumn(name, int, _waited(part), optional=True) for name, part in LATENCY_PARTS.items()),
 )
 _WAITING: DataColumn[Row] = DataColumn(
     "waiting_j", float, _joules("waiting_nj"), energy=True, optional=True

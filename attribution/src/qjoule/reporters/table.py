@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rich.style import Style
@@ -33,6 +32,7 @@ from qjoule.reporters.plain import (
 )
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 from qjoule.reporters.result_columns import FIGURES
+from qjoule.reporters.waits import WAIT_TITLES, notes_on_waits, wait_cells
 
 _MIN_WIDTH = 40
 _FALLBACK = 120  #: used if the terminal's width is unknown
@@ -61,16 +61,6 @@ _COLUMNS = {
 }
 #: After those: columns of a result that have a place in the table.
 _OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
-#: Parts of the latency, by their names in `Waits`; and what stands beside them.
-WAIT_TITLES = {
-    "ran_ns": "on CPU",
-    "run_queue": "run queue",
-    "lock": "lock",
-    "io": "I/O",
-    "network": "network",
-    "sleep": "sleep",
-    "other": "other",
-}
 _STOLEN = "stolen"  #: share of the row's CPU time, beside the waits
 _BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
 _LEFT = ("label", "server", "fingerprint", "flags")
@@ -119,7 +109,7 @@ def render(
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
-    told += notes_on_waits(attribution) if waits else ()
+    told += notes_on_waits(attribution.rows) if waits else ()
     listed = id_notes(attribution, limit) if ids else []
     page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
@@ -159,7 +149,7 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
         calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
     )
-    line.cells.update(wait_cells(row))
+    line.cells.update(wait_cells(row.waits))
     if row.waiting_nj is not None:
         line.cells["waiting"] = fmt.joules(row.waiting_nj / 1e9)
     line.cells[_STOLEN] = fmt.share(row.stolen_ns / row.cpu_ns) if row.stolen_ns else ""
@@ -182,25 +172,6 @@ def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
         "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
         **{column.name: shown.text(column.of(row, known)) for column, shown in _OF_RESULT},
     }
-
-
-def wait_cells(row: Row) -> dict[str, str]:
-    """Shares of the latency of the row's queries, by column of `WAIT_TITLES`."""
-    if row.waits is None:
-        return dict.fromkeys(WAIT_TITLES, fmt.UNKNOWN)
-    whole = row.waits.latency_ns
-    parts = {key: getattr(row.waits, key) for key in WAIT_TITLES}
-    return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
-
-
-def notes_on_waits(attribution: Attribution) -> Iterator[tuple[str, str]]:
-    """Of which rows that have calls nothing is recorded: a name and a text."""
-    called = [row for row in attribution.rows if row.calls]
-    without = sum(row.waits is None for row in called)
-    if without and without == len(called):
-        yield "waits", "not recorded"
-    elif without:
-        yield "waits", f"not recorded for {fmt.count(without)} of {fmt.count(len(called))} rows"
 
 
 def _line_of_others(

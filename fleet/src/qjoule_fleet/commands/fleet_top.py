@@ -23,6 +23,7 @@ from qjoule_fleet.top import Top, top
 Examples:
   qjoule fleet top /srv/fleet
   qjoule fleet top /srv/fleet --by host --last 7d
+  qjoule fleet top /srv/fleet --columns waits
   qjoule fleet top /srv/fleet --by tag:tenant --from 2026-11-22 --to 2026-11-23
   qjoule fleet top /srv/fleet --by release,shape --sort j_per_call --limit 50
   qjoule fleet top /srv/fleet --from 2026-10-25T02:30+02:00 --last 30min --tz Europe/Berlin
@@ -61,6 +62,7 @@ Measured and estimated joules, and idle policies, have rows of their own.
     help="Add measured and estimated joules up; the grade is then `mixed`.",
 )
 @options.absolute
+@options.columns
 @fleet_options.outputs
 @fleet_options.engines
 @fleet_options.limits
@@ -71,6 +73,7 @@ def command(
     limit: int,
     mix_grades: bool,
     absolute: bool,
+    columns: str,
     form: str,
     as_json: bool,
     output: Path | None,
@@ -89,10 +92,10 @@ def command(
     if not found.totals:
         raise fleet_options.nothing(asked.reader, asked.range)
     fleet_options.tell_missing(found.read.missing, found.read.silent)
-    _write(found, form, output)
+    _write(found, form, output, waits=columns == "waits")
 
 
-def _write(found: Top, form: str, output: Path | None) -> None:
+def _write(found: Top, form: str, output: Path | None, *, waits: bool) -> None:
     from qjoule_fleet.reporters import fleet_export  # noqa: PLC0415 (Arrow)
 
     if form == "parquet" and output is not None:
@@ -106,5 +109,5 @@ def _write(found: Top, form: str, output: Path | None) -> None:
         from qjoule_fleet.reporters.fleet_table import render  # noqa: PLC0415 (a table alone needs it)
 
         color = output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        text = render(found, color=color)
+        text = render(found, color=color, waits=waits)
     write_text(text, output)

@@ -11,13 +11,16 @@ from qjoule.api.screen import (
     FIXED_NAMES,
     NO_TEXT,
     STATEMENT,
+    WAIT_TITLES,
     Page,
     fitted_table,
     key_width,
     notes_grid,
+    notes_on_waits,
     page_width,
     ruled_table,
     sized,
+    wait_cells,
 )
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.times import iso
@@ -42,19 +45,32 @@ _COLUMNS = {
     "policy": ("idle", 8),
     "flags": ("", 0),
 }
+#: The columns of waits, instead of what a call costs.
+_OF_WAITS = {
+    **{key: _COLUMNS[key] for key in ("label", "energy", "share", "calls")},
+    "mean": ("lat mean", 3),
+    **{key: (title, 1) for key, title in WAIT_TITLES.items()},
+    **{key: _COLUMNS[key] for key in ("hosts", "grade", "policy", "flags")},
+}
 
 
-def render(found: Top, *, width: int | None = None, color: bool = False) -> str:
-    """The table as text that ends with a line feed; `width` in cells, else the terminal's."""
+def render(
+    found: Top, *, width: int | None = None, color: bool = False, waits: bool = False
+) -> str:
+    """The table as text that ends with a line feed; `width` in cells, else the terminal's.
+
+    `waits`: columns of what the latency of queries consists of, instead of what a call costs.
+    """
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
     page.print(notes_grid(fmt.safe_notes(_heading(found))))
     page.print()
-    page.print(_rows(found, width))
+    page.print(_rows(found, width, _OF_WAITS if waits else _COLUMNS))
     page.print()
     page.print(_totals(found))
     page.print()
-    page.print(notes_grid(fmt.safe_notes(_footing(found))))
+    told = notes_on_waits(found.rows) if waits else ()
+    page.print(notes_grid(fmt.safe_notes([*told, *_footing(found)])))
     return page.text()
 
 
@@ -75,14 +91,14 @@ def _heading(found: Top) -> list[tuple[str, str]]:
     return lines
 
 
-def _rows(found: Top, width: int) -> Table:
+def _rows(found: Top, width: int, of: dict[str, tuple[str, int]]) -> Table:
     classes = {(one.grade, one.policy) for one in found.totals}
     keys = _key_columns(found)
     cells = [_cells(row, found) | _key_cells(row, keys) for row in found.rows]
     most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
     columns = []
     named = {key: (fmt.one_line(name), 0) for key, name in keys.items()}
-    for key, (title, rank) in {"label": _COLUMNS["label"], **named, **_COLUMNS}.items():
+    for key, (title, rank) in {"label": of["label"], **named, **of}.items():
         shown = title or (_title(found) if key == "label" else "")
         contents = [line[key] for line in cells]
         if not any(contents) or (key == "policy" and len({one[1] for one in classes}) < 2):
@@ -106,12 +122,14 @@ def _cells(row: Row, found: Top) -> dict[str, str]:
         "calls": fmt.count(row.calls),
         "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95),
         "cpu": fmt.duration(cpu_s * 1e9),
+        "mean": fmt.duration(row.latency_ns_mean),
         "p50": fmt.duration(row.latency_ns_p50),
         "p95": fmt.duration(row.latency_ns_p95),
         "hosts": "" if found.by.keys == ("host",) else fmt.count(row.hosts),
         "grade": fmt.one_line(row.grade) or fmt.UNKNOWN,
         "policy": fmt.one_line(row.policy) or fmt.UNKNOWN,
         "flags": "T" if row.texts > 1 else "",
+        **wait_cells(row.waits),
     }
 
 

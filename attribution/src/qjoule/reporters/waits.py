@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the latency of queries, of one machine's rows and of a fleet's: titles, cells, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from qjoule.model.result import Waits
+from qjoule.reporters import format as fmt
+from qjoule.trace import vocabulary
+
+#: Parts of the latency, by their names in `Waits`.
+WAIT_TITLES = {
+    "ran_ns": "on CPU",
+    "run_queue": "run queue",
+    "lock": "lock",
+    "io": "I/O",
+    "network": "network",
+    "sleep": "sleep",
+    "other": "other",
+}
+#: The same parts by the names of their columns in files.
+LATENCY_PARTS = dict(zip(("ran_ns", *vocabulary.WAITS), WAIT_TITLES, strict=True))
+
+
+def wait_cells(waits: Waits | None) -> dict[str, str]:
+    """Shares of the latency of a row's queries, by column of `WAIT_TITLES`."""
+    if waits is None:
+        return dict.fromkeys(WAIT_TITLES, fmt.UNKNOWN)
+    whole = waits.latency_ns
+    parts = {key: getattr(waits, key) for key in WAIT_TITLES}
+    return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
+
+
+class _Called(Protocol):
+    @property
+    def calls(self) -> int: ...
+    @property
+    def waits(self) -> Waits | None: ...
+
+
+def notes_on_waits(rows: Iterable[_Called]) -> Iterator[tuple[str, str]]:
+    """Of how many of the rows that have calls nothing is recorded: a name and a text."""
+    called = [row for row in rows if row.calls]
+    without = sum(row.waits is None for row in called)
+    if without and without == len(called):
+        yield "waits", "not recorded"
+    elif without:
+        yield "waits", f"not recorded for {fmt.count(without)} of {fmt.count(len(called))} rows"
+
+
+def latency_parts(waits: Waits | None, mean_ns: float | None) -> dict[str, float]:
+    """The parts of a call's mean latency, by their columns; none if they are not recorded."""
+    if not waits or not waits.latency_ns or not mean_ns:
+        return {}
+    scale = mean_ns / waits.latency_ns
+    return {name: scale * getattr(waits, part) for name, part in LATENCY_PARTS.items()}
