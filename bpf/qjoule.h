@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 20
+#define QJ_CONTRACT_VERSION 21
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -30,7 +30,8 @@
 #define QJ_STARTUP_BYTES     512  /* a session's first message, for user and database */
 #define QJ_APPLICATION_BYTES 64	  /* of the name that a session's application reports */
 #define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
-#define QJ_TAILS	     5	  /* lengths of tails, each twice the one before ... */
+#define QJ_TAILS	     5	  /* lengths of a core's tails, each twice the one before ... */
+#define QJ_PACKAGE_TAILS     10	  /* of a package's: see qj_tail_ns() in core/counted.h */
 #define QJ_TAIL_NS	     100000ULL /* ... from this one on */
 #define QJ_WAKE_NS	     1000 /* shorter idle times are the scheduler between two threads */
 
@@ -356,7 +357,7 @@ struct qj_aggregate {
 	 * last to go to sleep there. Where two sleeps' tails overlap, each has half. All 0 without
 	 * a qj_package_time.
 	 */
-	__u64 package_tail_ns[QJ_TAILS];
+	__u64 package_tail_ns[QJ_PACKAGE_TAILS];
 	__u64 core_tail_ns[QJ_TAILS];
 	__u32 package_wakes; /* idle times of at least QJ_WAKE_NS that this owner ended */
 	__u32 core_wakes;
@@ -552,7 +553,7 @@ QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 40);
-QJ_ASSERT_SIZE(qj_aggregate, 520);
+QJ_ASSERT_SIZE(qj_aggregate, 560);
 QJ_ASSERT_SIZE(qj_sample, 152);
 QJ_ASSERT_SIZE(qj_package_time, 32);
 QJ_ASSERT_SIZE(qj_hello, 272);

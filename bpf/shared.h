@@ -176,7 +176,7 @@ struct qj_sums {
 	__u64 rows;
 	__u64 wait_ns[QJ_WAITS];
 	__u64 waited_ns;
-	__u64 package_tail_ns[QJ_TAILS];
+	__u64 package_tail_ns[QJ_PACKAGE_TAILS];
 	__u64 core_tail_ns[QJ_TAILS];
 	__u32 calls;
 	__u32 errors;
@@ -196,7 +196,8 @@ struct qj_idle {
 	__u64 turn;	  /* 0 or 1: the last sleep. The other one is the sleep before. */
 	__u64 fell_ns[2]; /* when; 0: nobody slept yet */
 	struct qj_sums_key owners[2];
-	__u64 tail_ns[2][2][QJ_TAILS]; /* by the window's number & 1, the sleep, and the length */
+	/* By the window's number & 1, the sleep, and the length: a core has the first QJ_TAILS. */
+	__u64 tail_ns[2][2][QJ_PACKAGE_TAILS];
 } __attribute__((aligned(128)));
 
 /* Precedes every record in a ring. */

@@ -93,7 +93,7 @@ void idle_times_next_window(struct idle_times *times, uint64_t t_ns)
  * accounts for it; the sleeps do not change before that.
  */
 static void add_lasting(struct qj_idle *idle, struct qj_idle *taken, uint32_t epoch,
-			uint64_t end_ns)
+			uint64_t end_ns, bool package)
 {
 	__u64 from = __atomic_load_n(&idle->from_ns, __ATOMIC_ACQUIRE);
 	struct qj_idle read = *idle;
@@ -105,17 +105,19 @@ static void add_lasting(struct qj_idle *idle, struct qj_idle *taken, uint32_t ep
 		return;
 	memcpy(taken->owners, read.owners, sizeof(taken->owners));
 	qj_add_tails(taken->tail_ns[epoch & 1][last], taken->tail_ns[epoch & 1][!last],
-		     read.fell_ns[last], read.fell_ns[!last], from, end_ns);
+		     read.fell_ns[last], read.fell_ns[!last], from, end_ns, package);
 }
 
 static void send_tails(struct idle_times *times, const struct qj_sums_key *owner,
-		       const __u64 tail_ns[QJ_TAILS], uint64_t t0_ns, uint64_t t1_ns, bool package)
+		       const __u64 tail_ns[QJ_PACKAGE_TAILS], uint64_t t0_ns, uint64_t t1_ns,
+		       bool package)
 {
 	struct qj_aggregate a = sums_aggregate(owner, t0_ns, t1_ns);
 
-	if (!tail_ns[QJ_TAILS - 1])
+	if (!qj_any_tail(tail_ns, package))
 		return;
-	memcpy(package ? a.package_tail_ns : a.core_tail_ns, tail_ns, sizeof(a.core_tail_ns));
+	memcpy(package ? a.package_tail_ns : a.core_tail_ns, tail_ns,
+	       qj_tails_of(package) * sizeof(*tail_ns));
 	stream_add(times->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 }
 
@@ -127,11 +129,11 @@ static void drain_idle(struct idle_times *times, struct qj_idle *idle, uint32_t 
 	/* Read before the sums: a program that replaces an owner has moved that one's sums. */
 	memcpy(taken.owners, idle->owners, sizeof(taken.owners));
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	add_lasting(idle, &taken, epoch, t1_ns);
+	add_lasting(idle, &taken, epoch, t1_ns, package);
 	for (int i = 0; i < 2; i++) {
 		__u64 *tail_ns = taken.tail_ns[epoch & 1][i];
 
-		for (int j = 0; j < QJ_TAILS; j++)
+		for (int j = 0; j < qj_tails_of(package); j++)
 			tail_ns[j] += __atomic_exchange_n(&idle->tail_ns[epoch & 1][i][j], 0,
 							  __ATOMIC_ACQ_REL);
 		send_tails(times, &taken.owners[i], tail_ns, t0_ns, t1_ns, package);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/counted.h"
+
 /* Rows of sums in the tracer's own memory, for kernels whose maps it may not read. */
 
 #define SLOTS (4 * QJ_SUMS_ROWS) /* a power of two */
@@ -290,8 +292,8 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 {
 	struct qj_aggregate a = sums_aggregate(key, t0_ns, t1_ns);
 
-	if (!row->used.cpu_ns && !row->calls && !row->package_tail_ns[QJ_TAILS - 1] &&
-	    !row->core_tail_ns[QJ_TAILS - 1])
+	if (!row->used.cpu_ns && !row->calls && !qj_any_tail(row->package_tail_ns, true) &&
+	    !qj_any_tail(row->core_tail_ns, false))
 		return;
 	a.cpu_ns = row->used.cpu_ns;
 	a.overlap_ns = row->used.overlap_ns;

@@ -104,10 +104,9 @@ static int in_order(const void *one, const void *other)
 
 static bool has_tail(const struct sweep_entry *entry)
 {
-	const int longest = SWEEP_TAILS - 1;
-
-	return entry->effects[SWEEP_CORE_TAIL + longest] > 0 ||
-	       entry->effects[SWEEP_PACKAGE_TAIL + longest] > 0;
+	return entry->effects[SWEEP_CORE_TAIL + SWEEP_TAILS - 1] > 0 ||
+	       entry->effects[SWEEP_PACKAGE_TAIL + SWEEP_TAILS - 1] > 0 ||
+	       entry->effects[SWEEP_PACKAGE_LONG_TAIL + SWEEP_LONG_TAILS - 1] > 0;
 }
 
 bool sweep_entries_close(struct entries *e, int64_t window)

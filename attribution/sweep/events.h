@@ -215,9 +215,6 @@ static inline bool sweep_begin(struct sweep *s, uint32_t number)
 	return true;
 }
 
-/* The longest tail, in ns. */
-#define SWEEP_LONGEST_TAIL_NS 1600000
-
 /* Handles all events up to and including `t_ns`. False: out of memory. */
 bool sweep_events(struct sweep *sweep, int64_t t_ns);
 

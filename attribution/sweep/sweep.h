@@ -25,12 +25,14 @@
  * Traffic is the integral of dt * (mean misses per ns of the package's busy cores) / (busy cores *
  * busy threads of the core), where the mean counts up to a limit: a sum for each of SWEEP_LIMITS
  * limits. A tail is the time that a package, or a core, has been idle, up to a
- * length: sums for each of SWEEP_TAILS lengths. It belongs to the owner whose sleep began it. Where
- * the tail of the sleep before still lasts, both sleeps have half. A wake-up is the end of an idle
- * time of at least SWEEP_WAKE_NS, and belongs to the owner that runs first. */
-#define SWEEP_LIMITS  3
-#define SWEEP_TAILS   5
-#define SWEEP_WAKE_NS 1000 /* shorter idle times are the scheduler between two threads */
+ * length: sums for each of SWEEP_TAILS lengths, and of packages for SWEEP_LONG_TAILS more. It
+ * belongs to the owner whose sleep began it. Where a short tail of the sleep before still lasts,
+ * both sleeps have half. A wake-up is the end of an idle time of at least SWEEP_WAKE_NS, and
+ * belongs to the owner that runs first. */
+#define SWEEP_LIMITS	 3
+#define SWEEP_TAILS	 5
+#define SWEEP_LONG_TAILS 5
+#define SWEEP_WAKE_NS	 1000 /* shorter idle times are the scheduler between two threads */
 enum sweep_effect {
 	SWEEP_TRAFFIC,
 	SWEEP_PACKAGE_TAIL = SWEEP_TRAFFIC + SWEEP_LIMITS,
@@ -38,7 +40,8 @@ enum sweep_effect {
 	SWEEP_PACKAGE_WAKES = SWEEP_CORE_TAIL + SWEEP_TAILS,
 	SWEEP_CORE_WAKES,
 	SWEEP_KEPT_AWAKE, /* left at 0: model/kept_awake.py divides `kept_ns` */
-	SWEEP_EFFECTS,
+	SWEEP_PACKAGE_LONG_TAIL,
+	SWEEP_EFFECTS = SWEEP_PACKAGE_LONG_TAIL + SWEEP_LONG_TAILS,
 };
 
 /* Which CPUs share a core and a package. `cpu_watched`: a number (from 0, each once) for CPUs

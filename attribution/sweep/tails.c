@@ -2,10 +2,26 @@
 /* Idle times of cores and packages, and whose they are: see `enum sweep_effect`. */
 #include "events.h"
 
-/* Lengths of tails: each is twice the one before, from the latency of a core's shallow states to
- * beyond the target residency of a package's deep ones (drivers/idle/intel_idle.c). */
-static const uint64_t tail_ns[SWEEP_TAILS] = {100000, 200000, 400000, 800000,
-					      SWEEP_LONGEST_TAIL_NS};
+#define LENGTHS (SWEEP_TAILS + SWEEP_LONG_TAILS)
+
+/* Lengths of tails, from the latency of a core's shallow states to beyond the target residency of a
+ * package's deep ones (drivers/idle/intel_idle.c). Those that follow SWEEP_TAILS are of packages
+ * alone: firmware may wait for a timer's tick, at 100 Hz or more, before it enters a deep state. */
+static const uint64_t tail_ns[LENGTHS] = {100000,  200000,  400000,  800000,  1600000,
+					  3200000, 4800000, 6400000, 9600000, 12800000};
+
+/* The tails of a core or a package: how many lengths, and the sums of the first and of the long. */
+struct lengths {
+	int count, first, further;
+};
+static const struct lengths core_lengths = {SWEEP_TAILS, SWEEP_CORE_TAIL, 0};
+static const struct lengths package_lengths = {LENGTHS, SWEEP_PACKAGE_TAIL,
+					       SWEEP_PACKAGE_LONG_TAIL - SWEEP_TAILS};
+
+static double *sum_of(struct sweep_entry *entry, const struct lengths *lengths, int i)
+{
+	return &entry->effects[(i < SWEEP_TAILS ? lengths->first : lengths->further) + i];
+}
 
 /* Of [from, to), the time less than `length` after `since`. */
 static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t length_ns)
@@ -16,26 +32,29 @@ static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t 
 	return (double)(ns < most ? ns : most);
 }
 
-/* Adds idle time up to `t_ns` to the tails of those who slept. `first`: the effect's first sum. */
+/* Adds idle time up to `t_ns` to the tails of those who slept. */
 static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_t t_ns,
-		     enum sweep_effect first)
+		     const struct lengths *lengths)
 {
+	const int last = lengths->count - 1;
 	int64_t from_ns = tail->from_ns;
 	struct sweep_entry *entry;
-	double both[SWEEP_TAILS];
+	double both[LENGTHS];
 
 	if (!tail->known || t_ns == from_ns)
 		return true;
 	tail->slept = true;
 	tail->from_ns = t_ns;
-	if (between(tail->fell_ns, from_ns) >= tail_ns[SWEEP_TAILS - 1])
+	if (between(tail->fell_ns, from_ns) >= tail_ns[last])
 		return true;
 	entry = sweep_entries_find(&s->entries, package, tail->group);
 	if (!entry)
 		return false;
-	for (int i = 0; i < SWEEP_TAILS; i++) {
-		both[i] = tail->shared ? within(from_ns, t_ns, tail->before_ns, tail_ns[i]) : 0;
-		entry->effects[first + i] +=
+	for (int i = 0; i <= last; i++) {
+		bool halves = tail->shared && i < SWEEP_TAILS;
+
+		both[i] = halves ? within(from_ns, t_ns, tail->before_ns, tail_ns[i]) : 0;
+		*sum_of(entry, lengths, i) +=
 		    within(from_ns, t_ns, tail->fell_ns, tail_ns[i]) - both[i] / 2;
 	}
 	if (both[SWEEP_TAILS - 1] <= 0)
@@ -44,7 +63,7 @@ static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_
 	if (!entry)
 		return false;
 	for (int i = 0; i < SWEEP_TAILS; i++)
-		entry->effects[first + i] += both[i] / 2;
+		*sum_of(entry, lengths, i) += both[i] / 2;
 	return true;
 }
 
@@ -89,7 +108,7 @@ bool sweep_wake(struct sweep *s, struct cpu *cpu)
 	struct tail *tail = &cpu->core->tail;
 
 	cpu->segment.woke_core = woke(tail, s->now_ns);
-	if (!add_tail(s, tail, package->number, s->now_ns, SWEEP_CORE_TAIL))
+	if (!add_tail(s, tail, package->number, s->now_ns, &core_lengths))
 		return false;
 	if (package->cores) {
 		package->cores++;
@@ -99,7 +118,7 @@ bool sweep_wake(struct sweep *s, struct cpu *cpu)
 	package->cores = 1;
 	s->awake++;
 	cpu->segment.woke_package = woke(&package->tail, s->now_ns);
-	return add_tail(s, &package->tail, package->number, s->now_ns, SWEEP_PACKAGE_TAIL);
+	return add_tail(s, &package->tail, package->number, s->now_ns, &package_lengths);
 }
 
 /* Adds the open window's part of the tails that last. */
@@ -109,14 +128,14 @@ bool sweep_end_tails(struct sweep *s, int64_t end_ns)
 		struct core *core = &s->core[i];
 
 		if (!core->threads &&
-		    !add_tail(s, &core->tail, core->package->number, end_ns, SWEEP_CORE_TAIL))
+		    !add_tail(s, &core->tail, core->package->number, end_ns, &core_lengths))
 			return false;
 	}
 	for (uint32_t i = 0; i < s->packages; i++) {
 		struct package *package = &s->package[i];
 
 		if (!package->cores &&
-		    !add_tail(s, &package->tail, package->number, end_ns, SWEEP_PACKAGE_TAIL))
+		    !add_tail(s, &package->tail, package->number, end_ns, &package_lengths))
 			return false;
 	}
 	return true;

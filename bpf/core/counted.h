@@ -107,7 +107,31 @@ static inline __u64 qj_busy_set(__u64 clock, int busy, __u64 now_ns)
  * How idle time is divided between the owners whose sleeps began it: docs/model.md, "Effects", and
  * attribution/sweep/tails.c, which does the same for recordings.
  */
-#define QJ_LONGEST_TAIL_NS (QJ_TAIL_NS << (QJ_TAILS - 1))
+static inline __attribute__((always_inline)) int qj_tails_of(int package)
+{
+	return package ? QJ_PACKAGE_TAILS : QJ_TAILS;
+}
+
+/* The first ones are each twice the one before; then they are 3.2, 4.8, 6.4, 9.6 and 12.8 ms. */
+static inline __attribute__((always_inline)) __u64 qj_tail_ns(int i)
+{
+	int further = i - QJ_TAILS;
+
+	if (further < 0)
+		return QJ_TAIL_NS << i;
+	return (QJ_TAIL_NS * (further & 1 ? 3 : 2)) << (QJ_TAILS - 1 + further / 2);
+}
+
+static inline __attribute__((always_inline)) __u64 qj_longest_tail_ns(int package)
+{
+	return qj_tail_ns(qj_tails_of(package) - 1);
+}
+
+/* Whether a sum is left: the longest tail of the sleep itself, or of the sleep before. */
+static inline __attribute__((always_inline)) int qj_any_tail(const __u64 *tail_ns, int package)
+{
+	return tail_ns[QJ_TAILS - 1] || (package && tail_ns[QJ_PACKAGE_TAILS - 1]);
+}
 
 /* Of [from, to), the time less than `length_ns` after `since_ns`, which is not after `from_ns`. */
 static inline __u64 qj_within(__u64 from_ns, __u64 to_ns, __u64 since_ns, __u64 length_ns)
@@ -120,22 +144,23 @@ static inline __u64 qj_within(__u64 from_ns, __u64 to_ns, __u64 since_ns, __u64 
 
 /*
  * Adds the idle time [from, to) to the sums of the sleep that began it, and of the sleep before:
- * where both tails last, each has half, to the ns.
+ * where both tails last, each has half, to the ns. Long tails belong to the last sleep alone.
  */
-static inline __attribute__((always_inline)) void qj_add_tails(__u64 own[QJ_TAILS],
-							       __u64 before[QJ_TAILS],
-							       __u64 fell_ns, __u64 before_ns,
-							       __u64 from_ns, __u64 to_ns)
+static inline __attribute__((always_inline)) void
+qj_add_tails(__u64 own[QJ_PACKAGE_TAILS], __u64 before[QJ_PACKAGE_TAILS], __u64 fell_ns,
+	     __u64 before_ns, __u64 from_ns, __u64 to_ns, int package)
 {
-	int shared = before_ns && from_ns - before_ns < QJ_LONGEST_TAIL_NS;
+	int shared = before_ns && from_ns - before_ns < qj_longest_tail_ns(0);
 
-	if (from_ns - fell_ns >= QJ_LONGEST_TAIL_NS)
+	if (from_ns - fell_ns >= qj_longest_tail_ns(package))
 		return;
-#pragma GCC unroll 5
-	for (int i = 0; i < QJ_TAILS; i++) {
-		__u64 length_ns = QJ_TAIL_NS << i, half = 0;
+#pragma GCC unroll 10
+	for (int i = 0; i < QJ_PACKAGE_TAILS; i++) {
+		__u64 length_ns = qj_tail_ns(i), half = 0;
 
-		if (shared) {
+		if (i >= qj_tails_of(package))
+			break;
+		if (shared && i < QJ_TAILS) {
 			half = qj_within(from_ns, to_ns, before_ns, length_ns) / 2;
 			before[i] += half;
 		}

@@ -47,14 +47,17 @@ static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct
 	struct qj_sums_key key;
 	struct qj_sums *row;
 
-	if (!tail_ns[QJ_TAILS - 1])
+	if (!qj_any_tail(tail_ns, package))
 		return 0;
 	key = idle->owners[which];
 	row = sums_of(cpu, &key, epoch);
-	for (int i = 0; i < QJ_TAILS; i++) {
-		/* The tracer may take it at the same time. */
-		__u64 ns = __sync_lock_test_and_set(&tail_ns[i], 0);
+	for (int i = 0; i < QJ_PACKAGE_TAILS; i++) {
+		__u64 ns;
 
+		if (i >= qj_tails_of(package))
+			break;
+		/* The tracer may take it at the same time. */
+		ns = __sync_lock_test_and_set(&tail_ns[i], 0);
 		if (!row)
 			continue; /* counted as loss `aggregate`, and left to idle */
 		__sync_fetch_and_add(package ? &row->package_tail_ns[i] : &row->core_tail_ns[i],
@@ -123,12 +126,12 @@ int begin_idle(struct qj_cpu_state *cpu, __u64 now)
 
 /* Adds the idle time [from, to), which is in the window `epoch`, to both sleeps. */
 static __attribute__((noinline)) int add_idle(struct qj_idle *idle, __u32 epoch, __u64 from,
-					      __u64 to)
+					      __u64 to, bool package)
 {
 	__u32 last = idle->turn & 1, before = last ^ 1;
 
 	qj_add_tails(idle->tail_ns[epoch & 1][last], idle->tail_ns[epoch & 1][before],
-		     idle->fell_ns[last], idle->fell_ns[before], from, to);
+		     idle->fell_ns[last], idle->fell_ns[before], from, to, package);
 	return 0;
 }
 
@@ -139,6 +142,7 @@ static __always_inline void end_sleep(struct qj_cpu_state *cpu, struct qj_idle *
 	__u64 fell = idle->fell_ns[idle->turn & 1], edge = control.epoch_ns;
 	__u64 from = __sync_lock_test_and_set(&idle->from_ns, 0);
 	__u32 epoch = control.epoch;
+	bool package = what == QJ_WOKE_PACKAGE;
 
 	if (!from && fell)
 		return; /* its last sleep is unknown */
@@ -149,15 +153,15 @@ static __always_inline void end_sleep(struct qj_cpu_state *cpu, struct qj_idle *
 		return; /* nobody slept here yet */
 	if (now - fell >= QJ_WAKE_NS)
 		cpu->woke |= what;
-	if (from - fell < QJ_LONGEST_TAIL_NS) {
+	if (from - fell < qj_longest_tail_ns(package)) {
 		if (from < edge) {
 			__u64 to = now < edge ? now : edge;
 
-			add_idle(idle, epoch - 1, from, to);
+			add_idle(idle, epoch - 1, from, to, package);
 			from = to;
 		}
 		if (from < now)
-			add_idle(idle, epoch, from, now);
+			add_idle(idle, epoch, from, now, package);
 	}
 	idle->turn ^= 1; /* the next sleep takes the other place */
 }

@@ -13,14 +13,13 @@ from itertools import pairwise
 from qjoule.model.arrays import (
     COUNTERS,
     EFFECTS,
-    TAILS_NS,
     TRAFFIC_PER_NS,
     Anomalies,
     Machine,
     Segments,
 )
 from qjoule.model.windows import MAX_COUNTS_PER_NS
-from two_packages_idle import idle_sums
+from two_packages_idle import LENGTHS_NS, idle_sums
 
 Key = tuple[int, int, int]  #: window, package slot, group
 
@@ -108,7 +107,7 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
         effects = found.entries[key].effects
         for what in ("package", "core"):
             effects[f"{what}_wakes"] += row.get(f"{what}_wakes", 0)
-            for ns, lasted in zip(TAILS_NS, row.get(f"{what}_tail_ns", ()), strict=False):
+            for ns, lasted in zip(LENGTHS_NS[what], row.get(f"{what}_tail_ns", ()), strict=False):
                 effects[f"{what}_tail_{ns // 1000}us"] += Fraction(lasted)
     return found
 

@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import TAILS, WAKE_NS
-from qjoule.model.arrays import TAILS_NS, TRAFFIC_PER_NS
+from qjoule.contract import PACKAGE_TAILS, TAILS, WAKE_NS
+from qjoule.model.arrays import LONG_TAILS_NS, TAILS_NS, TRAFFIC_PER_NS
+
+#: Lengths of tails, by what sleeps.
+LENGTHS_NS = {"package": (*TAILS_NS, *LONG_TAILS_NS), "core": TAILS_NS}
 
 Sums = dict[tuple[int, int, Any], dict[str, Any]]  #: window, package, owner: fields of a row
 
@@ -26,7 +29,7 @@ class Costs:
     """What idle times and traffic cost; units of `Terms`."""
 
     traffic_nj: tuple[float, ...] = (0.0,) * len(TRAFFIC_PER_NS)
-    package_w: tuple[float, ...] = (0.0,) * TAILS
+    package_w: tuple[float, ...] = (0.0,) * PACKAGE_TAILS
     core_w: tuple[float, ...] = (0.0,) * TAILS
     package_wake_nj: float = 0.0
     core_wake_nj: float = 0.0
@@ -99,7 +102,7 @@ def idle_sums(
                 window = bisect_right(bounds_ns, gap.t1_ns) - 1
                 sums[window, package, gap.woke][f"{what}_wakes"] += 1
             for window, a, b in _pieces([gap], bounds_ns):
-                for owner, ns in _tails(gap, before, a, b):
+                for owner, ns in _tails(gap, before, (a, b), LENGTHS_NS[what]):
                     if ns.any():
                         row = sums[window, package, owner]
                         row[f"{what}_tail_ns"] = row[f"{what}_tail_ns"] + ns
@@ -119,13 +122,15 @@ def _pieces(found: Sequence[Gap], bounds_ns: Sequence[int]) -> Iterator[tuple[in
 
 
 def _tails(
-    gap: Gap, before: Gap | None, a: int, b: int
+    gap: Gap, before: Gap | None, piece: tuple[int, int], lengths_ns: tuple[int, ...]
 ) -> tuple[tuple[Any, npt.NDArray[np.float64]], ...]:
     """The owners of a piece of a gap: half of what the sleep before still lasts is that one's."""
-    own = np.array([max(min(b, gap.t0_ns + ns) - a, 0) for ns in TAILS_NS])
-    half = np.zeros(TAILS)
-    if before is not None:
-        half = np.array([max(min(b, before.t0_ns + ns) - a, 0) / 2 for ns in TAILS_NS])
+    a, b = piece
+    own = np.array([max(min(b, gap.t0_ns + ns) - a, 0) for ns in lengths_ns])
+    half = np.zeros(len(lengths_ns))
+    if before is not None:  # long tails belong to the last sleep alone
+        halves = [max(min(b, before.t0_ns + ns) - a, 0) / 2 for ns in TAILS_NS]
+        half[: len(TAILS_NS)] = halves
     return (gap.slept, own - half), (before.slept if before else None, half)
 
 
@@ -138,7 +143,7 @@ def extra_power(
         tails_w = costs.package_w if what == "package" else costs.core_w
         wake_nj = costs.package_wake_nj if what == "package" else costs.core_wake_nj
         for gap in gaps(mine, end_ns):
-            for w, ns in zip(tails_w, TAILS_NS, strict=True):
+            for w, ns in zip(tails_w, LENGTHS_NS[what], strict=True):
                 if w:
                     out[package].append((gap.t0_ns, min(gap.t1_ns, gap.t0_ns + ns), w))
             if wake_nj and gap.woke is not None and gap.t1_ns - gap.t0_ns >= WAKE_NS:

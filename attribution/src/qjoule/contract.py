@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 20
+CONTRACT_VERSION = 21
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -20,7 +20,8 @@ MORE_COUNTERS = 12  #: further ones that a user may ask for
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
 LATENCY_BUCKETS = 48
 WAITS = 6  #: values of `Wait`
-TAILS = 5  #: lengths of tails, each twice the one before
+TAILS = 5  #: lengths of a core's tails, each twice the one before
+PACKAGE_TAILS = 10  #: of a package's: these and longer ones
 TAIL_NS = 100_000  #: the shortest
 WAKE_NS = 1_000  #: shorter idle times are the scheduler between two threads
 TEXT_BYTES = 4096
@@ -348,7 +349,7 @@ AGGREGATE = np.dtype(
         ("rows", "<u8"),
         ("wait_ns", "<u8", (WAITS,)),
         ("waited_ns", "<u8"),
-        ("package_tail_ns", "<u8", (TAILS,)),
+        ("package_tail_ns", "<u8", (PACKAGE_TAILS,)),
         ("core_tail_ns", "<u8", (TAILS,)),
         ("package_wakes", "<u4"),
         ("core_wakes", "<u4"),

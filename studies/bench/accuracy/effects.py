@@ -26,6 +26,8 @@ STATES = {
 #: A machine without a deeper state has no tail: a core that sleeps draws its power at rest.
 SHALLOW = ((2_000, 2_000),)
 LONGEST_TAIL_NS = 1_000_000
+#: Periods of the timer at 1000, 250 and 100 Hz.
+TICKS_NS = (1_000_000, 4_000_000, 10_000_000)
 GOVERNORS = ("ladder", "predicting")
 UNCORE_FORMS = ("mean", "max", "stepped")
 
@@ -45,6 +47,7 @@ class Tail:
     wake_nj: float
     wake_ns: int
     governor: str = "ladder"
+    tick_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,27 @@ def wake_tails(random: np.random.Generator, machine: PhysicalMachine) -> Effects
         core_tail=None if which == 1 else core,
         idle_states=states,
     )
+
+
+def long_tails(random: np.random.Generator, machine: PhysicalMachine) -> Effects:
+    """A package tail of 3 to 13 ms. Half of the machines enter the deep state at a tick, and the
+    kernel's table shows the states of cores alone."""
+    states = STATES[str(random.choice(list(STATES)))]
+    end_ns = int(random.uniform(3e6, 13e6))
+    ends, shares = [end_ns], [random.uniform(0.4, 1.0)]
+    if random.integers(2):
+        ends.insert(0, int(end_ns * random.uniform(0.1, 0.5)))
+        shares.append(shares[0] * random.uniform(0.4, 1.0))
+    tick_ns = int(random.choice([one for one in TICKS_NS if one < end_ns]))
+    saved_nj = shares[-1] * machine.maintenance_w * states[-1][0]
+    tail = Tail(
+        until_ns=tuple(ends),
+        share=tuple(shares),
+        wake_nj=saved_nj * random.uniform(0.05, 0.6),
+        wake_ns=int(states[-1][1] * random.uniform(0.3, 1.0)),
+        tick_ns=tick_ns if random.integers(2) else 0,
+    )
+    return Effects(package_tail=tail, idle_states=states)
 
 
 def _tail(

@@ -99,6 +99,7 @@ class Governed:
     wake_ns: int
     predicting: bool
     quantity: str
+    tick_ns: int = 0
 
 
 def tail_charges(found: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
@@ -107,10 +108,10 @@ def tail_charges(found: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
     deepest = tail.until_ns[-1]
     direct = _predicted(length) >= deepest if tail.predicting else np.zeros(len(length), bool)
     made = []
-    before = 0
-    for until, share in zip(tail.until_ns, tail.share, strict=True):
+    before: I64 | int = 0
+    for until, share in zip(_until(found, tail), tail.share, strict=True):
         # A state that is entered at once still takes as long to enter as to leave.
-        short = tail.wake_ns if before == 0 else 0
+        short = tail.wake_ns if made == [] else 0
         last = np.minimum(until, np.where(direct, short, until))
         t0 = found.begin_ns + before
         t1 = np.minimum(found.begin_ns + last, found.end_ns)
@@ -126,6 +127,18 @@ def tail_charges(found: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
     watts = energy_nj / np.maximum(t1 - t0, 1)
     where = "package_w" if tail.quantity == "shared" else "core_w"
     made.append(Charges.of(found.waker[woken], t0, t1, **{where: watts}))
+    return made
+
+
+def _until(found: Sleeps, tail: Governed) -> list[I64]:
+    """(n,) the end of each step after each sleep's begin.
+
+    Where a deeper state waits for the timer, a step ends at the tick before its end.
+    """
+    made = []
+    for until_ns in tail.until_ns:
+        late = (found.begin_ns + until_ns) % tail.tick_ns if tail.tick_ns else 0
+        made.append(np.maximum(until_ns - late, 0) + 0 * found.begin_ns)
     return made
 
 

@@ -46,6 +46,7 @@ def _all_together(random: np.random.Generator, machine: PhysicalMachine) -> Effe
 FAMILIES: dict[str, Family] = {
     FRIENDLY: lambda _random, _machine: Effects(),
     "wake_tails": effects.wake_tails,
+    "long_tails": effects.long_tails,
     "uncore_follows_work": lambda random, _machine: effects.uncore_follows_work(random),
     "warming_and_wander": lambda random, _machine: effects.warming_and_wander(random),
     "siblings": lambda random, _machine: effects.siblings(random),

@@ -270,4 +270,5 @@ def _governed(tail: Tail, quantity: str) -> Governed:
         tail.wake_ns,
         tail.governor == "predicting",
         quantity,
+        tail.tick_ns,
     )

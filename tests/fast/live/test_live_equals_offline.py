@@ -35,9 +35,9 @@ from two_packages_idle import FREE, Costs
 
 META = Meta(servers=(Server(SERVER, "shop-db", "mysql", attach_mode="symbol"),))
 PACKAGES = [(package, "package") for package in (0, 1)]
-#: Tails of packages and cores, in W for each of `TAILS_NS`, and 20 and 4 uJ per wake-up ...
+#: Tails of packages and cores, in W for each of `LENGTHS_NS`, and 20 and 4 uJ per wake-up ...
 LINGERS = Costs(
-    package_w=(0.0, 2.0, 0.0, 1.0, 0.5),
+    package_w=(0.0, 2.0, 0.0, 1.0, 0.5, 0.0, 0.3, 0.0, 0.2, 0.1),
     core_w=(0.4, 0.0, 0.8, 0.0, 0.1),
     package_wake_nj=20e3,
     core_wake_nj=4e3,

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host_library import compiled
-from qjoule.contract import AGGREGATE, CPU, PACKAGE_TIME, TAIL_NS, TAILS
-from qjoule.model.arrays import TAILS_NS, Machine, Segments
+from qjoule.contract import AGGREGATE, CPU, PACKAGE_TAILS, PACKAGE_TIME, TAIL_NS, TAILS
+from qjoule.model.arrays import Machine, Segments
 from sweep_reference import reference
+from two_packages_idle import LENGTHS_NS
 
 _U64 = ctypes.c_uint64
 
@@ -88,7 +89,7 @@ SMT = [(cpu, cpu // 4, cpu % 4 // 2, cpu // 2 * 2) for cpu in range(8)]
 CORES = [(cpu, cpu // 2, cpu % 2, cpu) for cpu in range(4)]
 BEGIN_NS = 1_000_000
 #: Idle and busy times from the scheduler's to beyond the longest tail.
-STEPS_NS = (1, 300, 999, 1000, 20_000, 150_000, 700_000, 2_500_000)
+STEPS_NS = (1, 300, 999, 1000, 20_000, 150_000, 700_000, 2_500_000, 9_000_000)
 #: CPU, owner (0: idle), and the time since the event before; a CPU that is not there ends a window.
 EVENTS = st.lists(
     st.tuples(st.integers(0, 8), st.integers(0, 3), st.sampled_from(STEPS_NS)), max_size=60
@@ -158,14 +159,14 @@ def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine:
     for (window, place, owner), entry in expected.entries.items():
         for what in ("core", "package"):
             wakes[window, owner, what] += entry.effects[f"{what}_wakes"]
-            for ns in TAILS_NS:
+            for ns in LENGTHS_NS[what]:
                 each = entry.effects[f"{what}_tail_{ns // 1000}us"]
                 tails_ns[window, place, owner, what, ns] += each
     assert {k: v for k, v in wakes.items() if v} == {k: v for k, v in played.wakes.items() if v}
     for row in played.sums:
         window = played.bounds.index(int(row["t0_ns"]))
         for what in ("core", "package"):
-            for ns, each in zip(TAILS_NS, row[f"{what}_tail_ns"].tolist(), strict=True):
+            for ns, each in zip(LENGTHS_NS[what], row[f"{what}_tail_ns"].tolist(), strict=True):
                 tails_ns[window, int(row["package"]), int(row["tgid"]), what, ns] -= each
     most = len(played.segments) + len(played.bounds)
     assert not [key for key, off in tails_ns.items() if abs(off) > most]
@@ -174,4 +175,5 @@ def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine:
         assert int(row["t1_ns"]) == played.bounds[window + 1]
         assert int(row["awake_ns"]) == expected.active_ns[window, int(row["package"])]
     assert len(played.times) == (len(played.bounds) - 1) * len(set(package.tolist()))
-    assert tuple(TAIL_NS << i for i in range(TAILS)) == TAILS_NS
+    assert tuple(TAIL_NS << i for i in range(TAILS)) == LENGTHS_NS["core"]
+    assert PACKAGE_TAILS == len(LENGTHS_NS["package"])

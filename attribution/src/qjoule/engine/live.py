@@ -36,13 +36,14 @@ from qjoule.model.split import apportion
 _PACKAGE = len(TRAFFIC_PER_NS)
 _CORE = _PACKAGE + len(TAILS_NS)
 _PACKAGE_WAKES = _CORE + len(TAILS_NS)
+_LONG = _PACKAGE_WAKES + 2
 _MISSES = 2  #: of the counters
-#: The kernel side's fields with their columns.
+#: The kernel side's fields with their columns, from short to long.
 FIELDS = (
-    ("package_tail_ns", slice(_PACKAGE, _CORE)),
-    ("core_tail_ns", slice(_CORE, _PACKAGE_WAKES)),
-    ("package_wakes", slice(_PACKAGE_WAKES, _PACKAGE_WAKES + 1)),
-    ("core_wakes", slice(_PACKAGE_WAKES + 1, _PACKAGE_WAKES + 2)),
+    ("package_tail_ns", [*range(_PACKAGE, _CORE), *range(_LONG, len(EFFECTS))]),
+    ("core_tail_ns", [*range(_CORE, _PACKAGE_WAKES)]),
+    ("package_wakes", [_PACKAGE_WAKES]),
+    ("core_wakes", [_PACKAGE_WAKES + 1]),
 )
 
 
@@ -56,7 +57,7 @@ def limited(entries: Entries, asleep_ns: I64, idle_ns: I64, cpus: I64) -> Entrie
     effects = entries.effects.copy()
     most = (asleep_ns, idle_ns, asleep_ns / WAKE_NS + cpus, idle_ns / WAKE_NS + cpus)
     for (_, columns), room in zip(FIELDS, most, strict=True):
-        longest = entries.effects[:, columns.stop - 1]
+        longest = entries.effects[:, columns[-1]]
         sums = np.zeros(asleep_ns.shape)
         np.add.at(sums, (entries.window, entries.package), longest)
         fits = np.minimum(1.0, np.maximum(room, 0) / np.maximum(sums, 1.0))
@@ -215,9 +216,9 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
     def effects() -> F64:
         out = np.zeros((len(present), len(EFFECTS)))
         for name, columns in FIELDS:
-            values = records[name].reshape(len(records), columns.stop - columns.start)
-            for column, one in zip(out.T[columns], values.T, strict=True):
-                column[:] = real(one)
+            values = records[name].reshape(len(records), len(columns))
+            for column, one in zip(columns, values.T, strict=True):
+                out[:, column] = real(one)
         return out
 
     cpu_ns, caused = whole(cpu), effects()

@@ -18,8 +18,10 @@ from qjoule.model.energy import I64, Bool, WindowEnergy
 
 F64 = npt.NDArray[np.float64]
 COUNTERS = 3
-#: Lengths of the tails of `EFFECTS`, in ns: `tail_ns` in attribution/sweep/tails.c.
+#: Lengths of the tails of `EFFECTS`, in ns: `tail_ns` in attribution/sweep/tails.c. The long ones
+#: are of packages alone.
 TAILS_NS = (100_000, 200_000, 400_000, 800_000, 1_600_000)
+LONG_TAILS_NS = (3_200_000, 4_800_000, 6_400_000, 9_600_000, 12_800_000)
 #: Mean misses per ns of busy cores up to which traffic counts: `limit_per_ns` in events.h there.
 TRAFFIC_PER_NS = (0.005, 0.02, 0.08)
 #: What owners cause besides running: `enum sweep_effect` in attribution/sweep/sweep.h.
@@ -30,6 +32,7 @@ EFFECTS = (
     "package_wakes",
     "core_wakes",
     "kept_awake",
+    *(f"package_tail_{ns // 1000}us" for ns in LONG_TAILS_NS),
 )
 _Number = TypeVar("_Number", np.int64, np.float64)
 
@@ -117,7 +120,7 @@ class Entries:
     each segment's counts times its share of overlap. `scaled_ns` is the part of `cpu_ns` in
     which multiplexed counters did not count, `stolen_ns` the part that the host stole.
 
-    `effects` (m, 16) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
+    `effects` (m, 21) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
     package's busy cores) / (busy cores * busy threads of the core), the mean up to a limit. Tails
     are idle times of a package or core, up to a length, after the entry's owner was the last to go
     to sleep there; two sleeps whose tails overlap have half each. Wake-ups count how often the

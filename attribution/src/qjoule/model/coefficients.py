@@ -11,7 +11,7 @@ import numpy as np
 
 from qjoule.errors import UsageError
 from qjoule.model import IDLE_POLICIES, IdlePolicy
-from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
+from qjoule.model.arrays import F64, LONG_TAILS_NS, TAILS_NS, TRAFFIC_PER_NS
 
 __all__ = ("IDLE_POLICIES", "IdlePolicy")  # beside all that is defined here
 
@@ -34,11 +34,12 @@ EFFECT_TERMS = (
     *(f"p{i}" for i in range(len(TAILS_NS))),
     *(f"q{i}" for i in range(len(TAILS_NS))),
     *("wp", "wc", "kept"),
+    *(f"p{i}" for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))),
 )
 THETA = (*WEIGHT_TERMS, *EFFECT_TERMS)
 #: Those that are ratios: they do not depend on the unit of power.
 RATIOS = ("alpha", "k", "beta")
-#: Calibrations of earlier releases know as many.
+#: Older calibrations know as many; later terms follow them.
 _EARLIER_TERMS = (7, 23)
 
 DomainKey = tuple[int, str]  #: (package, domain)
@@ -72,9 +73,9 @@ class Terms:
     The others belong to `EFFECTS`. `u0` to `u2`: shared power that follows the misses of the busy
     cores up to each of `TRAFFIC_PER_NS`, in nJ per miss; those of several limits add up. `p0` to
     `p4` and `q0` to `q4`: watts that a package and a core still draw while they have been idle for
-    less than each of `TAILS_NS`; those of several lengths add up. `wp` and `wc`: nJ per wake-up of
-    a package and of a core. `kept`: watts of a package whose cores all sleep while one of another
-    package is busy.
+    less than each of `TAILS_NS`, `p5` to `p9`: the same of a package and `LONG_TAILS_NS`; those of
+    several lengths add up. `wp` and `wc`: nJ per wake-up of a package and of a core. `kept`: watts
+    of a package whose cores all sleep while one of another package is busy.
     """
 
     a: float = 1.0
@@ -101,6 +102,11 @@ class Terms:
     wp: float = 0.0
     wc: float = 0.0
     kept: float = 0.0
+    p5: float = 0.0
+    p6: float = 0.0
+    p7: float = 0.0
+    p8: float = 0.0
+    p9: float = 0.0
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -113,8 +119,8 @@ class Weights(Terms):
     """How a domain's energy above rest is divided.
 
     If `calibrated`, coefficients are in nJ per cycle, instruction, miss, and ns; of defaults only
-    the proportions mean anything. `covariance` is that of `vector`, or of its first seven in a
-    calibration that did not know the others. `error` is the relative 95 %
+    the proportions mean anything. `covariance` is that of `vector`, or of its first values in an
+    older calibration, which did not know the others. `error` is the relative 95 %
     error of a weight that the counters leave unexplained. Raises `UsageError` if a value is
     negative or not finite.
     """
@@ -258,6 +264,9 @@ def _check(plain: dict[str, float]) -> None:
 _RESIDENCIES = 1.5
 #: Of the belief without a table. Firmware has states of its own, of which a table says nothing.
 _LEAST_BELIEF, _MOST_BELIEF = 0.25, 1.5
+#: States that only stop a core's clock are left within 20 us at most, those that switch it off take
+#: 40 us and more (drivers/idle/intel_idle.c).
+_DEEP_NS = 30_000
 
 
 @dataclass(frozen=True)
@@ -296,6 +305,11 @@ class IdleTable:
         # If not even the shortest tail is reached, there is no belief to move.
         share *= 1.0 + (min(float(wider), _MOST_BELIEF) - 1.0) * share.max()
         return np.asarray(np.maximum(share, _LEAST_BELIEF))
+
+    @property
+    def deep(self) -> bool:
+        """Whether a core can lose its clock and power, without which no package state is deep."""
+        return max(self.exit_ns) >= _DEEP_NS
 
     @property
     def wake_ns(self) -> float:

@@ -103,7 +103,7 @@ class PowerModel:
         return np.asarray(1.0 / (1.0 + self.theta[_K] * crowd))
 
     def effects_nj(self, effects: F64) -> F64:
-        """(m,) what entries' `effects` (m, 16) cost; it does not depend on what ran."""
+        """(m,) what entries' `effects` (m, 21) cost; it does not depend on what ran."""
         return _products(effects, self.theta[len(WEIGHT_TERMS) :])
 
     def once_nj(self, effects: F64) -> F64:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qjoule.machine.calibration import Calibration, Found
-from qjoule.model.arrays import TAILS_NS, TRAFFIC_PER_NS
+from qjoule.model.arrays import LONG_TAILS_NS, TAILS_NS, TRAFFIC_PER_NS
 from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import Page, page_width, ruled_table
 
@@ -36,6 +36,10 @@ _MEANINGS = {
         f"{letter}{i}": (f"{what} that fell asleep less than {ns / 1e6:g} ms ago", "W")
         for letter, what in (("p", "a package"), ("q", "a core"))
         for i, ns in enumerate(TAILS_NS)
+    },
+    **{
+        f"p{len(TAILS_NS) + i}": (f"a package that fell asleep less than {ns / 1e6:g} ms ago", "W")
+        for i, ns in enumerate(LONG_TAILS_NS)
     },
     "wp": ("a wake-up of a package", "nJ"),
     "wc": ("a wake-up of a core", "nJ"),

@@ -53,6 +53,10 @@ _FOLLOWS_TRAFFIC = 0.05
 _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
 #: Power of a package that another one keeps awake: from nothing to about all that it shares.
 _KEPT = 0.1
+#: The same of a package's long tails. No table of the kernel shows package states: firmware enters
+#: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A
+#: package whose cores have no deep state has none itself.
+_TAIL_LONG, _TAIL_NOT_DEEP = 0.09, 0.01
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
@@ -137,7 +141,7 @@ def _theta(prior: PowerModel, rows: Rows, weights: Weights, around: _Around) -> 
 def _uncalibrated(
     prior: PowerModel, rows: Rows, weights: Weights, around: _Around
 ) -> tuple[F64, F64]:
-    """Values (24,) of `THETA` and their standard errors."""
+    """Values (29,) of `THETA` and their standard errors."""
     mean_w, dram = around.mean_w, around.dram
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
@@ -159,7 +163,7 @@ def _uncalibrated(
 
 
 def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_time: bool) -> F64:
-    """(16,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
+    """(21,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
     known, tails, limits = rows.known, len(TAILS_NS), len(TRAFFIC_PER_NS)
     active = float(rows.active[known].sum())
     core_w = (
@@ -174,6 +178,8 @@ def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_tim
     wake_ns = table.wake_ns if table else _WAKE_NS
     sigma[limits : limits + tails] = _TAIL_PACKAGE * mean_w * lengths
     sigma[limits + tails : limits + 2 * tails] = _TAIL_CORE * core_w * lengths
-    sigma[-3:-1] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
-    sigma[-1] = _KEPT * mean_w
+    wakes = limits + 2 * tails
+    sigma[wakes : wakes + 2] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
+    sigma[wakes + 2] = _KEPT * mean_w
+    sigma[wakes + 3 :] = mean_w * (_TAIL_LONG if table is None or table.deep else _TAIL_NOT_DEEP)
     return sigma

@@ -32,7 +32,7 @@ class Rows:
     `power_w` (n,); `known` (n,): whether it was measured; `zone` (n,); `active` (n,): share of the
     window with any core busy; `features` (n, g + 1, 10) per ns of window, by class, where the last
     class holds all that are not in `classes` (g,); `crowd` (n, g + 1): busy cores while each class
-    ran; `effects` (n, 16) per ns of window, of all classes. `edge_w` (zones,): standard error of
+    ran; `effects` (n, 21) per ns of window, of all classes. `edge_w` (zones,): standard error of
     one window edge as power. `bend`: how far the model may be wrong, relative to the power above
     idle. `step_s`: mean length of a row. `spans`: each row's length over `step_s`, (n,), or (1,) if
     all are alike.

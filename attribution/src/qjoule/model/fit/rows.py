@@ -150,7 +150,7 @@ def _along(parts: Sequence[Any]) -> Any:
 
 
 def _effects(part: Part) -> F64:
-    """(windows, 16): sums of the entries' effects."""
+    """(windows, 21): sums of the entries' effects."""
     entries, sums = part.entries, np.zeros((len(part.load.dt_ns), len(EFFECTS)))
     count = len(entries.window)
     one, each = np.ones(count), np.arange(count)
