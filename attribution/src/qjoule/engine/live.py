@@ -19,6 +19,7 @@ from qjoule.model.arrays import (
     COUNTERS,
     EFFECTS,
     F64,
+    LONG_TAILS_NS,
     TAILS_NS,
     TRAFFIC_PER_NS,
     Anomalies,
@@ -36,7 +37,7 @@ from qjoule.model.split import apportion
 _PACKAGE = len(TRAFFIC_PER_NS)
 _CORE = _PACKAGE + len(TAILS_NS)
 _PACKAGE_WAKES = _CORE + len(TAILS_NS)
-_LONG = _PACKAGE_WAKES + 2
+_LONG = len(EFFECTS) - len(LONG_TAILS_NS)
 _MISSES = 2  #: of the counters
 #: The kernel side's fields with their columns, from short to long.
 FIELDS = (
