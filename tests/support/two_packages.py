@@ -87,6 +87,7 @@ class TwoPackages:
     unplugged: int = 1 << 62  #: the last counter cannot be read after this many windows
     bursts: bool = False  #: of 20 to 300 us, with as much idle time between them
     costs: Costs = FREE
+    stolen: tuple[float, float] | None = None  #: of each package's busy time; None: not recorded
     stretches: list[Stretch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -207,7 +208,17 @@ class TwoPackages:
         if queries := [_query(one) for one in ended if one.query]:
             out.append(block(Block.QUERY, *queries))
         out += self._loss(t0_ns, t1_ns)
+        if self.stolen:
+            out.append(block(Block.CPU_TIME, *(self._cpu_time(cpu, t1_ns) for cpu in range(CPUS))))
         return [*out, ft.flush(BEGIN_NS + max(t0_ns - WINDOW_NS, 0))]
+
+    def _cpu_time(self, cpu: int, t_ns: int) -> dict[str, Any]:
+        """The running sums of a CPU."""
+        of_cpu = self._of_cpu[cpu]
+        busy_ns = sum(min(one.t1_ns, t_ns) - one.t0_ns for one in of_cpu if one.t0_ns < t_ns)
+        share = self.stolen[cpu // PACKAGE_CPUS] if self.stolen else 0.0
+        times = {"t_ns": BEGIN_NS + t_ns, "busy_ns": busy_ns, "idle_ns": t_ns - busy_ns}
+        return {"cpu": cpu, "steal_ns": round(busy_ns * share), **times}
 
     def _segment(self, one: Stretch) -> dict[str, Any]:
         times = {"t0_ns": BEGIN_NS + one.t0_ns, "t1_ns": BEGIN_NS + one.t1_ns, "cpu": one.cpu}

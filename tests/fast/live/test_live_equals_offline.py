@@ -145,6 +145,22 @@ def test_law5_with_losses() -> None:
     agree(one, other, 0.01)
 
 
+def test_law5_with_stolen_time() -> None:
+    """A host steals half of the one package's busy time. A live stream's sums do not show on which
+    CPU of a package an owner ran: here all of one package lose the same."""
+    stream = stream_of(windows=150, shared_w=0.0, stolen=(0.5, 0.0))
+    one, other = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
+    agree(one, other, 0.01)
+    both = [sum(row.stolen_ns or 0 for row in rows(each).values()) for each in (one, other)]
+    busy_ns = sum(row.cpu_ns for row in rows(other).values() if row.stolen_ns is not None)
+    assert both[0] == pytest.approx(both[1], rel=0.01)
+    assert 0.2 < both[1] / busy_ns < 0.3
+    for key, expected in rows(other).items():
+        stolen_ns = rows(one)[key].stolen_ns
+        assert stolen_ns == (expected.stolen_ns and pytest.approx(expected.stolen_ns, rel=0.03))
+    assert not live(stream_of(shared_w=0.0), calibrated(0.0)).stolen_recorded
+
+
 def test_law5_with_dies_and_one_that_is_unplugged() -> None:
     """A die's counter is one of its own; when it can no longer be read, the others go on."""
     whole = offline(stream_of(shared_w=0.0), calibrated(0.0))

@@ -174,6 +174,28 @@ def test_detail_has_the_parts_of_the_latency_per_call() -> None:
     assert "latency, " not in text
 
 
+def test_what_the_host_stole_is_on_every_screen() -> None:
+    stolen = query_row(3 * 10**9, "UPDATE", cpu_ns=8_000_000, stolen_ns=2_000_000)
+    other = query_row(10**9, "SELECT", cpu_ns=8_000_000, stolen_ns=0)
+    state = showing(attribution((stolen, other), {"idle": 10**9}))
+    assert " · stolen 12.5 % of CPU · " in screen(state, 120, 24)[1]
+    assert "STOLEN" not in "".join(screen(state, 120, 24)), "of a row: beside its waits"
+    state.press("w", "w")
+    lines = screen(state, 120, 24)
+    assert lines[4].endswith("STOLEN  QUERY")
+    assert any(line.endswith(" 25.0 %  UPDATE") for line in lines)
+    assert any(line.endswith(" SELECT") and "25.0 %" not in line for line in lines)
+    state.press("enter", None)
+    assert re.search(r"of it stolen +2\.00 ms \(25\.0 %\)", "\n".join(screen(state, 120, 60)))
+    for stolen_ns, said in ((0, ""), (None, "not recorded")):
+        row = query_row(10**9, "SELECT", stolen_ns=stolen_ns)
+        state = showing(attribution((row,), {"idle": 10**9}))
+        state.press("enter", None)
+        text = "\n".join(screen(state, 120, 60))
+        assert "stolen" not in text.replace("of it stolen", "")
+        assert bool(re.search(r"of it stolen +not recorded", text)) == bool(said)
+
+
 # ---- keys ----------------------------------------------------------------------------------------
 
 NAMED = ["enter", "escape", "backspace", "ctrl+c", "f7", "up", "down", "home", "end", "pagedown"]

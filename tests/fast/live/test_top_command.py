@@ -109,13 +109,15 @@ def test_json_is_a_document_per_line(trace: Path) -> None:
             assert row["ran_ns"] + waits_ns == row["waits_latency_ns"] > 0
 
 
-def test_csv_has_columns_of_waits_before_any_is_known() -> None:
+def test_csv_has_columns_of_waits_and_stolen_time_before_any_is_known() -> None:
     first, later = typical(), typical()
-    later = replace(later, rows=(replace(later.rows[0], waits=Waits(90, 10, 50, 0, 0, 20, 0)),))
+    waits = Waits(90, 10, 50, 0, 0, 20, 0)
+    later = replace(later, rows=(replace(later.rows[0], waits=waits, stolen_ns=7),))
     source = FakeSource(Snapshot(first, first, 1.0), Snapshot(later, later, 2.0, ended=True))
-    lines = csv.DictReader(io.StringIO("".join(csv_lines(source, Controls(), None))))
-    lock_ns = [line["wait_lock_ns"] for line in lines if line["kind"] == "queries"]
-    assert lock_ns == [""] * len(first.rows) + ["50"]
+    text = "".join(csv_lines(source, Controls(), None))
+    lines = [one for one in csv.DictReader(io.StringIO(text)) if one["kind"] == "queries"]
+    for name, value in (("wait_lock_ns", "50"), ("stolen_ns", "7")):
+        assert [line[name] for line in lines] == [""] * len(first.rows) + [value]
 
 
 def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:

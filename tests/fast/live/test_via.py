@@ -34,7 +34,7 @@ from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 RECORDED = Path(__file__).parents[1] / "golden/traces/redis-socket"
-WAITED = replace(typical().rows[0], waits=Waits(90, 10, 50, 0, 0, 20, 0))
+WAITED = replace(typical().rows[0], waits=Waits(90, 10, 50, 0, 0, 20, 0), stolen_ns=7)
 SHOWN = replace(typical(), rows=(WAITED, *typical().rows[1:]))
 TYPICAL = Snapshot(SHOWN, SHOWN, 12.5)
 
@@ -85,6 +85,8 @@ def changed(path: str, to: Any) -> bytes:
         changed("interval.rows.0.alone", [1.0, -800.0]),
         changed("interval.rows.0.waits", [0] * 7),
         changed("interval.rows.0.waits", [5, -1, 0, 0, 0, 0, 0]),
+        changed("interval.rows.0.stolen_ns", -1),
+        changed("interval.rows.0.stolen_ns", 1 << 62),
         changed("interval.domains.0.measured_nj", 5),
         changed("interval.domains.0.parts_nj", {}),
         changed("interval.fixed", [sent()["interval"]["fixed"][0]] * MAX_ROWS),

@@ -98,6 +98,7 @@ def from_aggregates(
     first: int = 0,
     lost_ns: I64 | None = None,
     awake_ns: I64 | None = None,
+    stolen: F64 | None = None,
     anomalies: Anomalies | None = None,
 ) -> WindowBatch:
     """The batch of all windows of `energy`, from the kernel side's sums over them.
@@ -111,7 +112,7 @@ def from_aggregates(
     `awake_ns` (windows, packages) is the time with any CPU of the package busy. Where it is not
     known (negative), a package is assumed to be active for as long as possible. Sums do not show
     who ran at the same instant: active time is shared by the cores' time, which counts overlap once
-    per pair of threads.
+    per pair of threads. `stolen` (packages,): the share of busy time that the host stole.
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
@@ -142,6 +143,8 @@ def from_aggregates(
     asleep = np.diff(bounds)[:, None] - active
     entries = limited(entries, asleep, capacity - busy_ns, sizes)
     entries = with_kept(entries, kept_on_average(active, np.diff(bounds)))
+    if stolen is not None:
+        entries = replace(entries, stolen_ns=entries.cpu_ns * stolen[entries.package])
     overlap = _per_window(entries, entries.overlap_ns, busy_ns.shape)
     return WindowBatch(
         first,

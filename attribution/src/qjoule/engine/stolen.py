@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each segment's time the host of a virtual machine stole, by table `cpu_time`.
+"""How much of the CPU time the host of a virtual machine stole, by table `cpu_time`.
 
 A segment lasts while its thread has the virtual CPU, also while the host runs something else on the
 real one. The kernel counts that time per CPU (`steal` of proc_stat(5)), not per thread, in ticks of
 mostly 10 ms. So all segments of a CPU have the same share of it in each interval of about a second:
 stolen time over busy time. A virtual CPU that waits to leave its sleep is stolen time too, though
 none of its segments lasts then: stolen time beyond the busy time is left out.
+
+A live stream's sums are of packages, not of CPUs. There all CPUs of a package have one share.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.model.arrays import F64
+from qjoule.contract import STEAL_UNKNOWN
+from qjoule.model.arrays import F64, Machine
 from qjoule.model.energy import I64
-from qjoule.trace.columns import is_told, view
+from qjoule.trace.columns import Array, is_told, view
 
 COLUMNS = ("t_ns", "cpu", "busy_ns", "idle_ns", "steal_ns")
 _Points: TypeAlias = npt.NDArray[np.int64]  #: (n, 5): COLUMNS
@@ -93,3 +96,29 @@ def _running(points: _Points, begin_ns: int) -> tuple[I64, F64]:
     busy, steal = (np.maximum(np.diff(one), 0).astype(float) for one in (busy_ns, steal_ns))
     share = np.minimum(steal / np.maximum(busy, 1.0), 1.0) * (busy > 0)
     return times_ns, np.append(0.0, np.cumsum(share * np.diff(times_ns)))
+
+
+class LiveStolen:
+    """The share of each package's busy time that was stolen, of a stream of the same readings."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.recorded = False  #: whether any CPU's stolen time is known
+        self._packages = len(machine.packages)
+        self._slots = machine.package_slots()
+        self._place = {cpu: place for place, cpu in enumerate(machine.cpu_ids.tolist())}
+        self._sums_ns = np.zeros((2, len(self._slots)))  #: busy and stolen, by CPU
+        self._taken_ns = self._sums_ns.copy()
+
+    def add(self, readings: Array) -> None:
+        """Takes CPU_TIME records, whose sums begin with the stream."""
+        for cpu, busy_ns, steal_ns in readings[["cpu", "busy_ns", "steal_ns"]].tolist():
+            if steal_ns != STEAL_UNKNOWN and cpu in self._place:
+                self.recorded = True
+                self._sums_ns[:, self._place[cpu]] = busy_ns, steal_ns
+
+    def take(self) -> F64:
+        """(packages,) 0 to 1: of what was read since the last call."""
+        busy_ns, steal_ns = np.maximum(self._sums_ns - self._taken_ns, 0)
+        self._taken_ns = self._sums_ns.copy()
+        stolen_ns = np.bincount(self._slots, np.minimum(steal_ns, busy_ns), self._packages)
+        return stolen_ns / np.maximum(np.bincount(self._slots, busy_ns, self._packages), 1.0)

@@ -147,6 +147,8 @@ class StreamSession(BlockReader):
                     self._digest()
             case Block.PACKAGE_TIME:
                 self._assembler.package_times.add(frame.records)
+            case Block.CPU_TIME:
+                self._assembler.stolen.add(frame.records)
             case Block.SAMPLE if self._samples is not None:
                 self._samples.add(frame.records)
 
@@ -233,6 +235,7 @@ class StreamSession(BlockReader):
                 first=self._windows,
                 lost_ns=chunk.lost_ns,
                 awake_ns=chunk.awake_ns,
+                stolen=chunk.stolen,
                 # Every grouping has the same anomalies: count them once.
                 anomalies=anomalies if grouping.by == self._first else None,
             )
@@ -278,6 +281,7 @@ class StreamSession(BlockReader):
             provenance(meta, ledger, info),
             by=(by,),
             where=str(self._where),
+            stolen_recorded=self._assembler.stolen.recorded,
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),
             anomalies=span.anomalies,
         )

@@ -10,7 +10,8 @@ import numpy as np
 
 from qjoule.contract import AGGREGATE, ENERGY, PACKAGE_TIME
 from qjoule.engine.live_groups import Records
-from qjoule.model.arrays import Machine
+from qjoule.engine.stolen import LiveStolen
+from qjoule.model.arrays import F64, Machine
 from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.slow import SlowCounterState, add_slow
 
@@ -66,6 +67,7 @@ class Chunk:
     lost_ns: I64
     calls: Records  #: calls that clients reported, as sums without CPU time
     awake_ns: I64  #: (windows, packages) as `PackageTimes.take` returns it
+    stolen: F64  #: (packages,) as `LiveStolen.take` returns it
 
 
 class WindowAssembler:
@@ -87,6 +89,7 @@ class WindowAssembler:
         self._machine = machine
         self._lag_ns = lag_ns
         self.package_times = PackageTimes(machine)
+        self.stolen = LiveStolen(machine)
         self._begin_ns: int | None = begin_ns
         self._energy: list[Records] = []
         self._aggregates: list[Records] = []
@@ -142,7 +145,7 @@ class WindowAssembler:
         self._taken_ns = end_ns
         bounds_ns = energy.boundaries_ns
         lost_ns, awake_ns = self._take_lost(bounds_ns), self.package_times.take(bounds_ns)
-        return Chunk(energy, sums[whole], lost_ns, calls[ended], awake_ns)
+        return Chunk(energy, sums[whole], lost_ns, calls[ended], awake_ns, self.stolen.take())
 
     def _take_energy(self, everything: bool) -> WindowEnergy | None:
         readings = _joined(self._energy, ENERGY)

@@ -17,7 +17,7 @@ from qjoule.reporters import missing
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import attach_modes, graded, has_energy
-from qjoule.reporters.waits import notes_on_waits
+from qjoule.reporters.waits import notes_on_waits, stolen_words
 from qjoule.shapes.safe_text import sanitise
 
 ELLIPSIS = "…"
@@ -176,6 +176,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
             (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
             _calibration(attribution),
             (_coverage(attribution), "dim"),
+            (stolen_words(attribution), "warn"),
             (_tracer(attribution), "dim"),
         ]
 

@@ -23,8 +23,8 @@ from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy, power_factor, time_alone
-from qjoule.reporters.result_columns import WAITS, flat_table, json_row
-from qjoule.reporters.waits import WAIT_TITLES
+from qjoule.reporters.result_columns import STOLEN_TIME, WAITS, flat_table, json_row
+from qjoule.reporters.waits import STOLEN, WAIT_TITLES, stolen_cell
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
@@ -121,6 +121,10 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     yield "calls", fmt.count(calls)
     yield "calls per second", fmt.rate(calls / seconds if seconds > 0 else None)
     yield "CPU time", fmt.duration(row.cpu_ns)
+    if row.stolen_ns is None:
+        yield "of it stolen", "not recorded"
+    elif row.stolen_ns:
+        yield "of it stolen", f"{fmt.duration(row.stolen_ns)} ({stolen_cell(row)[STOLEN]})"
     yield "CPU per call", fmt.duration(row.cpu_ns / calls if calls else None)
     yield "latency mean", fmt.duration(row.latency_ns_mean)
     yield "latency p50", fmt.duration(row.latency_ns_p50)
@@ -214,8 +218,8 @@ def json_lines(source: SnapshotSource, controls: Controls, snapshots: int | None
 def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
     """RFC 4180 with one header; a line per row and snapshot, fixed rows included.
 
-    The columns are those of the first snapshot, and of waits, which it may not have yet. Control
-    characters are escaped.
+    The columns are those of the first snapshot, and of waits and stolen time, which it may not have
+    yet. Control characters are escaped.
     """
     columns: list[str] = []
     for snapshot in first(source, controls, snapshots):
@@ -223,7 +227,7 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
         rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in found]
         out = io.StringIO()
         if not columns:
-            columns = list(rows[0] | dict.fromkeys(part.name for part in WAITS))
+            columns = list(rows[0] | dict.fromkeys(part.name for part in (*WAITS, STOLEN_TIME)))
             csv.writer(out).writerow(columns)
         writer = csv.DictWriter(out, columns, extrasaction="ignore")
         writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)

@@ -79,7 +79,7 @@ _WAITING: DataColumn[Row] = DataColumn(
     "waiting_j", float, _joules("waiting_nj"), energy=True, optional=True
 )
 #: The part of `cpu_ns` that the host stole.
-_STOLEN = field("stolen_ns", int, optional=True)
+STOLEN_TIME = field("stolen_ns", int, optional=True)
 _POWER_FACTOR: DataColumn[Row] = DataColumn(
     "power_factor",
     float,
@@ -98,7 +98,7 @@ _SEEN: tuple[DataColumn[Row], ...] = (
 
 _JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
 _JSON_COMMIT = DataColumns(_COMMIT)
-_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _WAITING, _STOLEN, _POWER_FACTOR))
+_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _WAITING, STOLEN_TIME, _POWER_FACTOR))
 _JSON_SEEN = DataColumns(_SEEN)
 _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
@@ -177,7 +177,7 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
     columns += _COMMIT if "transaction" in keys else ()
     columns += WAITS if any(row.waits for row in attribution.rows) else ()
     columns += [_WAITING] if any(row.waiting_nj is not None for row in attribution.rows) else ()
-    columns += [_STOLEN] if attribution.stolen_recorded else ()
+    columns += [STOLEN_TIME] if attribution.stolen_recorded else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]
 
 

@@ -32,7 +32,7 @@ from qjoule.reporters.plain import (
 )
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 from qjoule.reporters.result_columns import FIGURES
-from qjoule.reporters.waits import WAIT_TITLES, notes_on_waits, wait_cells
+from qjoule.reporters.waits import STOLEN, WAIT_TITLES, notes_on_waits, stolen_cell, wait_cells
 
 _MIN_WIDTH = 40
 _FALLBACK = 120  #: used if the terminal's width is unknown
@@ -61,7 +61,6 @@ _COLUMNS = {
 }
 #: After those: columns of a result that have a place in the table.
 _OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
-_STOLEN = "stolen"  #: share of the row's CPU time, beside the waits
 _BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
 _LEFT = ("label", "server", "fingerprint", "flags")
 _KEY = "key:"  #: before the name of a key, in the name of its column
@@ -109,7 +108,10 @@ def render(
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
-    told += notes_on_waits(attribution.rows) if waits else ()
+    if waits and any(row.calls for row in attribution.rows):
+        told += notes_on_waits(attribution.rows)
+    elif waits:
+        told.append(("waits", "not recorded: no query was seen"))
     listed = id_notes(attribution, limit) if ids else []
     page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
@@ -149,10 +151,9 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
         calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
     )
-    line.cells.update(wait_cells(row.waits))
+    line.cells.update(wait_cells(row.waits), **stolen_cell(row))
     if row.waiting_nj is not None:
         line.cells["waiting"] = fmt.joules(row.waiting_nj / 1e9)
-    line.cells[_STOLEN] = fmt.share(row.stolen_ns / row.cpu_ns) if row.stolen_ns else ""
     line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
         line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
@@ -293,7 +294,7 @@ def _columns(
         titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
         titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
         titles["waiting"] = ("idle J while waiting", 2)
-        titles |= {_STOLEN: (_STOLEN, 1)}
+        titles[STOLEN] = (STOLEN, 1)
     for key, (title, rank) in titles.items():
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):

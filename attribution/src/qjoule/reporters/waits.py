@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from qjoule.model.result import Waits
+from qjoule.model.result import Attribution, Row, Waits
 from qjoule.reporters import format as fmt
 from qjoule.trace import vocabulary
 
@@ -22,6 +22,7 @@ WAIT_TITLES = {
 }
 #: The same parts by the names of their columns in files.
 LATENCY_PARTS = dict(zip(("ran_ns", *vocabulary.WAITS), WAIT_TITLES, strict=True))
+STOLEN = "stolen"  #: beside the waits: what the host of a virtual machine stole of the CPU time
 
 
 def wait_cells(waits: Waits | None) -> dict[str, str]:
@@ -31,6 +32,22 @@ def wait_cells(waits: Waits | None) -> dict[str, str]:
     whole = waits.latency_ns
     parts = {key: getattr(waits, key) for key in WAIT_TITLES}
     return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
+
+
+def stolen_cell(row: Row) -> dict[str, str]:
+    """The share of a row's CPU time that the host stole; empty: nothing, or it is not recorded."""
+    return {STOLEN: fmt.share(row.stolen_ns / row.cpu_ns) if row.stolen_ns else ""}
+
+
+def stolen_words(attribution: Attribution) -> str:
+    """What the host stole of all CPU time; empty: nothing, or it is not recorded."""
+    found = [
+        (row.stolen_ns, row.cpu_ns)
+        for row in (*attribution.rows, *attribution.fixed)
+        if row.stolen_ns is not None  # idle CPUs have no row of that kind
+    ]
+    stolen_ns, cpu_ns = (sum(one) for one in zip(*found, strict=True)) if found else (0, 0)
+    return f"stolen {fmt.share(stolen_ns / cpu_ns)} of CPU" if stolen_ns else ""
 
 
 class _Called(Protocol):

@@ -96,7 +96,7 @@ const detail = (interval, seconds) => {
     ['power', number(row.energy_nj / 1e9 / seconds, 'W')],
     ['energy', `${joules(row.energy_nj)} (95 %: ${ci.join(' to ')})`],
     ['calls', row.calls], ['calls per second', number(row.calls / seconds, '')],
-    ['CPU time', number(row.cpu_ns / 1e9, 's')],
+    ['CPU time', number(row.cpu_ns / 1e9, 's')], ...(row.stolen_ns ? [['of it stolen', number(row.stolen_ns / 1e9, 's')]] : []),
     ...['mean', 'p50', 'p95', 'p99'].map((of) => [`latency ${of}`, known(row[`latency_ns_${of}`]) ? number(row[`latency_ns_${of}`] / 1e9, 's') : '–']),
     ['flags', (row.flags ?? []).join(', ')],
   ];
