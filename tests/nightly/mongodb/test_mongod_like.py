@@ -14,6 +14,7 @@ import bson
 import pytest
 
 from qjoule.contract import QueryFlag
+from qjoule.trace.vocabulary import WAITS
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.mongodb import VERSIONS, mongod_stand_in
@@ -24,6 +25,7 @@ from tracing.recording import (
     at_once,
     attribute,
     both_attach_modes,
+    check_waits,
     credentials,
     recording,
     until_named,
@@ -64,6 +66,7 @@ def test_counts_and_cpu_time_are_the_servers_own(mongod: DatabaseServer, tmp_pat
         after = status(referee)
     for attach_mode in ATTACH_MODES:
         run = Run(tmp_path / attach_mode)
+        waited = check_waits(run.trace).set_index("query")
         segments = run.trace.pandas("segments")
         cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
         for name in WORK_US:
@@ -73,6 +76,8 @@ def test_counts_and_cpu_time_are_the_servers_own(mongod: DatabaseServer, tmp_pat
                 for key in ("calls", "cpu_ns")
             )
             assert len(mine) == calls == WORKERS * TIMES
+            waits = waited.loc[mine["query"], WAITS].sum()
+            assert waits.idxmax() == "wait_run_queue_ns", "there are more workers than CPUs"
             assert cpu_ns.reindex(mine["query"]).sum() / 1e9 == near_kernels(used_ns / 1e9)
 
 

@@ -22,7 +22,7 @@ from qjoule_studies.servers.process import free_port, with_parent
 from servers.databases import voltdb_server
 from tracing import voltdb_story as day
 from tracing.cpu_time import tolerance
-from tracing.recording import Run, attribute, recording
+from tracing.recording import Run, attribute, check_no_waits, recording
 
 pytestmark = pytest.mark.root
 
@@ -128,6 +128,7 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
     assert set(rows) == set(roles)
     assert rows["worker-?"]["attach_mode"] == "none"
     assert document["rows"] == []
+    check_no_waits(Trace(trace))
     assert document["totals_j"]["background"] == pytest.approx(
         sum(row["energy_j"] for row in rows.values())
     )

@@ -25,7 +25,7 @@ from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from tracing.planted_waits import SLOW_S, Story, busy, waits_of
-from tracing.recording import Run, at_once, check_waits, recording
+from tracing.recording import Run, at_once, attribute, check_waits, recording
 from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -218,6 +218,28 @@ def test_a_cursor_does_not_wait_between_its_fetches(
     fetches = fetches[fetches["query"].isin(run.having("fetch")["query"])]
     assert len(fetches) == 2
     assert (fetches["latency_ns"] < SLOW_S * 1e9).all()
+
+
+def test_helpers_are_in_the_cpu_time_and_not_in_the_parts_of_the_latency(
+    postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    """The leader only waits for its workers."""
+    with closing(postgres.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("create table helped as select g from generate_series(1, 1000000) g")
+        for setting in (
+            "parallel_setup_cost",
+            "parallel_tuple_cost",
+            "min_parallel_table_scan_size",
+        ):
+            cursor.execute(f"set {setting} = 0")
+        cursor.execute("set parallel_leader_participation = off")
+        with recording(tmp_path / "t", f"--pid={postgres.pid}"):
+            cursor.execute("select sum(sqrt(g)) from helped")
+    assert len(check_waits(Run(tmp_path / "t").trace))
+    (row,) = (row for row in attribute(tmp_path / "t")["rows"] if "sqrt" in row["shape"])
+    assert row["cpu_ns"] > 2 * row["ran_ns"]
+    waits_ns = {name: row[name] for name in WAITS}
+    assert max(waits_ns, key=waits_ns.__getitem__) == "wait_other_ns", waits_ns
 
 
 def test_where_segments_are_lost_waits_are_still_within_the_latency(

@@ -22,7 +22,7 @@ from qjoule.contract import QueryFlag
 from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
 from servers.databases import self_signed
-from tracing.recording import Run, Told, at_once, check_whole, recording
+from tracing.recording import Run, Told, at_once, check_no_waits, check_whole, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -238,6 +238,7 @@ def _by_command(run: Run) -> Counter[str]:
 
 def test_memcached_udp_and_tls_are_loss_and_nothing_else(told: Told[Story]) -> None:
     check_whole(told.run, "socket", framing=1, opaque_session=1)
+    check_no_waits(told.run.trace)
     assert told.run.having("over:").empty
 
 

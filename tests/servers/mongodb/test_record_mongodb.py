@@ -24,7 +24,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.mongodb import mongod_stand_in, real_mongod
 from tracing.mongodb_client import MORE_TO_COME, Client, clients, clients_gone
-from tracing.recording import Run, at_once, both_attach_modes, statements
+from tracing.recording import Run, at_once, both_attach_modes, check_waits, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -192,6 +192,12 @@ def test_every_request_counts_under_its_own_shape(run: Run) -> None:
     assert len(counted) == CLIENTS
     assert set(counted.values()) == {EACH}
     assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
+
+
+def test_waits_add_up_to_the_latency_of_every_request(run: Run) -> None:
+    """Of clients with one request at a time, which have a thread each."""
+    waited = set(check_waits(run.trace)["query"])
+    assert waited >= set(run.having("marker_")["query"])
 
 
 def test_messages_of_all_kinds(run: Run) -> None:

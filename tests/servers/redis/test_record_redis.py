@@ -13,7 +13,7 @@ from qjoule.contract import QueryFlag
 from qjoule_studies.servers.process import DatabaseServer
 from tracing import redis_story as day
 from tracing.live_top import QJOULE, live_top
-from tracing.recording import Run, Told, check_whole, qjoule, recording
+from tracing.recording import Run, Told, check_no_waits, check_whole, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -30,6 +30,7 @@ def told(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Tol
 def test_redis_nothing_is_lost_and_no_value_is_told(told: Told[day.Story]) -> None:
     check_whole(told.run, "socket")
     assert not any("redis.call" in text for text in told.run.text_of.values())
+    check_no_waits(told.run.trace)
 
 
 def test_redis_every_command_counts(told: Told[day.Story]) -> None:

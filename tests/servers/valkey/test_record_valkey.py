@@ -12,7 +12,7 @@ import pytest
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import valkey_server
 from tracing import redis_story as day
-from tracing.recording import Run, recording
+from tracing.recording import Run, check_no_waits, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -36,6 +36,7 @@ def test_valkey_counts_are_its_own(valkey: DatabaseServer, tmp_path: Path) -> No
     del counted["INFO"]  # the queries of this test's own checks
     assert counted.total() == story.calls.total() - day.IN_SCRIPT * day.SCRIPTS
     assert {text: counted[text] for text in day.COMMON_SHAPES} == day.COMMON_SHAPES
+    check_no_waits(run.trace)
 
 
 def test_io_threads_that_read_are_counted_only(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.servers.voltdb import PARTITIONS
 from servers.databases import collections
 from tracing import voltdb_story as day
-from tracing.recording import Run, check_whole, qjoule, recording
+from tracing.recording import Run, check_waits, check_whole, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -58,6 +58,7 @@ def site_threads(pid: int) -> set[int]:
 
 def test_voltdb_nothing_is_lost_and_no_value_is_told(told: Told) -> None:
     check_whole(told.run, "symbol")
+    check_waits(told.run.trace)
 
 
 def test_voltdb_every_procedure_counts(told: Told) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -207,6 +208,7 @@ def check_waits(trace: Trace) -> pd.DataFrame:
     """
     queries = trace.pandas("queries")
     waited = queries[queries["parent"].isna()].dropna(subset=WAITS)
+    assert len(waited)
     latency_ns = waited["end_ns"] - waited["begin_ns"]
     ran_ns = waited["query"].map(_ran_ns(trace, waited)).fillna(0)
     left_ns = latency_ns - waited[WAITS].astype("int64").sum(axis=1) - ran_ns.astype("int64")
@@ -214,6 +216,15 @@ def check_waits(trace: Trace) -> pd.DataFrame:
     shown = off[["fingerprint", "command", "flags", "begin_ns", "latency_ns", "left_ns", *WAITS]]
     assert off.empty, f"{len(off)} of {len(waited)}:\n{shown.head(9).to_string()}"
     return waited.assign(latency_ns=latency_ns)
+
+
+def check_no_waits(trace: Trace) -> None:
+    """Of requests that share a thread nothing is recorded, and the outputs say so."""
+    assert trace.pandas("queries")[WAITS].isna().all(axis=None)
+    rows = attribute(trace.path)["rows"]
+    assert not {"ran_ns", "waits_latency_ns", *WAITS} & {name for row in rows for name in row}
+    done = qjoule("attribute", str(trace.path), "--columns", "waits")
+    assert re.search(r"^waits +not recorded", done.stdout, re.MULTILINE), done.stdout
 
 
 def _ran_ns(trace: Trace, queries: pd.DataFrame) -> pd.Series:
@@ -236,7 +247,6 @@ def check_whole(run: Run, attach_mode: str, **loss: int) -> None:
     """Nothing else is lost, and no value is told."""
     assert run.loss == loss
     assert run.trace.complete
-    check_waits(run.trace)
     assert set(run.queries["attach_mode"]) == {attach_mode}
     assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
     assert len(run.trace.pandas("statements")) == 0
