@@ -42,8 +42,8 @@ _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least power seen: power at rest is between zero and all of it
 _SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
 _BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may cost more or less
-#: No core draws more by itself: desktops reach about this with one core at its highest frequency. It
-#: bounds what is believed of the power of busy cores on a machine that hardly does anything.
+#: More than a core draws by itself at its highest frequency. It bounds what is believed of the
+#: power of busy cores on a machine that hardly does anything.
 _MOST_CORE_W = 40.0
 _DYNAMIC = 0.5  #: share of the mean power that busy cores draw
 #: Shared power that follows memory traffic: an uncore's clock rises with it (Intel SDM vol. 3,
@@ -51,7 +51,8 @@ _DYNAMIC = 0.5  #: share of the mean power that busy cores draw
 _FOLLOWS_TRAFFIC = 0.05
 #: Power of a tail, for each of its lengths: of the mean power, and of a core's power.
 _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
-#: Power of a package that another one keeps awake: from nothing to about all that it shares.
+#: Power of a package that another one keeps awake, of the mean power: from nothing to about all
+#: that it shares.
 _KEPT = 0.1
 #: The same of a package's long tails. No table of the kernel shows package states: firmware enters
 #: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A

@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
-from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, U64, Cell, MemoryReport
+from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, REST, U64, Cell, MemoryReport
 
 #: When a shape is integrated out of a cell that is folded, it may be this many times further from 1
 #: than was believed. So the evidence that is left on the machine's coefficients is too small rather
 #: than too large.
 _WIDER = 30.0
+#: Power at rest is the same on two days to within this (1 sigma): leakage follows temperature.
+_SAME = 0.02
 
 
 class Gone(NamedTuple):
@@ -159,8 +161,8 @@ def folded(cells: Sequence[Cell]) -> Cell:
     Those from before the machine changed leave their ids alone.
     """
     members = np.unique(np.concatenate([cell.members for cell in cells]))[-MAX_MEMBERS:]
-    anew = any(cell.anew for cell in cells)
     cells = since_anew(cells)
+    anew = any(cell.anew for cell in cells)
     when_s = max(cell.when_s for cell in cells)
     names = tuple(sorted({name for cell in cells for name in cell.names}))
     keys = np.unique(np.concatenate([cell.keys for cell in cells]))
@@ -228,10 +230,38 @@ def changed_since(cells: Iterable[Cell]) -> dict[int, float]:
 
 
 def since_anew(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells of one domain since its machine changed last."""
+    """The cells of one domain since its machine changed last.
+
+    One trace alone does not make power at rest another one: its counter may have been wrong. It
+    counts only if a later trace shows the same.
+    """
     found = list(cells)
+    alone = [cell for cell in found if cell.anew and not _confirmed(cell, found)]
+    if len(alone) < len(found):
+        found = [cell for cell in found if not any(cell is one for one in alone)]
     begin_s = max((cell.when_s for cell in found if cell.anew), default=0.0)
     return [cell for cell in found if cell.when_s >= begin_s]
+
+
+def _confirmed(cell: Cell, cells: Sequence[Cell]) -> bool:
+    """Whether the change that a cell reports is also seen in another trace, if it needs to be."""
+    if not cell.domain.endswith(REST) or len(cell.members) > 1:
+        return True
+    later = (one for one in cells if one.source != cell.source and one.when_s >= cell.when_s)
+    return any(_agree(cell, one) for one in later)
+
+
+def _agree(one: Cell, other: Cell) -> bool:
+    """Whether two cells tell the same of the power at rest of the packages that both know."""
+    both = [name for name in one.names if name in other.names]
+    told = []
+    for cell in (one, other):
+        at = [cell.names.index(name) for name in both]
+        precision = np.maximum(np.diag(cell.fixed)[at], 1e-300)
+        value = cell.moment[at] / precision
+        told.append((value, np.hypot(precision**-0.5, _SAME * value)))
+    (a, a_sigma), (b, b_sigma) = told
+    return bool(both) and bool((np.abs(a - b) <= 3.0 * np.hypot(a_sigma, b_sigma)).all())
 
 
 def outdated(cell: Cell, since: dict[int, float]) -> U64:

@@ -27,6 +27,7 @@ HALF_LIFE_S = 30 * 86_400.0
 #: Ids that a cell keeps. Ids begin with a time, so these are the latest. A cell from before a full
 #: list is left out: nothing tells whether it was counted.
 MAX_MEMBERS = 8_192
+REST = "/rest"  #: ends the domain of cells on power at rest alone
 _TOLERANCE = 1e-4  #: of a scaled precision matrix, for the rounding of the file
 
 

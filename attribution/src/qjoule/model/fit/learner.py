@@ -107,15 +107,16 @@ class Learner:
         belief = belief_of(prior, even, weights, dram=domain == "dram", table=self.table)
         memory = BlockMemory.of(self.memory, domain, places, counters=counters)
         earlier = self._earlier(domain, every.classes, len(belief.mean))
-        rest = self._rest_of(domain, memory)
+        rest, known = self._rest_of(domain, memory), np.isfinite(prior.idle_w)
         try:
             # Beliefs alone do not tell well enough what merging would lose.
             rows = chosen(every, even, width, belief) if weights.calibrated else even
-            expected = believed(belief, rest, np.isfinite(prior.idle_w))
+            expected = believed(belief, rest, known)
             fit, used = self._fit(memory, rows, expected, earlier, keep)
-            if contradicts := contradicted(expected, fit, rest.known | np.isfinite(prior.idle_w)):
-                wide = loosened(belief, np.isfinite(prior.idle_w))
-                fit, used = self._fit(memory, rows, wide, earlier, keep)
+            contradicts = contradicted(expected, fit, rest.known)
+            if contradicts or contradicted(expected, fit, known):
+                fit, used = self._fit(memory, rows, loosened(belief, known), earlier, keep)
+                self._note_rest(domain, contradicts, keep)
         except np.linalg.LinAlgError:
             if keep:
                 self._memory.pop(domain, None)
@@ -174,6 +175,13 @@ class Learner:
                 self._note(f"{domain} power is not what it was: learned anew")
         return fit, earlier
 
+    def _note_rest(self, domain: str, contradicts: bool, keep: bool) -> None:
+        """Notes that windows contradict the power at rest of earlier ones, or of the
+        calibration."""
+        if keep:
+            was = "it was" if contradicts else "was calibrated"
+            self._note(f"{domain} power at rest is not what {was}: learned anew")
+
     def _rest_of(self, domain: str, memory: BlockMemory) -> IdlePowerEvidence:
         """What resting blocks of this trace and of earlier ones showed of power at rest."""
         known = memory.rest()
@@ -186,7 +194,6 @@ class Learner:
         `contradicts` them."""
         domain, count = memory.domain.partition("/")[0], len(rows.edge_w)
         if contradicts:
-            self._note(f"{domain} power at rest is not what it was: learned anew")
             self._rest[domain] = told = found_by(fit, count)
         else:
             told = told_by(rows, fit)

@@ -11,6 +11,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.fit.block import BlockFit, Evidence, Prior, fit_block
+from qjoule.model.fit.cells import REST
 from qjoule.model.fit.earlier_blocks import IdlePowerEvidence
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Learned, Memory, Recalled
@@ -187,7 +188,7 @@ class BlockMemory:
     @property
     def _rest_domain(self) -> str:
         """Of power at rest, which is the same with counters and without."""
-        return f"{self.domain.partition('/')[0]}/rest"
+        return self.domain.partition("/")[0] + REST
 
     def rest(self) -> IdlePowerEvidence:
         """What resting blocks of earlier traces showed of power at rest."""

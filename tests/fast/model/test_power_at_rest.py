@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Power at rest: what a trickle on an idle machine costs, what few windows, idle ones and those of
+another trace tell, and what becomes of a figure that windows contradict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import model_cases
+from model_cases import Case
+from power_cases import FACTORS, IDLE_W, Known, calibrated, known
+from qjoule.engine.accounts import ClassKeys
+from qjoule.engine.memory_adapter import MemoryAdapter
+from qjoule.model.arrays import Entries, WindowBatch
+from qjoule.model.batches import cut
+from qjoule.model.coefficients import Coefficients, PowerInterval
+from qjoule.model.fit.cells import Cell, Conditions
+from qjoule.model.fit.remembered import Now
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger
+
+PACKAGE, MS = "package", 1_000_000
+LABELS = [GroupLabel("queries", (("fingerprint", f"{i:016x}"),), f"select {i}") for i in range(4)]
+NOW_S, HOUR_S = 1.7e9, 3600.0
+
+
+def learn(
+    case: Known,
+    cells: Sequence[Cell] = (),
+    coefficients: Coefficients | None = None,
+    *,
+    source: int = 1,
+) -> tuple[Ledger, tuple[Cell, ...]]:
+    """The ledger of a trace, `source` hours after the first, and the cells it learned."""
+    when_s = NOW_S + source * HOUR_S
+    now = Now(when_s, Conditions())
+    memory = MemoryAdapter(cells, ClassKeys(LABELS, {}), source, now, round(when_s * 1e9))
+    account = model_cases.account(case.series, (0,), coefficients, memory=memory)
+    account.add(case.batch)
+    return account.finish(), memory.take()
+
+
+def idling(seed: int, idle_w: float = IDLE_W) -> Known:
+    return known(seed, FACTORS, load=0.05, idle_w=idle_w)
+
+
+def busy(seed: int, idle_w: float = IDLE_W) -> Known:
+    return known(seed + 50, FACTORS, awake=True, idle_w=idle_w)
+
+
+def at_rest(windows: int, idle_w: float = IDLE_W) -> Known:
+    """Windows in which nothing ran."""
+    case = known(3, FACTORS, windows=windows, idle_w=idle_w)
+    batch, dt_ns = case.batch, np.diff(case.batch.energy.boundaries_ns)
+    none = np.zeros((windows, 1), np.int64)
+    energy_nj = np.rint(idle_w * dt_ns).astype(np.int64)[None]
+    batch = replace(
+        batch,
+        energy=replace(batch.energy, energy_nj=energy_nj),
+        entries=batch.entries.take(slice(0, 0)),
+        active_ns=none,
+        core_ns=none,
+        idle_ns=4 * dt_ns[:, None],
+    )
+    return replace(case, batch=batch, energy_nj=np.zeros(len(FACTORS)))
+
+
+def rest_w(ledger: Ledger) -> float:
+    return float(ledger.models[PACKAGE].idle_w[0])
+
+
+@pytest.mark.parametrize("windows", [1, 10, 24, 25, 600])
+@pytest.mark.parametrize("length_ms", [20, 1000])
+def test_a_trickle_on_an_idle_machine_costs_no_more_than_a_core_can_draw(
+    windows: int, length_ms: int
+) -> None:
+    """A thousandth of the time, in every window. No window tells its power from that at rest."""
+    length = length_ms * MS
+    ran = length // 1000
+    rows = [(n * length + MS, n * length + MS + ran, 0, 0) for n in range(windows)]
+    made = model_cases.energy(
+        [n * length for n in range(windows + 1)], {(0, PACKAGE): [30 * length] * windows}
+    )
+    machine = model_cases.machine(0, 0, 0, 0)
+    case = Case(machine, made, model_cases.segments(rows), (), Coefficients(), "separate")
+    sums = model_cases.run(case, refit=True).ledger.domains[PACKAGE]
+    owners_nj = int(sums.energy_nj.sum())
+    assert 0 < owners_nj < 0.01 * sums.measured_nj
+    if windows > 1:  # one reading is as wrong as its edges
+        assert owners_nj / (ran * windows) < 80
+    assert int(sums.energy_nj.sum()) + sums.idle_nj == sums.measured_nj
+
+
+def test_few_windows_tell_less_than_many() -> None:
+    """Intervals of few windows are wider, and contain the truth."""
+    case = known(7, FACTORS)
+    widths = []
+    for count in (8, 24, 25, 100, 1500):
+        batch = cut(case.batch, 0, count)
+        account = model_cases.account(case.series)
+        account.add(batch)
+        ledger = account.finish()
+        low, high = ledger.ci95()
+        energy_nj = np.maximum(ledger.domains[PACKAGE].energy_nj, 1)
+        widths.append(float(((high - low) / energy_nj).mean()))
+        share = energy_nj.sum() / ledger.domains[PACKAGE].measured_nj
+        assert share < 0.8  # the rest of it is power at rest
+    assert all(a > 0.9 * b for a, b in pairwise(widths)), widths
+
+
+def test_a_memory_counts_from_the_first_window() -> None:
+    _, cells = learn(known(1, FACTORS))
+    case = known(2, FACTORS, windows=12)
+    plain, _ = learn(case, source=2)
+    ledger, _ = learn(case, cells, source=2)
+    error = [
+        np.abs(one.domains[PACKAGE].energy_nj - case.energy_nj).sum() / case.energy_nj.sum()
+        for one in (plain, ledger)
+    ]
+    assert error[1] < 0.05 < error[0]
+    assert abs(rest_w(ledger) - IDLE_W) < 1.0
+
+
+def test_windows_in_which_nothing_ran_tell_power_at_rest() -> None:
+    quiet = at_rest(600)
+    _, cells = learn(quiet)
+    (cell,) = [cell for cell in cells if cell.domain == f"{PACKAGE}/rest"]
+    assert float(cell.moment[0] / cell.fixed[0, 0]) == pytest.approx(IDLE_W, rel=0.01)
+    ledger, _ = learn(busy(1), cells, source=2)
+    assert abs(rest_w(ledger) - IDLE_W) < 0.05 * IDLE_W
+
+
+def test_idle_times_within_a_block_tell_it_too() -> None:
+    """Half a minute of work, and a quarter of a minute without."""
+    case, quiet = known(5, FACTORS, windows=800), at_rest(700)
+    both = replace(case, batch=after(case, quiet))
+    _, cells = learn(both)
+    (cell,) = [cell for cell in cells if cell.domain == f"{PACKAGE}/rest"]
+    assert float(cell.moment[0] / cell.fixed[0, 0]) == pytest.approx(IDLE_W, rel=0.02)
+
+
+def after(first: Known, second: Known) -> WindowBatch:
+    """The windows of both in turn."""
+    a, b = first.batch, second.batch
+    end_ns, count = int(a.energy.boundaries_ns[-1]), len(a.idle_ns)
+    bounds = np.append(a.energy.boundaries_ns, b.energy.boundaries_ns[1:] + end_ns)
+    energy = replace(
+        a.energy,
+        boundaries_ns=bounds,
+        **{
+            name: np.concatenate([getattr(a.energy, name), getattr(b.energy, name)], axis=1)
+            for name in ("energy_nj", "cause", "half_width_ns")
+        },
+    )
+    moved = replace(b.entries, window=b.entries.window + count)
+    entries = Entries(
+        *(
+            np.concatenate([getattr(a.entries, one.name), getattr(moved, one.name)])
+            for one in fields(Entries)
+        )
+    )
+    return replace(
+        a,
+        energy=energy,
+        entries=entries,
+        idle_ns=np.concatenate([a.idle_ns, b.idle_ns]),
+        lost_ns=np.concatenate([a.lost_ns, b.lost_ns]),
+        active_ns=np.concatenate([a.active_ns, b.active_ns]),
+        core_ns=np.concatenate([a.core_ns, b.core_ns]),
+    )
+
+
+def test_one_impossible_trace_does_not_void_what_others_told_and_two_alike_do() -> None:
+    _, cells = learn(idling(0))
+    strange, odd = learn(idling(1, idle_w=90.0), cells, source=2)
+    assert "package power at rest is not what it was: learned anew" in strange.notes
+    ledger, _ = learn(busy(1), (*cells, *odd), source=3)
+    assert abs(rest_w(ledger) - IDLE_W) < 0.05 * IDLE_W
+    # A second trace that shows the same makes it true.
+    _, again = learn(idling(2, idle_w=90.0), (*cells, *odd), source=3)
+    ledger, _ = learn(busy(1, idle_w=90.0), (*cells, *odd, *again), source=4)
+    assert abs(rest_w(ledger) - 90.0) < 0.05 * 90.0
+
+
+@pytest.mark.parametrize("warmer", [0.8, 1.3])
+def test_a_calibrated_power_at_rest_is_compared_with_the_windows(warmer: float) -> None:
+    wrong_w = warmer * IDLE_W
+    interval = PowerInterval(wrong_w, wrong_w - 0.2, wrong_w + 0.2)
+    coefficients = calibrated(idle_w={(0, PACKAGE): interval})
+    case = known(4, FACTORS, windows=300)
+    ledger, _ = learn(case, (), coefficients)
+    assert "package power at rest is not what was calibrated: learned anew" in ledger.notes
+    assert abs(rest_w(ledger) - IDLE_W) < 0.05 * IDLE_W
+    low, high = ledger.ci95()
+    assert ((low <= case.energy_nj) & (case.energy_nj <= high)).all()
+    plain, _ = learn(case, (), calibrated())
+    assert not any("power at rest" in note for note in plain.notes)
+
+
+def test_an_idle_minute_moves_a_calibrated_power_at_rest() -> None:
+    """The machine is warmer than at its calibration, and never sleeps while it has work."""
+    cold = PowerInterval(0.85 * IDLE_W, 0.84 * IDLE_W, 0.86 * IDLE_W)
+    coefficients = calibrated(idle_w={(0, PACKAGE): cold})
+    _, cells = learn(idling(0), (), coefficients)
+    plain, _ = learn(busy(2), (), coefficients, source=2)
+    ledger, _ = learn(busy(2), cells, coefficients, source=2)
+    assert abs(rest_w(ledger) - IDLE_W) < 0.08 * IDLE_W
+    assert abs(rest_w(ledger) - IDLE_W) < 0.5 * abs(rest_w(plain) - IDLE_W)
