@@ -30,6 +30,7 @@ Examples:
   qjoule attribute shop.qjoule --by database,user --idle proportional
   qjoule attribute shop.qjoule --by fingerprint,child
   qjoule attribute shop.qjoule --ids
+  qjoule attribute shop.qjoule --explain 1
   qjoule attribute shop.qjoule --by transaction
   qjoule attribute shop.qjoule --by tag:endpoint --format csv -o endpoints.csv
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
@@ -86,6 +87,13 @@ Examples:
     "recorded with --ids. Other formats always have them.",
 )
 @options.columns
+@click.option(
+    "--explain",
+    "row",
+    metavar="ROW",
+    help="Say where one row's joules and their interval come from. ROW is its number in the table, "
+    "or the begin of its fingerprint.",
+)
 @option_groups.costs
 @gathered(Costs, "costs")
 @gathered(Shown, "shown")
@@ -97,6 +105,7 @@ def command(
     top: int | None,
     ids: bool,
     columns: str,
+    row: str | None,
     shown: Shown,
     costs: Costs,
 ) -> None:
@@ -107,8 +116,13 @@ def command(
     """
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
-    from qjoule.commands.attribute_run import run  # noqa: PLC0415 (`--help` stays fast)
+    from qjoule.commands.attribute_run import explained, run  # noqa: PLC0415 (fast `--help`)
 
+    if row is not None:
+        if form != "table":
+            raise UsageError("--explain is a text: leave out --format")
+        write_text(explained(traces, shown, row), output)
+        return
     result = run(traces, shown, costs, ids=ids)
     write(result, form, output, top, ids=ids, waits=columns == "waits")
 

@@ -17,7 +17,8 @@ from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import Costs, Shown
 from qjoule.commands.say import say
 from qjoule.engine.accounts import with_ids
-from qjoule.engine.attribute import Observer, attribute
+from qjoule.engine.attribute import AttributionRequest, Observer, attribute
+from qjoule.engine.explain import explain, find_row
 from qjoule.engine.keys import check_keys, selection
 from qjoule.engine.recorded import recorded_ids
 from qjoule.errors import QjouleError, UsageError
@@ -30,6 +31,7 @@ from qjoule.model.result import Attribution, TracePart
 from qjoule.model.row_sums import bound_tags
 from qjoule.model.same_total import with_total_error
 from qjoule.process import keep_freed_memory
+from qjoule.reporters.explain import render as render_explanation
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
@@ -79,6 +81,35 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
     whole = with_total_error(whole) if shown.absolute else whole
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
     return bound_tags(with_ids(whole, recorded), shown.max_values)
+
+
+def explained(traces: tuple[Path, ...], shown: Shown, which: str) -> str:
+    """Where the joules of the row `which` come from, as text. The machine's memory is only read.
+
+    Raises:
+        UsageError: it cannot be told, or there is no such row.
+    """
+    opened = list(open_several(readable(traces)).values())
+    if len(opened) > 1:
+        raise UsageError("--explain is about a row of one trace: give one")
+    calibrated = for_trace(opened[0], shown.calibration, shown.memory)
+    request = AttributionRequest(
+        by=tuple(check_keys(shown.keys)),
+        idle=shown.idle,
+        calibrated=calibrated,
+        where=selection(shown.where),
+        without_stolen=shown.without_stolen,
+    )
+    found = attribute(
+        opened[0],
+        request.by,
+        request.idle,
+        calibrated=calibrated,
+        where=request.where,
+        without_stolen=request.without_stolen,
+    )
+    number, row = find_row(found, which)
+    return render_explanation(found, number, row, explain(opened[0], request, row))
 
 
 class _Progress(Observer):

@@ -33,6 +33,7 @@ from qjoule.model.arrays import Machine, Segments, WindowBatch
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import WindowEnergy
+from qjoule.model.explain import RowWatch
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats
@@ -126,6 +127,7 @@ class AttributionContext:
         closed: Closed | None = None,
         *,
         by_block: bool = True,
+        watch: RowWatch | None = None,
     ) -> Account:
         """An empty account of the windows; the arguments are those of `Account`."""
         return Account(
@@ -134,15 +136,21 @@ class AttributionContext:
             roles=_roles(self.labels) if self._requests.any else None,
             closed=closed,
             memory=memory,
+            watch=watch,
         )
 
     def batches(self) -> Iterator[WindowBatch]:
         """All windows, in consecutive batches."""
         return batches(self._windows, self.grouped.segments(), self._requests)
 
-    def run(self, observer: Observer = NOBODY, memory: MemoryAdapter | None = None) -> Ledger:
+    def run(
+        self,
+        observer: Observer = NOBODY,
+        memory: MemoryAdapter | None = None,
+        watch: RowWatch | None = None,
+    ) -> Ledger:
         """The sums of all windows. `memory`: None: the request's."""
-        account = self.account(memory or self.memory(), observer.split)
+        account = self.account(memory or self.memory(), observer.split, watch=watch)
         windows, queries = self._windows, self.grouped.queries
         observer.started(windows.energy, windows.machine, self.labels, queries)
         segments = self.grouped.segments(observer.read)

@@ -16,6 +16,7 @@ from qjoule.model.arrays import Renumbering, WindowBatch
 from qjoule.model.batches import BLOCK_ENTRIES, Cells, OpenBlock, cut, joined, windows
 from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, Series
+from qjoule.model.explain import RowWatch
 from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
@@ -63,7 +64,7 @@ class Account:
     `class_of` maps groups to classes; each class has one learned power factor. `roles` is given
     where sums over spans of time are needed, for requests that own no CPU time. `closed` is
     called for every batch of windows after its final split. `memory`: of earlier traces, which is
-    told what this one shows.
+    told what this one shows. `watch` notes where one row's joules come from.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Account:
         roles: Roles | None = None,
         closed: Closed | None = None,
         memory: Memory | None = None,
+        watch: RowWatch | None = None,
     ) -> None:
         series, packages = settings.series, settings.packages
         coefficients, period_ns = settings.coefficients, settings.period_ns
@@ -92,6 +94,7 @@ class Account:
         )
         self._left_out: dict[str, str] = {}  #: domains that closed blocks have shown to be wrong
         self._closed = self._new()
+        self._closed.watch = watch
         self._open, self._cells = OpenBlock(_ROOM), Cells(slow=bool(self._slow))
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date

@@ -10,6 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64, WindowBatch, real_sums
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.energy import I64, Series
+from qjoule.model.explain import RowWatch
 from qjoule.model.fit.rows import ClassOf
 from qjoule.model.group_errors import GroupErrors
 from qjoule.model.interval import Z95, edge_sigma_nj
@@ -64,7 +65,7 @@ class DomainTerms:
 class BlockSplit:
     """One domain's part of a block: batches that share the model's errors.
 
-    `groups`: all groups that ran in the block, sorted. Adds to `sums` and `spans`.
+    `groups`: all groups that ran in the block, sorted. Adds to `sums` and `spans`; tells `watch`.
     """
 
     def __init__(
@@ -74,9 +75,12 @@ class BlockSplit:
         model: PowerModel,
         groups: I64,
         spans: SpanSums | None,
+        *,
+        watch: RowWatch | None = None,
     ) -> None:
         self._terms, self._sums, self._model = terms, sums, model
         self._groups, self._spans, self._zones = groups, spans, terms.zones
+        self._watch = watch
         self._moves = Sensitivity.none(len(groups), model)
         self._static_ns = np.zeros(len(terms.zones))
 
@@ -117,6 +121,8 @@ class BlockSplit:
                 apart = self._terms.idle == "separate"
                 add_portion(self._moves, self._model, one, rest_apart=apart)
                 self._add_sums(s, batch, one)
+                if self._watch:
+                    self._watch.add(self._model, one, batch.first)
                 out.append((s, found))
         return out
 
@@ -161,6 +167,8 @@ class BlockSplit:
         sigma_nj = self._moves.sigma_nj(self._model)
         of_shares = self._moves.of_shares(self._model)
         self._sums.errors.add_model(self._groups, sigma_nj, of_shares)
+        if self._watch:
+            self._watch.close(self._model, self._moves, self._groups, self._terms.class_of)
         if self._terms.idle == "separate":
             of_idle = self._model.covariance[: len(self._zones), : len(self._zones)]
             variance = float(self._static_ns @ of_idle @ self._static_ns)

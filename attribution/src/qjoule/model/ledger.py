@@ -14,6 +14,7 @@ from qjoule.model.arrays import COUNTERS, F64, Renumbering, WindowBatch
 from qjoule.model.block_split import BlockSplit, DomainSums, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
+from qjoule.model.explain import RowWatch
 from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.group_errors import GroupErrors
@@ -67,6 +68,7 @@ class Ledger:
         self.causes: Counter[str] = Counter()
         self.used_counters = False
         self.spans: SpanSums | None = None  #: for servers whose requests own no CPU time, if needed
+        self.watch: RowWatch | None = None  #: notes where one row's joules come from, if asked
         self.flags: dict[int, tuple[str, ...]] = {}  #: by group, in addition to those of its label
         self.remarks: tuple[str, ...] = ()
 
@@ -99,7 +101,7 @@ class Ledger:
         A block is summed up apart and then merged.
         """
         part = self.empty()
-        part.spans = self.spans
+        part.spans, part.watch = self.spans, self.watch
         splits = part._fill(batches, models)
         self.merge(part)
         return splits
@@ -163,7 +165,8 @@ class Ledger:
         slow = slow_of([self.series[s] for zone in places for s in zone.series])
         period_ns = 0 if slow else self.period_ns  # a slow counter's half widths suffice
         terms = DomainTerms(domain, self.series, tuple(places), self.idle, period_ns, self.class_of)
-        return BlockSplit(terms, self.domains[domain], model, groups, self.spans)
+        watch = self.watch if domain == self.main else None
+        return BlockSplit(terms, self.domains[domain], model, groups, self.spans, watch=watch)
 
     def grow(self, groups: int) -> None:
         """Makes room for `groups` groups."""

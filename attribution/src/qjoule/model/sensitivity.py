@@ -44,7 +44,7 @@ class Sensitivity:
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
         own = np.hypot(model.spread * self.own_nj, model.beyond * self.energy_nj)
-        return np.asarray(np.sqrt(_variance(self.slopes, model) + own**2))
+        return np.asarray(np.sqrt(variance_of(self.slopes, model) + own**2))
 
     def of_shares(self, model: PowerModel) -> ShareSigma:
         """Of each group's share of what all groups were given.
@@ -60,14 +60,14 @@ class Sensitivity:
         moved2 = (model.spread * self.own_nj / others) ** 2
         own2 = (model.spread * self.own_nj) ** 2 + share**2 * (moved2.sum() - moved2)
         beyond2 = (others * energy) ** 2 + share**2 * ((energy**2).sum() - energy**2)
-        variance = _variance(self.slopes - share[:, None] * of_total, model)
-        total = float(_variance(of_total[None, :], model)[0])
+        variance = variance_of(self.slopes - share[:, None] * of_total, model)
+        total = float(variance_of(of_total[None, :], model)[0])
         total += model.beyond**2 * float((energy**2).sum())
         sigma_nj = np.sqrt(variance + own2 + model.beyond**2 * beyond2)
         return ShareSigma(share, np.asarray(sigma_nj), total**0.5)
 
 
-def _variance(slopes: F64, model: PowerModel) -> F64:
+def variance_of(slopes: F64, model: PowerModel) -> F64:
     """(n,) variance of energies with `slopes` (n, p)."""
     variance = ((slopes @ model.covariance) * slopes).sum(axis=1)
     # A factor that is not 1 shows that the counters miss something of a class. Whether its

@@ -30,6 +30,8 @@ class Split:
     residual_nj: I64
     dynamic_nj: I64
     entry_shared_nj: I64  #: the part of `entry_nj` that a package draws once
+    entry_dynamic_nj: I64  #: the part of `entry_nj` that was split by weight
+    entry_static_nj: I64  #: the part of `entry_nj` that is power at rest, as the policy spreads it
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def split(
     dynamic = energy - static - shared
     window, weight, is_lost = _with_lost(entries.window, weight, load, busy_ns, weight_sum)
     got = apportion(dynamic, window, weight)
+    of_weight = got[~is_lost]
     once = np.zeros(len(entries.window), np.int64)
     if shared.any():
         each = shared_w * _shared_ns(entries, load, busy_ns, is_lost, window)
@@ -150,10 +153,13 @@ def split(
         of_shared = apportion(shared, window, each)
         got += of_shared
         once = _once(of_shared[~is_lost], each[~is_lost], effects)
+    of_static = np.zeros(len(entries.window), np.int64)
     if policy != "separate" and static.any():
         even = np.zeros(len(window))
         even[~is_lost] = entries.cpu_ns > 0
-        got += apportion(static, window, even if policy == "even" else np.where(is_lost, 0, weight))
+        by = even if policy == "even" else np.where(is_lost, 0, weight)
+        spread = apportion(static, window, by)
+        got, of_static = got + spread, spread[~is_lost]
     entry_nj = got[~is_lost]
     residual = np.zeros(count, np.int64)
     residual[window[is_lost]] = got[is_lost]
@@ -163,7 +169,7 @@ def split(
     nowhere = (busy_ns == 0) & (load.idle_ns == 0) & (load.lost_ns == 0)
     residual[nowhere] += rest[nowhere]
     rest[nowhere] = 0
-    return Split(entry_nj, rest, residual, dynamic, once)
+    return Split(entry_nj, rest, residual, dynamic, once, of_weight, of_static)
 
 
 def _once(got_nj: I64, each_nj: F64, effects: Effects | None) -> I64:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explains one row of a recorded trace's result: the trace is attributed again, and watched."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qjoule.engine import recorded
+from qjoule.engine.accounts import provenance
+from qjoule.engine.attribute import AttributionContext, AttributionRequest
+from qjoule.engine.keys import TRANSACTION
+from qjoule.errors import UsageError
+from qjoule.model.explain import Explanation, RowWatch
+from qjoule.model.interval import of_one_recording
+from qjoule.model.labels import SHAPE_OF, GroupLabel
+from qjoule.model.result import Attribution, Row
+from qjoule.model.row_sums import COMMIT
+from qjoule.trace.reader import Trace
+
+_FEWEST_DIGITS = 6  #: of a fingerprint; fewer are the number of a row
+
+
+def find_row(found: Attribution, which: str) -> tuple[int, Row]:
+    """The row and its number, from 1: by that number, or by the begin of a value of its keys, such
+    as its fingerprint. Raises `UsageError` unless there is exactly one."""
+    rows = list(enumerate(found.tabled, 1))
+    if which.isdecimal() and len(which) < _FEWEST_DIGITS:
+        named = [one for one in rows if one[0] == int(which)]
+    else:
+        named = [one for one in rows if any(v.startswith(which) for v in one[1].keys.values())]
+    if len(named) != 1:
+        what = "no row" if not named else f"{len(named)} rows"
+        raise UsageError(f"{what} '{which}': give the number of a row, or its fingerprint")
+    return named[0]
+
+
+def explain(trace: Trace, request: AttributionRequest, row: Row) -> Explanation:
+    """Where the joules of a row of `request`'s result come from, and their interval.
+
+    Raises `UsageError` if they are not the sum of what its own threads were given.
+    """
+    recording = recorded.read(trace, transactions=TRANSACTION in request.by)
+    context = AttributionContext(recording, request)
+    groups = np.array([g for g, label in enumerate(context.labels) if _is_of(label, row)], np.int64)
+    watch = RowWatch(groups)
+    ledger = context.run(watch=watch)
+    if not ledger.domains:
+        raise UsageError("no energy source: there are no joules to explain")
+    found_nj = int(ledger.domains[ledger.main].energy_nj[groups].sum())
+    if not row.exact or found_nj != row.energy_nj or found_nj != watch.energy_nj:
+        raise UsageError(
+            "this row's joules come from a regression on counted requests, or several "
+            "rows were joined: only what own threads were given can be explained"
+        )
+    summary = recorded.summary(trace, recording)
+    grade = provenance(recording.meta, ledger, summary.info).grade
+    errors = ledger.error_parts(
+        ledger.main,
+        total_error=0.0,
+        record_loss=recorded.record_loss(summary, ledger),
+        estimated=grade == "estimated",
+    ).each()
+    return watch.explained(ledger, of_one_recording([errors[g] for g in groups.tolist()]))
+
+
+def _is_of(label: GroupLabel, row: Row) -> bool:
+    keys = {name: value for name, value in label.keys if name not in (SHAPE_OF, COMMIT)}
+    return label.kind == row.kind and keys == row.keys and not label.is_counted
