@@ -24,7 +24,8 @@ from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Store
 from qjoule.agent.store_directory import let_group_read
 from qjoule.agent.store_rows import minute_table
-from qjoule.agent.store_writer import WriterProcess, write_waiting
+from qjoule.agent.store_writer import write_waiting
+from qjoule.commands.agent_writer import WriterProcess
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pc
 from qjoule.metrics.counters import Counters, Limits

@@ -2,7 +2,7 @@
 """Adds intervals up to minutes, and has a thread pass them on: a slow disk never delays the engine.
 
 Each minute waits in a file of its own. The first one, and then five at a time, are added to the
-store's files by its writer (`agent.store_writer`), and the last ones when the agent ends.
+store's files by its writer (`commands.agent_writer`), and the last ones when the agent ends.
 
 An interval belongs to the minute, by the wall clock, in which it ends. After a clock's step a
 minute may have rows from before and after it; their sums are true.

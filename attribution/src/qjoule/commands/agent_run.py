@@ -23,8 +23,8 @@ from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
 from qjoule.agent.store_directory import let_group_read
-from qjoule.agent.store_writer import WriterProcess
 from qjoule.commands.agent_listeners import Listeners
+from qjoule.commands.agent_writer import WriterProcess
 from qjoule.commands.options import attach_mode
 from qjoule.commands.say import say
 from qjoule.contract import AttachMode, Block, Mode

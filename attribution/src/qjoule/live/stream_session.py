@@ -39,7 +39,7 @@ from qjoule.stream.names import Names
 from qjoule.trace.vocabulary import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: Complete windows may wait for this long, in the stream's time.
-DIGEST_NS = 5_000_000_000
+DIGEST_NS = 10_000_000_000
 
 
 @dataclass
