@@ -47,15 +47,16 @@ class Budget:
         self._end_s = clock() + seconds
 
     def begin(self, load: str, part: str) -> float:
-        """When this step is to end, by the clock. Steps before it are over, or were left out."""
+        """When the pairs of this step are to end, by the clock; its load runs. Steps before it are
+        over, or were left out.
+        """
         while (self._left[0].load, self._left[0].part) != (load, part):
             self._left.pop(0)
-        needed_s = sum(one.needs_s for one in self._left)
         series = sum(one.series for one in self._left)
         step = self._left.pop(0)
-        now_s = self._clock()
+        needed_s, now_s = sum(one.needs_s for one in self._left), self._clock()
         share_s = (self._end_s - now_s - needed_s) * step.series / max(series, 1)
-        return now_s + step.needs_s + max(share_s, 0.0)
+        return now_s + max(share_s, 0.0)
 
     def until(self, end_s: float) -> Callable[[Mapping[str, Samples]], bool]:
         """Whether a step is over: `end_s` has come, or every series is precise enough."""
