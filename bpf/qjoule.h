@@ -132,7 +132,8 @@ enum qj_loss {
 	QJ_LOSS_MULTIPLEXED = 14,
 	QJ_LOSS_TASK_RATE = 15, /* task events beyond what a user, or all users, may cause */
 	QJ_LOSS_SAMPLE = 16,	/* a query was drawn for the sample, but there was no room for it */
-	QJ_LOSS_MAX = 17,
+	QJ_LOSS_STACK = 17,	/* ring full, or no memory could be read: a sampled stack */
+	QJ_LOSS_MAX = 18,
 };
 
 enum qj_task_event {
@@ -238,6 +239,29 @@ struct qj_child {
 	__u8 command; /* QJ_COMMAND_CHILD */
 	__u32 reserved;
 	__u64 tags; /* tags of the outer query */
+};
+
+/* Flags of a sampled stack. */
+enum qj_stack_flag {
+	QJ_STACK_KERNEL = 1 << 0, /* the thread was in the kernel: its frames are its callers' */
+	QJ_STACK_WHOLE = 1 << 1,  /* it was followed to the thread's entry */
+};
+
+/* Where a server's thread was at one moment. `segment` begins and ends then. */
+struct qj_stack {
+	struct qj_segment segment;
+	__u64 frame; /* innermost: qj_call; 0: none is known */
+	__u32 flags; /* enum qj_stack_flag */
+	__u32 reserved;
+};
+
+/* A place in code with all of its callers: frames of stacks form a tree. May be sent twice. */
+struct qj_call {
+	__u64 frame;  /* hash of all that follows */
+	__u64 caller; /* the frame that it was called from; 0: none is known */
+	__u64 offset; /* in the module, from the address that its segments count from */
+	__u32 module; /* of meta.json, from 1 */
+	__u32 reserved;
 };
 
 /* Sent once per shape that the kernel has not seen (or has forgotten). The text follows. */
@@ -494,6 +518,8 @@ enum qj_block_kind {
 	QJ_BLOCK_PACKAGE_TIME = 18,
 	QJ_BLOCK_SPOOLED = 19,
 	QJ_BLOCK_SAMPLE = 20,
+	QJ_BLOCK_CALL = 21,
+	QJ_BLOCK_STACK = 22,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -545,6 +571,8 @@ QJ_ASSERT_SIZE(qj_segment_counters, 64);
 QJ_ASSERT_SIZE(qj_segment_more, 184);
 QJ_ASSERT_SIZE(qj_query, 136);
 QJ_ASSERT_SIZE(qj_child, 88);
+QJ_ASSERT_SIZE(qj_stack, 56);
+QJ_ASSERT_SIZE(qj_call, 32);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_unseen, 16);
 QJ_ASSERT_SIZE(qj_told_id, 16);

@@ -254,6 +254,27 @@ struct qj_ring_session {
 };
 
 /*
+ * A sampled stack, before its frames are known. It holds whatever was on the stack, so it goes no
+ * further than the tracer's memory. Pages are as in memory: `bytes` begins with the page of `sp`.
+ */
+#define QJ_RING_STACK  66 /* a value beside enum qj_block_kind */
+#define QJ_STACK_PAGE  4096
+#define QJ_STACK_PAGES 5  /* 16 KiB from sp on at least */
+#define QJ_REGISTERS   17 /* of x86-64 by their numbers in DWARF, the last is the address */
+
+struct qj_ring_stack {
+	struct qj_ring_head head;
+	struct qj_segment segment;
+	__u32 flags; /* enum qj_stack_flag */
+	__u32 pages; /* how many were read */
+	/* The process' address space, which forks inherit: where its code and its stack begin. */
+	__u64 start_code;
+	__u64 start_stack;
+	__u64 registers[QJ_REGISTERS];
+	__u8 bytes[QJ_STACK_PAGES * QJ_STACK_PAGE];
+};
+
+/*
  * Early kernels: what the live view adds to a row, for the tracer to add. `calls` is 0 for CPU
  * time; otherwise they took `latency_ns` together.
  */

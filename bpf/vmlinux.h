@@ -177,7 +177,9 @@ struct files_struct {
 };
 
 struct mm_struct {
+	unsigned long start_code;
 	unsigned long start_data;
+	unsigned long start_stack;
 	unsigned long arg_start;
 	unsigned long arg_end;
 	struct file *exe_file;

@@ -43,6 +43,8 @@ static const char usage[] =
     "  --tags                        read what clients say of their queries to the server\n"
     "  --samples N                   live: queries to draw for the sample, of each statement in\n"
     "                                five minutes (0: none)\n"
+    "  --stacks HZ                   stacks to sample in a second of CPU time (0: none)\n"
+    "  --stack-tables FD             a server's modules, to follow its stacks with\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
     "  --counter more=TYPE:CONFIG[:u|:k]\n"
@@ -94,6 +96,8 @@ enum {
 	OPT_CPU_TOPOLOGY,
 	OPT_TAGS,
 	OPT_SAMPLES,
+	OPT_STACKS,
+	OPT_STACK_TABLES,
 	OPT_COUNTER,
 	OPT_READER,
 	OPT_CONTROL_FD,
@@ -127,6 +131,8 @@ static const struct option long_options[] = {
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"tags", no_argument, NULL, OPT_TAGS},
     {"samples", required_argument, NULL, OPT_SAMPLES},
+    {"stacks", required_argument, NULL, OPT_STACKS},
+    {"stack-tables", required_argument, NULL, OPT_STACK_TABLES},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
@@ -203,6 +209,13 @@ static int parse_one(struct options *o, int option, const char *value)
 		return 0;
 	case OPT_SAMPLES:
 		return parse_unsigned(value, 0, 1000, &o->samples);
+	case OPT_STACKS:
+		return parse_unsigned(value, 0, RP_SAMPLES_MAX, &o->stacks_hz);
+	case OPT_STACK_TABLES:
+		if (o->table_count == QJ_MAX_SERVERS || parse_unsigned(value, 3, 1 << 20, &n))
+			return -1;
+		o->table_fds[o->table_count++] = n;
+		return 0;
 	case OPT_COUNTER:
 		return counter_option(o, value);
 	case OPT_READER:
@@ -287,6 +300,8 @@ int options_parse(struct options *o, int argc, char **argv)
 	if (o->more_counters && o->mode == QJ_MODE_LIVE)
 		return fail("--counter",
 			    "more"); /* rows of sums have no room for further counters */
+	if (o->stacks_hz && o->mode == QJ_MODE_LIVE)
+		return fail("--mode", "live"); /* samples are records */
 	if (o->spool_files && o->mode == QJ_MODE_LIVE)
 		return fail("--mode", "live"); /* sums are few: they go to the reader */
 	return 0;

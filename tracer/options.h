@@ -57,7 +57,10 @@ struct options {
 	unsigned more_counters; /* how many of the last QJ_MORE are used */
 	bool effects;		/* sum idle tails and wake-ups; depends on the energy source */
 	bool tags;		/* read the tags that clients send within their queries */
-	unsigned samples;	/* live: queries drawn of each shape in QJ_SAMPLE_NS; 0: none */
+	unsigned stacks_hz;	/* stacks to sample in a second of CPU time; 0: none */
+	int table_fds[QJ_MAX_SERVERS]; /* servers' modules: stacks.h */
+	unsigned table_count;
+	unsigned samples; /* live: queries drawn of each shape in QJ_SAMPLE_NS; 0: none */
 	pid_t reader;
 	int control_fd;		    /* the tracer stops at its end of file; -1: none */
 	int root_fd;		    /* socket of the root part; -1: none */

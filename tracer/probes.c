@@ -68,6 +68,21 @@ static struct rp_request request_of(const struct bpf_program *program)
 	return request;
 }
 
+/* One per CPU, as often as is asked for. */
+static int attach_sampling(struct probes *probes, const struct options *options,
+			   const struct qj_cpu *cpus)
+{
+	struct rp_request request = request_of(probes->skeleton->progs.on_sample);
+	int err = 0;
+
+	request.size = options->stacks_hz;
+	for (unsigned i = 0; !err && i < probes->cpu_count; i++) {
+		request.pid = cpus[i].cpu;
+		err = root_part_ask(&request, -1, NULL);
+	}
+	return err ? cannot_attach("what samples stacks", err) : 0;
+}
+
 /* `kind`: of the servers for whose threads an attached program calls this one; 0: attaches it. */
 static int attach_for(const struct bpf_program *program, uint32_t kind)
 {
@@ -140,7 +155,8 @@ void probes_tell_open_queries(struct probes *probes)
  * Tasks come first, so that no thread is missed in between. Context switches come last, so that the
  * work of attaching is not recorded as the machine's.
  */
-static int attach_all(struct probes *probes, const struct options *options)
+static int attach_all(struct probes *probes, const struct options *options,
+		      const struct qj_cpu *cpus)
 {
 	struct rp_request done = {.kind = RP_DONE};
 	struct qjoule_bpf *s = probes->skeleton;
@@ -166,6 +182,8 @@ static int attach_all(struct probes *probes, const struct options *options)
 		err = attach_program(s->progs.on_tick);
 	if (!err)
 		err = attach_program(s->progs.on_switch);
+	if (!err && bpf_program__autoload(s->progs.on_sample))
+		err = attach_sampling(probes, options, cpus);
 	if (!err)
 		err = root_part_ask(&done, -1, NULL);
 	return err;
@@ -196,7 +214,7 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 	if (!err)
 		err = counters_give(probes->counters, probes->skeleton);
 	if (!err)
-		err = attach_all(probes, options);
+		err = attach_all(probes, options, cpus);
 	if (err)
 		probes_detach(probes);
 	return err;

@@ -54,6 +54,10 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 		fputs("qjoule-tracer: no sample of queries is drawn: this kernel is older than "
 		      "Linux 5.17\n",
 		      stderr);
+	if (options->stacks_hz && probes->early)
+		fputs(
+		    "qjoule-tracer: no stacks are sampled: this kernel is older than Linux 5.19\n",
+		    stderr);
 	plan->effects = options->effects && !probes->early;
 	plan->packages_at = probes->cpu_limit;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
@@ -131,7 +135,7 @@ static void load_caller(struct qjoule_bpf *skeleton, struct traffic_program call
 				  true);
 }
 
-/* Programs and maps are opt-in: what no server of the plan needs is neither loaded nor made. */
+/* Programs and maps are opt-in: what nobody needs is neither loaded nor made. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options, bool early)
 {
 	const struct qj_plan *plan = &skeleton->rodata->plan;
@@ -149,6 +153,8 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 			bpf_program__set_autoload(skeleton->progs.name, true);
 	QJ_PROGRAMS_WITH(X)
 #undef X
+	bpf_program__set_autoload(skeleton->progs.on_sample, options->stacks_hz && !early);
+	bpf_map__set_autocreate(skeleton->maps.stack_room, options->stacks_hz && !early);
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);

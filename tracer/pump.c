@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "stacks.h"
 #include "sums.h"
 
 #define MS 1000000ull
@@ -29,6 +30,7 @@ struct pump {
 	struct stream *stream;
 	struct batches *batches;
 	struct sums *sums;
+	struct stacks *stacks;
 	struct steal *steal;
 	const struct options *options;
 	const struct qj_cpu *cpus;
@@ -80,6 +82,10 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_RING_SUM:
 		if (pump->sums)
 			sums_received(pump->sums, data);
+		break;
+	case QJ_RING_STACK:
+		if (pump->stacks)
+			stacks_received(pump->stacks, data);
 		break;
 	case QJ_RING_BATCH:
 		batches_received(pump->batches, data);
@@ -167,6 +173,11 @@ struct pump *pump_new(struct probes *probes, struct energy_source *energy, struc
 	pump->steal = steal_new(open("/proc/stat", O_RDONLY | O_CLOEXEC));
 	if (!pump->rings || !pump->batches || !pump->steal)
 		goto fail;
+	if (options->stacks_hz) {
+		pump->stacks = stacks_new(options->table_fds, options->table_count, stream);
+		if (!pump->stacks)
+			goto fail;
+	}
 	if (options->mode == QJ_MODE_LIVE) {
 		pump->sums = sums_new(probes, stream, cpus, cpu_count);
 		if (!pump->sums)
@@ -183,6 +194,7 @@ void pump_free(struct pump *pump)
 	if (!pump)
 		return;
 	sums_free(pump->sums);
+	stacks_free(pump->stacks);
 	batches_free(pump->batches);
 	steal_free(pump->steal);
 	rings_free(pump->rings);

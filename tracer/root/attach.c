@@ -26,10 +26,12 @@
 #include "root.h"
 #include "variant.h"
 
-#define MAX_LINKS	    1024	 /* also of servers that are followed */
+#define MAX_LINKS	    2048	 /* also of servers that are followed, and of QJ_MAX_CPUS */
 #define RING_BYTES_MAX	    (1ull << 30) /* all rings together */
-#define TRACE_UPROBE_MULTI  48		 /* enum bpf_attach_type, since Linux 6.6 */
-#define UPROBE_MULTI_RETURN 1		 /* BPF_F_UPROBE_MULTI_RETURN */
+#define SAMPLE_NS	    1000000000ull
+#define SAMPLE_CYCLES	    3000000000ull /* of about a second */
+#define TRACE_UPROBE_MULTI  48		  /* enum bpf_attach_type, since Linux 6.6 */
+#define UPROBE_MULTI_RETURN 1		  /* BPF_F_UPROBE_MULTI_RETURN */
 
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
 static struct kept {
@@ -228,6 +230,36 @@ static int attach_multi(int program, const char *path, uint64_t offset, bool ret
 	return keep(NULL, syscall(SYS_bpf, BPF_LINK_CREATE, &link, sizeof(link)));
 }
 
+/*
+ * Has a program run every so many cycles of a CPU, which an idle CPU has none of; where cycles are
+ * not counted, as in most virtual machines, as often per second.
+ */
+static int sample(const struct bpf_program *program, const struct rp_request *request)
+{
+	struct perf_event_attr attr = {
+	    .size = sizeof(attr), .type = PERF_TYPE_HARDWARE, .config = PERF_COUNT_HW_CPU_CYCLES};
+	struct bpf_link *link;
+	int fd;
+
+	if (!request->size || request->size > RP_SAMPLES_MAX)
+		return -EINVAL;
+	attr.sample_period = SAMPLE_CYCLES / request->size;
+	fd = syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
+	if (fd < 0) {
+		attr.type = PERF_TYPE_SOFTWARE;
+		attr.config = PERF_COUNT_SW_CPU_CLOCK;
+		attr.sample_period = SAMPLE_NS / request->size;
+		fd =
+		    syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
+	}
+	if (fd < 0)
+		return -errno;
+	link = bpf_program__attach_perf_event(program, fd);
+	if (!link)
+		close(fd);
+	return keep(link, -1);
+}
+
 /* An iterator's descriptor: reading it to its end runs the program for every task. */
 static int iterate(struct bpf_link *link, struct answer *answer)
 {
@@ -271,6 +303,8 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 		return iterate(bpf_program__attach(program), answer);
 	if (request->number && !peer->late)
 		return call(program, request->number);
+	if (bpf_program__type(program) == BPF_PROG_TYPE_PERF_EVENT && !peer->late)
+		return sample(program, request);
 	if (bpf_program__type(program) != BPF_PROG_TYPE_KPROBE)
 		return peer->late ? -EINVAL : keep(bpf_program__attach(program), -1);
 	fd = opened_check(request->pid, request->offset, request->text, request->size);

@@ -21,6 +21,7 @@
 #define RP_START_AGAIN	 75 /* exit code of the agent: start the same command again */
 #define RP_MAX_KEPT	 16 /* handles of one process, so that one cannot use up those of all */
 #define RP_ACCOUNT_TYPES 64
+#define RP_SAMPLES_MAX	 10000 /* a second and CPU */
 
 enum rp_kind {
 	/* From the command, until the tracer has sent RP_DONE. */
@@ -57,7 +58,8 @@ enum rp_kind {
 	RP_ATTACH,	 /* text: from RP_CODE_BYTES on, a program: attached to the target that it
 			    names; of an iterator: a descriptor to read; number: called for threads of
 			    this kind of server (bpf/core/segments.bpf.c). A probe goes to the file with
-			    the handle `pid`, at offset, where `size` bytes of text are */
+			    the handle `pid`, at offset, where `size` bytes of text are; one that
+			    samples runs `size` times per second of CPU time on the CPU `pid` */
 	RP_DONE,	 /* all is attached: this stays, whatever fails later */
 			 /* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_ATTACH, and
 			    RP_DONE after each server, which keeps its probes. */

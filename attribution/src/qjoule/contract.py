@@ -120,6 +120,12 @@ class Loss(IntEnum):
     MULTIPLEXED = 14
     TASK_RATE = 15
     SAMPLE = 16
+    STACK = 17
+
+
+class StackFlag(IntFlag):
+    KERNEL = 1
+    WHOLE = 2
 
 
 class TaskEvent(IntEnum):
@@ -187,6 +193,8 @@ class Block(IntEnum):
     PACKAGE_TIME = 18
     SPOOLED = 19
     SAMPLE = 20
+    CALL = 21
+    STACK = 22
 
 
 class Codec(IntEnum):
@@ -370,6 +378,18 @@ AGGREGATE = np.dtype(
 SAMPLE = np.dtype(
     [("query", QUERY), ("cpu_ns", "<u8"), ("probability", "<u4"), ("reserved", "<u4")]
 )
+STACK = np.dtype(
+    [("segment", SEGMENT), ("frame", "<u8"), ("flags", "<u4"), ("reserved", "<u4")]
+)
+CALL = np.dtype(
+    [
+        ("frame", "<u8"),
+        ("caller", "<u8"),
+        ("offset", "<u8"),
+        ("module", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
 PACKAGE_TIME = np.dtype(
     [
         ("t0_ns", "<u8"),
@@ -461,4 +481,6 @@ RECORDS: dict[Block, np.dtype] = {
     Block.END: END,
     Block.SPOOLED: SPOOLED,
     Block.SAMPLE: SAMPLE,
+    Block.CALL: CALL,
+    Block.STACK: STACK,
 }

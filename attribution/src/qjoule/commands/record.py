@@ -41,6 +41,7 @@ Examples:
   sudo qjoule record -d 60 --client-tags
   sudo qjoule record -d 60 --credentials accounts.toml
   sudo qjoule record -d 60 --ids
+  sudo qjoule record -d 60 --stacks
   sudo qjoule record -o shop.qjoule --keep 5m --trigger 'query>5J'
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
@@ -107,6 +108,17 @@ Examples:
     "--children",
     is_flag=True,
     help="MySQL, MariaDB: also separate what procedures, functions and triggers execute.",
+)
+@click.option(
+    "--stacks",
+    "stacks_hz",
+    type=click.IntRange(1, 10_000),
+    is_flag=False,
+    flag_value=99,
+    default=0,
+    metavar="[HZ]",
+    help="Also sample the stacks of servers' threads, so often per second of CPU time (99), for "
+    "`qjoule flame`.",
 )
 @options.client_tags
 @options.ids
@@ -183,6 +195,8 @@ def _check(settings: Settings, job: Job, keeping: Keeping) -> None:
     """Raises `QjouleError` for what cannot be recorded."""
     if keeping.triggers and not keeping:
         raise UsageError("--trigger saves what --keep holds: add --keep TIME")
+    if settings.stacks_hz and keeping:
+        raise UsageError("--stacks and --keep: give one of them")
     if settings.more_counters and not settings.counters:
         raise UsageError("--counters and --no-counters: give one of them")
     if job.rest_s is not None and job.program and shutil.which(job.program[0]) is None:

@@ -87,6 +87,8 @@ def _record(
         )
         with traced as running:
             say(f"tracing {servers(running.meta)}; {job.until}")
+            for words in running.no_stacks:
+                say(words)
             if running.unheard:
                 say(running.unheard)
             if kept is not None:

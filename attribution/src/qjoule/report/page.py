@@ -32,10 +32,10 @@ def page(data: Mapping[str, Any], about: Sequence[Mapping[str, Any]], title: str
     from jinja2 import Environment  # noqa: PLC0415 (an extra: see the command)
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_read("template/page.html"))
-    scripts = [_script(f"vendor/{name}") for name in VENDORED]
-    scripts.append("\n".join(["'use strict';", *(_script(f"static/{name}") for name in OWN)]))
-    style = "\n".join(_read(name) for name in STYLES)
+    template = environment.from_string(read("template/page.html"))
+    scripts = [script(f"vendor/{name}") for name in VENDORED]
+    scripts.append("\n".join(["'use strict';", *(script(f"static/{name}") for name in OWN)]))
+    style = "\n".join(read(name) for name in STYLES)
     return template.render(
         title=title,
         version=__version__,
@@ -46,7 +46,7 @@ def page(data: Mapping[str, Any], about: Sequence[Mapping[str, Any]], title: str
         comparisons=data.get("comparisons", ()),
         scripts=scripts,
         style=style,
-        licences="\n\n".join(_read(f"vendor/{name}").strip() for name in LICENCES),
+        licences="\n\n".join(read(f"vendor/{name}").strip() for name in LICENCES),
         vendored=", ".join(name.partition(".min")[0] for name in VENDORED),
     )
 
@@ -71,12 +71,12 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _script(name: str) -> str:
-    text = _SOURCE_MAP.sub("", _read(name)).strip()
+def script(name: str) -> str:
+    text = _SOURCE_MAP.sub("", read(name)).strip()
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name} would end the element that it stands in")
     return text
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
     return files("qjoule.report").joinpath(name).read_text(encoding="utf-8")

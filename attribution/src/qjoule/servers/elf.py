@@ -50,7 +50,7 @@ class Executable:
                 f"{file.path}: only 64-bit little-endian executables can be traced"
             )
         self.is_fixed = elf.is_fixed  #: it is always loaded at the same addresses
-        self.build_id = _build_id(elf)
+        self.build_id = build_id_of(elf)
         self._segments = tuple(elf.segments())
         self._thread_bytes = elf.thread_bytes()
         self._tables = tuple(symbol_tables(elf))
@@ -231,7 +231,8 @@ def open_executable(file: Opened | Path) -> Executable:
     return executable
 
 
-def _build_id(elf: ElfFile) -> str:
+def build_id_of(elf: ElfFile) -> str:
+    """What the linker identifies the file by; empty: nothing."""
     for note in elf.notes(".note.gnu.build-id"):
         if note.type == _NT_GNU_BUILD_ID and note.name == b"GNU\0":
             return note.content[:_BUILD_ID_BYTES_MAX].hex()

@@ -64,6 +64,8 @@ class Settings:
     ring_mb: int = 8
     client_tags: bool = False  #: read tags that clients send to the server
     samples: int = 0  #: live: queries to draw of each statement in five minutes
+    stacks_hz: int = 0  #: stacks to sample in a second of CPU time
+    stack_tables: tuple[int, ...] = ()  #: descriptors: see `qjoule.session.stacks`
     spool: Spool | None = None  #: takes the bulk of a recording
 
 
@@ -183,7 +185,7 @@ def start_tracer(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read_end, root.fileno(), *spool),
+                pass_fds=(read_end, root.fileno(), *spool, *settings.stack_tables),
                 # so that Ctrl-C reaches only us, and the trace ends in order
                 start_new_session=True,
             )
@@ -245,6 +247,10 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
         words.append("--tags")
     if settings.samples:
         words += ["--samples", str(settings.samples)]
+    if settings.stacks_hz:
+        words += ["--stacks", str(settings.stacks_hz)]
+        for descriptor in settings.stack_tables:
+            words += ["--stack-tables", str(descriptor)]
     if settings.spool is not None:
         for descriptor in settings.spool.descriptors:
             words += ["--spool-fd", str(descriptor)]

@@ -39,6 +39,7 @@ from qjoule.servers.decoding import titled
 from qjoule.servers.discovery import ProcServerDetector
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
+from qjoule.session.stacks import OpenTables, stack_tables
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Tracer, start_tracer, trace_meta
 from qjoule.stream.before_tracing import NamedStream, PreparedTextStream
@@ -130,6 +131,7 @@ class Tracing:
     meta: Meta  #: of this machine and its servers; the stream completes it
     tags: TagSource | None
     watch: Watch  #: for whoever reads the stream: what of servers it does not see
+    no_stacks: tuple[str, ...]  #: lines that name servers whose stacks cannot be followed
     unheard: str  #: why applications cannot report; empty: they can, or need not
 
 
@@ -167,6 +169,11 @@ def tracing(
             tags, unheard = listen(targets.plan, every_call=applications is Applications.ALL)
         if tags is not None:
             stack.callback(tags.close)
+        tables = OpenTables()
+        if settings.stacks_hz:
+            tables = stack.enter_context(stack_tables(targets.plan))
+            settings = replace(settings, stack_tables=tables.descriptors)
+            meta = replace(meta, modules=tables.modules)
         tracer = start_tracer(targets.plan, settings, targets.pids, targets.agents)
         stack.callback(tracer.abandon)
         share_memory()
@@ -184,7 +191,7 @@ def tracing(
             stream = PreparedTextStream(
                 NamedStream(stream, targets.credential_helper), targets.credential_helper
             )
-        yield Tracing(tracer, stream, meta, tags, watch, unheard)
+        yield Tracing(tracer, stream, meta, tags, watch, tables.missing, unheard)
 
 
 def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:

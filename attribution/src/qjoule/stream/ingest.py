@@ -27,6 +27,7 @@ from qjoule.stream.queries import Known, Queries, Span
 from qjoule.stream.rows import OwnLosses
 from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
+from qjoule.stream.stack_rows import frame_rows, sample_rows
 from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
@@ -213,6 +214,8 @@ class Ingest(BlockReader):
             "meter": self._take_meter(),
             "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
             "loss": self._take_losses(),
+            "frames": frame_rows(self._pending.take(Block.CALL)),
+            "samples": self._take_samples(),
             "owners": self._owners.take_changes(),
         }
 
@@ -256,6 +259,11 @@ class Ingest(BlockReader):
         if more is not None and self.meta.more_counters:
             further = rows.more_rows(more[are_valid], len(self.meta.more_counters))
         return rows.segment_rows(segments, counters, owners, self._announced.packages, further)
+
+    def _take_samples(self) -> pa.Table:
+        samples = self._pending.take(Block.STACK)
+        samples = self._keep(samples, valid_segments(samples["segment"]))
+        return sample_rows(samples, self._owners.resolve(samples["segment"]))
 
     def _take_energy(self) -> pa.Table:
         readings = self._take_timed(Block.ENERGY)

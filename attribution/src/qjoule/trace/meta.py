@@ -21,7 +21,7 @@ MOST_META_BYTES = 16 << 20
 #: Fields of a domain or a server that are left out where they are not known.
 _MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "die", "no_symbol")
 #: Fields of `Meta` that are left out where they are None or empty.
-_MAY_BE_MISSING = ("imported", "meter", "idle_states", "changes", "captured", "part")
+_MAY_BE_MISSING = ("imported", "meter", "idle_states", "changes", "captured", "part", "modules")
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,15 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Module:
+    """A file with code that frames of stacks are in, by `id`. `build_id`: empty: it has none."""
+
+    id: int
+    path: str
+    build_id: str = ""
+
+
+@dataclass(frozen=True)
 class Imported:
     """The source of a trace that qjoule did not record. `missing`: what the trace lacks."""
 
@@ -220,6 +229,8 @@ class Meta:
     changes: tuple[Change, ...] = ()  #: of servers, while it was recorded
     captured: Captured | None = None  #: None: the tables are all there is
     part: Part | None = None  #: None: it is a whole recording
+
+    modules: tuple[Module, ...] = ()  #: that frames of stacks are in
 
     def __post_init__(self) -> None:
         if len(self.idle_states) > _MOST_STATES:

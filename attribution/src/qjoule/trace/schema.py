@@ -50,6 +50,7 @@ __all__ = (
     "ENERGY",
     "FORMAT",
     "FORMAT_VERSION",
+    "FRAMES",
     "IDLE_OWNER",
     "IDS",
     "INVALID_CAUSE",
@@ -62,6 +63,7 @@ __all__ = (
     "OWNERS",
     "OWNER_KINDS",
     "QUERIES",
+    "SAMPLES",
     "SEGMENTS",
     "SESSIONS",
     "SESSION_EVENTS",
@@ -233,6 +235,24 @@ CPU_TIME = _table(
     ("idle_ns", _u64),
     ("steal_ns", _u64, "?"),
 )
+#: Only with --stacks: where a server's thread was at one moment.
+SAMPLES = _table(
+    ("t_ns", _i64),
+    ("cpu", _u16),
+    ("owner", _u32),
+    ("query", _u64, "?"),  # only if the owner's kind is query
+    ("frame", _u64, "?"),  # the innermost; null: none is known
+    ("kernel", pa.bool_()),  # the thread was in the kernel, called from there
+    ("whole", pa.bool_()),  # the frames reach to the thread's entry
+)
+#: Frames of stacks: each is a place in code, with those that it was called from. A frame may have
+#: several rows, which are equal.
+FRAMES = _table(
+    ("frame", _u64),
+    ("caller", _u64, "?"),  # null: the outermost that is known
+    ("module", _u32),  # of meta.json's modules
+    ("offset", _u64),  # address in the file's own numbers
+)
 #: One row per reading of an external meter.
 METER = _table(
     ("t_ns", _i64),  # when it arrived
@@ -264,6 +284,8 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
         "transactions": TRANSACTIONS,
         "queries": QUERIES,
         "segments": SEGMENTS,
+        "frames": FRAMES,
+        "samples": SAMPLES,
     }
 )
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule flame`: what it does with the options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qjoule.commands.conversion import readable
+from qjoule.commands.option_groups import Shown
+from qjoule.engine.attribute import AttributionRequest
+from qjoule.engine.flame import Flame, RowStacks, flame
+from qjoule.engine.keys import check_keys, selection
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.active_calibration import for_trace
+from qjoule.process import keep_freed_memory
+from qjoule.reporters import flame_text
+from qjoule.servers.symbols import Symbols
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+
+def run(
+    path: Path, shape: str | None, shown: Shown, form: str, top: int
+) -> tuple[str, Sequence[str]]:
+    """The text in one of the formats, and lines that say what is missing.
+
+    Raises:
+        UsageError, QjouleError: as the command says them.
+    """
+    if shape is not None and "fingerprint" not in shown.keys:
+        raise UsageError("--shape is a fingerprint: group by it, with --by")
+    keep_freed_memory()
+    trace = Trace(readable([path])[0])
+    if not trace.rows("samples"):
+        raise QjouleError(f"{path} has no stacks: record it with --stacks")
+    request = AttributionRequest(
+        check_keys(shown.keys),
+        shown.idle,
+        calibrated=for_trace(trace, shown.calibration, shown.memory),
+        where=selection(shown.where),
+    )
+    found = flame(trace, request, _symbols(trace.meta).name)
+    if shape is not None:
+        found = replace(found, rows=_of_shape(found.rows, shape))
+    return _text(found, form, top, str(path)), tuple(_notes(found))
+
+
+def _text(found: Flame, form: str, top: int, title: str) -> str:
+    if form == "table":
+        return flame_text.table(found, top)
+    if form == "html":
+        from qjoule.report.flame_page import flame_page  # noqa: PLC0415 (an extra)
+
+        return flame_page(found, title)
+    return flame_text.collapsed(found.rows)
+
+
+def _symbols(meta: Meta) -> Symbols:
+    modules = {one.id: (one.path, one.build_id) for one in meta.modules}
+    return Symbols(lambda number: modules.get(number, ("", "")))
+
+
+def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:
+    found = tuple(one for one in rows if one.row.keys.get("fingerprint", "").startswith(shape))
+    if not found:
+        raise QjouleError(f"no statement of the trace has the fingerprint {shape}")
+    return found
+
+
+def _notes(found: Flame) -> Iterator[str]:
+    yield (
+        f"{found.samples} samples, {found.whole / found.samples:.1%} of them to their thread's entry"
+    )
+    if lost := found.result.trace.loss.get("stack"):
+        yield f"{lost} samples were lost"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server's process has mapped, for the tracer to follow its stacks with.
+
+The tables by which a caller is found (`.eh_frame`) are copied as they are: reading them is the
+tracer's work. Of a file only its headers are parsed here. `tracer/stacks.h` has the layout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from qjoule.errors import QjouleError
+from qjoule.servers.access import Access, ProcFile, Unreadable
+from qjoule.servers.elf import build_id_of
+from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource, Section
+
+MAGIC, MODULES_MAX = 0x31544A51, 512
+#: struct stacks_head; struct stacks_module
+HEAD, MODULE = struct.Struct("<IIQQQQ"), struct.Struct("<9QII")
+#: Memory for one process. The tables of a large server have some 20 MB.
+SPACE_BYTES = 64 << 20
+VDSO = "[vdso]"
+_SECTIONS = (".eh_frame_hdr", ".eh_frame")
+_LINE = re.compile(
+    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) (\S+ \d{1,20}) *(.*)"
+)
+_DELETED = " (deleted)"
+_PATH_MAX = 4096
+
+
+class Room(Protocol):
+    """Memory that is shared with the tracer."""
+
+    def __setitem__(self, where: slice, content: bytes, /) -> None: ...
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A line of /proc/PID/maps. `file`: device and inode."""
+
+    start: int
+    end: int
+    executable: bool
+    offset: int
+    file: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """A file with code: where it is loaded from, and what identifies it."""
+
+    path: str
+    build_id: str
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Of one file: segments of code (address, offset, size), and its sections in the room."""
+
+    number: int
+    code: tuple[tuple[int, int, int], ...]
+    sections: tuple[int, ...]  #: place, size and address of each of `_SECTIONS`
+
+
+def mapped(maps: bytes) -> Iterator[Mapped]:
+    """The lines of /proc/PID/maps."""
+    for line in maps.decode(errors="replace").split("\n"):
+        if match := _LINE.fullmatch(line):
+            start, end, rights, offset, file, name = match.groups()
+            yield Mapped(
+                *(int(start, 16), int(end, 16), rights[2] == "x", int(offset, 16), file),
+                name.removesuffix(_DELETED),
+            )
+
+
+def own_vdso() -> bytes:
+    """The code that the kernel maps into every process of this machine, from our own memory."""
+    for one in mapped(Path("/proc/self/maps").read_bytes()):
+        if one.name == VDSO:
+            return ctypes.string_at(one.start, one.end - one.start)
+    return b""
+
+
+@dataclass
+class StackTables:
+    """Writes the tables of one process into `room`. Its modules are numbered from `first` on."""
+
+    room: Room
+    first: int
+    vdso: bytes = b""
+    modules: list[ModuleFile] = field(default_factory=list)
+    _at: int = HEAD.size + MODULES_MAX * MODULE.size
+    _known: dict[str, _Tables | None] = field(default_factory=dict)
+
+    def write(self, access: Access) -> list[ModuleFile]:
+        """Returns the files in the order of their numbers. A file that cannot be read has none.
+
+        Raises:
+            QjouleError: it cannot be seen what the process has mapped.
+        """
+        every = list(mapped(access.proc(ProcFile.MAPS)))
+        stack = next((one for one in every if one.name == "[stack]"), None)
+        code = [one for one in every if one.executable and (one.name[:1] == "/" or self._is(one))]
+        if stack is None or not code:
+            raise QjouleError("what it has mapped cannot be read")
+        own = access.executable()
+        own.close()
+        #: The executable may be mapped in parts; the kernel tells where the first one begins.
+        first = next((one for one in code if one.name == own.path), code[0])
+        rows = [row for one in code[:MODULES_MAX] if (row := self._row(access, one))]
+        self.room[0 : HEAD.size] = HEAD.pack(
+            MAGIC, len(rows), first.start, first.end, stack.start, stack.end
+        )
+        self.room[HEAD.size : HEAD.size + len(rows) * MODULE.size] = b"".join(rows)
+        return self.modules
+
+    def _is(self, one: Mapped) -> bool:
+        return one.name == VDSO and bool(self.vdso)
+
+    def _row(self, access: Access, one: Mapped) -> bytes | None:
+        """One struct stacks_module; None: its file has no tables."""
+        key = one.file + one.name
+        if key not in self._known:
+            try:
+                self._known[key] = self._read(access, one)
+            except (Unreadable, OSError, *MALFORMED):
+                self._known[key] = None
+        tables = self._known[key]
+        if tables is None:
+            return None
+        for vaddr, offset, size in tables.code:
+            # A segment is mapped from the begin of its first page on.
+            if offset - 0xFFFF <= one.offset < offset + size:
+                bias = (one.start - (vaddr + one.offset - offset)) & (1 << 64) - 1
+                return MODULE.pack(one.start, one.end, bias, *tables.sections, tables.number, 0)
+        return None
+
+    def _read(self, access: Access, one: Mapped) -> _Tables | None:
+        if one.name == VDSO:
+            return self._copied(ElfFile(MemorySource(self.vdso)), VDSO)
+        file = access.mapped(one.start, one.end)
+        try:
+            return self._copied(ElfFile(FileSource(file.fd)), one.name)
+        finally:
+            file.close()
+
+    def _copied(self, elf: ElfFile, name: str) -> _Tables | None:
+        sections = [elf.section(section) for section in _SECTIONS]
+        if not elf.is_64_bit_little_endian or elf.machine != "x64" or not all(sections):
+            return None
+        placed = tuple(n for one in sections if one is not None for n in self._placed(elf, one))
+        code = tuple((one.vaddr, one.offset, one.size) for one in elf.segments() if one.executable)
+        self.modules.append(ModuleFile(name[:_PATH_MAX], build_id_of(elf)))
+        return _Tables(self.first + len(self.modules) - 1, code, placed)
+
+    def _placed(self, elf: ElfFile, section: Section) -> tuple[int, int, int]:
+        content = elf.content(section, len(self.room) - self._at)
+        at, self._at = self._at, self._at + len(content)
+        self.room[at : self._at] = content
+        return at, len(content), section.vaddr

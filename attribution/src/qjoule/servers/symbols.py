@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of functions at addresses of a file, after a recording.
+
+A file gives names only if it has the build id of the file that was traced: what was replaced since
+would give wrong ones. Names come from its symbol tables, its compressed ones (`.gnu_debugdata`),
+and from a debug file of that build id. Files and names are a stranger's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.errors import QjouleError
+from qjoule.servers.direct_access import open_regular
+from qjoule.servers.elf import build_id_of
+from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource
+from qjoule.servers.elf_tables import FUNCTION, symbol_tables
+from qjoule.servers.stack_tables import VDSO, own_vdso
+from qjoule.shapes.safe_text import sanitise
+
+DEBUG_FILES = Path("/usr/lib/debug/.build-id")
+_BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
+_NAME_BYTES_MAX = 4096
+#: Of what is given to the C++ library, which recurses with the depth of a name.
+_MANGLED_MAX = 1024
+_INDIRECT_FUNCTION = 10  #: STT_GNU_IFUNC: chooses one of several functions
+_SHOWN_MAX = 200
+
+Numbers = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class FunctionTable:
+    """Functions of one symbol table: address, size, and place of the name in `strings`."""
+
+    begins: Numbers
+    sizes: Numbers
+    names: Numbers
+    strings: bytes
+
+
+def function_tables(elf: ElfFile) -> list[FunctionTable]:
+    """Raises what `elf_file.MALFORMED` lists."""
+    found = []
+    for table in symbol_tables(elf):
+        rows = table.symbols
+        kind = rows["info"] & 0xF
+        is_code = (kind == FUNCTION) | (kind == _INDIRECT_FUNCTION)
+        rows = rows[is_code & (rows["section"] != 0) & (rows["size"] > 0)]
+        columns = (rows[name].astype(np.uint64) for name in ("value", "size", "name"))
+        found.append(FunctionTable(*columns, table.strings))
+    return found
+
+
+class Functions:
+    """The functions of a file: where each begins and ends, sorted by begin."""
+
+    def __init__(self, tables: Sequence[FunctionTable]) -> None:
+        begins = np.concatenate([one.begins for one in tables])
+        order = np.argsort(begins, kind="stable")
+        self._begins = begins[order]
+        self._sizes = np.concatenate([one.sizes for one in tables])[order]
+        self._names = np.concatenate([one.names for one in tables])[order]
+        self._of = np.repeat(np.arange(len(tables)), [len(one.begins) for one in tables])[order]
+        self._strings = [one.strings for one in tables]
+
+    def at(self, address: int) -> str:
+        """The function that holds this address; empty: none is known."""
+        place = int(np.searchsorted(self._begins, np.uint64(address), "right")) - 1
+        if place < 0 or address - int(self._begins[place]) >= int(self._sizes[place]):
+            return ""
+        # Of several names for one function the one that was listed first.
+        place = int(np.searchsorted(self._begins, self._begins[place], "left"))
+        while address - int(self._begins[place]) >= int(self._sizes[place]):
+            place += 1
+        strings, begins = self._strings[int(self._of[place])], int(self._names[place])
+        name, zero, _ = strings[begins : begins + _NAME_BYTES_MAX].partition(b"\0")
+        return name.decode(errors="replace") if zero else ""
+
+
+class Symbols:
+    """Names frames. `module`: what a frame's module is called: its path and build id."""
+
+    def __init__(
+        self, module: Callable[[int], tuple[str, str]], debug_files: Path = DEBUG_FILES
+    ) -> None:
+        self._module, self._debug_files = module, debug_files
+        self._functions: dict[int, Functions | None] = {}
+        self._names: dict[tuple[int, int], str] = {}
+
+    def name(self, module: int, offset: int) -> str:
+        """The function, or the file's name and the address in it. One line of printable text."""
+        key = module, offset
+        if key not in self._names:
+            self._names[key] = self._found(module, offset)
+        return self._names[key]
+
+    def _found(self, module: int, offset: int) -> str:
+        path, build_id = self._module(module)
+        if module not in self._functions:
+            self._functions[module] = self._read(path, build_id)
+        functions = self._functions[module]
+        function = functions.at(offset) if functions else ""
+        if function:
+            return sanitise(demangled(function))[:_SHOWN_MAX]
+        file = sanitise(path.rpartition("/")[2])[:_SHOWN_MAX] or "(unknown file)"
+        return f"{file}+{offset:#x}"
+
+    def _read(self, path: str, build_id: str) -> Functions | None:
+        if not _BUILD_ID.fullmatch(build_id):
+            return None
+        debug = self._debug_files / build_id[:2] / f"{build_id[2:]}.debug"
+        parts = []
+        for place in (debug, Path(path)):
+            with suppress(QjouleError, OSError, *MALFORMED), _elf(place) as elf:
+                if elf.is_64_bit_little_endian and build_id_of(elf) == build_id:
+                    parts += function_tables(elf)
+        return Functions(parts) if parts else None
+
+
+@contextmanager
+def _elf(path: Path) -> Iterator[ElfFile]:
+    """Raises `QjouleError`, `OSError`, and what `elf_file.MALFORMED` lists."""
+    if str(path) == VDSO:
+        yield ElfFile(MemorySource(own_vdso()))
+        return
+    file = open_regular(path, str(path))
+    try:
+        yield ElfFile(FileSource(file.fd))
+    finally:
+        file.close()
+
+
+@cache
+def _cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
+    """What demangles names of C++, and what frees its result; None: it is not installed."""
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+        free = ctypes.CDLL(None).free
+    except (OSError, AttributeError):
+        return None
+    demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    return demangle, free
+
+
+def demangled(name: str) -> str:
+    """A name of C++ as it was written; any other as it is."""
+    found = _cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
+    if found is None:
+        return name
+    demangle, free = found
+    status = ctypes.c_int()
+    address = demangle(name.encode(errors="replace"), None, None, ctypes.byref(status))
+    if not address:
+        return name
+    try:
+        return ctypes.string_at(address).decode(errors="replace")
+    finally:
+        free(address)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before tracing: has what servers have mapped read, for the tracer to follow their stacks with.
+
+One examiner per server writes into memory that is shared with it alone, and has ended before the
+tracer gets that memory. What it wrote are a stranger's bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import platform
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from qjoule.children import run_in_subprocess
+from qjoule.errors import QjouleError
+from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.client import root_part
+from qjoule.root_part.examiner import Failed, Task, run_all
+from qjoule.servers.plan import AttachPlan
+from qjoule.servers.stack_tables import MODULES_MAX, SPACE_BYTES, StackTables, own_vdso
+from qjoule.shapes.safe_text import sanitise
+from qjoule.trace.meta import Module
+
+_CPU_S = 8
+_BUILD_ID_MAX = 128
+
+
+@dataclass(frozen=True)
+class OpenTables:
+    """Descriptors for the tracer, the modules by their numbers, and lines on what is missing."""
+
+    descriptors: tuple[int, ...] = ()
+    modules: tuple[Module, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@contextmanager
+def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
+    """The tables of the plan's servers that run, open while the block runs. This process has one
+    thread.
+
+    Raises:
+        QjouleError: this machine's stacks cannot be followed.
+    """
+    if platform.machine() != "x86_64":
+        raise QjouleError(f"--stacks follows stacks on x86-64 only, not {platform.machine()}")
+    servers = [(one.server.label, one.server.tgids[0]) for one in plan.traced if one.server.running]
+    memory: list[int] = []
+    try:
+        for label, _ in servers:
+            memory.append(os.memfd_create(f"stacks of {label}"[:200], os.MFD_CLOEXEC))
+            os.ftruncate(memory[-1], SPACE_BYTES)
+        pids = [pid for _, pid in servers]
+        answers = run_in_subprocess(lambda: _examine(pids, memory))
+        modules: list[Module] = []
+        missing: list[str] = []
+        for number, (label, _) in enumerate(servers):
+            try:
+                modules += _modules(answers[number], number * MODULES_MAX + 1)
+            except QjouleError as error:
+                missing.append(f"--stacks: {label} has none: {error}")
+        yield OpenTables(tuple(memory), tuple(modules), tuple(missing))
+    finally:
+        for descriptor in memory:
+            os.close(descriptor)
+
+
+def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
+    """What each examiner says, or why there is nothing."""
+    answers: list[bytes | str] = ["it was not examined" for _ in pids]
+    vdso = own_vdso()
+    rooms = [mmap.mmap(descriptor, SPACE_BYTES) for descriptor in memory]
+
+    def task(number: int) -> Task:
+        with bound(root_part().need("stacks"), pids[number])[1] as found:
+            descriptor = os.dup(found.fileno())
+        tables = StackTables(rooms[number], number * MODULES_MAX + 1, vdso)
+        return Task(lambda fd: _written(fd, tables), descriptor, _CPU_S)
+
+    def done(number: int, answer: bytes | Failed) -> None:
+        answers[number] = str(answer) if isinstance(answer, Failed) else answer
+
+    run_all([lambda number=number: task(number) for number in range(len(pids))], done)
+    return answers
+
+
+def _written(descriptor: int, tables: StackTables) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+        try:
+            modules = tables.write(SocketAccess(connection))
+        except QjouleError as error:
+            return json.dumps({"problem": str(error)}).encode()
+    return json.dumps({"modules": [[one.path, one.build_id] for one in modules]}).encode()
+
+
+def _modules(answer: bytes | str, first: int) -> list[Module]:
+    """What an examiner said of its modules, if it can be true. Raises `QjouleError`."""
+    if isinstance(answer, str):
+        raise QjouleError(answer)
+    try:
+        said = json.loads(answer)
+        if "problem" in said:
+            raise QjouleError(sanitise(str(said["problem"]))[:200])
+        pairs = [(str(path), str(build_id)) for path, build_id in said["modules"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise QjouleError("it says what makes no sense") from None
+    return [
+        Module(first + at, sanitise(path), build_id if _is_hexadecimal(build_id) else "")
+        for at, (path, build_id) in enumerate(pairs[:MODULES_MAX])
+    ]
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return len(text) <= _BUILD_ID_MAX and not text.strip("0123456789abcdef")

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Samples stacks of servers' threads: on each CPU, some times a second, the registers and the part
+ * of the stack that callers are found in. The servers' builds mostly have no frame pointers, so
+ * only the tables of their files say where a caller is. Those are read without rights: by the
+ * tracer.
+ */
+#include "slice.bpf.h"
+
+struct stack_room_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct qj_ring_stack);
+};
+
+struct stack_room_map stack_room SEC(".maps");
+
+#if defined(__TARGET_ARCH_x86) && !defined(QJ_EARLY)
+/* System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers. */
+static __always_inline void read_registers(struct qj_ring_stack *r, const struct pt_regs *regs)
+{
+	r->registers[0] = regs->ax;
+	r->registers[1] = regs->dx;
+	r->registers[2] = regs->cx;
+	r->registers[3] = regs->bx;
+	r->registers[4] = regs->si;
+	r->registers[5] = regs->di;
+	r->registers[6] = regs->bp;
+	r->registers[7] = regs->sp;
+	r->registers[8] = regs->r8;
+	r->registers[9] = regs->r9;
+	r->registers[10] = regs->r10;
+	r->registers[11] = regs->r11;
+	r->registers[12] = regs->r12;
+	r->registers[13] = regs->r13;
+	r->registers[14] = regs->r14;
+	r->registers[15] = regs->r15;
+	r->registers[16] = regs->ip;
+}
+
+/*
+ * The pages of the stack from `sp` on, up to the first one that is not there. Nothing is paged in:
+ * this runs in an interrupt.
+ */
+static __always_inline __u32 read_pages(struct qj_ring_stack *r, __u64 sp)
+{
+	__u32 skip = sp & (QJ_STACK_PAGE - 1);
+	__u64 page = sp - skip;
+
+	if (bpf_probe_read_user(r->bytes + skip, QJ_STACK_PAGE - skip, (const void *)sp))
+		return 0;
+	for (__u32 i = 1; i < QJ_STACK_PAGES; i++)
+		if (bpf_probe_read_user(r->bytes + i * QJ_STACK_PAGE, QJ_STACK_PAGE,
+					(const void *)(page + i * QJ_STACK_PAGE)))
+			return i;
+	return QJ_STACK_PAGES;
+}
+
+static __always_inline bool send(const struct qj_ring_stack *r)
+{
+	__u32 index = bpf_get_smp_processor_id() & (plan.rings - 1);
+	void *ring = bpf_map_lookup_elem(&rings, &index);
+	__u64 bytes = __builtin_offsetof(struct qj_ring_stack, bytes) + r->pages * QJ_STACK_PAGE;
+
+	return ring &&
+	       !bpf_ringbuf_output(ring, (void *)r, at_most(bytes, sizeof(*r)), BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline int sample_stack(const __u64 *interrupted)
+{
+	struct qj_cpu_state *cpu = this_cpu();
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 now = bpf_ktime_get_ns();
+	struct qj_ring_stack *r;
+	__u32 zero = 0;
+
+	/* An interrupt that nothing masks may come in the middle of a context switch. */
+	if ((cpu->owner_kind != QJ_OWNER_QUERY && cpu->owner_kind != QJ_OWNER_SERVER) ||
+	    cpu->pid != (__u32)task->pid)
+		return 0;
+	r = bpf_map_lookup_elem(&stack_room, &zero);
+	if (!r)
+		return 0;
+	/* What a thread's system call or interrupt left of its own registers. */
+	read_registers(r, (const struct pt_regs *)bpf_task_pt_regs(task));
+	r->head.block = QJ_RING_STACK;
+	r->head.text_bytes = 0;
+	fill_segment(&r->segment, cpu, now, now);
+	r->flags = interrupted[17] & 3 ? 0 : QJ_STACK_KERNEL; /* the code segment's privilege */
+	r->start_code = BPF_CORE_READ(task, mm, start_code);
+	r->start_stack = BPF_CORE_READ(task, mm, start_stack);
+	r->pages = read_pages(r, r->registers[7]);
+	if (!r->pages || !send(r))
+		count_loss(cpu, QJ_LOSS_STACK);
+	return 0;
+}
+#else
+#define sample_stack(interrupted) 0
+#endif
+
+SEC("?perf_event")
+int on_sample(void *ctx)
+{
+	return sample_stack(ctx);
+}

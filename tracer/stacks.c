@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Follows sampled stacks to the threads' entries, by the tables of the servers' modules. */
+#include "stacks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "shared.h"
+#include "unwind.h"
+
+#define MOST_FRAMES 1024 /* a frame takes 16 bytes at least, of 28 KiB */
+#define SENT	    (1u << 16)
+
+/* One address space. */
+struct space {
+	struct stacks_head head;
+	const uint8_t *bytes;
+	size_t size;
+	struct unwind_module *modules;
+};
+
+struct stacks {
+	struct stream *stream;
+	struct unwinder *unwinder;
+	struct space spaces[QJ_MAX_SERVERS];
+	unsigned space_count;
+	uint64_t sent[SENT]; /* frames, each where its hash says: what is forgotten is sent again */
+};
+
+struct place {
+	uint64_t offset;
+	uint32_t module;
+};
+
+static bool table_of(const struct space *space, uint64_t at, uint64_t size, uint64_t vaddr,
+		     struct unwind_table *out)
+{
+	if (at > space->size || size > space->size - at)
+		return false;
+	*out = (struct unwind_table){space->bytes + at, size, vaddr};
+	return true;
+}
+
+static bool read_module(const struct space *space, unsigned number, struct unwind_module *out)
+{
+	struct stacks_module module;
+
+	memcpy(&module, space->bytes + sizeof(space->head) + number * sizeof(module),
+	       sizeof(module));
+	out->start = module.start;
+	out->end = module.end;
+	out->bias = module.bias;
+	out->number = module.number;
+	return table_of(space, module.index_at, module.index_bytes, module.index_vaddr,
+			&out->index) &&
+	       table_of(space, module.frames_at, module.frames_bytes, module.frames_vaddr,
+			&out->frames);
+}
+
+/* Its header and modules are copied, so that later changes of the memory do not matter. */
+static bool open_space(int fd, struct space *space)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) || status.st_size < (off_t)sizeof(space->head))
+		return false;
+	space->size = status.st_size;
+	space->bytes = mmap(NULL, space->size, PROT_READ, MAP_SHARED, fd, 0);
+	if (space->bytes == MAP_FAILED)
+		return false;
+	memcpy(&space->head, space->bytes, sizeof(space->head));
+	if (space->head.magic != STACKS_MAGIC || space->head.count > STACKS_MODULES ||
+	    space->size < sizeof(space->head) + space->head.count * sizeof(struct stacks_module))
+		goto fail;
+	space->modules = calloc(space->head.count + 1, sizeof(*space->modules));
+	for (unsigned i = 0; i < space->head.count; i++)
+		if (!space->modules || !read_module(space, i, &space->modules[i]))
+			goto fail;
+	return true;
+fail:
+	free(space->modules);
+	munmap((void *)space->bytes, space->size);
+	return false;
+}
+
+struct stacks *stacks_new(const int *fds, unsigned count, struct stream *stream)
+{
+	struct stacks *stacks = calloc(1, sizeof(*stacks));
+
+	if (!stacks)
+		return NULL;
+	stacks->stream = stream;
+	stacks->unwinder = unwinder_new();
+	if (!stacks->unwinder) {
+		free(stacks);
+		return NULL;
+	}
+	for (unsigned i = 0; i < count && i < QJ_MAX_SERVERS; i++)
+		if (open_space(fds[i], &stacks->spaces[stacks->space_count]))
+			stacks->space_count++;
+		else
+			memset(&stacks->spaces[stacks->space_count], 0, sizeof(struct space));
+	return stacks;
+}
+
+void stacks_free(struct stacks *stacks)
+{
+	if (!stacks)
+		return;
+	for (unsigned i = 0; i < stacks->space_count; i++) {
+		free(stacks->spaces[i].modules);
+		munmap((void *)stacks->spaces[i].bytes, stacks->spaces[i].size);
+	}
+	unwinder_free(stacks->unwinder);
+	free(stacks);
+}
+
+static const struct space *space_of(const struct stacks *stacks, const struct qj_ring_stack *s)
+{
+	for (unsigned i = 0; i < stacks->space_count; i++) {
+		const struct stacks_head *head = &stacks->spaces[i].head;
+
+		if (s->start_code >= head->code_from && s->start_code < head->code_to &&
+		    s->start_stack >= head->stack_from && s->start_stack < head->stack_to)
+			return &stacks->spaces[i];
+	}
+	return NULL;
+}
+
+static const struct unwind_module *module_at(const struct space *space, uint64_t pc)
+{
+	unsigned first = 0, last = space->head.count;
+
+	while (first < last) {
+		unsigned middle = first + (last - first) / 2;
+
+		if (pc >= space->modules[middle].end)
+			first = middle + 1;
+		else
+			last = middle;
+	}
+	return first < space->head.count && pc >= space->modules[first].start
+		   ? &space->modules[first]
+		   : NULL;
+}
+
+/* The places from the innermost on. `whole`: they reach to where the thread begins. */
+static unsigned follow(struct stacks *stacks, const struct space *space,
+		       const struct qj_ring_stack *s, struct place places[MOST_FRAMES], bool *whole)
+{
+	uint64_t sp = s->registers[UNWIND_SP], page = sp & ~(uint64_t)(QJ_STACK_PAGE - 1);
+	struct unwind_memory stack = {.bytes = s->bytes + (sp - page),
+				      .from = sp,
+				      .to = page + (uint64_t)s->pages * QJ_STACK_PAGE};
+	enum unwind_result result = UNWIND_CALLER;
+	uint64_t registers[UNWIND_REGISTERS];
+	bool interrupted = true;
+	unsigned count = 0;
+
+	memcpy(registers, s->registers, sizeof(registers));
+	while (result == UNWIND_CALLER && count < MOST_FRAMES) {
+		/* A call that never returns may be the last of its function. */
+		uint64_t pc = registers[UNWIND_IP] - !interrupted;
+		const struct unwind_module *module = module_at(space, pc);
+
+		if (!module)
+			break;
+		places[count++] = (struct place){pc - module->bias, module->number};
+		result =
+		    unwinder_step(stacks->unwinder, module, &stack, pc, registers, &interrupted);
+	}
+	*whole = result == UNWIND_ENTRY;
+	return count;
+}
+
+/* Sends what of a stack was not sent before, the outermost first. Returns the innermost frame. */
+static uint64_t send_frames(struct stacks *stacks, const struct place *places, unsigned count)
+{
+	uint64_t frame = 0;
+
+	while (count--) {
+		struct qj_call call = {.caller = frame,
+				       .offset = places[count].offset,
+				       .module = places[count].module};
+
+		frame = XXH3_64bits(&call, sizeof(call)) ?: 1;
+		if (stacks->sent[frame % SENT] == frame)
+			continue;
+		stacks->sent[frame % SENT] = frame;
+		call.frame = frame;
+		stream_add(stacks->stream, QJ_BLOCK_CALL, &call, sizeof(call));
+	}
+	return frame;
+}
+
+void stacks_received(struct stacks *stacks, const struct qj_ring_stack *sampled)
+{
+	const struct space *space = space_of(stacks, sampled);
+	struct qj_stack out = {.segment = sampled->segment, .flags = sampled->flags};
+	struct place places[MOST_FRAMES];
+	unsigned count = 0;
+	bool whole = false;
+
+	if (space && sampled->pages && sampled->pages <= QJ_STACK_PAGES)
+		count = follow(stacks, space, sampled, places, &whole);
+	out.frame = send_frames(stacks, places, count);
+	out.flags |= whole ? QJ_STACK_WHOLE : 0;
+	stream_add(stacks->stream, QJ_BLOCK_STACK, &out, sizeof(out));
+}
