@@ -259,7 +259,7 @@ struct qj_ring_session {
  */
 #define QJ_RING_STACK  66 /* a value beside enum qj_block_kind */
 #define QJ_STACK_PAGE  4096
-#define QJ_STACK_PAGES 5  /* 16 KiB from sp on at least */
+#define QJ_STACK_PAGES 7  /* 24 KiB from sp on at least; a per-CPU map holds less than 32 */
 #define QJ_REGISTERS   17 /* of x86-64 by their numbers in DWARF, the last is the address */
 
 struct qj_ring_stack {

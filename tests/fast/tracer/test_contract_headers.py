@@ -43,6 +43,7 @@ ENUMS: Mapping[str, tuple[str, type[IntEnum | IntFlag], tuple[str, ...]]] = {
     "qj_attach_mode": ("QJ_ATTACH_", contract.AttachMode, ()),
     "qj_command": ("QJ_COMMAND_", contract.Command, ()),
     "qj_query_flag": ("QJ_QUERY_", contract.QueryFlag, ()),
+    "qj_stack_flag": ("QJ_STACK_", contract.StackFlag, ()),
     "qj_no_text": ("QJ_NO_TEXT_", contract.NoText, ()),
     "qj_wait": ("QJ_WAIT_", contract.Wait, ("QJ_WAITS",)),
     "qj_loss": ("QJ_LOSS_", contract.Loss, ("QJ_LOSS_MAX",)),

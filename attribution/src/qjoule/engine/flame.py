@@ -28,8 +28,6 @@ NO_SAMPLE = "[no sample]"
 KERNEL = "[kernel]"
 CUT = "[callers unknown]"
 _MOST_FRAMES = 2048
-#: Standard errors of a 95 % interval.
-_Z = 1.96
 Name = Callable[[int, int], str]
 Stack = tuple[str, ...]
 
@@ -169,14 +167,15 @@ def _rows(
 def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
     """What each function took over these rows, the most first.
 
-    The share of a row's n samples in which a function stands has the standard error
-    sqrt(p (1 - p) / (n + 4)) with p = (k + 2) / (n + 4) (Agresti and Coull, The American
-    Statistician 52, 1998). Rows are independent; the model's errors are taken as common.
+    The share k / n of a row's samples in which a function stands has the standard error
+    sqrt(p (1 - p) / n) with p = (k + 2) / (n + 4), so that few samples are not taken for certain
+    (Agresti and Coull, The American Statistician 52, 1998), and its interval is Student's. Rows are
+    independent; the model's errors are taken as common.
     """
     total: Counter[str] = Counter()
     own: Counter[str] = Counter()
     seen: Counter[str] = Counter()
-    variance: dict[str, float] = {}
+    squares: dict[str, float] = {}
     model: dict[str, float] = {}
     for one in rows:
         inside: Counter[str] = Counter()
@@ -189,17 +188,22 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
             p = (count + 2) / (one.count + 4)
             total[name] += _part(one, count)
             seen[name] += count
-            variance[name] = variance.get(name, 0.0) + one.row.energy_nj**2 * p * (1 - p) / (
-                one.count + 4
-            )
+            half = _student(one.count) * one.row.energy_nj * math.sqrt(p * (1 - p) / one.count)
+            squares[name] = squares.get(name, 0.0) + half**2
             model[name] = model.get(name, 0.0) + (high - low) / 2 * count / one.count
     return [
         FunctionEnergy(
-            *(name, energy, own[name], seen[name], _Z * math.sqrt(variance[name]), model[name])
+            *(name, energy, own[name], seen[name], math.sqrt(squares[name]), model[name])
         )
         for name, energy in total.most_common()
     ]
 
 
-def _part(one: RowStacks, count: int) -> float:  # type: ignore[misc]
+def _student(samples: int) -> float:
+    """Standard errors of a 95 % interval, by its expansion in 1 / degrees of freedom."""
+    z = 1.96
+    return z * (1 + (z**2 + 1) / (4 * max(samples - 1, 1)))
+
+
+def _part(one: RowStacks, count: int) -> float:
     return one.row.energy_nj * count / one.count

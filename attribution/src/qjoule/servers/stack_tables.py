@@ -97,7 +97,7 @@ class StackTables:
     first: int
     vdso: bytes = b""
     modules: list[ModuleFile] = field(default_factory=list)
-    _at: int = HEAD.size + MODULES_MAX * MODULE.size
+    used: int = HEAD.size + MODULES_MAX * MODULE.size  #: bytes of the room
     _known: dict[str, _Tables | None] = field(default_factory=dict)
 
     def write(self, access: Access) -> list[ModuleFile]:
@@ -162,7 +162,7 @@ class StackTables:
         return _Tables(self.first + len(self.modules) - 1, code, placed)
 
     def _placed(self, elf: ElfFile, section: Section) -> tuple[int, int, int]:
-        content = elf.content(section, len(self.room) - self._at)
-        at, self._at = self._at, self._at + len(content)
-        self.room[at : self._at] = content
+        content = elf.content(section, len(self.room) - self.used)
+        at, self.used = self.used, self.used + len(content)
+        self.room[at : self.used] = content
         return at, len(content), section.vaddr

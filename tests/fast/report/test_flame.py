@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joules by stack: parts add up to the table's to the nanojoule, whatever was sampled, and no name
+of a stranger's file can do more than be read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import attribute_trace as hand
+from qjoule.cli import cli
+from qjoule.engine.attribute import AttributionRequest, attribute
+from qjoule.engine.flame import (
+    CUT,
+    KERNEL,
+    NO_SAMPLE,
+    Flame,
+    RowStacks,
+    divided,
+    flame,
+    functions,
+)
+from qjoule.model.result import Row
+from qjoule.report.flame_page import flame_page, tree
+from qjoule.reporters.flame_text import collapsed, table
+from qjoule.trace.meta import Module
+from qjoule.trace.reader import Trace
+
+#: main calls read and write; deep is called by read. (frame, caller, module, offset)
+FRAMES = [(10, None, 1, 100), (11, 10, 1, 200), (12, 10, 1, 300), (13, 11, 2, 7)]
+NAMES = {(1, 100): "main", (1, 200): "read", (1, 300): "write", (2, 7): "deep;<b>"}
+
+
+def name(module: int, offset: int) -> str:
+    return NAMES.get((module, offset), f"{module}+{offset:#x}")
+
+
+def sample(
+    t_ms: float, frame: int | None, query: int | None, owner: int = 1, *, how: str = "whole"
+) -> dict[str, Any]:
+    return {
+        "t_ns": hand.at(t_ms),
+        "cpu": 0,
+        "owner": owner,
+        "query": query,
+        "frame": frame,
+        "kernel": "kernel" in how,
+        "whole": "whole" in how,
+    }
+
+
+SAMPLES = [
+    sample(1, 13, 1),
+    sample(3, 13, 1),
+    sample(5, 12, 1, how="whole kernel"),
+    sample(22, 11, 3),  # the same statement
+    sample(12, 11, 2, how="cut"),
+    sample(14, None, 2, how="cut"),
+    sample(2, 12, None, 2),
+    sample(25, 77, 99),  # of a frame, and of a query, that nothing else tells of
+]
+
+
+def made(directory: Path, samples: list[dict[str, Any]] | None = None) -> Path:
+    columns = ("frame", "caller", "module", "offset")
+    frames = [dict(zip(columns, row, strict=True)) for row in FRAMES]
+    modules = (Module(1, "/usr/sbin/serverd", "ab" * 20), Module(2, "/nowhere/x"))
+    kept = SAMPLES if samples is None else samples
+    return hand.write(directory, frames=frames, samples=kept, meta={"modules": modules})
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("flame") / "trace")
+
+
+def read(trace: Path, *by: str, **more: Any) -> Flame:
+    return flame(Trace(trace), AttributionRequest(by or ("fingerprint",), **more), name)
+
+
+def energy_nj(text: str) -> int:
+    return sum(int(line.rpartition(" ")[2]) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("by", [("fingerprint",), ("query",), ("database", "user"), ("session",)])
+@pytest.mark.parametrize("idle", ["separate", "even", "proportional"])
+def test_stacks_add_up_to_the_tables_rows(trace: Path, by: tuple[str, ...], idle: Any) -> None:
+    found = read(trace, *by, idle=idle)
+    wanted = attribute(Trace(trace), by, idle)
+    assert [one.row for one in found.rows] == [*wanted.rows, *wanted.fixed]
+    for one in found.rows:
+        assert sum(part for _, part in one.energies_nj()) == one.row.energy_nj
+    assert energy_nj(collapsed(found.rows)) == wanted.main.measured_nj == 3 * 10**9
+
+
+def test_a_statements_joules_stand_on_its_own_samples(trace: Path) -> None:
+    found = {one.row.keys.get("fingerprint"): one for one in read(trace).rows}
+    assert found["aaaa"].samples == {
+        ("main", "read", "deep;<b>"): 2,
+        ("main", "write", KERNEL): 1,
+        ("main", "read"): 1,
+    }
+    assert found["bbbb"].samples == {(CUT, "main", "read"): 1, (CUT,): 1}
+    purge = next(one for one in read(trace).rows if one.row.keys.get("role") == "purge")
+    assert purge.samples == {("main", "write"): 1}
+
+
+def test_what_has_no_sample_says_so(trace: Path) -> None:
+    idle = next(one for one in read(trace).rows if one.row.kind == "idle")
+    assert list(idle.energies_nj()) == [((NO_SAMPLE,), idle.row.energy_nj)]
+
+
+def test_a_trace_without_frames_still_adds_up(tmp_path: Path) -> None:
+    path = hand.write(tmp_path / "trace", samples=SAMPLES)
+    assert energy_nj(collapsed(read(path).rows)) == 3 * 10**9
+
+
+def test_frames_that_call_themselves_end(tmp_path: Path) -> None:
+    loop = [{"frame": 13, "caller": 13, "module": 1, "offset": 1}]
+    path = hand.write(tmp_path / "trace", samples=[sample(1, 13, 1)], frames=loop)
+    assert energy_nj(collapsed(read(path).rows)) == 3 * 10**9
+
+
+@given(st.integers(-(10**12), 10**15), st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
+def test_whole_parts_are_in_proportion(total: int, counts: list[int]) -> None:
+    parts = divided(total, counts)
+    assert sum(parts) == total
+    for part, count in zip(parts, counts, strict=True):
+        assert abs(part - total * count / sum(counts)) < 1 + abs(total) * 1e-12
+
+
+def row(energy_nj: int) -> Row:
+    ends = (0.9 * energy_nj, 1.1 * energy_nj)
+    return Row({"fingerprint": "f"}, "select", "s", "queries", 1, energy_nj, ends, 1.0, 1)
+
+
+@pytest.mark.parametrize(("share", "samples"), [(0.5, 40), (0.1, 50), (0.02, 200), (0.9, 1000)])
+def test_intervals_of_sampling_cover_the_true_share(share: float, samples: int) -> None:
+    """In all experiments, weighted by their probability."""
+    covered = 0.0
+    for hits in range(1, samples):
+        stacks = Counter({("f",): hits, ("g",): samples - hits})
+        found = {one.name: one for one in functions([RowStacks(row(10**9), stacks)])}["f"]
+        if abs(found.total_nj - share * 1e9) <= found.sampling_nj:
+            covered += math.comb(samples, hits) * share**hits * (1 - share) ** (samples - hits)
+    assert 0.93 <= covered <= 0.995
+
+
+def test_a_functions_errors_are_told_apart() -> None:
+    stacks = Counter({("main", "main", "f"): 30, ("main",): 10})
+    main, f = functions([RowStacks(row(4 * 10**9), stacks)])
+    assert (main.name, main.total_nj, main.self_nj, main.samples) == ("main", 4e9, 1e9, 40)
+    assert (f.total_nj, f.self_nj) == (3e9, 3e9)
+    assert f.model_nj == pytest.approx(0.1 * 3e9)
+    assert f.sampling_nj > main.sampling_nj > 0
+
+
+def test_lines_are_what_other_tools_read(trace: Path) -> None:
+    lines = collapsed(read(trace).rows).splitlines()
+    assert any(line.startswith("queries;select a;main;read;deep,<b> ") for line in lines)
+    assert lines == sorted(lines)
+    assert all(line.rpartition(" ")[2].isdigit() for line in lines)
+
+
+def test_the_page_holds_every_name_as_text(trace: Path) -> None:
+    text = flame_page(read(trace), "<title>")
+    assert "<b>" not in text.partition('id="data">')[2].partition("</script>")[0]
+    assert "deep;\\u003cb\\u003e" in text
+    assert "&lt;title&gt;" in text
+
+
+def test_the_pages_tree_adds_up_and_is_not_too_deep(trace: Path) -> None:
+    found = read(trace)
+    deep = RowStacks(row(10**9), Counter({tuple(f"f{n}" for n in range(1000)): 1}))
+    whole = Flame(found.result, (*found.rows, deep), 1, 1)
+    root = tree(whole)
+    assert root["nj"] == 4 * 10**9
+    levels, depth = [root], 0
+    while levels:
+        for node in levels:
+            assert node["nj"] == sum(one["nj"] for one in node.get("children", ())) or (
+                "children" not in node
+            )
+        levels, depth = [one for node in levels for one in node.get("children", ())], depth + 1
+    assert 200 < depth < 220
+    flame_page(whole, "deep")
+
+
+def run(*words: str | Path) -> tuple[int, str, str]:
+    found = CliRunner().invoke(cli, ["flame", *map(str, words)])
+    return found.exit_code, found.stdout, f"{found.stderr}{found.exception or ''}"
+
+
+def test_the_command_in_every_format(trace: Path, tmp_path: Path) -> None:
+    code, text, said = run(trace)
+    assert (code, energy_nj(text)) == (0, 3 * 10**9)
+    assert "8 samples, 75.0% of them to their thread's entry" in said
+    assert "serverd+0x64" in text  # no such file is here
+    code, text, _ = run(trace, "--shape", "aa")
+    one = attribute(Trace(trace)).rows
+    assert energy_nj(text) == next(r.energy_nj for r in one if r.keys["fingerprint"] == "aaaa")
+    assert "± samples" in run(trace, "--format", "table", "--top", "2")[1]
+    page = tmp_path / "page.html"
+    assert run(trace, "--format", "html", "-o", page)[0] == 0
+    assert "qj.showIcicle" in page.read_text()
+
+
+def test_the_command_says_what_is_missing(trace: Path, tmp_path: Path) -> None:
+    without = hand.write(tmp_path / "trace")
+    assert "record it with --stacks" in run(without)[2]
+    assert "no statement" in run(trace, "--shape", "ffff")[2]
+    assert "--by" in run(trace, "--shape", "aaaa", "--by", "user")[2]
+
+
+def test_a_table_shows_so_many_functions(trace: Path) -> None:
+    assert table(read(trace), 2).splitlines()[-1].endswith("more functions: --top")

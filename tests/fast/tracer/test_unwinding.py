@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks are followed to the thread's entry by the tables of the files that are mapped."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.symbols import Symbols
+from tracer_parts.unwinding import built, follow, waiting
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="stacks are followed on x86-64 only"
+)
+FAR = 10_000  #: calls: more than are in the pages that are read
+
+
+@pytest.mark.parametrize("depth", [0, 1, 100])
+def test_every_caller_is_found(depth: int) -> None:
+    with waiting(built() / "unwound", str(depth)) as process:
+        found = follow(process.sample(), *process.tables())
+    assert found.whole
+    assert found.names[0] == "_start"
+    assert found.names[-depth - 3 :] == ["main", *["deeper"] * (depth + 1), "here"]
+
+
+def test_a_signals_frame_is_passed() -> None:
+    with waiting(built() / "unwound", "3", "signal") as process:
+        found = follow(process.sample(), *process.tables())
+    assert found.whole
+    assert found.names[0] == "_start"
+    assert found.names[-2:] == ["on_signal", "here"]
+    assert found.names.count("deeper") == 4
+
+
+def test_a_recursion_beyond_what_is_read_is_cut_and_says_so() -> None:
+    with waiting(built() / "unwound", str(FAR)) as process:
+        found = follow(process.sample(), *process.tables())
+    assert not found.whole
+    assert 500 < len(found.names) <= 1024
+    assert set(found.names) == {"deeper", "here"}
+
+
+def test_a_stripped_file_gives_addresses_and_no_names(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run(["strip", "-s", "-o", str(bare), str(built() / "unwound")], check=True)
+    with waiting(bare, "2") as process:
+        found = follow(process.sample(), *process.tables())
+    assert found.whole
+    assert all(name.startswith("bare+0x") for name in found.names[-5:])
+
+
+def test_a_debug_file_of_the_build_id_gives_the_names(tmp_path: Path) -> None:
+    whole, bare = tmp_path / "whole", tmp_path / "bare"
+    shutil.copyfile(built() / "unwound", whole)
+    subprocess.run(["strip", "-s", "-o", str(bare), str(whole)], check=True)
+    bare.chmod(0o755)
+    with waiting(bare, "0") as process:
+        _, modules = process.tables()
+    own = next(one for one in modules if one.path == str(bare))
+    offset = _offset_of(whole, "deeper")
+    place = tmp_path / own.build_id[:2] / f"{own.build_id[2:]}.debug"
+    place.parent.mkdir()
+    module = str(bare), own.build_id
+    assert Symbols(lambda _: module, tmp_path).name(1, offset) == f"bare+{offset:#x}"
+    shutil.copyfile(whole, place)
+    assert Symbols(lambda _: module, tmp_path).name(1, offset) == "deeper"
+
+
+def test_a_file_that_was_replaced_gives_no_names(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy(built() / "unwound", program)
+    with waiting(program, "1") as process:
+        sample, (tables, modules) = process.sample(), process.tables()
+        program.unlink()
+        source = tmp_path / "other.c"
+        source.write_text("int main(void) { return 0; }")
+        subprocess.run(["gcc", str(source), "-o", str(program)], check=True)
+        found = follow(sample, tables, modules)
+    assert found.whole, "the file that is mapped was read"
+    assert all(name.startswith("program+0x") for name in found.names[-4:])
+
+
+def test_names_are_one_line_of_printable_text(tmp_path: Path) -> None:
+    program, evil = tmp_path / "program", "\x1b[31m<script>alert(1)</script>\n;x"
+    renamed = f"deeper={evil}"
+    subprocess.run(
+        ["objcopy", "--redefine-sym", renamed, str(built() / "unwound"), str(program)], check=True
+    )
+    with waiting(program, "0") as process:
+        found = follow(process.sample(), *process.tables())
+    assert found.whole
+    assert found.names[-2] == "\ufffd[31m<script>alert(1)</script> ;x"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_tables_are_survived(seed: int) -> None:
+    """Under sanitizers: what is read outside of the tables, or the stack, ends the run."""
+    with waiting(built() / "unwound", "20") as process:
+        found = follow(process.sample(), *process.tables(), mutations=2000, seed=seed)
+    assert found.whole
+    assert found.mutated_frames > 2000
+
+
+def test_a_stack_of_another_process_is_not_followed() -> None:
+    with waiting(built() / "unwound", "1") as one, waiting(built() / "unwound", "1") as other:
+        found = follow(one.sample(), *other.tables())
+    assert (found.names, found.whole) == ([], False)
+
+
+def _offset_of(program: Path, name: str) -> int:
+    listed = subprocess.run(["nm", str(program)], check=True, stdout=subprocess.PIPE, text=True)
+    line = next(one for one in listed.stdout.splitlines() if one.endswith(f" {name}"))
+    return int(line.split()[0], 16)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process whose stack is known, and the tracer's code that follows it, both compiled here."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from host_library import ROOT, generated_headers
+from qjoule.servers.direct_access import DirectAccess
+from qjoule.servers.stack_tables import HEAD, MODULE, ModuleFile, StackTables, own_vdso
+from qjoule.servers.symbols import Symbols
+
+_HERE = Path(__file__).parent
+_REGISTERS, _PAGES, _PAGE = struct.Struct("=17Q"), 7, 4096
+_SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+_FOLLOWS = ("stacks", "unwind", "unwind_program")
+KERNEL, WHOLE = 1, 2
+
+
+@cache
+def built() -> Path:
+    """A directory with `unwound`, without frame pointers, and `unwind_host`."""
+    directory = Path(tempfile.mkdtemp(prefix="qjoule-unwinding-"))
+    source = str(_HERE / "unwound.c")
+    calls = ("-O2", "-D_GNU_SOURCE", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-inline")
+    subprocess.run(["gcc", *calls, source, "-o", str(directory / "unwound")], check=True)
+    sources = [f"tracer/{name}.c" for name in _FOLLOWS]
+    options = ("-std=gnu11", "-D_GNU_SOURCE", "-Ibpf", "-Itracer", generated_headers(directory))
+    host = [str(_HERE / "unwind_host.c"), "-o", str(directory / "unwind_host")]
+    subprocess.run(["gcc", *_SANITIZE, *options, *sources, *host], cwd=ROOT, check=True)
+    return directory
+
+
+@dataclass(frozen=True)
+class Followed:
+    """`names` from the outermost frame on."""
+
+    names: list[str]
+    whole: bool
+    mutated_frames: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A process that waits where it has written its stack."""
+
+    pid: int
+    said: bytes
+
+    def sample(self) -> bytes:
+        """As `struct qj_ring_stack`."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        start_code, start_stack = int(stat[23]), int(stat[25])
+        pages = int.from_bytes(self.said[_REGISTERS.size : _REGISTERS.size + 8], sys.byteorder)
+        head = bytes(8 + 40) + struct.pack("=IIQQ", 0, pages, start_code, start_stack)
+        content = self.said[_REGISTERS.size + 8 :]
+        return head + self.said[: _REGISTERS.size] + content[: pages * _PAGE]
+
+    def tables(self) -> tuple[bytes, list[ModuleFile]]:
+        room = bytearray(16 << 20)
+        tables = StackTables(room, 1, own_vdso())
+        modules = tables.write(DirectAccess(Path(f"/proc/{self.pid}"), Path("/")))
+        return bytes(room[: tables.used]), modules
+
+
+@contextmanager
+def waiting(program: Path, *arguments: str) -> Iterator[Waiting]:
+    command = [str(program), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        said = process.stdout.read(_REGISTERS.size + 8 + _PAGES * _PAGE)
+        yield Waiting(process.pid, said)
+
+
+def follow(
+    sample: bytes, tables: bytes, modules: list[ModuleFile], *, mutations: int = 0, seed: int = 0
+) -> Followed:
+    """Follows it with sanitizers, which end the run at any read outside of what is given."""
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [Path(directory) / name for name in ("tables", "sample")]
+        for path, content in zip(paths, (tables, sample), strict=True):
+            path.write_bytes(content)
+        command = [str(built() / "unwind_host"), *map(str, paths)]
+        if mutations:
+            command += [str(mutations), str(seed), str(HEAD.size + 512 * MODULE.size)]
+        found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    symbols = Symbols(lambda number: (modules[number - 1].path, modules[number - 1].build_id))
+    lines = [line.split() for line in found.stdout.splitlines()]
+    names = [symbols.name(int(one), int(two)) for one, two in lines if one.isdigit()]
+    said = {one: int(two) for one, two in lines if not one.isdigit()}
+    return Followed(names, bool(said["flags"] & WHOLE), said.get("frames", 0))

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Calls itself to a depth, and there writes its registers and the pages of its stack to standard
+ * output, as the kernel side samples them. Then it waits for the end of standard input.
+ *   unwound DEPTH [signal]
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define MOST 7
+
+static volatile int sink;
+
+__attribute__((noinline)) void here(void)
+{
+	static const int order[] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI,
+				    REG_RBP, REG_RSP, REG_R8,  REG_R9,	REG_R10, REG_R11,
+				    REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+	static uint8_t pages[MOST][PAGE];
+	uint64_t registers[17], count = 0, page;
+	ucontext_t now;
+	char byte;
+
+	getcontext(&now);
+	for (int i = 0; i < 17; i++)
+		registers[i] = now.uc_mcontext.gregs[order[i]];
+	page = registers[7] & ~(uint64_t)(PAGE - 1);
+	while (count < MOST) {
+		struct iovec to = {pages[count], PAGE}, from = {(void *)(page + count * PAGE), PAGE};
+
+		if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != PAGE)
+			break;
+		count++;
+	}
+	fwrite(registers, sizeof(registers), 1, stdout);
+	fwrite(&count, sizeof(count), 1, stdout);
+	fwrite(pages, PAGE, MOST, stdout);
+	fflush(stdout);
+	while (read(0, &byte, 1) > 0)
+		;
+	sink++;
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+	here();
+	sink++;
+}
+
+__attribute__((noinline)) int deeper(int depth, int raises)
+{
+	if (!depth && raises)
+		raise(SIGUSR1);
+	else if (!depth)
+		here();
+	else
+		sink += deeper(depth - 1, raises);
+	return sink + 1;
+}
+
+int main(int argc, char **argv)
+{
+	signal(SIGUSR1, on_signal);
+	return deeper(atoi(argv[1]), argc > 2) == 0;
+}
