@@ -210,7 +210,7 @@ def inside(
     """What the kernel counted, by mode, attach mode and options."""
     looks = [(mode, subject) for mode in modes]
     if "record" in modes:
-        for attach_mode in ("socket", "symbol", "usdt"):
+        for attach_mode in ("socket", "symbol"):
             if attach_mode != subject.attach_mode:
                 with suppress(QjouleError):  # it has no such attach mode
                     looks.append(("record", subject_for(subject.server, attach_mode)))

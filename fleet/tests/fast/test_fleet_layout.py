@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from qjoule.agent import rollup_layout as layout
-from qjoule.agent.part_files import host_id_of
 from qjoule.agent.rollup_layout import Part, part_at
+from qjoule.agent.store_directory import host_id_of
 
 HOUR_S = 1_795_000_000 // 3600 * 3600
 ID = "0123456789abcdef"

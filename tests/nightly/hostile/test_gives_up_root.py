@@ -19,8 +19,9 @@ from captured_trace import KEEP_S, captured_trace, eventful, joined, ring_trace
 from closed_hours import ID, START_S, make_store, write_hour
 from qjoule.agent.hourly_tables import SAMPLE_ROWS
 from qjoule.agent.journal import Journal, Retention
-from qjoule.agent.part_files import PartFiles, let_group_read
+from qjoule.agent.part_files import PartFiles
 from qjoule.agent.rollup_layout import SAMPLES, TABLES, Part
+from qjoule.agent.store_directory import let_group_read
 from qjoule.commands.without_root import give_up, without_root
 from qjoule.process import READER, User, reader, shipper
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, RingFiles, is_captured
