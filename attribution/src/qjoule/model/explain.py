@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 #: Terms of the weight that are costs; the others scale them.
 _COSTS = ("a", "b", "c", "t", "v")
 #: What parts of the shared energy are for, by the first letter of their effect.
-SHARED = {"": "awake", "u": "traffic", "p": "package tails", "q": "core tails", "w": "wake-ups"}
+SHARED = {
+    **{"": "awake", "u": "traffic", "p": "package tails", "q": "core tails", "w": "wake-ups"},
+    "k": "other packages kept awake",
+}
 REST = "rest"
 #: What of the model an interval comes from.
 OWN = "own factor"
