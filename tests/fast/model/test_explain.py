@@ -17,9 +17,8 @@ from model_cases import Case, cases
 from qjoule.commands.attribute import command
 from qjoule.engine.accounts import divided
 from qjoule.engine.attribute import AttributionRequest, attribute
-from qjoule.engine.explain import explain
+from qjoule.engine.explain import explain, totals
 from qjoule.model.explain import REMEDIES, Explanation, RowWatch
-from qjoule.model.interval import of_one_recording
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
@@ -35,8 +34,7 @@ def explained(case: Case, groups: list[int], *, refit: bool) -> Explanation:
     stream = SegmentWindows(case.machine, case.energy, case.lost)
     ledger = divided(account, stream, [case.segments])
     ledger.grow(6)
-    parts = ledger.error_parts(ledger.main, total_error=0.0, record_loss=0.0, estimated=False)
-    found = watch.explained(ledger, of_one_recording([parts.each()[g] for g in groups]))
+    found = watch.explained(totals(ledger, watch.groups, 0.0, estimated=False))
     assert found.energy_nj == int(ledger.domains[ledger.main].energy_nj[groups].sum())
     assert watch.energy_nj == found.energy_nj
     low, high = ledger.ci95()

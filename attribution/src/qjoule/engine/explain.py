@@ -10,9 +10,11 @@ from qjoule.engine.accounts import provenance
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.keys import TRANSACTION
 from qjoule.errors import UsageError
-from qjoule.model.explain import Explanation, RowWatch
+from qjoule.model.energy import I64
+from qjoule.model.explain import Explanation, RowTotals, RowWatch
 from qjoule.model.interval import of_one_recording
 from qjoule.model.labels import SHAPE_OF, GroupLabel
+from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution, Row
 from qjoule.model.row_sums import COMMIT
 from qjoule.trace.reader import Trace
@@ -54,13 +56,25 @@ def explain(trace: Trace, request: AttributionRequest, row: Row) -> Explanation:
         )
     summary = recorded.summary(trace, recording)
     grade = provenance(recording.meta, ledger, summary.info).grade
-    errors = ledger.error_parts(
-        ledger.main,
-        total_error=0.0,
-        record_loss=recorded.record_loss(summary, ledger),
-        estimated=grade == "estimated",
+    loss = recorded.record_loss(summary, ledger)
+    return watch.explained(totals(ledger, groups, loss, estimated=grade == "estimated"))
+
+
+def totals(ledger: Ledger, groups: I64, record_loss: float, *, estimated: bool) -> RowTotals:
+    """What a ledger has of `groups`, which are one row. The others are as in
+    `Ledger.error_parts`."""
+    sums = ledger.domains[ledger.main]
+    parts = ledger.error_parts(
+        ledger.main, total_error=0.0, record_loss=record_loss, estimated=estimated
     ).each()
-    return watch.explained(ledger, of_one_recording([errors[g] for g in groups.tolist()]))
+    return RowTotals(
+        energy_nj=int(sums.energy_nj[groups].sum()),
+        cpu_ns=int(ledger.cpu_ns[groups].sum()),
+        windows=ledger.windows,
+        error=of_one_recording([parts[g] for g in groups.tolist()]),
+        model_nj=float(sums.errors.model_nj[groups].sum()),
+        unknown_rest_nj=float(sums.errors.rest_nj[groups].sum()),
+    )
 
 
 def _is_of(label: GroupLabel, row: Row) -> bool:

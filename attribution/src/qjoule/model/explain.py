@@ -11,7 +11,6 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from qjoule.model.interval import Z95, RowErrors
 from qjoule.model.power_model import PowerModel
 from qjoule.model.sensitivity import Portion, Sensitivity, variance_of
 from qjoule.model.split import apportion
-
-if TYPE_CHECKING:
-    from qjoule.model.ledger import Ledger  # which passes a watch to the split
 
 #: Terms of the weight that are costs; the others scale them.
 _COSTS = ("a", "b", "c", "t", "v")
@@ -73,6 +69,19 @@ class Explanation:
     factor_sigma: float
     prior: float
     learned: bool
+
+
+@dataclass(frozen=True)
+class RowTotals:
+    """What a ledger has of a row after the last of `windows`: `error` is of its joules, with the
+    model's part `model_nj`; `unknown_rest_nj` may be power at rest."""
+
+    energy_nj: int
+    cpu_ns: int
+    windows: int
+    error: RowErrors
+    model_nj: float
+    unknown_rest_nj: float
 
 
 @dataclass
@@ -158,28 +167,25 @@ class RowWatch:
             variance = float(variance_of(slopes, left)[0])
             self._settled_nj[name] += math.sqrt(variance + own2 + beyond_nj**2)
 
-    def explained(self, ledger: Ledger, error: RowErrors) -> Explanation:
-        """The explanation, after the last window. `error`: of the row's joules."""
-        sums = ledger.domains[ledger.main]
-        energy_nj = int(sums.energy_nj[self.groups].sum())
+    def explained(self, row: RowTotals) -> Explanation:
+        """The explanation, after the last window."""
+        error, energy_nj = row.error, row.energy_nj
         dynamic_nj, rest_nj = self._whole_nj["dynamic"], self._whole_nj[REST]
         windows = np.unique(np.concatenate([np.zeros(0, np.int64), *self._windows]))
         weight, of_all = self._weight
-        rest_of_unknown = float(sums.errors.rest_nj[self.groups].sum())
-        model_nj = float(sums.errors.model_nj[self.groups].sum())
         alone = {name: Z95 * sigma for name, sigma in self._alone_nj.items()} | {
             "edges of windows": Z95 * math.sqrt(max(error.random_nj2, 0.0)),
             "multiplexed counters": error.scaled_nj,
             "lost records": error.loss_nj + error.unnamed_nj,
-            "unknown power at rest": rest_of_unknown / 2,
-            "known from one side": (error.down_nj - rest_of_unknown + error.up_nj) / 2,
+            "unknown power at rest": row.unknown_rest_nj / 2,
+            "known from one side": (error.down_nj - row.unknown_rest_nj + error.up_nj) / 2,
         }
         remedies = {}
         for name, settled_nj in self._settled_nj.items():
-            left_nj = settled_nj if error.model_nj <= model_nj * (1 + 1e-9) else error.model_nj
+            left_nj = settled_nj if error.model_nj <= row.model_nj * (1 + 1e-9) else error.model_nj
             left = replace(error, model_nj=min(left_nj, error.model_nj))
             if "power at rest" in REMEDIES[name]:
-                left = replace(left, down_nj=max(left.down_nj - rest_of_unknown, 0.0))
+                left = replace(left, down_nj=max(left.down_nj - row.unknown_rest_nj, 0.0))
             remedies[name] = _half(left, energy_nj)
         model, column = self._model, self._column
         return Explanation(
@@ -188,8 +194,8 @@ class RowWatch:
             shared_nj=self._divided("shared ", self._whole_nj["all"] - dynamic_nj - rest_nj),
             rest_nj=rest_nj,
             windows=len(windows),
-            windows_all=ledger.windows,
-            cpu_ns=int(ledger.cpu_ns[self.groups].sum()),
+            windows_all=row.windows,
+            cpu_ns=row.cpu_ns,
             weight=weight / of_all if of_all else 0.0,
             alone_nj=dict(sorted(alone.items(), key=lambda one: -one[1])),
             half_nj=_half(error, energy_nj),
