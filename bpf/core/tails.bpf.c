@@ -38,6 +38,13 @@ static __always_inline void publish(__u64 *from_ns, __u64 now)
 #endif
 }
 
+/* The tracer may take a sum at the same time. */
+static __always_inline void move_tails(__u64 *tail_ns, __u64 *to, int lengths)
+{
+	for (int i = 0; i < lengths; i++)
+		__sync_fetch_and_add(&to[i], __sync_lock_test_and_set(&tail_ns[i], 0));
+}
+
 /* Moves what a sleep has in a window to its owner's row. */
 static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct qj_idle *idle,
 						__u32 epoch, bool package)
@@ -51,18 +58,13 @@ static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct
 		return 0;
 	key = idle->owners[which];
 	row = sums_of(cpu, &key, epoch);
-	for (int i = 0; i < QJ_PACKAGE_TAILS; i++) {
-		__u64 ns;
-
-		if (i >= qj_tails_of(package))
-			break;
-		/* The tracer may take it at the same time. */
-		ns = __sync_lock_test_and_set(&tail_ns[i], 0);
-		if (!row)
-			continue; /* counted as loss `aggregate`, and left to idle */
-		__sync_fetch_and_add(package ? &row->package_tail_ns[i] : &row->core_tail_ns[i],
-				     ns);
-	}
+	if (!row) /* counted as loss `aggregate`, and left to idle */
+		for (int i = 0; i < QJ_PACKAGE_TAILS; i++)
+			__sync_lock_test_and_set(&tail_ns[i], 0);
+	else if (package)
+		move_tails(tail_ns, row->package_tail_ns, QJ_PACKAGE_TAILS);
+	else
+		move_tails(tail_ns, row->core_tail_ns, QJ_TAILS);
 	return 0;
 }
 
