@@ -50,6 +50,10 @@ static inline void add_counters(struct sweep_entry *entry, const struct cpu *cpu
 	add_product(entry->counted_ns, segment->read, (double)ns);
 	add_product(entry->overlap_counters, counters, overlap);
 	entry->scaled_ns += (double)ns * segment->uncounted;
+	if (RARELY(cpu->small)) {
+		entry->small[1] += counters[0];
+		entry->small[2] += counters[1];
+	}
 }
 
 /* Adds what the CPU's open segment has run since `since_ns` to its entry. Its core must be up to
@@ -77,6 +81,8 @@ static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct 
 	entry->effects[SWEEP_CORE_WAKES] += cpu->segment.woke_core;
 	entry->effects[SWEEP_PACKAGE_WAKES] += cpu->segment.woke_package;
 	cpu->segment.woke_core = cpu->segment.woke_package = 0;
+	if (RARELY(cpu->small))
+		entry->small[0] += (double)ns;
 	if (RARELY(cpu->segment.stolen > 0))
 		entry->stolen_ns += (double)ns * cpu->segment.stolen;
 	if (cpu->segment.counted)

@@ -37,7 +37,7 @@ struct traffic {
 struct cpu {
 	struct core *core;
 	uint32_t watched;
-	bool open;
+	bool open, small;
 	uint32_t first_waiting, last_waiting;
 	int64_t busy_until_ns; /* end of the last of its segments so far */
 	int64_t since_ns;

@@ -27,13 +27,15 @@ static int make(PyObject *self, const struct sweep_machine *machine, const Py_bu
 
 static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"boundaries_ns", "cpu_core", "core_package", "cpu_watched",
-				"packages",	 "watched",  "most_per_ns",  NULL};
+	static char *names[] = {"boundaries_ns", "cpu_core",	"core_package",
+				"cpu_watched",	 "cpu_small",	"packages",
+				"watched",	 "most_per_ns", NULL};
 	enum {
 		BOUNDS,
 		CPU_CORE,
 		CORE_PACKAGE,
 		CPU_WATCHED,
+		CPU_SMALL,
 		BUFFERS
 	};
 	Py_buffer in[BUFFERS] = {{0}};
@@ -46,9 +48,10 @@ static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 		PyErr_SetString(PyExc_RuntimeError, "already made");
 		return -1;
 	}
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*y*y*III", names, &in[BOUNDS],
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*y*y*y*III", names, &in[BOUNDS],
 					 &in[CPU_CORE], &in[CORE_PACKAGE], &in[CPU_WATCHED],
-					 &machine.packages, &machine.watched, &most_per_ns))
+					 &in[CPU_SMALL], &machine.packages, &machine.watched,
+					 &most_per_ns))
 		return -1;
 	cpus = columns_items(&in[CPU_CORE], sizeof(int32_t), _Alignof(int32_t), "cpu_core");
 	cores =
@@ -56,9 +59,11 @@ static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 	if (cpus < 0 || cores < 0 ||
 	    columns_items(&in[BOUNDS], sizeof(int64_t), _Alignof(int64_t), "boundaries_ns") < 0)
 		goto release;
-	if (in[CPU_WATCHED].len != in[CPU_CORE].len || cpus >= INT32_MAX || cores >= INT32_MAX ||
-	    (uintptr_t)in[CPU_WATCHED].buf % _Alignof(int32_t)) {
-		PyErr_SetString(PyExc_ValueError, "cpu_core and cpu_watched differ in length");
+	if (in[CPU_WATCHED].len != in[CPU_CORE].len || in[CPU_SMALL].len != in[CPU_CORE].len ||
+	    (uintptr_t)in[CPU_SMALL].buf % _Alignof(int32_t) || cpus >= INT32_MAX ||
+	    cores >= INT32_MAX || (uintptr_t)in[CPU_WATCHED].buf % _Alignof(int32_t)) {
+		PyErr_SetString(PyExc_ValueError,
+				"cpu_core, cpu_watched and cpu_small differ in length");
 		goto release;
 	}
 	machine.cpus = (uint32_t)cpus;
@@ -66,6 +71,7 @@ static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 	machine.cpu_core = in[CPU_CORE].buf;
 	machine.core_package = in[CORE_PACKAGE].buf;
 	machine.cpu_watched = in[CPU_WATCHED].buf;
+	machine.cpu_small = in[CPU_SMALL].buf;
 	result = make(self, &machine, &in[BOUNDS], most_per_ns);
 release:
 	for (int i = 0; i < BUFFERS; i++)

@@ -239,6 +239,7 @@ struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boun
 	if (!in_range(machine->cpu_core, machine->cpus, 0, machine->cores) ||
 	    !in_range(machine->core_package, machine->cores, 0, machine->packages) ||
 	    !in_range(machine->cpu_watched, machine->cpus, -1, machine->watched) ||
+	    !in_range(machine->cpu_small, machine->cpus, 0, 2) ||
 	    !ascend(boundaries_ns, boundaries) ||
 	    (boundaries && boundaries_ns[boundaries - 1] == SWEEP_NEVER) ||
 	    !(s = calloc(1, sizeof(*s))))
@@ -265,6 +266,7 @@ struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boun
 		s->cpu[i] = (struct cpu){
 		    .core = &s->core[machine->cpu_core[i]],
 		    .watched = (uint32_t)machine->cpu_watched[i],
+		    .small = machine->cpu_small[i],
 		    .first_waiting = NONE,
 		    .busy_until_ns = INT64_MIN,
 		};

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define SWEEP_COUNTERS 3 /* cycles, instructions, LLC misses */
+#define SWEEP_SMALL    3 /* time, cycles, instructions */
 
 /* What owners cause besides running, in the order of `struct sweep_entry.effects`.
  *
@@ -45,12 +46,14 @@ enum sweep_effect {
 };
 
 /* Which CPUs share a core and a package. `cpu_watched`: a number (from 0, each once) for CPUs
- * whose busy time is needed per window, -1 for others. */
+ * whose busy time is needed per window, -1 for others. `cpu_small`: 1 for CPUs of a smaller kind of
+ * core than others, 0 for others. */
 struct sweep_machine {
 	uint32_t cpus, cores, packages, watched;
 	const int32_t *cpu_core;     /* [cpus] */
 	const int32_t *core_package; /* [cores] */
 	const int32_t *cpu_watched;  /* [cpus] */
+	const int32_t *cpu_small;    /* [cpus] */
 };
 
 /* n segments, one array per column. If not `counted`, the last two are not read; `scaled` and
@@ -80,6 +83,7 @@ struct sweep_entry {
 	double overlap_counters[SWEEP_COUNTERS]; /* counts times share of overlap */
 	double scaled_ns;	       /* time in which multiplexed counters did not count */
 	double stolen_ns;	       /* time that the host stole */
+	double small[SWEEP_SMALL];     /* on small cores: time, cycles, instructions */
 	double effects[SWEEP_EFFECTS]; /* `enum sweep_effect` */
 };
 

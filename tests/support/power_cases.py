@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import model_cases
-from qjoule.model.arrays import EFFECTS, F64, Entries, WindowBatch, real_sums
+from qjoule.model.arrays import EFFECTS, F64, SMALL, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import I64, Cause, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
@@ -82,6 +82,7 @@ def known(
         overlap_counters=np.zeros_like(counts),
         scaled_ns=zeros,
         stolen_ns=zeros,
+        small=np.zeros((len(window), SMALL)),
         effects=np.zeros((len(window), len(EFFECTS))),
     )
     series = (Series(0, "package", 2.0**-14, 2**32),)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from qjoule.model.arrays import (
     COUNTERS,
     EFFECTS,
+    SMALL,
     TRAFFIC_PER_NS,
     Anomalies,
     Machine,
@@ -33,6 +34,7 @@ class Sums:
     shared_ns: Fraction = Fraction(0)
     scaled_ns: Fraction = Fraction(0)
     stolen_ns: Fraction = Fraction(0)
+    small: list[int] = field(default_factory=lambda: [0] * SMALL)
     counters: list[int] = field(default_factory=lambda: [0] * COUNTERS)
     counted_ns: list[int] = field(default_factory=lambda: [0] * COUNTERS)
     overlap_counters: list[Fraction] = field(default_factory=lambda: [Fraction(0)] * COUNTERS)
@@ -100,7 +102,11 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
                 if segments.stolen is not None:
                     stolen = Fraction(float(segments.stolen[stretch.row]))
                     sums.stolen_ns += (end - begin) * stolen
-                _count(sums, segments, stretch, (begin, end), share)
+                own = Sums()
+                _count(own, segments, stretch, (begin, end), share)
+                small = int(machine.cpu_small is not None and bool(machine.cpu_small[stretch.cpu]))
+                own.small = [small * one for one in (end - begin, *own.counters[: SMALL - 1])]
+                _add(sums, own)
     _add_kept(found.entries, kept)
     idle, _ = idle_sums(_places(stretches, package, core), bounds)
     for key, row in idle.items():
@@ -120,6 +126,14 @@ def _add_kept(entries: dict[Key, Sums], kept: dict[tuple[int, int], int]) -> Non
         for (_, _, owner), mine in others.items():
             part = ns * mine / sum(others.values())
             entries[window, p, owner].effects["kept_awake"] += part
+
+
+def _add(sums: Sums, own: Sums) -> None:
+    """Adds what `_count` counts, and the part on small cores."""
+    sums.scaled_ns += own.scaled_ns
+    for name in ("counters", "counted_ns", "overlap_counters", "small"):
+        pairs = zip(getattr(sums, name), getattr(own, name), strict=True)
+        setattr(sums, name, [a + b for a, b in pairs])
 
 
 def _places(

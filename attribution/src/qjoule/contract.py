@@ -378,9 +378,7 @@ AGGREGATE = np.dtype(
 SAMPLE = np.dtype(
     [("query", QUERY), ("cpu_ns", "<u8"), ("probability", "<u4"), ("reserved", "<u4")]
 )
-STACK = np.dtype(
-    [("segment", SEGMENT), ("frame", "<u8"), ("flags", "<u4"), ("reserved", "<u4")]
-)
+STACK = np.dtype([("segment", SEGMENT), ("frame", "<u8"), ("flags", "<u4"), ("reserved", "<u4")])
 CALL = np.dtype(
     [
         ("frame", "<u8"),

@@ -68,6 +68,21 @@ class Uncore:
 
 
 @dataclass(frozen=True)
+class Small:
+    """Of each package, the last `share` of the cores are small: `rate` times the instructions per
+    cycle, `pace` times the frequency, `energy` times the energy of a cycle and an instruction."""
+
+    share: float
+    rate: float
+    pace: float
+    energy: float
+
+    def cores(self, cores: int) -> int:
+        """How many of a package's cores are small: at least one is, and one is not."""
+        return min(max(round(self.share * cores), 1), cores - 1)
+
+
+@dataclass(frozen=True)
 class Warming:
     """All power times 1 + `amplitude` * (2 * heat - 1); heat follows power within `tau_s`."""
 
@@ -85,6 +100,7 @@ class Effects:
     - `beside`: costs of an instruction and of a miss beside a busy sibling, over those alone, are
       drawn for each shape within 1 +- this.
     - `prefetching`: a share of the misses, by shape, is not counted.
+    - `small`: some cores are of a smaller kind.
     - `idle_states`: (target residency, exit latency) in ns, as the kernel shows them; none: it
       shows no table, as in a virtual machine.
     """
@@ -100,6 +116,7 @@ class Effects:
     prefetching: bool = False
     hidden: Hidden | None = None
     idle_states: tuple[tuple[int, int], ...] = ()
+    small: Small | None = None
 
     def joined(self, other: Effects) -> Effects:
         """The effects of both; those of `other` count where both have one."""
@@ -222,3 +239,15 @@ def siblings(random: np.random.Generator) -> Effects:
 def draw_kept(random: np.random.Generator) -> Effects:
     """A package that is kept awake draws half to all of its shared power."""
     return Effects(kept=random.uniform(0.5, 1.0))
+
+
+def core_kinds(random: np.random.Generator) -> Effects:
+    """Half to two thirds of the cores are small."""
+    return Effects(
+        small=Small(
+            share=random.uniform(0.4, 0.7),
+            rate=random.uniform(0.45, 0.75),
+            pace=random.uniform(0.65, 0.85),
+            energy=random.uniform(0.2, 0.55),
+        )
+    )

@@ -107,11 +107,11 @@ def tail_charges(found: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
     length = found.end_ns - found.begin_ns
     deepest = tail.until_ns[-1]
     direct = _predicted(length) >= deepest if tail.predicting else np.zeros(len(length), bool)
-    made = []
+    made: list[Charges] = []
     before: I64 | int = 0
     for until, share in zip(_until(found, tail), tail.share, strict=True):
         # A state that is entered at once still takes as long to enter as to leave.
-        short = tail.wake_ns if made == [] else 0
+        short = tail.wake_ns if not made else 0
         last = np.minimum(until, np.where(direct, short, until))
         t0 = found.begin_ns + before
         t1 = np.minimum(found.begin_ns + last, found.end_ns)

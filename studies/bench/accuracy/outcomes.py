@@ -47,6 +47,7 @@ FAMILIES: dict[str, Family] = {
     FRIENDLY: lambda _random, _machine: Effects(),
     "wake_tails": effects.wake_tails,
     "long_tails": effects.long_tails,
+    "core_kinds": lambda random, _machine: effects.core_kinds(random),
     "uncore_follows_work": lambda random, _machine: effects.uncore_follows_work(random),
     "warming_and_wander": lambda random, _machine: effects.warming_and_wander(random),
     "siblings": lambda random, _machine: effects.siblings(random),
@@ -58,6 +59,8 @@ FAMILIES: dict[str, Family] = {
 WITH_SIBLINGS = ("siblings",)
 #: Families whose machines all have two packages.
 WITH_TWO_PACKAGES = ("kept_awake",)
+#: Families whose machines all have one: small cores have no siblings.
+WITHOUT_SIBLINGS = ("core_kinds",)
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from zlib import crc32
 
 import numpy as np
-from studies.bench.accuracy.effects import Effects
-from studies.bench.accuracy.machine import PhysicalMachine, draw_climate, wandering
+import numpy.typing as npt
+from studies.bench.accuracy.effects import Effects, Small
+from studies.bench.accuracy.machine import PhysicalMachine, Topology, draw_climate, wandering
 from studies.bench.accuracy.physics import simulate
 from studies.bench.accuracy.rapl import Meter
 from studies.bench.accuracy.recording import Recording
 from studies.bench.accuracy.tracer import Tracer, record
 from studies.bench.accuracy.workload import Source, run
 
+from qjoule.model.arrays import Machine
 from qjoule.trace.meta import IdleState
 
 
@@ -34,7 +36,22 @@ class Rig:
             IdleState(f"C{number}", exit_ns // 1000, residency_ns // 1000)
             for number, (residency_ns, exit_ns) in enumerate(self.effects.idle_states, 1)
         )
-        return replace(recording, idle_states=states)
+        return replace(recording, idle_states=states, machine=self.shown_machine())
+
+    def shown_machine(self) -> Machine:
+        """The CPUs as the tracer reports them, with the kind of each core."""
+        topology, small = self.machine.topology, self.effects.small
+        machine = topology.machine()
+        return machine if small is None else replace(machine, cpu_small=small_cpus(topology, small))
+
+
+def small_cpus(topology: Topology, small: Small) -> npt.NDArray[np.bool_]:
+    """(cpus,) which ones are small."""
+    within = np.arange(topology.cpus) % topology.cores % topology.cores_per_package
+    found: npt.NDArray[np.bool_] = within >= topology.cores_per_package - small.cores(
+        topology.cores_per_package
+    )
+    return found
 
 
 SECONDS = 60

@@ -8,6 +8,7 @@ from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 from studies.bench.accuracy.activity import draw_activity
 from studies.bench.accuracy.calibration_run import calibrate
 from studies.bench.accuracy.effects import SHALLOW, Effects
@@ -24,6 +25,7 @@ from studies.bench.accuracy.outcomes import (
     FRIENDLY,
     WITH_SIBLINGS,
     WITH_TWO_PACKAGES,
+    WITHOUT_SIBLINGS,
     split_name,
 )
 from studies.bench.accuracy.physics import Stretches, simulate
@@ -36,7 +38,7 @@ from studies.bench.accuracy.plans import (
 )
 from studies.bench.accuracy.rapl import draw_meter
 from studies.bench.accuracy.recording import I64, Case, Group, Phase, Recording, Truth
-from studies.bench.accuracy.rig import Rig, idle_minute
+from studies.bench.accuracy.rig import Rig, idle_minute, small_cpus
 from studies.bench.accuracy.tracer import Work, draw_tracer, record, truth
 from studies.bench.accuracy.workload import Source, run
 
@@ -46,6 +48,7 @@ from qjoule.model.arrays import Machine, Segments
 STRETCHES, SHORTEST_S, LONGEST_S = 50_000, 12, 30
 #: How long before a recording its machine was calibrated.
 CALIBRATED_NS = 900_000_000_000
+_OF_KIND = 0.4  #: of the cores of a kind that one source may use alone
 _HIDDEN = 0.12  #: bound of |intensity - 1| of the calibration's kernels
 
 
@@ -72,7 +75,12 @@ def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
             if (halved := on_two_packages(plan.topology)) is None:
                 continue
             plan = replace(plan, topology=halved)
-        if family not in WITH_SIBLINGS or plan.topology.threads_per_core > 1:
+        threads = plan.topology.threads_per_core
+        if (
+            threads == 1
+            if family in WITHOUT_SIBLINGS
+            else threads > 1 or family not in WITH_SIBLINGS
+        ):
             break
     stretches_per_s = sum(source.stretches_per_s for source in plan.sources)
     length_s = float(np.clip(STRETCHES / stretches_per_s, SHORTEST_S, LONGEST_S))
@@ -85,6 +93,8 @@ def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
     if family in WITH_TWO_PACKAGES:
         sources = on_one_of_them(extra, plan.topology, plan.sources)
         plan = replace(plan, sources=sources)
+    if effects.small is not None:
+        plan = replace(plan, sources=placed(extra, small_cpus(plan.topology, effects.small), plan))
     work = run(draw, plan.sources, plan.topology.cpus, span_ns, plan.variation)
     rig = draw_rig(rest, plan, (physical, effects))
     names = (family, scenario, seed)
@@ -109,6 +119,18 @@ def extra_random(family: str, *words: str | int) -> np.random.Generator:
 def dressed(random: np.random.Generator, effects: Effects, sources: list[Source]) -> list[Source]:
     """The sources with what the machine's effects make of each behaviour."""
     return [replace(s, activity=effects.dressed(random, s.activity)) for s in sources]
+
+
+def placed(random: np.random.Generator, small: npt.NDArray[np.bool_], plan: Plan) -> list[Source]:
+    """The sources, of which some run on cores of one kind alone, as a scheduler that knows the
+    kinds has them: those that use at most `_OF_KIND` of these cores."""
+    made = []
+    for source in plan.sources:
+        kind = int(random.choice(3, p=(0.4, 0.3, 0.3)))
+        cpus = np.flatnonzero(small if kind == 1 else ~small)
+        fits = kind > 0 and not source.cpus and source.load <= _OF_KIND * len(cpus)
+        made.append(replace(source, cpus=tuple(cpus.tolist())) if fits else source)
+    return made
 
 
 def draw_rig(

@@ -7,6 +7,7 @@ events, so energy is exact: sums over the intervals between events.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -116,13 +117,15 @@ class Sweep:
         """Own power of every thread, the package's power, and what each cell is charged."""
         m, act, cells = self._machine, self._here.activity, self.cells
         row, interval, threads = cells.row, cells.interval, cells.threads
-        ghz = self._frequency()
+        ghz, kind = self._frequency(), self._kind()
         both = threads > 1
-        rate = 1 / (act.core_cpi[row] / ghz + act.stall_ns[row]) * np.where(both, m.sibling_rate, 1)
+        rate = 1 / (act.core_cpi[row] / (ghz * kind.rate) + act.stall_ns[row])
+        rate = rate * np.where(both, m.sibling_rate, 1)
         misses = rate * act.misses[row] * np.where(both, m.sibling_misses, 1)
         volts2: F64 = m.voltage(ghz) ** 2
         instruction_nj = m.instruction_nj * rate * np.where(both, act.beside[row], 1)
         core_w = volts2 * act.intensity[row] * (m.cycle_nj * ghz / threads + instruction_nj)
+        core_w = core_w * kind.energy
         miss_w = m.miss_nj * misses * np.where(both, act.beside_misses[row], 1)
         if (hidden := self._effects.hidden) is not None:
             factors = hidden.factors(self._here, cells, misses)
@@ -178,10 +181,20 @@ class Sweep:
             "core": (core_w * scale[during] + share * shared_w) * factor[during],
         }
 
+    def _kind(self) -> _Kind:
+        """The kind of the core of every cell."""
+        small, cores = self._effects.small, self._machine.topology.cores_per_package
+        if small is None:
+            return _Kind()
+        mine = self.cells.core >= cores - small.cores(cores)
+        values = (np.where(mine, one, 1.0) for one in (small.rate, small.pace, small.energy))
+        return _Kind(*values)
+
     def _frequency(self) -> F64:
         """GHz of the core of every cell."""
         cells = self.cells
         turbo: F64 = self._machine.turbo_ghz()[cells.busy_cores][cells.interval]
+        turbo = turbo * self._kind().pace
         if self._climate.limit_ghz is None:
             return turbo
         first = self._here.package * self._machine.topology.cores_per_package
@@ -260,6 +273,15 @@ class Sweep:
             run = run + self._total_late(self._late_rates[domain]) * self._dt_ns
         rest_w, time_ns = self.rest(domain)
         return np.append(0.0, np.cumsum(run + rest_w * time_ns))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What cores have of a large one's instructions per cycle, frequency and energy."""
+
+    rate: F64 | float = 1.0
+    pace: F64 | float = 1.0
+    energy: F64 | float = 1.0
 
 
 def _governed(tail: Tail, quantity: str) -> Governed:

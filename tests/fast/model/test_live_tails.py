@@ -176,4 +176,4 @@ def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine:
         assert int(row["awake_ns"]) == expected.active_ns[window, int(row["package"])]
     assert len(played.times) == (len(played.bounds) - 1) * len(set(package.tolist()))
     assert tuple(TAIL_NS << i for i in range(TAILS)) == LENGTHS_NS["core"]
-    assert PACKAGE_TAILS == len(LENGTHS_NS["package"])
+    assert len(LENGTHS_NS["package"]) == PACKAGE_TAILS

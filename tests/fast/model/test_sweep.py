@@ -78,7 +78,8 @@ def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
     package = [p for p, threads in cores for _ in range(threads)]
     core = [i for i, (_, threads) in enumerate(cores) for _ in range(threads)]
     ids = sorted(draw(st.sets(st.integers(0, 9), min_size=len(core), max_size=len(core))))
-    machine = Machine(*(np.array(x, np.int64) for x in (ids, package, core)))
+    small = np.array(draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))), bool)
+    machine = Machine(*(np.array(x, np.int64) for x in (ids, package, core)), small)
     start = draw(st.sampled_from([0, -50, 10**15, 2**62]))
     unit = draw(st.sampled_from([1, 30_000]))  #: tails of sleep are longer than a few ns
     step = st.integers(1, 30).map(lambda steps: steps * unit)
@@ -125,6 +126,7 @@ def compare(batches: list[WindowBatch], expected: Found) -> None:
             assert e.scaled_ns[i] == pytest.approx(float(want.scaled_ns), rel=1e-12, abs=1e-6)
             assert e.counters[i].tolist() == pytest.approx(want.counters, rel=1e-15)
             assert e.counted_ns[i].tolist() == want.counted_ns
+            assert e.small[i].tolist() == pytest.approx(want.small, rel=1e-15)
             overlap = [float(count) for count in want.overlap_counters]
             assert e.overlap_counters[i] == pytest.approx(overlap, rel=1e-12, abs=1e-6)
             effects = [float(want.effects[name]) for name in EFFECTS]

@@ -80,7 +80,7 @@ static void add_batch(struct sweep *sweep, struct host_input *in, int64_t *t_ns,
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 {
 	struct host_input in = {data, size};
-	int32_t cpu_core[MAX_CPUS], core_package[MAX_CPUS], watched[MAX_CPUS];
+	int32_t cpu_core[MAX_CPUS], core_package[MAX_CPUS], watched[MAX_CPUS], small[MAX_CPUS];
 	int64_t bounds[MAX_WINDOWS + 1], t_ns = 0;
 	struct sweep_machine machine = {
 	    .cpus = host_take(&in, 1) % (MAX_CPUS + 1),
@@ -90,6 +90,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	    .cpu_core = cpu_core,
 	    .core_package = core_package,
 	    .cpu_watched = watched,
+	    .cpu_small = small,
 	};
 	size_t boundaries = host_take(&in, 1) % (MAX_WINDOWS + 2);
 	bool counted = host_take(&in, 1) & 1;
@@ -101,6 +102,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 		cpu_core[i] = (int32_t)(kind % MAX_CPUS);
 		core_package[i] = (int32_t)(kind >> 7);
 		watched[i] = kind & 64 ? i : -1;
+		small[i] = kind & 32 ? 1 : 0;
 	}
 	for (size_t i = 0; i < boundaries; i++)
 		bounds[i] = take_time(&in, i ? bounds[i - 1] : 0);

@@ -30,7 +30,13 @@ def built() -> Path:
     """A directory with `unwound`, without frame pointers, and `unwind_host`."""
     directory = Path(tempfile.mkdtemp(prefix="qjoule-unwinding-"))
     source = str(_HERE / "unwound.c")
-    calls = ("-O2", "-D_GNU_SOURCE", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-inline")
+    calls = (
+        "-O2",
+        "-D_GNU_SOURCE",
+        "-fomit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+        "-fno-inline",
+    )
     subprocess.run(["gcc", *calls, source, "-o", str(directory / "unwound")], check=True)
     sources = [f"tracer/{name}.c" for name in _FOLLOWS]
     options = ("-std=gnu11", "-D_GNU_SOURCE", "-Ibpf", "-Itracer", generated_headers(directory))

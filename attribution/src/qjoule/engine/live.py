@@ -20,6 +20,7 @@ from qjoule.model.arrays import (
     EFFECTS,
     F64,
     LONG_TAILS_NS,
+    SMALL,
     TAILS_NS,
     TRAFFIC_PER_NS,
     Anomalies,
@@ -238,6 +239,7 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
         columns(np.minimum(records["overlap_counters"], records["counters"])),
         real(np.minimum(records["scaled_ns"], cpu)),
         np.zeros(len(present)),
+        np.zeros((len(present), SMALL)),  # the kernel does not sum by kind of core
         caused,
     ).take((cpu_ns > 0) | caused.any(axis=1))
 

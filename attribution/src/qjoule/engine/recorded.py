@@ -203,7 +203,8 @@ def _machine(trace: Trace) -> Machine:
     """The CPUs in meta.json, or those of the segments if meta.json has no topology."""
     cpus = trace.meta.cpus
     siblings = {c.cpu: c.sibling for c in cpus}
-    return tables.machine([(c.cpu, c.package) for c in cpus], _unnamed_cpus(trace), siblings)
+    packages = [(c.cpu, c.package) for c in cpus]
+    return tables.machine(packages, _unnamed_cpus(trace), siblings, trace.meta.small_cpus)
 
 
 def _unnamed_cpus(trace: Trace) -> I64:

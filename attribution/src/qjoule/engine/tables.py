@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,18 +136,24 @@ def with_meter(readings: Readings, found: Metered) -> Readings:
 
 
 def machine(
-    cpus: list[tuple[int, int]], segments_cpus: I64, siblings: Mapping[int, int] | None = None
+    cpus: list[tuple[int, int]],
+    segments_cpus: I64,
+    siblings: Mapping[int, int] | None = None,
+    small: Collection[int] = (),
 ) -> Machine:
     """CPUs as (cpu, package); without a topology, the CPUs of the segments, as package 0.
 
     `siblings`: the lowest CPU of each CPU's core; a CPU that is not in it has a core of its own.
+    `small`: CPUs of a smaller kind of core.
     """
     known = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
     ids = sorted(cpu for cpu in known if 0 <= cpu < _CPUS)
     core = [(siblings or {}).get(cpu, cpu) for cpu in ids]
     core = [first if 0 <= first < _CPUS else cpu for first, cpu in zip(core, ids, strict=True)]
     package = [known[cpu] for cpu in ids]
-    return Machine(*(np.array(column, np.int64) for column in (ids, package, core)))
+    columns = [np.array(column, np.int64) for column in (ids, package, core)]
+    of_small = np.isin(columns[0], list(small)) if small else None
+    return Machine(columns[0], columns[1], columns[2], of_small)
 
 
 def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:

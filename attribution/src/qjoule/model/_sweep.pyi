@@ -32,6 +32,7 @@ class Sweep:
         cpu_core: I32,
         core_package: I32,
         cpu_watched: I32,
+        cpu_small: I32,
         packages: int,
         watched: int,
         most_per_ns: int,

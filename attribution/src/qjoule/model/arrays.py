@@ -18,6 +18,7 @@ from qjoule.model.energy import I64, Bool, WindowEnergy
 
 F64 = npt.NDArray[np.float64]
 COUNTERS = 3
+SMALL = 3  #: sums of small cores: ns, cycles, instructions
 #: Lengths of the tails of `EFFECTS`, in ns: `tail_ns` in attribution/sweep/tails.c. The long ones
 #: are of packages alone.
 TAILS_NS = (100_000, 200_000, 400_000, 800_000, 1_600_000)
@@ -53,11 +54,13 @@ class Machine:
     """CPU ids with the package and the core of each.
 
     `cpu_core` is equal for SMT siblings and unique over the machine. None: every CPU is a core.
+    `cpu_small`: CPUs of a smaller kind of core than the others'. None: all are of one kind.
     """
 
     cpu_ids: I64
     cpu_package: I64
     cpu_core: I64 | None = None
+    cpu_small: Bool | None = None
 
     @property
     def packages(self) -> tuple[int, ...]:
@@ -118,7 +121,8 @@ class Entries:
     summed over the entries of a window and package it equals `WindowBatch.active_ns`. `counters`
     (m, 3) were counted over `counted_ns` (m, 3) of the `cpu_ns`. `overlap_counters` (m, 3) sum
     each segment's counts times its share of overlap. `scaled_ns` is the part of `cpu_ns` in
-    which multiplexed counters did not count, `stolen_ns` the part that the host stole.
+    which multiplexed counters did not count, `stolen_ns` the part that the host stole. `small`
+    (m, 3): the part of `cpu_ns`, cycles and instructions that ran on small cores.
 
     `effects` (m, 21) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
     package's busy cores) / (busy cores * busy threads of the core), the mean up to a limit. Tails
@@ -139,6 +143,7 @@ class Entries:
     overlap_counters: F64
     scaled_ns: F64
     stolen_ns: F64
+    small: F64
     effects: F64
 
     def take(self, rows: npt.NDArray[np.integer] | Bool | slice) -> Entries:

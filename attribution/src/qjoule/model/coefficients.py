@@ -24,9 +24,13 @@ DEFAULT_WEIGHT_ERROR = 0.30
 TOTAL_ERROR = {"measured": 0.0, "simulated": 0.0, "estimated": 0.50, "none": 0.0}
 #: Weight of time shared with a busy SMT sibling (HaPPy, USENIX ATC 2014: about 0.55 each).
 DEFAULT_ALPHA = 0.55
+#: Cost of a cycle, instruction or ns on a small core, relative to a large one. Of an RK3399's cores
+#: a cycle costs 100 and 436 at equal voltage (`dynamic-power-coefficient` in its devicetree,
+#: arch/arm64/boot/dts/rockchip); these do less in a cycle than small cores of servers do.
+DEFAULT_SMALL = 0.35
 
 #: What weights are made of, in the order of vectors and covariances.
-WEIGHT_TERMS = ("a", "b", "c", "t", "v", "alpha", "k", "beta")
+WEIGHT_TERMS = ("a", "b", "c", "t", "v", "alpha", "k", "beta", "e")
 #: What each of `arrays.EFFECTS` costs: nJ per miss, W during a tail, nJ per wake-up, W of a package
 #: that another one keeps awake.
 EFFECT_TERMS = (
@@ -37,10 +41,12 @@ EFFECT_TERMS = (
     *(f"p{i}" for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))),
 )
 THETA = (*WEIGHT_TERMS, *EFFECT_TERMS)
+#: What calibrations knew before small cores and long tails.
+_EARLIER = (*WEIGHT_TERMS[:-1], *EFFECT_TERMS[: EFFECT_TERMS.index("wc") + 1])
 #: Those that are ratios: they do not depend on the unit of power.
-RATIOS = ("alpha", "k", "beta")
-#: Older calibrations know as many; later terms follow them.
-_EARLIER_TERMS = (7, 23)
+RATIOS = ("alpha", "k", "beta", "e")
+#: Calibrations of the first release know as many.
+_FIRST_TERMS = 7
 
 DomainKey = tuple[int, str]  #: (package, domain)
 
@@ -67,8 +73,9 @@ class Terms:
 
     o is the share of a segment with the SMT sibling busy; f = cycles / cpu_ns is its frequency
     in GHz. Two siblings share their core's clock, so alpha applies to the clock's cost. The cost
-    of an instruction or a miss hardly depends on the sibling: beta is near 1. n busy cores together
-    draw 1 / (1 + k*n) of the sum of w: power is concave in load.
+    of an instruction or a miss hardly depends on the sibling: beta is near 1. On small cores a, b,
+    t and v are e times as much. n busy cores together draw 1 / (1 + k*n) of the sum of w: power is
+    concave in load.
 
     The others belong to `EFFECTS`. `u0` to `u2`: shared power that follows the misses of the busy
     cores up to each of `TRAFFIC_PER_NS`, in nJ per miss; those of several limits add up. `p0` to
@@ -86,6 +93,7 @@ class Terms:
     alpha: float = DEFAULT_ALPHA
     k: float = 0.0
     beta: float = 1.0
+    e: float = DEFAULT_SMALL
     u0: float = 0.0
     u1: float = 0.0
     u2: float = 0.0
@@ -137,7 +145,7 @@ class Weights(Terms):
         size = len(self.covariance)
         square = all(len(row) == size for row in self.covariance)
         if (
-            size not in (0, *_EARLIER_TERMS, len(THETA))
+            size not in (0, _FIRST_TERMS, len(THETA))
             or not square
             or not all(map(math.isfinite, flat))
         ):
@@ -249,8 +257,19 @@ def _weights(plain: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str):
             raise ValueError(f"{name} is a text")
     rows = made.get("covariance", ())
-    made["covariance"] = tuple(tuple(float(value) for value in row) for row in rows)
+    made["covariance"] = _of_all_terms(tuple(tuple(float(value) for value in row) for row in rows))
     return made
+
+
+def _of_all_terms(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    """A covariance as it is now; terms that an older calibration did not know have zeros."""
+    size = len(_EARLIER)
+    if len(rows) != size or any(len(row) != size for row in rows):
+        return rows
+    whole = np.zeros((len(THETA), len(THETA)))
+    at = [THETA.index(name) for name in _EARLIER]
+    whole[np.ix_(at, at)] = rows
+    return tuple(map(tuple, whole.tolist()))
 
 
 def _check(plain: dict[str, float]) -> None:

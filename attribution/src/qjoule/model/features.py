@@ -10,16 +10,19 @@ from qjoule.model.coefficients import WEIGHT_TERMS, Weights
 from qjoule.model.energy import Bool
 
 #: Columns of `entry_features`; `_shared`: beside a busy SMT sibling. Cycles times f**2 in GHz**2.
+#: Those of small cores are the part on these that the columns before contain.
 FEATURES = (
     *("cycles", "cycles_shared", "instructions", "llc_misses"),
     *("cpu_ns", "cpu_ns_shared", "cycles_f2", "cycles_f2_shared"),
     *("instructions_shared", "llc_misses_shared"),
+    *("cycles_small", "instructions_small", "cpu_ns_small", "cycles_f2_small"),
 )
+_SMALL = slice(FEATURES.index("cycles_small"), len(FEATURES))
 #: Counts per ns of cycles, instructions and misses that no core has come near (10 GHz, 16 issued at
 #: once), and the ns by which a counter's reading may differ from the clock's.
 MAX_PER_NS = np.array([10.0, 160.0, 10.0])
 _READING_NS = 1000.0
-_A, _B, _C, _T, _V, _ALPHA, _K, _BETA = range(len(WEIGHT_TERMS))
+_A, _B, _C, _T, _V, _ALPHA, _K, _BETA, _E = range(len(WEIGHT_TERMS))
 
 
 def counted(entries: Entries) -> Bool:
@@ -43,7 +46,7 @@ def by_counters(entries: Entries, weights: Weights) -> bool:
 
 
 def entry_features(entries: Entries, windows: int) -> F64:
-    """(m, 10): every entry's `FEATURES`.
+    """(m, 14): every entry's `FEATURES`.
 
     Time in which a counter was not read is counted at the entry's own rate. If the counter was
     never read, the window's mean rate is used.
@@ -64,7 +67,33 @@ def entry_features(entries: Entries, windows: int) -> F64:
         np.multiply(out[:2], frequency2, out=out[6:8])
     np.subtract(cpu_ns, shared_ns, out=out[4])
     out[5] = shared_ns
+    _add_small(entries, cpu_ns, out)
     return out.T
+
+
+def _add_small(entries: Entries, cpu_ns: F64, out: F64) -> None:
+    """Fills the rows of small cores. Each kind of core has a frequency of its own."""
+    out[_SMALL] = 0.0
+    if not entries.small.any():
+        return
+    small_ns = np.minimum(entries.small[:, 0], cpu_ns)
+    of_time = small_ns / np.maximum(cpu_ns, 1.0)
+    # Small cores have no SMT: all that they counted is in the columns of time alone.
+    for row, (place, i) in enumerate(((0, 0), (2, 1))):
+        counts = entries.counters[:, i]
+        part = np.minimum(entries.small[:, 1 + i] / np.maximum(counts, 1.0), 1.0)
+        whole = out[place] + out[place + 1 if i == 0 else 8]
+        mine = np.where(counts > 0, part, of_time) * whole
+        out[_SMALL.start + row] = np.minimum(mine, out[place])
+    out[_SMALL.start + 2] = small_ns
+    cycles = out[_SMALL.start]
+    squared = cycles * (cycles / np.maximum(small_ns, 1.0)) ** 2
+    large, large_ns = out[0] + out[1] - cycles, np.maximum(cpu_ns - small_ns, 1.0)
+    some = cycles > 0
+    for row, beside in ((6, out[0] - cycles), (7, out[1])):
+        out[row, some] = (beside * (large / large_ns) ** 2)[some]
+    out[6, some] += squared[some]
+    out[_SMALL.start + 3] = squared
 
 
 def _counts(entries: Entries, i: int, cpu_ns: F64, shared_ns: F64, windows: int) -> tuple[F64, F64]:
@@ -93,14 +122,15 @@ def crowd(entries: Entries) -> F64:
 
 
 def basis(theta: F64) -> F64:
-    """(10,): the weight of one unit of each feature, from the vector of `THETA`."""
+    """(14,): the weight of one unit of each feature, from the vector of `THETA`."""
     a, b, c, t, v, alpha = theta[:_K]
-    beta = theta[_BETA]
-    return np.array([a, a * alpha, b, c, t, t * alpha, v, v * alpha, b * beta, c * beta])
+    beta, less = theta[_BETA], theta[_E] - 1.0
+    plain = [a, a * alpha, b, c, t, t * alpha, v, v * alpha, b * beta, c * beta]
+    return np.array([*plain, less * a, less * b, less * t, less * v])
 
 
 def basis_slopes(theta: F64) -> F64:
-    """(10, 8): derivative of `basis` by each of `WEIGHT_TERMS`; saturation does not affect it."""
+    """(14, 9): derivative of `basis` by each of `WEIGHT_TERMS`; saturation does not affect it."""
     a, b, c, t, v, alpha = theta[:_K]
     slopes = np.zeros((len(FEATURES), len(WEIGHT_TERMS)))
     slopes[[0, 1], _A] = 1.0, alpha
@@ -109,4 +139,7 @@ def basis_slopes(theta: F64) -> F64:
     slopes[[6, 7], _V] = 1.0, alpha
     slopes[[1, 5, 7], _ALPHA] = a, t, v
     slopes[[8, 9], _BETA] = b, c
+    small = range(_SMALL.start, _SMALL.stop)
+    slopes[small, [_A, _B, _T, _V]] = theta[_E] - 1.0
+    slopes[small, _E] = a, b, t, v
     return slopes

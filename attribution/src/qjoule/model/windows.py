@@ -19,6 +19,7 @@ from qjoule.model._sweep import Sweep
 from qjoule.model.arrays import (
     COUNTERS,
     EFFECTS,
+    SMALL,
     Anomalies,
     Entries,
     LostTime,
@@ -40,6 +41,7 @@ _ENTRY = np.dtype(
         *((name, np.float64, COUNTERS) for name in ("counters", "counted_ns", "overlap_counters")),
         ("scaled_ns", np.float64),
         ("stolen_ns", np.float64),
+        ("small", np.float64, SMALL),
         ("effects", np.float64, len(EFFECTS)),
     ]
 )  #: `struct sweep_entry`
@@ -81,11 +83,13 @@ class SegmentWindows:
         core = self.machine.core_slots()
         core_package = np.zeros(int(core.max(initial=-1)) + 1, np.int32)
         core_package[core] = self._cpu_package
+        small = self.machine.cpu_small
         self._sweep = Sweep(
             np.ascontiguousarray(self.energy.boundaries_ns, np.int64),
             core.astype(np.int32),
             core_package,
             watched,
+            np.zeros(len(core), np.int32) if small is None else small.astype(np.int32),
             len(self._packages),
             len(self._lossy),
             MAX_COUNTS_PER_NS,
@@ -201,6 +205,7 @@ def without_stolen(entries: Entries) -> Entries:
         counted_ns=entries.counted_ns * share[:, None],
         scaled_ns=entries.scaled_ns * share,
         stolen_ns=(had_ns - left_ns).astype(np.float64),
+        small=entries.small * np.column_stack([share, np.ones((len(share), SMALL - 1))]),
     )
 
 

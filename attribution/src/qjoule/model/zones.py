@@ -57,7 +57,7 @@ class Part:
 
     @cached_property
     def features(self) -> F64:
-        """(m, 8): `entry_features`."""
+        """(m, 14): `entry_features`."""
         return entry_features(self.entries, len(self.load.dt_ns))
 
     @cached_property
@@ -157,6 +157,7 @@ def _merge(entries: Entries) -> Entries:
         overlap_counters=columns(entries.overlap_counters),
         scaled_ns=total(entries.scaled_ns),
         stolen_ns=total(entries.stolen_ns),
+        small=columns(entries.small),
         effects=columns(entries.effects),
     )
 

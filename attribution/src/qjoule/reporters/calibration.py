@@ -28,6 +28,7 @@ _MEANINGS = {
     "k": ("how much less each further busy core draws", ""),
     "alpha": ("share of its clock's cost while the SMT sibling is busy", ""),
     "beta": ("share of an instruction's cost while the SMT sibling is busy", ""),
+    "e": ("work on a small core, relative to a large one", ""),
     **{
         f"u{i}": (f"shared power by a miss, of the first {per_ns * 1e3:g} per us", "nJ")
         for i, per_ns in enumerate(TRAFFIC_PER_NS)

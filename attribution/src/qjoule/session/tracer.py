@@ -22,6 +22,7 @@ from qjoule.children import run_in_subprocess
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
+from qjoule.machine.core_kinds import read_small_cpus
 from qjoule.machine.facts import read_cpu_info, read_host_hardware
 from qjoule.machine.idle_states import read_idle_states
 from qjoule.machine.perf_events import More, PerfEvent, hardware_counters, more_counters
@@ -273,6 +274,7 @@ def trace_meta(plan: AttachPlan) -> Meta:
         cpu=read_cpu_info().name,
         servers=tuple(server_of(planned) for planned in plan.traced),
         idle_states=read_idle_states(),
+        small_cpus=read_small_cpus(),
     )
 
 

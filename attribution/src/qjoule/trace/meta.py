@@ -21,7 +21,9 @@ MOST_META_BYTES = 16 << 20
 #: Fields of a domain or a server that are left out where they are not known.
 _MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "die", "no_symbol")
 #: Fields of `Meta` that are left out where they are None or empty.
-_MAY_BE_MISSING = ("imported", "meter", "idle_states", "changes", "captured", "part", "modules")
+_MAY_BE_MISSING = (
+    *("imported", "meter", "idle_states", "small_cpus", "changes", "captured", "part", "modules"),
+)
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,7 @@ class Meta:
     imported: Imported | None = None  #: None: recorded by qjoule
     meter: MeterInfo | None = None  #: whose readings are in the table `meter`
     idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, when the recording began
+    small_cpus: tuple[int, ...] = ()  #: of a smaller kind of core than the others
     changes: tuple[Change, ...] = ()  #: of servers, while it was recorded
     captured: Captured | None = None  #: None: the tables are all there is
     part: Part | None = None  #: None: it is a whole recording

@@ -10,6 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
 from qjoule.model.coefficients import (
     DEFAULT_ALPHA,
+    DEFAULT_SMALL,
     EFFECT_TERMS,
     THETA,
     WEIGHT_TERMS,
@@ -45,6 +46,7 @@ _BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may c
 #: More than a core draws by itself at its highest frequency. It bounds what is believed of the
 #: power of busy cores on a machine that hardly does anything.
 _MOST_CORE_W = 40.0
+_SMALL_SIGMA = 0.2  #: of the cost on a small core: makers differ more than they say
 _DYNAMIC = 0.5  #: share of the mean power that busy cores draw
 #: Shared power that follows memory traffic: an uncore's clock rises with it (Intel SDM vol. 3,
 #: "uncore frequency scaling"). Of the mean power, at the mean traffic.
@@ -142,7 +144,7 @@ def _theta(prior: PowerModel, rows: Rows, weights: Weights, around: _Around) -> 
 def _uncalibrated(
     prior: PowerModel, rows: Rows, weights: Weights, around: _Around
 ) -> tuple[F64, F64]:
-    """Values (29,) of `THETA` and their standard errors."""
+    """Values (30,) of `THETA` and their standard errors."""
     mean_w, dram = around.mean_w, around.dram
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
@@ -158,6 +160,7 @@ def _uncalibrated(
     most = max(float(rows.crowd.max(initial=0.0)), 1.0)
     value[6], sigma[6] = 0.0, _SATURATION_SIGMA / most
     value[7], sigma[7] = 1.0, _BETA_SIGMA
+    value[8], sigma[8] = DEFAULT_SMALL, _SMALL_SIGMA
     if not dram:
         sigma[len(WEIGHT_TERMS) :] = _effect_sigmas(rows, mean_w, around.table, by_time=by_time)
     return value, sigma

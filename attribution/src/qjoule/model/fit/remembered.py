@@ -37,7 +37,8 @@ _LEAST_WEIGHT = 1.0 / 16.0  #: of evidence, however old
 _COMMON = 1.0
 #: Drift is this many times as large if a condition is another than it was.
 _CHANGED = {"kernel": 2.0, "microcode": 2.0, "governor": 4.0, "frequency": 4.0, "energy": 2.0}
-_RATIOS = ("alpha", "k", "beta")  #: parameters without a unit, which do not drift with the others
+#: Parameters without a unit, which do not drift with the others.
+_RATIOS = ("alpha", "k", "beta", "e")
 
 
 class Memory(Protocol):
