@@ -167,7 +167,7 @@ class Learner:
         fit, notes = memory.fit(rows, belief, before, calibrated=calibrated, keep=keep)
         for note in notes:
             self._note(note)
-        if fit.misfit > _HARMS * fit.misfit_without:
+        if before.precision.any() and fit.misfit > _HARMS * fit.misfit_without:
             # What was learned predicts worse than the prior alone.
             earlier = DecayedEvidence.none(len(belief.mean), rows.classes)
             fit = fit_block(rows, belief, earlier.evidence)

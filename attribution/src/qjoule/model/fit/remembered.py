@@ -144,7 +144,7 @@ def recalled(cells: Sequence[Cell], asked: Asked, now: Now) -> MemoryReport:
     sources: dict[tuple[int, Conditions], list[Cell]] = {}
     for cell in mine:
         sources.setdefault((cell.source, cell.conditions), []).append(cell)
-    youngest, value = np.inf, np.zeros(len(names))
+    youngest = np.inf
     for (_, conditions), several in sorted(sources.items()):
         told = MemoryReport(np.zeros((size, size)), np.zeros(size))
         other = np.zeros(len(keys), bool)  # shapes that ran on another release
@@ -165,6 +165,7 @@ def recalled(cells: Sequence[Cell], asked: Asked, now: Now) -> MemoryReport:
         total.moment[:] += weight * aged.moment
         youngest = min(youngest, age_s)
     if np.isfinite(youngest):
+        value = _values(mine, names)
         common = _drift(names, value, youngest, _COMMON * now.widened, np.zeros(len(keys), bool))
         return _drifted(total, common)
     return total

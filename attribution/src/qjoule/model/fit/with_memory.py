@@ -32,6 +32,7 @@ _VAGUE = 1e-3  #: of a belief's precision, for what is not in the memory
 #: than this. If they are still further apart than the third, the memory is not used. Each parameter
 #: may be off by the fourth.
 _WIDENED, _APART, _TOO_FAR, _LEAST_APART = (1.0, 2.0, 4.0, 8.0), -1.2, 4.0, 0.01
+_BY_CHANCE = 1.0  #: so far apart are a memory and a block that agree, in one of six cases
 _NO_CLASSES = np.zeros(0, np.int64)
 CONTRADICTION = "contradicts the calibration"
 MISFIT = "does not predict the windows"
@@ -70,7 +71,7 @@ def fit_with_memory(
         changed.append(column)
         old = old.without(column, fit.spread)
         fit = fit_block(rows, belief, _sum(before, old.evidence))
-    if len(changed) > _MOST_CHANGES or fit.misfit > _HARMS * fit.misfit_without:
+    if len(changed) > _MOST_CHANGES:
         return MemoryFit(fit_block(rows, belief, before), (), MISFIT)
     for widened in _WIDENED:
         old = recall(widened)
@@ -78,7 +79,9 @@ def fit_with_memory(
             old = old.without(column, fit.spread)
         if (apart := _apart(fit, belief, before, old)) <= _APART:
             break
-    if apart > _TOO_FAR:
+    # A memory that is as uncertain as it is wrong may predict worse than the prior by chance.
+    harms = fit.misfit > _HARMS * fit.misfit_without and apart > _BY_CHANCE
+    if harms or apart > _TOO_FAR:
         return MemoryFit(fit_block(rows, belief, before), (), MISFIT)
     if widened > 1.0:
         fit = fit_block(rows, belief, _sum(before, old.evidence))
@@ -87,7 +90,7 @@ def fit_with_memory(
 
 def _apart(fit: BlockFit, belief: Prior, before: Evidence, old: Recalled) -> float:
     """How far a block and what is remembered are apart: Mahalanobis' distance squared, from its
-    mean, in its standard deviations.
+    mean, in its standard deviations; at most `_APART` where it is below half of its mean.
 
     Both are estimates under `belief`, so that they agree where they tell nothing. Each is drawn
     to `belief`, so their errors are correlated and the distance has fewer degrees of freedom than
@@ -102,7 +105,10 @@ def _apart(fit: BlockFit, belief: Prior, before: Evidence, old: Recalled) -> flo
     apart = value - then
     solved = np.linalg.solve(total, np.column_stack([apart, total - shared - shared.T]))
     freedom = max(float(np.trace(solved[:, 1:])), 1.0)
-    return float((apart @ solved[:, 0] - freedom) / (2.0 * freedom) ** 0.5)
+    distance2 = float(apart @ solved[:, 0])
+    off = (distance2 - freedom) / (2.0 * freedom) ** 0.5
+    # With few degrees of freedom not even a distance of 0 is far below its mean.
+    return min(off, _APART) if distance2 <= 0.5 * freedom else off
 
 
 def _prior(fit: BlockFit, belief: Prior, size: int) -> tuple[F64, F64]:
