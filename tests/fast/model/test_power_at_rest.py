@@ -153,10 +153,9 @@ def after(first: Known, second: Known) -> WindowBatch:
     energy = replace(
         a.energy,
         boundaries_ns=bounds,
-        **{
-            name: np.concatenate([getattr(a.energy, name), getattr(b.energy, name)], axis=1)
-            for name in ("energy_nj", "cause", "half_width_ns")
-        },
+        energy_nj=np.concatenate([a.energy.energy_nj, b.energy.energy_nj], axis=1),
+        cause=np.concatenate([a.energy.cause, b.energy.cause], axis=1),
+        half_width_ns=np.concatenate([a.energy.half_width_ns, b.energy.half_width_ns], axis=1),
     )
     moved = replace(b.entries, window=b.entries.window + count)
     entries = Entries(

@@ -44,6 +44,7 @@ _MEANINGS = {
     },
     "wp": ("a wake-up of a package", "nJ"),
     "wc": ("a wake-up of a core", "nJ"),
+    "kept": ("a package that another one keeps awake", "W"),
 }
 
 

@@ -106,7 +106,7 @@ def _apart(fit: BlockFit, belief: Prior, before: Evidence, old: Recalled) -> flo
     solved = np.linalg.solve(total, np.column_stack([apart, total - shared - shared.T]))
     freedom = max(float(np.trace(solved[:, 1:])), 1.0)
     distance2 = float(apart @ solved[:, 0])
-    off = (distance2 - freedom) / (2.0 * freedom) ** 0.5
+    off = float((distance2 - freedom) / (2.0 * freedom) ** 0.5)
     # With few degrees of freedom not even a distance of 0 is far below its mean.
     return min(off, _APART) if distance2 <= 0.5 * freedom else off
 
