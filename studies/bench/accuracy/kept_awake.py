@@ -32,13 +32,14 @@ def kept_power(
     core = cpu % topology.cores
     edges_ns = np.unique(np.concatenate([*times_ns, span_ns]))
     cells = Cells.of(edges_ns, *times_ns, core, topology.cores)
-    busy = cells.core_threads.reshape(topology.packages, -1, len(edges_ns) - 1).any(axis=1)
+    threads = cells.core_threads.reshape(topology.packages, -1, len(edges_ns) - 1)
+    busy = np.asarray(threads.sum(axis=1) > 0)
     out = []
     for package in range(topology.packages):
         kept_w = share * machine.maintenance_w * (~busy[package] & busy.any(axis=0))
         nj = kept_w * cells.dt_ns
         each = nj / np.maximum(cells.busy_cores, 1)
         of_cell = each[cells.interval] / cells.threads
-        of_slice = np.bincount(cells.row, of_cell, minlength=len(cpu))
+        of_slice = np.bincount(cells.row, of_cell, minlength=len(cpu)).astype(np.float64)
         out.append(Kept(edges_ns, np.append(0.0, np.cumsum(nj)), of_slice))
     return tuple(out)
