@@ -301,3 +301,17 @@ def test_history_is_bounded_and_zero_is_not_unknown(state: ViewState) -> None:
     show(state, *many)
     show(state, *(dataclasses.replace(row, server="other") for row in many))
     assert len(state.history_w) == HISTORY_ROWS
+
+
+def test_the_share_is_first_where_the_total_is_an_estimate() -> None:
+    found = typical()
+    source = dataclasses.replace(found.energy_source, grade="estimated", total_error=0.4)
+    for table, first in (
+        (found, "J/CALL"),
+        (dataclasses.replace(found, energy_source=source), "SHARE"),
+    ):
+        lines = screen(showing(table), 80, 24)
+        heading = next(line for line in lines if "QUERY" in line)
+        assert heading.split()[1] == first
+        assert "40.2 ± 0.9 %" in "\n".join(lines)
+        assert next(line for line in lines if " idle" in line and "%" not in line)

@@ -291,3 +291,15 @@ def test_small_parts_are_seen_beside_a_large_total(
 ) -> None:
     column = fmt.energy_column(parts_nj)
     assert (column.unit, column.figures) == (unit, figures)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_shares_come_first_where_the_total_is_an_estimate(width: int) -> None:
+    found = typical()
+    source = replace(found.energy_source, grade="estimated", total_error=0.4)
+    text = render(replace(found, energy_source=source), width=width)
+    heading = next(line for line in text.splitlines() if line.startswith("query "))
+    assert heading.split()[1] == "share"
+    idle = next(line for line in text.splitlines() if line.startswith("idle  ") and ":" not in line)
+    assert "%" not in idle
+    assert "without idle and residual" in text

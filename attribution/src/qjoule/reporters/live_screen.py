@@ -89,7 +89,7 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
     rows = visible_rows(state, height)
     first = state.rows().index(rows[0]) if rows else 0
     figures, total, unit = _power(attribution, rows)
-    columns = _wait_columns(attribution) if state.waits else COLUMNS
+    columns = _wait_columns(attribution) if state.waits else _usual_columns(attribution)
     layout = fit(_available(columns, rows, unit, state.group, width), width - 2, GAP)
     selected = state.selected_row()
     lines = [_heading(layout, state.sort)]
@@ -154,6 +154,15 @@ def _fixed(
     grade = fmt.one_line(attribution.energy_source.grade)
     share = fmt.share(1.0 if owned_nj else None)
     return [*cells, {"query": f"TOTAL {grade}", "power": total, "share": share}]
+
+
+def _usual_columns(attribution: Attribution) -> list[Column]:
+    """Of an estimated total the share comes first: it is far better known than the power."""
+    if attribution.energy_source.grade != "estimated":
+        return list(COLUMNS)
+    rank, *others = (column for column in COLUMNS if column.key != "share")
+    share = next(column for column in COLUMNS if column.key == "share")
+    return [rank, replace(share, rank=1), *others]
 
 
 def _wait_columns(attribution: Attribution) -> list[Column]:
