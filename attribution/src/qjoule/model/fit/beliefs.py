@@ -59,7 +59,7 @@ _KEPT = 0.1
 #: The same of a package's long tails. No table of the kernel shows package states: firmware enters
 #: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A
 #: package whose cores have no deep state has none itself.
-_TAIL_LONG, _TAIL_NOT_DEEP = 0.09, 0.01
+_TAIL_LONG, _TAIL_NOT_DEEP = 0.09, 0.002
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
