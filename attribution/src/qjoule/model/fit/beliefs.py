@@ -58,8 +58,9 @@ _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
 _KEPT = 0.1
 #: The same of a package's long tails. No table of the kernel shows package states: firmware enters
 #: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A
-#: package whose cores have no deep state has none itself.
-_TAIL_LONG, _TAIL_NOT_DEEP = 0.09, 0.002
+#: package whose cores have no deep state has none itself. Only a calibration's sleeps tell
+#: them from power at rest.
+_TAIL_LONG, _TAIL_UNTOLD = 0.09, 0.002
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
@@ -73,15 +74,17 @@ def belief_of(
     *,
     dram: bool,
     table: IdleTable | None = None,
+    sleeps: bool = False,
 ) -> Prior:
     """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
 
-    `table`: the idle states of the machine, as far as its kernel shows any.
+    `table`: the idle states of the machine, as far as its kernel shows any. `sleeps`: the windows
+    are of phases whose sleeps tell long tails from power at rest, as a load seldom does.
     """
     mean_w, least_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
     shared, shared_var = _shared(prior, mean_w, weak=not weights.calibrated, dram=dram)
-    around = _Around(float(mean_w.mean()), dram, table)
+    around = _Around(float(mean_w.mean()), dram, table, sleeps)
     theta, theta_cov = _theta(prior, rows, weights, around)
     covariance = np.zeros((prior.fixed, prior.fixed))
     at = np.arange(2 * prior.zones)
@@ -100,6 +103,7 @@ class _Around:
     mean_w: float
     dram: bool
     table: IdleTable | None
+    sleeps: bool
 
 
 def _levels(rows: Rows, zones: int) -> tuple[F64, F64]:
@@ -162,12 +166,13 @@ def _uncalibrated(
     value[7], sigma[7] = 1.0, _BETA_SIGMA
     value[8], sigma[8] = DEFAULT_SMALL, _SMALL_SIGMA
     if not dram:
-        sigma[len(WEIGHT_TERMS) :] = _effect_sigmas(rows, mean_w, around.table, by_time=by_time)
+        sigma[len(WEIGHT_TERMS) :] = _effect_sigmas(rows, around, by_time=by_time)
     return value, sigma
 
 
-def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_time: bool) -> F64:
+def _effect_sigmas(rows: Rows, around: _Around, *, by_time: bool) -> F64:
     """(21,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
+    mean_w, table = around.mean_w, around.table
     known, tails, limits = rows.known, len(TAILS_NS), len(TRAFFIC_PER_NS)
     active = float(rows.active[known].sum())
     core_w = (
@@ -185,5 +190,7 @@ def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_tim
     wakes = limits + 2 * tails
     sigma[wakes : wakes + 2] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
     sigma[wakes + 2] = _KEPT * mean_w
-    sigma[wakes + 3 :] = mean_w * (_TAIL_LONG if table is None or table.deep else _TAIL_NOT_DEEP)
+    sigma[wakes + 3 :] = mean_w * (
+        _TAIL_LONG if around.sleeps and (not table or table.deep) else _TAIL_UNTOLD
+    )
     return sigma
