@@ -76,6 +76,11 @@ static bool is_counted(uint32_t type)
 	       (length > 0 && type == strtoul(text, NULL, 10));
 }
 
+static int open_event(struct perf_event_attr *attr, int cpu)
+{
+	return (int)syscall(SYS_perf_event_open, attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
 /* Counts on a whole CPU and gives only a number: no samples. */
 int answer_counter(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
@@ -87,8 +92,7 @@ int answer_counter(struct peer *peer, const struct rp_request *request, struct a
 	attr.read_format = request->flags & RP_COUNTER_TIMES;
 	attr.exclude_kernel = !!(request->flags & RP_COUNTER_USER);
 	attr.exclude_user = !!(request->flags & RP_COUNTER_KERNEL);
-	answer->fd =
-	    syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
+	answer->fd = open_event(&attr, request->pid);
 	return answer->fd < 0 ? -errno : 0;
 }
 
@@ -232,30 +236,25 @@ static int attach_multi(int program, const char *path, uint64_t offset, bool ret
 
 /*
  * Has a program run every so many cycles of a CPU, which an idle CPU has none of; where cycles are
- * not counted, as in most virtual machines, as often per second.
+ * not counted, as in most virtual machines, as often per second. Both events have the number 0.
  */
 static int sample(const struct bpf_program *program, const struct rp_request *request)
 {
-	struct perf_event_attr attr = {
-	    .size = sizeof(attr), .type = PERF_TYPE_HARDWARE, .config = PERF_COUNT_HW_CPU_CYCLES};
+	struct perf_event_attr attr = {.size = sizeof(attr), .type = PERF_TYPE_HARDWARE};
 	struct bpf_link *link;
 	int fd;
 
 	if (!request->size || request->size > RP_SAMPLES_MAX)
 		return -EINVAL;
 	attr.sample_period = SAMPLE_CYCLES / request->size;
-	fd = syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
+	fd = open_event(&attr, request->pid);
 	if (fd < 0) {
 		attr.type = PERF_TYPE_SOFTWARE;
-		attr.config = PERF_COUNT_SW_CPU_CLOCK;
 		attr.sample_period = SAMPLE_NS / request->size;
-		fd =
-		    syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
+		fd = open_event(&attr, request->pid);
 	}
-	if (fd < 0)
-		return -errno;
-	link = bpf_program__attach_perf_event(program, fd);
-	if (!link)
+	link = fd < 0 ? NULL : bpf_program__attach_perf_event(program, fd);
+	if (!link && fd >= 0)
 		close(fd);
 	return keep(link, -1);
 }

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks of real servers, built as Debian builds them: followed to the threads' entries, and no
+byte of a stack is in what is written.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from qjoule.spool.files import is_captured
+from qjoule.trace.reader import Trace
+from qjoule_studies.servers.process import DatabaseServer
+from tracing.canaries import in_files
+from tracing.recording import Run, qjoule, recording
+from tracing.redis_client import redis_client, resp
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+SPINNING = Path(__file__).parents[2] / "support" / "tracer_parts" / "spinning.c"
+SECRET = b"kanary-on-the-stack-4711"
+SECONDS = 4.0
+HZ = "997"
+
+
+class Secret:
+    """What `in_files` looks for."""
+
+    @staticmethod
+    def found_in(content: bytes) -> list[str]:
+        return ["secret"] if SECRET in content or SECRET[:8] in content else []
+
+
+@contextmanager
+def spinning(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = directory / "spinning"
+    options = ("-O1", "-fomit-frame-pointer")
+    subprocess.run(["gcc", *options, str(SPINNING), "-o", str(program)], check=True)
+    with subprocess.Popen([str(program), SECRET.decode()]) as process:
+        yield process
+        process.kill()
+
+
+def test_what_is_on_a_stack_is_in_no_file(tmp_path: Path) -> None:
+    """Its process has ended before the recording does, and before anything is named."""
+    trace = tmp_path / "t"
+    with spinning(tmp_path) as process:
+        memory = Path(f"/proc/{process.pid}/mem")
+        assert _on_stack(memory), "or nothing could be found"
+        options = ("--pid", str(process.pid), "--stacks", HZ, "--convert", "later")
+        with recording(trace, *options):
+            time.sleep(SECONDS / 2)
+            process.kill()
+            time.sleep(0.5)
+    assert is_captured(trace)
+    assert in_files(Secret(), trace) == []  # type: ignore[arg-type]
+    assert qjoule("convert", str(trace)).returncode == 0
+    assert in_files(Secret(), trace) == []  # type: ignore[arg-type]
+    lines = qjoule("flame", str(trace)).stdout
+    assert ";main;spin " in lines
+    samples = Trace(trace).table("samples")
+    assert samples.num_rows > 20
+    assert all(samples.column("whole").to_pylist())
+
+
+def _on_stack(memory: Path) -> bool:
+    maps = memory.with_name("maps").read_text().splitlines()
+    start, end = (int(one, 16) for one in next(
+        line for line in maps if line.endswith("[stack]")
+    ).split()[0].split("-"))
+    with memory.open("rb") as file:
+        file.seek(start)
+        return SECRET in file.read(end - start)
+
+
+def _statements(server: DatabaseServer) -> None:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for number in range(400):
+            cursor.execute(
+                "select count(*), max(a.n) from (select 1 n union select 2 union select 3) a "
+                f"join (select {number} m union select 5 union select 6) b on a.n <= b.m"
+            )
+            cursor.fetchall()
+
+
+def _commands(server: DatabaseServer) -> None:
+    with redis_client(server.port) as client:
+        for number in range(2000):
+            client.ask(resp(b"LPUSH", b"list", b"%d" % number))
+            client.ask(resp(b"LRANGE", b"list", b"0", b"50"))
+
+
+@pytest.mark.parametrize(
+    ("name", "work", "function"),
+    [
+        ("mariadb", _statements, "mysql_execute_command(THD*, bool)"),
+        ("postgres", _statements, "PostgresMain"),
+        ("redis", _commands, "processCommand"),
+    ],
+)
+def test_servers_stacks_reach_their_threads_entry(
+    name: str,
+    work: Callable[[DatabaseServer], None],
+    function: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    options = ("--pid", str(server.pid), "--stacks", HZ, "--energy", "estimated:5,8,12,20")
+    with recording(tmp_path / "t", *options):
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            work(server)
+    run = Run(tmp_path / "t")
+    whole = run.trace.table("samples").column("whole").to_pylist()
+    assert len(whole) > 100
+    assert sum(whole) >= 0.95 * len(whole)
+    lines = qjoule("flame", str(tmp_path / "t")).stdout.splitlines()
+    found = json.loads(qjoule("attribute", str(tmp_path / "t"), "--format", "json").stdout)
+    total = sum(int(line.rpartition(" ")[2]) for line in lines)
+    assert total == round(found["totals_j"]["measured"] * 1e9)
+    assert any(f";{function};" in line for line in lines)
