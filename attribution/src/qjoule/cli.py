@@ -34,7 +34,7 @@ COMMANDS = {
     "dump": ("qjoule.commands.dump", "Save what a flight recorder holds."),
     "convert": ("qjoule.commands.convert", "Make the tables of what `record` captured."),
     "attribute": ("qjoule.commands.attribute", "Joules per query from recorded traces."),
-    "flame": ("qjoule.commands.flame", "Joules by stack, from a trace with --stacks."),
+    "flame": ("qjoule.commands.flame", "Joules by stack, from a trace recorded with --stacks."),
     "compare": ("qjoule.commands.compare", "What recordings of one side save over another's."),
     "characterise": (STUDIES, "Hardware counters per shape: IPC, cache misses, PCA."),
     "report": ("qjoule.commands.report", "A page of figures that opens offline."),

@@ -24,6 +24,7 @@ from qjoule.engine.flame import (
     NO_SAMPLE,
     Flame,
     RowStacks,
+    Stack,
     divided,
     flame,
     functions,
@@ -147,7 +148,7 @@ def test_intervals_of_sampling_cover_the_true_share(share: float, samples: int) 
     """In all experiments, weighted by their probability."""
     covered = 0.0
     for hits in range(1, samples):
-        stacks = Counter({("f",): hits, ("g",): samples - hits})
+        stacks: Counter[Stack] = Counter({("f",): hits, ("g",): samples - hits})
         found = {one.name: one for one in functions([RowStacks(row(10**9), stacks)])}["f"]
         if abs(found.total_nj - share * 1e9) <= found.sampling_nj:
             covered += math.comb(samples, hits) * share**hits * (1 - share) ** (samples - hits)
@@ -155,7 +156,7 @@ def test_intervals_of_sampling_cover_the_true_share(share: float, samples: int) 
 
 
 def test_a_functions_errors_are_told_apart() -> None:
-    stacks = Counter({("main", "main", "f"): 30, ("main",): 10})
+    stacks: Counter[Stack] = Counter({("main", "main", "f"): 30, ("main",): 10})
     main, f = functions([RowStacks(row(4 * 10**9), stacks)])
     assert (main.name, main.total_nj, main.self_nj, main.samples) == ("main", 4e9, 1e9, 40)
     assert (f.total_nj, f.self_nj) == (3e9, 3e9)

@@ -26,6 +26,7 @@ SPINNING = Path(__file__).parents[2] / "support" / "tracer_parts" / "spinning.c"
 SECRET = b"kanary-on-the-stack-4711"
 SECONDS = 4.0
 HZ = "997"
+ENERGY = ("--energy", "estimated:5,8,12,20")
 
 
 class Secret:
@@ -52,7 +53,7 @@ def test_what_is_on_a_stack_is_in_no_file(tmp_path: Path) -> None:
     with spinning(tmp_path) as process:
         memory = Path(f"/proc/{process.pid}/mem")
         assert _on_stack(memory), "or nothing could be found"
-        options = ("--pid", str(process.pid), "--stacks", HZ, "--convert", "later")
+        options = ("--pid", str(process.pid), "--stacks", HZ, "--convert", "later", *ENERGY)
         with recording(trace, *options):
             time.sleep(SECONDS / 2)
             process.kill()
@@ -70,9 +71,10 @@ def test_what_is_on_a_stack_is_in_no_file(tmp_path: Path) -> None:
 
 def _on_stack(memory: Path) -> bool:
     maps = memory.with_name("maps").read_text().splitlines()
-    start, end = (int(one, 16) for one in next(
-        line for line in maps if line.endswith("[stack]")
-    ).split()[0].split("-"))
+    start, end = (
+        int(one, 16)
+        for one in next(line for line in maps if line.endswith("[stack]")).split()[0].split("-")
+    )
     with memory.open("rb") as file:
         file.seek(start)
         return SECRET in file.read(end - start)
@@ -111,7 +113,7 @@ def test_servers_stacks_reach_their_threads_entry(
     request: pytest.FixtureRequest,
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
-    options = ("--pid", str(server.pid), "--stacks", HZ, "--energy", "estimated:5,8,12,20")
+    options = ("--pid", str(server.pid), "--stacks", HZ, *ENERGY)
     with recording(tmp_path / "t", *options):
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:

@@ -70,8 +70,7 @@ def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:
 
 
 def _notes(found: Flame) -> Iterator[str]:
-    yield (
-        f"{found.samples} samples, {found.whole / found.samples:.1%} of them to their thread's entry"
-    )
+    share = found.whole / found.samples
+    yield f"{found.samples} samples, {share:.1%} of them to their thread's entry"
     if lost := found.result.trace.loss.get("stack"):
         yield f"{lost} samples were lost"

@@ -112,13 +112,13 @@ Examples:
 @click.option(
     "--stacks",
     "stacks_hz",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(0, 10_000),
     is_flag=False,
     flag_value=99,
     default=0,
     metavar="[HZ]",
-    help="Also sample the stacks of servers' threads, so often per second of CPU time (99), for "
-    "`qjoule flame`.",
+    help="Also sample the stacks of servers' threads, so often per second of CPU time (99; 0: "
+    "none), for `qjoule flame`.",
 )
 @options.client_tags
 @options.ids

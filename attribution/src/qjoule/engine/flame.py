@@ -9,7 +9,7 @@ one frame that says so.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -171,11 +171,11 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
     (Agresti and Coull, The American Statistician 52, 1998), and its interval is Student's. Rows are
     independent; the model's errors are taken as common.
     """
-    total: Counter[str] = Counter()
-    own: Counter[str] = Counter()
+    total: defaultdict[str, float] = defaultdict(float)
+    own: defaultdict[str, float] = defaultdict(float)
     seen: Counter[str] = Counter()
-    squares: dict[str, float] = {}
-    model: dict[str, float] = {}
+    squares: defaultdict[str, float] = defaultdict(float)
+    model: defaultdict[str, float] = defaultdict(float)
     for one in rows:
         inside: Counter[str] = Counter()
         for stack, count in one.samples.items():
@@ -188,13 +188,13 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
             total[name] += _part(one, count)
             seen[name] += count
             half = _student(one.count) * one.row.energy_nj * math.sqrt(p * (1 - p) / one.count)
-            squares[name] = squares.get(name, 0.0) + half**2
-            model[name] = model.get(name, 0.0) + (high - low) / 2 * count / one.count
+            squares[name] += half**2
+            model[name] += (high - low) / 2 * count / one.count
     return [
         FunctionEnergy(
             *(name, energy, own[name], seen[name], math.sqrt(squares[name]), model[name])
         )
-        for name, energy in total.most_common()
+        for name, energy in sorted(total.items(), key=lambda one: (-one[1], one[0]))
     ]
 
 

@@ -47,9 +47,8 @@ def table(found: Flame, top: int) -> str:
     """The functions that took most, with those that they called."""
     listed = functions(found.rows)
     total_nj = sum(one.row.energy_nj for one in found.rows)
-    lines = [
-        f"{'joules':>12}  {'share':>6}  {'± samples':>10}  {'± model':>10}  {'self J':>10}  function"
-    ]
+    heads = ("joules", 12), ("share", 6), ("± samples", 10), ("± model", 10), ("self J", 10)
+    lines = ["  ".join((*(name.rjust(width) for name, width in heads), "function"))]
     for one in listed[:top]:
         share = f"{one.total_nj / total_nj:.1%}" if total_nj else ""
         lines.append(

@@ -56,8 +56,8 @@ def function_tables(elf: ElfFile) -> list[FunctionTable]:
         kind = rows["info"] & 0xF
         is_code = (kind == FUNCTION) | (kind == _INDIRECT_FUNCTION)
         rows = rows[is_code & (rows["section"] != 0) & (rows["size"] > 0)]
-        columns = (rows[name].astype(np.uint64) for name in ("value", "size", "name"))
-        found.append(FunctionTable(*columns, table.strings))
+        begins, sizes, names = (rows[one].astype(np.uint64) for one in ("value", "size", "name"))
+        found.append(FunctionTable(begins, sizes, names, table.strings))
     return found
 
 

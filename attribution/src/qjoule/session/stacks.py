@@ -15,6 +15,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from qjoule.children import run_in_subprocess
 from qjoule.errors import QjouleError
@@ -85,7 +86,7 @@ def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
     def done(number: int, answer: bytes | Failed) -> None:
         answers[number] = str(answer) if isinstance(answer, Failed) else answer
 
-    run_all([lambda number=number: task(number) for number in range(len(pids))], done)
+    run_all([partial(task, number) for number in range(len(pids))], done)
     return answers
 
 
