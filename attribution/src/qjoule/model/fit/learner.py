@@ -96,13 +96,12 @@ class Learner:
         rows, counters = make_rows(batches, source)
         packages = [zone.package for zone in places]
         prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
-        if not all(rows.known[rows.zone == z].any() for z in range(len(places))):
+        if not _known_everywhere(rows):
             return self.last.get(domain)
         every = _limit_classes(rows, prior)
         if not weights.calibrated:
             every = replace(every, bend=_UNSEEN * every.bend)
-        width = settled(every, period_ns)
-        even = thinned(every, width)
+        width, even = _evenly(every, period_ns)
         weights = self.coefficients.of(domain, counters=counters)
         belief = belief_of(prior, even, weights, dram=domain == "dram", table=self.table)
         memory = BlockMemory.of(self.memory, domain, places, counters=counters)
@@ -204,6 +203,18 @@ class Learner:
         """The evidence of earlier blocks about the parameters of this one."""
         known = self._memory.get(domain)
         return known.of(classes) if known else DecayedEvidence.none(fixed, classes)
+
+
+def _known_everywhere(rows: Rows) -> bool:
+    """Whether each zone has a row of known power."""
+    return all(rows.known[rows.zone == z].any() for z in range(len(rows.edge_w)))
+
+
+def _evenly(rows: Rows, period_ns: int) -> tuple[int, Rows]:
+    """Rows merged so that errors at their ends do not matter, and how many became one."""
+    width = settled(rows, period_ns)
+    even = thinned(rows, width)
+    return (width, even) if _known_everywhere(even) else (1, rows)
 
 
 def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:
