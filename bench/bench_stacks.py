@@ -78,7 +78,7 @@ def _program_ns() -> int:
     listed = subprocess.run(
         ["bpftool", "-j", "prog", "show", "name", "on_sample"], check=False, capture_output=True
     )
-    found = json.loads(listed.stdout or b"[]")
+    found = json.loads(listed.stdout.strip() or b"[]")
     return sum(one.get("run_time_ns", 0) for one in (found if isinstance(found, list) else [found]))
 
 
@@ -135,8 +135,10 @@ def _busy(name: str) -> Iterator[DatabaseServer]:
     with make() as server:  # type: ignore[attr-defined]
         nothing = subprocess.DEVNULL
         with subprocess.Popen(load(server), stdout=nothing, stderr=nothing) as running:
-            yield server
-            running.kill()
+            try:
+                yield server
+            finally:
+                running.kill()
 
 
 def _told(name: str, seconds: float, folder: Path) -> None:

@@ -51,6 +51,8 @@ def test_a_stripped_file_gives_addresses_and_no_names(tmp_path: Path) -> None:
     with waiting(bare, "2") as process:
         found = follow(process.sample(), *process.tables())
     assert found.whole
+    begins = _offset_of(built() / "unwound", "deeper")
+    assert found.names[-4:-1] == [f"bare+{begins:#x}"] * 3, "where the function begins"
     assert all(name.startswith("bare+0x") for name in found.names[-5:])
 
 

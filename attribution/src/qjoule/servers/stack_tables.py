@@ -26,7 +26,8 @@ HEAD, MODULE = struct.Struct("<IIQQQQ"), struct.Struct("<9QII")
 #: Memory for one process. The tables of a large server have some 20 MB.
 SPACE_BYTES = 64 << 20
 VDSO = "[vdso]"
-_SECTIONS = (".eh_frame_hdr", ".eh_frame")
+#: The sections that say where a function's caller is: an index, and what it lists.
+TABLES = (".eh_frame_hdr", ".eh_frame")
 _LINE = re.compile(
     r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) (\S+ \d{1,20}) *(.*)"
 )
@@ -67,7 +68,7 @@ class _Tables:
 
     number: int
     code: tuple[tuple[int, int, int], ...]
-    sections: tuple[int, ...]  #: place, size and address of each of `_SECTIONS`
+    sections: tuple[int, ...]  #: place, size and address of each of `TABLES`
 
 
 def mapped(maps: bytes) -> Iterator[Mapped]:
@@ -153,7 +154,7 @@ class StackTables:
             file.close()
 
     def _copied(self, elf: ElfFile, name: str) -> _Tables | None:
-        sections = [elf.section(section) for section in _SECTIONS]
+        sections = [elf.section(section) for section in TABLES]
         if not elf.is_64_bit_little_endian or elf.machine != "x64" or not all(sections):
             return None
         placed = tuple(n for one in sections if one is not None for n in self._placed(elf, one))

@@ -24,7 +24,7 @@ from qjoule.servers.direct_access import open_regular
 from qjoule.servers.elf import build_id_of
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource
 from qjoule.servers.elf_tables import FUNCTION, symbol_tables
-from qjoule.servers.stack_tables import VDSO, own_vdso
+from qjoule.servers.stack_tables import TABLES, VDSO, own_vdso
 from qjoule.shapes.safe_text import sanitise
 
 DEBUG_FILES = Path("/usr/lib/debug/.build-id")
@@ -34,6 +34,9 @@ _NAME_BYTES_MAX = 4096
 _MANGLED_MAX = 1024
 _INDIRECT_FUNCTION = 10  #: STT_GNU_IFUNC: chooses one of several functions
 _SHOWN_MAX = 200
+#: Version, and codes: relative to the place, unsigned, relative to the index; 4 bytes each.
+_USUAL_INDEX, _INDEX_HEAD = b"\x01\x1b\x03\x3b", 12
+_ENTRY_SIZE = 12  #: where an entry has the size of its function
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -59,6 +62,25 @@ def function_tables(elf: ElfFile) -> list[FunctionTable]:
         begins, sizes, names = (rows[one].astype(np.uint64) for one in ("value", "size", "name"))
         found.append(FunctionTable(begins, sizes, names, table.strings))
     return found
+
+
+def function_bounds(elf: ElfFile) -> tuple[Numbers, Numbers]:
+    """Where functions begin and end, sorted, by `.eh_frame`, which stripped files have, too. None
+    if it is coded in an unusual way. Raises what `elf_file.MALFORMED` lists.
+    """
+    none = np.zeros(0, np.uint64)
+    sections = [elf.section(name) for name in TABLES]
+    index, frames = (b"" if s is None or not s.is_in_file else elf.content(s) for s in sections)
+    if index[:4] != _USUAL_INDEX or sections[0] is None or sections[1] is None:
+        return none, none
+    pairs = np.frombuffer(index, "<i4", (len(index) - _INDEX_HEAD) // 8 * 2, _INDEX_HEAD)
+    begins, entries = (pairs[at::2].astype(np.int64) + sections[0].vaddr for at in (0, 1))
+    places = entries - sections[1].vaddr + _ENTRY_SIZE
+    inside = (places >= 0) & (places <= len(frames) - 4) & (places % 4 == 0) & (begins >= 0)
+    sizes = np.frombuffer(frames, "<u4", len(frames) // 4)[places[inside] // 4]
+    order = np.argsort(begins[inside], kind="stable")
+    begins = begins[inside][order].astype(np.uint64)
+    return begins, begins + sizes[order]
 
 
 class Functions:
@@ -87,6 +109,18 @@ class Functions:
         return name.decode(errors="replace") if zero else ""
 
 
+@dataclass(frozen=True)
+class _File:
+    functions: Functions | None
+    begins: Numbers
+    ends: Numbers
+
+    def begin(self, offset: int) -> int:
+        """Where the function begins that holds this address, or the address itself."""
+        before = int(np.searchsorted(self.begins, np.uint64(offset), "right")) - 1
+        return int(self.begins[before]) if before >= 0 and offset < self.ends[before] else offset
+
+
 class Symbols:
     """Names frames. `module`: what a frame's module is called: its path and build id."""
 
@@ -94,11 +128,13 @@ class Symbols:
         self, module: Callable[[int], tuple[str, str]], debug_files: Path = DEBUG_FILES
     ) -> None:
         self._module, self._debug_files = module, debug_files
-        self._functions: dict[int, Functions | None] = {}
+        self._files: dict[int, _File] = {}
         self._names: dict[tuple[int, int], str] = {}
 
     def name(self, module: int, offset: int) -> str:
-        """The function, or the file's name and the address in it. One line of printable text."""
+        """The function; without a symbol the file and where the function begins there, or if not
+        even that is known the address itself. One line of printable text.
+        """
         key = module, offset
         if key not in self._names:
             self._names[key] = self._found(module, offset)
@@ -106,25 +142,27 @@ class Symbols:
 
     def _found(self, module: int, offset: int) -> str:
         path, build_id = self._module(module)
-        if module not in self._functions:
-            self._functions[module] = self._read(path, build_id)
-        functions = self._functions[module]
-        function = functions.at(offset) if functions else ""
+        if module not in self._files:
+            self._files[module] = self._read(path, build_id)
+        file = self._files[module]
+        function = file.functions.at(offset) if file.functions else ""
         if function:
             return sanitise(demangled(function))[:_SHOWN_MAX]
-        file = sanitise(path.rpartition("/")[2])[:_SHOWN_MAX] or "(unknown file)"
-        return f"{file}+{offset:#x}"
+        name = sanitise(path.rpartition("/")[2])[:_SHOWN_MAX] or "(unknown file)"
+        return f"{name}+{file.begin(offset):#x}"
 
-    def _read(self, path: str, build_id: str) -> Functions | None:
+    def _read(self, path: str, build_id: str) -> _File:
+        bounds = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
         if not _BUILD_ID.fullmatch(build_id):
-            return None
+            return _File(None, *bounds)
         debug = self._debug_files / build_id[:2] / f"{build_id[2:]}.debug"
         parts = []
         for place in (debug, Path(path)):
             with suppress(QjouleError, OSError, *MALFORMED), _elf(place) as elf:
                 if elf.is_64_bit_little_endian and build_id_of(elf) == build_id:
                     parts += function_tables(elf)
-        return Functions(parts) if parts else None
+                    bounds = function_bounds(elf)
+        return _File(Functions(parts) if parts else None, *bounds)
 
 
 @contextmanager
