@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * Samples stacks of servers' threads: on each CPU, some times a second, the registers and the part
- * of the stack that callers are found in. The servers' builds mostly have no frame pointers, so
- * only the tables of their files say where a caller is. Those are read without rights: by the
- * tracer.
+ * of the stack that callers are found in. Libraries and many servers have no frame pointers, so
+ * only tables of their files say where a caller is. The tracer reads those, without rights.
  */
 #include "slice.bpf.h"
 

@@ -33,7 +33,8 @@ __attribute__((noinline)) void here(void)
 		registers[i] = now.uc_mcontext.gregs[order[i]];
 	page = registers[7] & ~(uint64_t)(PAGE - 1);
 	while (count < MOST) {
-		struct iovec to = {pages[count], PAGE}, from = {(void *)(page + count * PAGE), PAGE};
+		struct iovec to = {pages[count], PAGE},
+			     from = {(void *)(page + count * PAGE), PAGE};
 
 		if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != PAGE)
 			break;

@@ -26,6 +26,7 @@ _LOSS = {
     "task_rate": "task events beyond a user's rate",
     "session": "session events",
     "sample": "queries of the sample",
+    "stack": "sampled stacks",
     "state": "threads without room for their state",
     "prepared": "ids of prepared statements",
     "opaque_session": "sessions hidden by TLS or compression",
