@@ -115,6 +115,9 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
     kept = dynamic * busy_ns / np.maximum(busy_ns + load.lost_ns, 1.0)
     sums.energy_nj += real_sums(one.row, one.out.entry_nj, size)
     some, left = one.part * (dynamic > 0), 1.0 - one.trust
+    # If shared power takes all that rest leaves of a window, a change of it comes from rest.
+    shared_nj = one.out.entry_nj - one.out.entry_dynamic_nj - one.out.entry_static_nj
+    awake = one.part * ((dynamic > 0) | (real_sums(w, shared_nj, count) > 0))
     first = 2 * model.zones
 
     def total(values: F64) -> F64:
@@ -125,7 +128,7 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
         common[:, one.zone] = -some * one.trust * load.dt_ns
     at = model.zones + one.zone
     common[:, at] = -some * one.trust * np.minimum(load.dt_ns, load.active_ns)
-    sums.slopes[:, at] += total(some[w] * entries.shared_ns)
+    sums.slopes[:, at] += total(awake[w] * entries.shared_ns)
     moved = (kept * per_weight)[w]
     for i, mine in enumerate(_weight_slopes(model, one), first):
         common[:, i] = (left - kept * per_weight) * real_sums(w, mine, count)
@@ -133,7 +136,7 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
     for i, mine in enumerate(entries.effects.T, first + len(WEIGHT_TERMS)):
         if mine.any():
             common[:, i] = -some * one.trust * real_sums(w, mine, count)
-            sums.slopes[:, i] += total(some[w] * mine)
+            sums.slopes[:, i] += total(awake[w] * mine)
     each = kept[w] * share
     if (alone := one.column < 0).any():
         sums.own_nj += total(np.where(alone, each * (1.0 - share), 0.0))
