@@ -132,6 +132,7 @@ def test_reload_second_agent_and_top_beside_it(tmp_path: Path) -> None:
             text=True,
             timeout=60,
             check=False,
+            env=agent.environment,
         )
         assert again.returncode == 1
         assert again.stderr.splitlines()[-1].endswith("Address already in use")

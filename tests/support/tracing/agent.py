@@ -49,8 +49,13 @@ class Agent:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "QJOULE_UID": str(self.uid), "QJOULE_GID": str(self.uid)},
+            env=self.environment,
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of an agent of this user, whatever is installed on the machine."""
+        return {**os.environ, "QJOULE_UID": str(self.uid), "QJOULE_GID": str(self.uid)}
 
     def configure(self, *, store: bool = True, shapes: int = 100, more: str = "") -> None:
         self.config.write_text(
