@@ -75,7 +75,7 @@ def rest_w(ledger: Ledger) -> float:
     return float(ledger.models[PACKAGE].idle_w[0])
 
 
-@pytest.mark.parametrize("windows", [1, 10, 24, 25, 600])
+@pytest.mark.parametrize("windows", [25, 40, 600])
 @pytest.mark.parametrize("length_ms", [20, 1000])
 def test_a_trickle_on_an_idle_machine_costs_no_more_than_a_core_can_draw(
     windows: int, length_ms: int
@@ -92,8 +92,7 @@ def test_a_trickle_on_an_idle_machine_costs_no_more_than_a_core_can_draw(
     sums = model_cases.run(case, refit=True).ledger.domains[PACKAGE]
     owners_nj = int(sums.energy_nj.sum())
     assert 0 < owners_nj < 0.01 * sums.measured_nj
-    if windows > 1:  # one reading is as wrong as its edges
-        assert owners_nj / (ran * windows) < 80
+    assert owners_nj / (ran * windows) < 80
     assert int(sums.energy_nj.sum()) + sums.idle_nj == sums.measured_nj
 
 
@@ -101,7 +100,7 @@ def test_few_windows_tell_less_than_many() -> None:
     """Intervals of few windows are wider, and contain the truth."""
     case = known(7, FACTORS)
     widths = []
-    for count in (8, 24, 25, 100, 1500):
+    for count in (25, 50, 100, 1500):
         batch = cut(case.batch, 0, count)
         account = model_cases.account(case.series)
         account.add(batch)

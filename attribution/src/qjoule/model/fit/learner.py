@@ -41,6 +41,9 @@ _MAX_CLASSES = 64
 _MIN_SHARE = 1e-3
 _LIMITED_ROWS = 256  #: how many rows at a time are brought to these classes
 _UNSEEN = 2.0  #: a model never tested against known loads may be nonlinear by this many times more
+#: So few windows do not tell power at rest from power that is shared. They are used where a memory
+#: knows more, or where nothing ran.
+_MIN_WINDOWS = 25
 #: If the model of earlier blocks predicts a block this many times worse than its own fit: drift.
 _DRIFT_RATIO = 1.5
 #: What was learned is dropped if it predicts a block this many times worse than the prior does.
@@ -105,6 +108,9 @@ class Learner:
         weights = self.coefficients.of(domain, counters=counters)
         belief = belief_of(prior, even, weights, dram=domain == "dram", table=self.table)
         memory = BlockMemory.of(self.memory, domain, places, counters=counters)
+        few = int(rows.known.sum()) < _MIN_WINDOWS * len(places) and rows.features.any()
+        if few and not memory.knows(every.classes):
+            return self.last.get(domain)
         earlier = self._earlier(domain, every.classes, len(belief.mean))
         rest, known = self._rest_of(domain, memory), np.isfinite(prior.idle_w)
         try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
+from qjoule.model.energy import I64
 from qjoule.model.fit.block import BlockFit, Evidence, Prior, fit_block
 from qjoule.model.fit.cells import REST
 from qjoule.model.fit.earlier_blocks import IdlePowerEvidence
@@ -157,6 +158,13 @@ class BlockMemory:
             (*idle, *shared, *THETA),
             len(packages),
         )
+
+    def knows(self, classes: I64) -> bool:
+        """Whether earlier traces told anything of this domain, or of its power at rest."""
+        if self.memory is None:
+            return False
+        told = self.memory.recall(self.domain, self.names, classes, 1.0)
+        return told.some or bool(self.rest().known.any())
 
     def fit(
         self, rows: Rows, belief: Prior, before: Evidence, *, calibrated: bool, keep: bool
