@@ -77,7 +77,10 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert printed["read"]["refused"] == [] and printed["read"]["missing_hours"] == []
 
 
-def test_the_table_of_waits_has_shares_of_the_latency(root: Path, tmp_path: Path) -> None:
+def test_the_table_of_waits_has_shares_of_the_latency(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     text = run(root, *DAY, "--columns", "waits", "--by", "shape,server").output
     assert "not recorded for 5 of 12 rows" in text and "J/call" not in text
     titles, *lines = (line for line in text.splitlines() if "lat mean" in line or "c1 FROM" in line)
