@@ -79,8 +79,8 @@ def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
     core = [i for i, (_, threads) in enumerate(cores) for _ in range(threads)]
     ids = sorted(draw(st.sets(st.integers(0, 9), min_size=len(core), max_size=len(core))))
     small = np.array(draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))), bool)
-    cpu, package_of, core_of = (np.array(x, np.int64) for x in (ids, package, core))
-    machine = Machine(cpu, package_of, core_of, small)
+    numbers, package_of, core_of = (np.array(x, np.int64) for x in (ids, package, core))
+    machine = Machine(numbers, package_of, core_of, small)
     start = draw(st.sampled_from([0, -50, 10**15, 2**62]))
     unit = draw(st.sampled_from([1, 30_000]))  #: tails of sleep are longer than a few ns
     step = st.integers(1, 30).map(lambda steps: steps * unit)
