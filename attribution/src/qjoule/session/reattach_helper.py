@@ -13,11 +13,13 @@ import json
 import os
 import pickle
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from pathlib import Path
 
-from qjoule.children import become_waiting_shell, fork_helper, wait_shortly
+import qjoule
+from qjoule.children import fork_helper, wait_shortly
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.session.reattach_helper_process import PROCESS
@@ -32,25 +34,16 @@ _ANSWER_BYTES = 1 << 14
 Follow = Callable[[socket.socket, int, bool], Iterable[Followed]]
 
 
-#: The helper's shell waits until the first request; it is not worth Python's memory before.
-_WAIT = 3  #: descriptor, before those of `reattach_helper_process`
-_FIRST_REQUEST = f'read -r _ <&{_WAIT} && exec "$@"'
-
-
 class ReattachHelper:
-    """The command's end: a `stream.context.Follower`. `wakes`: a pipe that the shell waits at."""
+    """The command's end: a `stream.context.Follower`."""
 
-    def __init__(self, connection: socket.socket, pid: int, wakes: int) -> None:
+    def __init__(self, connection: socket.socket, pid: int) -> None:
         connection.setblocking(False)
-        self._connection, self.pid, self._wakes = connection, pid, wakes
-        self._awake = False
+        self._connection, self.pid = connection, pid
 
     def ask(self, pid: int) -> None:
         """Asks for a process to be followed. A helper that has too much to do ignores it."""
         with suppress(OSError):
-            if not self._awake:
-                os.write(self._wakes, b"\n")
-                self._awake = True
             self._connection.send(PROCESS.pack(pid))
 
     def take(self) -> list[Followed]:
@@ -64,7 +57,6 @@ class ReattachHelper:
     def close(self) -> None:
         """Waits shortly for its end. One that is following a server ends with this process."""
         self._connection.close()
-        os.close(self._wakes)
         wait_shortly(self.pid)
 
 
@@ -76,15 +68,12 @@ def start_reattach_helper(follow: Follow) -> ReattachHelper | None:
     to_root = ask(connection, Kind.KEEPER).fd
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     known = _in_memory(pickle.dumps(follow))
-    waits, wakes = os.pipe()
-    descriptors = (waits, to_root, theirs.fileno(), known)
-    code = "from qjoule.session.reattach_helper_process import main; main()"
-    life = partial(become_waiting_shell, _FIRST_REQUEST, code)
-    pid = fork_helper(life, descriptors, runs_a_program=True)
-    for one in (waits, to_root, known):
+    descriptors = (to_root, theirs.fileno(), known)
+    pid = fork_helper(_become_helper, descriptors, runs_a_program=True)
+    for one in (to_root, known):
         os.close(one)
     theirs.close()
-    return ReattachHelper(ours, pid, wakes)
+    return ReattachHelper(ours, pid)
 
 
 def _in_memory(content: bytes) -> int:
@@ -93,6 +82,16 @@ def _in_memory(content: bytes) -> int:
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)
     return file
+
+
+def _become_helper() -> None:
+    """Runs `reattach_helper_process`, without our memory: most of a copy would soon be its own."""
+    places = [*sys.path, str(Path(qjoule.__file__).parents[1])]
+    code = f"import sys; sys.path[:] = {places!r}; "
+    code += "from qjoule.session.reattach_helper_process import main; main()"
+    environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
+    # Without site: the paths that it would find are given, and it takes memory.
+    os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], environment)
 
 
 def _read(content: bytes) -> Followed:
