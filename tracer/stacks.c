@@ -163,6 +163,7 @@ static unsigned follow(struct stacks *stacks, const struct space *space,
 	unsigned count = 0;
 
 	memcpy(registers, s->registers, sizeof(registers));
+	unwinder_begin(stacks->unwinder);
 	while (result == UNWIND_CALLER && count < MOST_FRAMES) {
 		/* A call that never returns may be the last of its function. */
 		uint64_t pc = registers[UNWIND_IP] - !interrupted;

@@ -9,6 +9,11 @@
 
 #define REMEMBERED (1u << 14) /* a power of two */
 #define ABSENT	   INT16_MIN
+/*
+ * Of tables that are read for one stack. An entry has some hundred bytes, of the largest functions
+ * some 10,000, and places that are remembered need none.
+ */
+#define STACK_BYTES (128u << 10)
 
 /* The rules that nearly all places have: everything is on the stack, in words below the CFA. */
 struct simple {
@@ -25,6 +30,7 @@ static const uint8_t saved[] = {3, 6, 12, 13, 14, 15};
 
 struct unwinder {
 	struct simple remembered[REMEMBERED];
+	uint32_t bytes_left;
 };
 
 struct unwinder *unwinder_new(void)
@@ -35,6 +41,11 @@ struct unwinder *unwinder_new(void)
 void unwinder_free(struct unwinder *unwinder)
 {
 	free(unwinder);
+}
+
+void unwinder_begin(struct unwinder *unwinder)
+{
+	unwinder->bytes_left = STACK_BYTES;
 }
 
 static bool read_word(const struct unwind_memory *stack, uint64_t address, uint64_t *out)
@@ -228,7 +239,7 @@ enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_
 	*interrupted = false;
 	if (known->module == module && known->pc == vaddr)
 		return apply_simple(known, stack, registers);
-	if (!unwind_rule_at(module, vaddr, &rule))
+	if (!unwind_rule_at(module, vaddr, &rule, &unwinder->bytes_left))
 		return UNWIND_LOST;
 	if (!simplify(&rule, &simple)) {
 		*interrupted = rule.is_signal;

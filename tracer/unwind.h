@@ -50,6 +50,9 @@ struct unwinder;
 struct unwinder *unwinder_new(void);
 void unwinder_free(struct unwinder *unwinder);
 
+/* Another stack begins: how much is read of tables for one stack is bounded. */
+void unwinder_begin(struct unwinder *unwinder);
+
 /*
  * One step up from the code at `pc` of the module: the address in `registers`, or one less in a
  * function that has called another. Stores in `interrupted` whether the caller called nothing, but

@@ -291,14 +291,19 @@ static bool run(struct unwind_bytes code, const struct cie *cie, uint64_t until,
 /* ---- entries ---- */
 
 /* The entry at a place of .eh_frame, from behind its length on; empty: there is none. */
-static struct unwind_bytes entry_at(const struct unwind_table *frames, uint64_t offset)
+static struct unwind_bytes entry_at(const struct unwind_table *frames, uint64_t offset,
+				    uint32_t *bytes_left)
 {
 	struct unwind_bytes all = {frames->bytes, frames->bytes + frames->size, false};
 	uint32_t size;
 
 	part(&all, offset);
 	size = bytes_u32(&all);
-	return part(&all, size == UINT32_MAX ? UINT64_MAX : size);
+	if (size > *bytes_left)
+		all.bad = true;
+	else
+		*bytes_left -= size;
+	return part(&all, size);
 }
 
 /* Skips the pointer to a personality. Returns false if it is coded in an unknown way. */
@@ -312,9 +317,10 @@ static bool skip_pointer(struct unwind_bytes *bytes, uint8_t coding)
 	return sizes[coding & 15] && (coding & 0x70) != 0x50;
 }
 
-static bool read_cie(const struct unwind_table *frames, uint64_t offset, struct cie *cie)
+static bool read_cie(const struct unwind_table *frames, uint64_t offset, struct cie *cie,
+		     uint32_t *bytes_left)
 {
-	struct unwind_bytes entry = entry_at(frames, offset), name, data;
+	struct unwind_bytes entry = entry_at(frames, offset, bytes_left), name, data;
 	uint8_t version, coding = 0;
 	uint64_t returns;
 
@@ -374,7 +380,8 @@ static bool look_up(const struct unwind_module *module, uint64_t vaddr, uint64_t
 	return *offset < module->frames.size;
 }
 
-bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct unwind_rule *rule)
+bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct unwind_rule *rule,
+		    uint32_t *bytes_left)
 {
 	const struct unwind_table *frames = &module->frames;
 	struct unwind_rule initial = {0};
@@ -385,9 +392,10 @@ bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct u
 
 	if (!look_up(module, vaddr, &offset))
 		return false;
-	entry = entry_at(frames, offset);
+	entry = entry_at(frames, offset, bytes_left);
 	back = bytes_u32(&entry);
-	if (entry.bad || !back || back > offset + 4 || !read_cie(frames, offset + 4 - back, &cie))
+	if (entry.bad || !back || back > offset + 4 ||
+	    !read_cie(frames, offset + 4 - back, &cie, bytes_left))
 		return false;
 	begins = frames->vaddr + offset + 8;
 	begins += (int32_t)bytes_u32(&entry);

@@ -41,7 +41,11 @@ struct unwind_rule {
 	bool is_signal;
 };
 
-/* The rule for an address of the file. Returns false if there is none, or a damaged one. */
-bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct unwind_rule *rule);
+/*
+ * The rule for an address of the file. Returns false if there is none, or a damaged one, or one
+ * whose entries are longer than the `bytes_left`, which become fewer.
+ */
+bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct unwind_rule *rule,
+		    uint32_t *bytes_left);
 
 #endif /* QJ_UNWIND_PROGRAM_H */

@@ -99,6 +99,18 @@ def test_names_are_one_line_of_printable_text(tmp_path: Path) -> None:
     assert found.names[-2] == "\ufffd[31m<script>alert(1)</script> ;x"
 
 
+def test_a_stack_whose_tables_are_too_long_is_cut() -> None:
+    """A stranger's file must not take the tracer's time: ten functions have 140 KB of tables."""
+    with waiting(built() / "unwound", "0", "wide") as process:
+        found = follow(process.sample(), *process.tables())
+    assert not found.whole
+    assert found.names[-1] == "here"
+    assert [one for one in found.names[::-1] if one != "here"] == [
+        f"wide{number}" for number in range(1, len(found.names))
+    ]
+    assert 8 < len(found.names) < 12
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_tables_are_survived(seed: int) -> None:
     """Under sanitizers: what is read outside of the tables, or the stack, ends the run."""

@@ -2,7 +2,8 @@
 /*
  * Calls itself to a depth, and there writes its registers and the pages of its stack to standard
  * output, as the kernel side samples them. Then it waits for the end of standard input.
- *   unwound DEPTH [signal]
+ *   unwound DEPTH [signal|wide]
+ * wide: below functions that each have 14 KB of tables.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -67,8 +68,30 @@ __attribute__((noinline)) int deeper(int depth, int raises)
 	return sink + 1;
 }
 
+#define WIDE(name, next)                                                                           \
+	__attribute__((noinline)) static void name(void)                                           \
+	{                                                                                          \
+		asm volatile(".rept 7000\n.cfi_remember_state\n.cfi_restore_state\n.endr");        \
+		next();                                                                            \
+		sink++;                                                                            \
+	}
+WIDE(wide1, here)
+WIDE(wide2, wide1)
+WIDE(wide3, wide2)
+WIDE(wide4, wide3)
+WIDE(wide5, wide4)
+WIDE(wide6, wide5)
+WIDE(wide7, wide6)
+WIDE(wide8, wide7)
+WIDE(wide9, wide8)
+WIDE(wide10, wide9)
+
 int main(int argc, char **argv)
 {
+	if (argc > 2 && !strcmp(argv[2], "wide")) {
+		wide10();
+		return 0;
+	}
 	signal(SIGUSR1, on_signal);
 	return deeper(atoi(argv[1]), argc > 2) == 0;
 }
