@@ -75,12 +75,9 @@ static __always_inline void batch_lost(struct qj_cpu_state *cpu, struct qj_batch
 
 static __always_inline void batch_send(struct qj_cpu_state *cpu, struct qj_batch *batch)
 {
-	__u32 index = bpf_get_smp_processor_id() & (plan.rings - 1);
-	void *ring = bpf_map_lookup_elem(&rings, &index);
 	__u64 bytes = __builtin_offsetof(struct qj_batch, bytes) + batch->used;
 
-	bytes = at_most(bytes, sizeof(*batch));
-	if (!ring || bpf_ringbuf_output(ring, batch, bytes, BPF_RB_NO_WAKEUP))
+	if (!output(batch, bytes, sizeof(*batch)))
 		batch_lost(cpu, batch);
 	batch->used = 0;
 	store_barrier();

@@ -18,12 +18,26 @@ struct rings_map {
 };
 extern struct rings_map rings SEC(".maps");
 
-static __always_inline void *reserve(__u32 bytes)
+static __always_inline void *ring_of_cpu(void)
 {
 	__u32 index = bpf_get_smp_processor_id() & (plan.rings - 1);
-	void *ring = bpf_map_lookup_elem(&rings, &index);
+
+	return bpf_map_lookup_elem(&rings, &index);
+}
+
+static __always_inline void *reserve(__u32 bytes)
+{
+	void *ring = ring_of_cpu();
 
 	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : 0;
+}
+
+/* Copies a record that has no fixed length, at most `most`. Returns whether there was room. */
+static __always_inline bool output(void *record, __u64 bytes, __u64 most)
+{
+	void *ring = ring_of_cpu();
+
+	return ring && !bpf_ringbuf_output(ring, record, at_most(bytes, most), BPF_RB_NO_WAKEUP);
 }
 
 /* The tracer wakes up once per window: a wake-up per record would cost the traced server. */

@@ -56,14 +56,11 @@ static __always_inline __u32 read_pages(struct qj_ring_stack *r, __u64 sp)
 	return QJ_STACK_PAGES;
 }
 
-static __always_inline bool send(const struct qj_ring_stack *r)
+static __always_inline bool send(struct qj_ring_stack *r)
 {
-	__u32 index = bpf_get_smp_processor_id() & (plan.rings - 1);
-	void *ring = bpf_map_lookup_elem(&rings, &index);
 	__u64 bytes = __builtin_offsetof(struct qj_ring_stack, bytes) + r->pages * QJ_STACK_PAGE;
 
-	return ring &&
-	       !bpf_ringbuf_output(ring, (void *)r, at_most(bytes, sizeof(*r)), BPF_RB_NO_WAKEUP);
+	return output(r, bytes, sizeof(*r));
 }
 
 static __always_inline int sample_stack(const __u64 *interrupted)
