@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from qjoule import __version__
 from qjoule.engine.flame import Flame
 from qjoule.model.result import PARTS
 from qjoule.report import page
 from qjoule.report.page_data import about, clean
 from qjoule.reporters.flame_text import first_frames, table
 
-_LIBRARY, _LICENCE = "d3-hierarchy-3.1.2.min.js", "d3-hierarchy-LICENSE.txt"
-_SHOW = "qj.showIcicle(qj.current());"
+_VENDORED, _LICENCES = ("d3-hierarchy-3.1.2.min.js",), ("d3-hierarchy-LICENSE.txt",)
+_OWN = ("base.js", "icicle.js")
 #: Functions in the list below the figure.
 _TOP = 100
 #: Frames of a stack that the figure shows: JSON cannot be as deep as a recursion.
@@ -24,26 +23,16 @@ Node = dict[str, Any]
 
 def flame_page(found: Flame, title: str) -> str:
     """The whole file."""
-    from jinja2 import Environment  # noqa: PLC0415 (an extra: see the command)
-
-    scripts = [page.script(f"vendor/{_LIBRARY}")]
-    own = (page.script(f"static/{name}") for name in ("base.js", "icicle.js"))
-    scripts.append("\n".join(["'use strict';", *own, _SHOW]))
-    style = page.read("static/page.css")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(page.read("template/flame.html")).render(
+    return page.rendered(
+        *("flame.html", _VENDORED, _LICENCES, _OWN),
+        style=page.read("static/page.css"),
+        last="qj.showIcicle(qj.current());",
         title=clean(title),
-        version=__version__,
-        policy=page.policy(scripts, style),
-        data=page.block({"parts": PARTS, "traces": [{"tree": tree(found), "power": None}]}),
+        data={"parts": PARTS, "traces": [{"tree": tree(found), "power": None}]},
         about=about(title, found.result),
         samples=f"{found.samples:,}",
         whole=f"{found.whole / found.samples:.1%}",
         functions=table(found, _TOP),
-        scripts=scripts,
-        style=style,
-        licences=page.read(f"vendor/{_LICENCE}").strip(),
-        vendored=_LIBRARY.partition(".min")[0],
     )
 
 

@@ -29,25 +29,50 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
 
 def page(data: Mapping[str, Any], about: Sequence[Mapping[str, Any]], title: str) -> str:
     """The whole file. `about`: what is always in sight of each trace (`page_data.about`)."""
-    from jinja2 import Environment  # noqa: PLC0415 (an extra: see the command)
-
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(read("template/page.html"))
-    scripts = [script(f"vendor/{name}") for name in VENDORED]
-    scripts.append("\n".join(["'use strict';", *(script(f"static/{name}") for name in OWN)]))
-    style = "\n".join(read(name) for name in STYLES)
-    return template.render(
+    return rendered(
+        *("page.html", VENDORED, LICENCES, OWN),
+        style="\n".join(read(name) for name in STYLES),
         title=title,
-        version=__version__,
-        policy=policy(scripts, style),
-        data=block(data),
+        data=data,
         about=about,
         studies=data.get("studies", ()),
         comparisons=data.get("comparisons", ()),
+    )
+
+
+def rendered(
+    template: str,
+    vendored: Sequence[str],
+    licences: Sequence[str],
+    own: Sequence[str],
+    *,
+    style: str,
+    data: Mapping[str, Any],
+    last: str = "",
+    **values: object,
+) -> str:
+    """A template with the scripts of others (`vendored`), ours (`own`, then `last`), and data."""
+    from jinja2 import Environment, FunctionLoader  # noqa: PLC0415 (an extra: see the command)
+
+    environment = Environment(
+        loader=FunctionLoader(lambda name: read(f"template/{name}")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    scripts = [script(f"vendor/{name}") for name in vendored]
+    ours = (script(f"static/{name}") for name in own)
+    scripts.append("\n".join(["'use strict';", *ours, *([last] if last else ())]))
+    return environment.get_template(template).render(
+        version=__version__,
+        policy=policy(scripts, style),
+        data=block(data),
         scripts=scripts,
         style=style,
-        licences="\n\n".join(read(f"vendor/{name}").strip() for name in LICENCES),
-        vendored=", ".join(name.partition(".min")[0] for name in VENDORED),
+        licences="\n\n".join(read(f"vendor/{name}").strip() for name in licences),
+        vendored=", ".join(name.partition(".min")[0] for name in vendored),
+        **values,
     )
 
 
