@@ -25,7 +25,6 @@ from qjoule.engine.flame import (
     Flame,
     RowStacks,
     Stack,
-    divided,
     flame,
     functions,
 )
@@ -132,7 +131,8 @@ def test_frames_that_call_themselves_end(tmp_path: Path) -> None:
 
 @given(st.integers(-(10**12), 10**15), st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
 def test_whole_parts_are_in_proportion(total: int, counts: list[int]) -> None:
-    parts = divided(total, counts)
+    stacks: Counter[Stack] = Counter({(f"{at:02}",): count for at, count in enumerate(counts)})
+    parts = [part for _, part in RowStacks(row(total), stacks).energies_nj()]
     assert sum(parts) == total
     for part, count in zip(parts, counts, strict=True):
         assert abs(part - total * count / sum(counts)) < 1 + abs(total) * 1e-12
@@ -204,6 +204,7 @@ def test_the_command_in_every_format(trace: Path, tmp_path: Path) -> None:
     code, text, said = run(trace)
     assert (code, energy_nj(text)) == (0, 3 * 10**9)
     assert "8 samples, 75.0% of them to their thread's entry" in said
+    assert "simulated, idle separate, loss none" in said
     assert "serverd+0x64" in text  # no such file is here
     code, text, _ = run(trace, "--shape", "aa")
     one = attribute(Trace(trace)).rows

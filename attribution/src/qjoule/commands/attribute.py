@@ -66,13 +66,7 @@ Examples:
     show_default=True,
     help="How to write the result; parquet needs -o.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write to this file. [default: standard output]",
-)
+@options.output
 @click.option(
     "--top",
     type=click.IntRange(min=1),

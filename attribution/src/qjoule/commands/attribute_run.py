@@ -17,7 +17,7 @@ from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import Costs, Shown
 from qjoule.commands.say import say
 from qjoule.engine.accounts import with_ids
-from qjoule.engine.attribute import AttributionRequest, Observer, attribute
+from qjoule.engine.attribute import AttributionRequest, Observer, attributed
 from qjoule.engine.explain import explain, find_row
 from qjoule.engine.keys import check_keys, selection
 from qjoule.engine.recorded import recorded_ids
@@ -56,21 +56,17 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
         raise UsageError("--ids are of statements: group by fingerprint, with --by")
     if ids and not recorded:
         raise QjouleError("the trace has no ids of other tools: record it with --ids")
-    checked = check_keys(keys)
+    check_keys(keys)  # before anything is attributed
 
     with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
         found = [
             TracePart(
                 name,
-                attribute(
+                attributed(
                     trace,
-                    checked,
-                    shown.idle,
-                    observer=_Progress(step),
-                    calibrated=for_trace(trace, shown.calibration, shown.memory),
-                    where=selected,
-                    without_stolen=shown.without_stolen,
-                    learned=_remembering(trace, shown.memory),
+                    request_of(trace, shown),
+                    _Progress(step),
+                    _remembering(trace, shown.memory),
                 ),
             )
             for name, trace in opened.items()
@@ -83,6 +79,17 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
     return bound_tags(with_ids(whole, recorded), shown.max_values)
 
 
+def request_of(trace: Trace, shown: Shown) -> AttributionRequest:
+    """What the options ask of a trace. Raises `UsageError`, `QjouleError`."""
+    return AttributionRequest(
+        check_keys(shown.keys),
+        shown.idle,
+        calibrated=for_trace(trace, shown.calibration, shown.memory),
+        where=selection(shown.where),
+        without_stolen=shown.without_stolen,
+    )
+
+
 def explained(traces: tuple[Path, ...], shown: Shown, which: str) -> str:
     """Where the joules of the row `which` come from, as text. The machine's memory is only read.
 
@@ -92,22 +99,8 @@ def explained(traces: tuple[Path, ...], shown: Shown, which: str) -> str:
     opened = list(open_several(readable(traces)).values())
     if len(opened) > 1:
         raise UsageError("--explain is about a row of one trace: give one")
-    calibrated = for_trace(opened[0], shown.calibration, shown.memory)
-    request = AttributionRequest(
-        by=tuple(check_keys(shown.keys)),
-        idle=shown.idle,
-        calibrated=calibrated,
-        where=selection(shown.where),
-        without_stolen=shown.without_stolen,
-    )
-    found = attribute(
-        opened[0],
-        request.by,
-        request.idle,
-        calibrated=calibrated,
-        where=request.where,
-        without_stolen=request.without_stolen,
-    )
+    request = request_of(opened[0], shown)
+    found = attributed(opened[0], request)
     number, row = find_row(found, which)
     return render_explanation(found, number, row, explain(opened[0], request, row))
 

@@ -56,13 +56,7 @@ Examples:
     metavar="N",
     help="Functions in the table.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write to this file. [default: standard output]",
-)
+@options.output
 @gathered(Shown, "shown")
 def command(
     trace: Path, *, shape: str | None, shown: Shown, form: str, top: int, output: Path | None

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from qjoule.commands.attribute_run import request_of
 from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import Shown
-from qjoule.engine.attribute import AttributionRequest
 from qjoule.engine.flame import Flame, RowStacks, flame
-from qjoule.engine.keys import check_keys, selection
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.active_calibration import for_trace
 from qjoule.process import keep_freed_memory
-from qjoule.reporters import flame_text
+from qjoule.reporters import flame_text, missing
+from qjoule.reporters.provenance import graded
 from qjoule.servers.symbols import Symbols
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
@@ -35,13 +34,7 @@ def run(
     trace = Trace(readable([path])[0])
     if not trace.rows("samples"):
         raise QjouleError(f"{path} has no stacks: record it with --stacks")
-    request = AttributionRequest(
-        check_keys(shown.keys),
-        shown.idle,
-        calibrated=for_trace(trace, shown.calibration, shown.memory),
-        where=selection(shown.where),
-    )
-    found = flame(trace, request, _symbols(trace.meta).name)
+    found = flame(trace, request_of(trace, shown), _symbols(trace.meta).name)
     if shape is not None:
         found = replace(found, rows=_of_shape(found.rows, shape))
     return _text(found, form, top, str(path)), tuple(_notes(found))
@@ -70,6 +63,11 @@ def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:
 
 
 def _notes(found: Flame) -> Iterator[str]:
+    result = found.result
+    policy, loss = result.policy.get("idle", ""), missing.loss(result)
+    yield f"{graded(result)}, idle {policy}, loss {loss}"
+    if words := missing.alarm(result):
+        yield f"ALARM: {words}"
     share = found.whole / found.samples
     yield f"{found.samples} samples, {share:.1%} of them to their thread's entry"
     if lost := found.result.trace.loss.get("stack"):

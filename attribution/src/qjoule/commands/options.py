@@ -58,6 +58,14 @@ without_stolen = click.option(
     "joules are shared out by the rest.",
 )
 
+output = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write to this file. [default: standard output]",
+)
+
 columns = click.option(
     "--columns",
     type=click.Choice(("usual", "waits")),

@@ -210,6 +210,16 @@ def attribute(
     request = AttributionRequest(
         tuple(by), idle, coefficients, calibrated, where, without_stolen=without_stolen
     )
+    return attributed(trace, request, observer, learned)
+
+
+def attributed(
+    trace: Trace,
+    request: AttributionRequest,
+    observer: Observer = NOBODY,
+    learned: Callable[[tuple[Cell, ...]], object] = lambda _cells: None,
+) -> Attribution:
+    """`attribute` with its arguments in one."""
     recording = recorded.read(trace, transactions=TRANSACTION in request.by)
     context = AttributionContext(recording, request)
     memory = context.memory()

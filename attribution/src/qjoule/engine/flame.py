@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import recorded, tables
@@ -20,6 +21,7 @@ from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.grouped import SegmentReader
 from qjoule.model.labels import GroupLabel
 from qjoule.model.result import Attribution, Row
+from qjoule.model.split import apportion
 from qjoule.trace.columns import view
 from qjoule.trace.reader import Trace
 
@@ -48,8 +50,9 @@ class RowStacks:
         if not stacks:
             yield (NO_SAMPLE,), self.row.energy_nj
             return
-        parts = divided(self.row.energy_nj, [count for _, count in stacks])
-        yield from zip((stack for stack, _ in stacks), parts, strict=True)
+        counts = np.array([count for _, count in stacks])
+        parts = apportion(np.array([self.row.energy_nj]), np.zeros(len(counts), np.int64), counts)
+        yield from zip((stack for stack, _ in stacks), parts.tolist(), strict=True)
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,6 @@ class FunctionEnergy:
     samples: int
     sampling_nj: float
     model_nj: float
-
-
-def divided(total: int, counts: Sequence[int]) -> list[int]:
-    """`total` in whole parts in proportion to `counts` (largest remainder)."""
-    whole = sum(counts)
-    parts = [total * count // whole for count in counts]
-    left = total - sum(parts)
-    by_rest = sorted(range(len(counts)), key=lambda at: (-(total * counts[at] % whole), at))
-    for at in by_rest[:left]:
-        parts[at] += 1
-    return parts
 
 
 def flame(trace: Trace, request: AttributionRequest, name: Name) -> Flame:
@@ -171,6 +163,8 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
     (Agresti and Coull, The American Statistician 52, 1998), and its interval is Student's. Rows are
     independent; the model's errors are taken as common.
     """
+    from scipy.special import stdtrit  # noqa: PLC0415 (a quantile of Student's t; slow to import)
+
     total: defaultdict[str, float] = defaultdict(float)
     own: defaultdict[str, float] = defaultdict(float)
     seen: Counter[str] = Counter()
@@ -183,12 +177,12 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
             for name in set(stack):
                 inside[name] += count
         low, high = one.row.energy_nj_ci95
+        errors = float(stdtrit(max(one.count - 1, 1), 0.975)) * one.row.energy_nj
         for name, count in inside.items():
             p = (count + 2) / (one.count + 4)
             total[name] += _part(one, count)
             seen[name] += count
-            half = _student(one.count) * one.row.energy_nj * math.sqrt(p * (1 - p) / one.count)
-            squares[name] += half**2
+            squares[name] += errors**2 * p * (1 - p) / one.count
             model[name] += (high - low) / 2 * count / one.count
     return [
         FunctionEnergy(
@@ -196,12 +190,6 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
         )
         for name, energy in sorted(total.items(), key=lambda one: (-one[1], one[0]))
     ]
-
-
-def _student(samples: int) -> float:
-    """Standard errors of a 95 % interval, by its expansion in 1 / degrees of freedom."""
-    z = 1.96
-    return z * (1 + (z**2 + 1) / (4 * max(samples - 1, 1)))
 
 
 def _part(one: RowStacks, count: int) -> float:
