@@ -75,18 +75,21 @@ def fork_helper(
     return fork(life, kept, runs_a_program=runs_a_program)
 
 
-def become_waiting_shell(script: str, code: str) -> NoReturn:
-    """Replaces this process by a shell, in which `"$@"` runs Python with `code`, and no site.
+def become_python(code: str, script: str = "") -> NoReturn:
+    """Replaces this process by Python with `code`, which has none of its memory. Raises `OSError`.
 
-    A shell that waits for a line holds 0.3 MB, and Python 7. It reads nothing but that line's end.
-    It keeps its capability, which hides it, until Python runs. Raises `OSError`.
+    `script`: by a shell instead, in which `"$@"` runs that. A shell that waits for a line holds
+    0.3 MB, and Python 7. It reads nothing but that line's end, and keeps its capability, which
+    hides it, until Python runs.
     """
     places = [*sys.path, str(Path(__file__).parents[1])]
     code = f"import sys; sys.path[:] = {places!r}; {code}"
     environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
     # Without site: the paths that it would find are given, and it takes memory.
-    words = [_SHELL, "-c", script, _SHELL, sys.executable, "-I", "-S", "-c", code]
-    os.execve(_SHELL, words, environment)
+    words = [sys.executable, "-I", "-S", "-c", code]
+    if script:
+        words = [_SHELL, "-c", script, _SHELL, *words]
+    os.execve(words[0], words, environment)
 
 
 def share_memory() -> None:

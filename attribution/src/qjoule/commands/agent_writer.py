@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from qjoule.agent.store_writer import write_waiting
-from qjoule.children import become_waiting_shell, fork_helper, wait_shortly
+from qjoule.children import become_python, fork_helper, wait_shortly
 from qjoule.process import drop_capability, hide
 from qjoule.root_part.reader_filter import keep_from_starting
 
@@ -31,7 +31,7 @@ class WriterProcess:
         asked, self._ask = os.pipe()
         self._answer, answer = os.pipe()
         try:
-            life = partial(become_waiting_shell, _LOOP, code)
+            life = partial(become_python, code, _LOOP)
             self.pid = fork_helper(life, (asked, answer), runs_a_program=True)
         finally:
             os.close(asked)

@@ -13,13 +13,11 @@ import json
 import os
 import pickle
 import socket
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
-import qjoule
-from qjoule.children import fork_helper, wait_shortly
+from qjoule.children import become_python, fork_helper, wait_shortly
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.session.reattach_helper_process import PROCESS
@@ -28,6 +26,7 @@ from qjoule.trace.meta import Server
 from qjoule.typed_json import read_as
 
 _ANSWER_BYTES = 1 << 14
+_PROGRAM = "from qjoule.session.reattach_helper_process import main; main()"
 
 #: Follows a process: yields what is known, the final answer last (`session.turns.Look`). Its first
 #: argument is the root part. It can be pickled.
@@ -69,7 +68,7 @@ def start_reattach_helper(follow: Follow) -> ReattachHelper | None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     known = _in_memory(pickle.dumps(follow))
     descriptors = (to_root, theirs.fileno(), known)
-    pid = fork_helper(_become_helper, descriptors, runs_a_program=True)
+    pid = fork_helper(partial(become_python, _PROGRAM), descriptors, runs_a_program=True)
     for one in (to_root, known):
         os.close(one)
     theirs.close()
@@ -82,16 +81,6 @@ def _in_memory(content: bytes) -> int:
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)
     return file
-
-
-def _become_helper() -> None:
-    """Runs `reattach_helper_process`, without our memory: most of a copy would soon be its own."""
-    places = [*sys.path, str(Path(qjoule.__file__).parents[1])]
-    code = f"import sys; sys.path[:] = {places!r}; "
-    code += "from qjoule.session.reattach_helper_process import main; main()"
-    environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
-    # Without site: the paths that it would find are given, and it takes memory.
-    os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], environment)
 
 
 def _read(content: bytes) -> Followed:
