@@ -264,6 +264,9 @@ def test_the_cpu_of_this_machine() -> None:
     assert sorted(c for cpus in info.packages.values() for c in cpus) == list(online)
     assert all(state.cpus >= 1 and state.name for state in read_idle_states())
     assert parse_cpu_list("0-3,8\n") == (0, 1, 2, 3, 8)
+    for wrong in ("0-99999999999", "0-65536", "3-", "-3", "1,,2", "a"):
+        with pytest.raises(ValueError, match="CPUs"):
+            parse_cpu_list(wrong)
 
 
 # ---- idle states ---------------------------------------------------------------------------------

@@ -11,12 +11,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from qjoule.machine.facts import read_text
+from qjoule.machine.facts import parse_cpu_list, read_text
 
 ROOT = Path("/")
 _CPU = re.compile(r"cpu([0-9]{1,5})")
-_RANGES = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
-_MOST = 65_536  #: CPUs
 #: CPUs of one kind may differ by their highest frequency, as favoured cores do.
 _SMALL = 0.8
 
@@ -25,7 +23,10 @@ def read_small_cpus(root: Path = ROOT) -> tuple[int, ...]:
     """The CPUs of smaller cores, ascending; empty if all are alike or the kernel does not say."""
     devices = root / "sys/devices"
     if (devices / "cpu_core").is_dir():
-        return tuple(_listed(read_text(devices / "cpu_atom/cpus")))
+        try:
+            return parse_cpu_list(read_text(devices / "cpu_atom/cpus"))
+        except ValueError:
+            return ()
     capacity = {}
     for folder in sorted((devices / "system/cpu").glob("cpu*")):
         found = _CPU.fullmatch(folder.name)
@@ -34,17 +35,3 @@ def read_small_cpus(root: Path = ROOT) -> tuple[int, ...]:
             capacity[int(found[1])] = int(text)
     most = max(capacity.values(), default=0)
     return tuple(sorted(cpu for cpu, one in capacity.items() if one < _SMALL * most))
-
-
-def _listed(text: str) -> list[int]:
-    """The numbers of a list such as "16-23,30"; none if it is malformed."""
-    text = text.strip()
-    if not _RANGES.fullmatch(text):
-        return []
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if int(last or first) >= _MOST:
-            return []
-        cpus.update(range(int(first), int(last or first) + 1))
-    return sorted(cpus)

@@ -46,6 +46,8 @@ NO_DRAM_ON_AMD = (
     "memory-bound work on two EPYC 7502 (arXiv:2108.00808)"
 )
 MEMORY_BY_METER = "a wall meter measures memory too (record --meter)"
+_CPU_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
+_MOST_CPUS = 65_536
 _BYTES = 256  #: of a brand string that are read; CPUID gives 48
 
 
@@ -215,12 +217,17 @@ def read_cpu_info(root: Path = ROOT) -> CpuInfo:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """CPUs of a kernel list such as ``0-3,8``; `ValueError` if it is no such list."""
-    cpus: list[int] = []
-    for part in filter(None, text.strip().split(",")):
+    """CPUs of a kernel list such as ``0-3,8``, ascending; `ValueError` if it is no such list."""
+    text = text.strip()
+    if text and not _CPU_LIST.fullmatch(text):
+        raise ValueError("it is no list of CPUs")
+    cpus: set[int] = set()
+    for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    return tuple(cpus)
+        if int(last or first) >= _MOST_CPUS:
+            raise ValueError("no machine has so many CPUs")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(cpus))
 
 
 def _first_block(path: Path) -> dict[str, str]:
