@@ -97,13 +97,15 @@ class Functions:
 
     def at(self, address: int) -> str:
         """The function that holds this address; empty: none is known."""
-        place = int(np.searchsorted(self._begins, np.uint64(address), "right")) - 1
-        if place < 0 or address - int(self._begins[place]) >= int(self._sizes[place]):
+        after = int(np.searchsorted(self._begins, np.uint64(address), "right"))
+        if not after:
             return ""
-        # Of several names for one function the one that was listed first.
-        place = int(np.searchsorted(self._begins, self._begins[place], "left"))
-        while address - int(self._begins[place]) >= int(self._sizes[place]):
-            place += 1
+        begin = self._begins[after - 1]
+        first = int(np.searchsorted(self._begins, begin, "left"))
+        holding = np.flatnonzero(np.uint64(address) - begin < self._sizes[first:after])
+        if not len(holding):
+            return ""
+        place = first + int(holding[0])  # of several names the one that was listed first
         strings, begins = self._strings[int(self._of[place])], int(self._names[place])
         name, zero, _ = strings[begins : begins + _NAME_BYTES_MAX].partition(b"\0")
         return name.decode(errors="replace") if zero else ""
