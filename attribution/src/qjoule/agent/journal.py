@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Minutes that wait for the store's writer (`agent.writer`), and what it answers.
+"""Minutes that wait for the store's writer (`agent.store_writer`), and what it answers.
 
 Arrow would take 40 MB in the engine all the time. So the engine only writes each minute to a file
 of its own, and a process that ends with its work adds these to the store's Parquet files. A file's

@@ -154,7 +154,7 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
 
 
 def _weight_slopes(model: PowerModel, one: Portion) -> F64:
-    """(8, m): derivative of the entries' weights by each of `WEIGHT_TERMS`."""
+    """(9, m): derivative of the entries' weights by each of `WEIGHT_TERMS`."""
     crowd = one.taken.crowd
     saturation = model.saturation(crowd)
     slopes = basis_slopes(model.theta).T @ one.taken.features.T
