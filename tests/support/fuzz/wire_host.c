@@ -390,6 +390,15 @@ void bpf_ringbuf_submit(void *record, __u64 flags)
 	bpf_ringbuf_discard(record, 0);
 }
 
+long bpf_ringbuf_output(void *ring, void *record, __u64 bytes, __u64 flags)
+{
+	void *copy = bpf_ringbuf_reserve(ring, bytes, flags);
+
+	memcpy(copy, record, bytes);
+	bpf_ringbuf_submit(copy, flags);
+	return 0;
+}
+
 const struct wire_name *wire_names(size_t *count)
 {
 	*count = n_names;

@@ -27,6 +27,7 @@ long bpf_task_pt_regs(struct task_struct *task);
 void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags);
 void bpf_ringbuf_submit(void *record, __u64 flags);
 void bpf_ringbuf_discard(void *record, __u64 flags);
+long bpf_ringbuf_output(void *ring, void *record, __u64 bytes, __u64 flags);
 long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes);
 __u64 bpf_ktime_get_ns(void);
 __u64 bpf_get_current_pid_tgid(void);
