@@ -176,6 +176,12 @@ def test_what_captures_imports_no_arrow_openssl_model_or_disassembler() -> None:
     assert printed(f"import sys, {modules}; print(*set({HEAVY}) & set(sys.modules))") == ""
 
 
+def test_what_is_always_on_imports_no_arrow_openssl_or_disassembler() -> None:
+    heavy = set(HEAVY) - {"qjoule.model.coefficients"}
+    code = f"import sys, qjoule.commands.agent_run; print(*{heavy} & set(sys.modules))"
+    assert printed(code) == ""
+
+
 def test_a_keeper_that_has_nothing_to_do_imports_little() -> None:
     code = f"import sys, {KEEPER}; print(*(m for m in sys.modules if m.startswith('qjoule.')))"
     root_part = {"process", "root_part", "root_part.reader_filter"}

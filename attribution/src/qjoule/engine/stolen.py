@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from qjoule.contract import STEAL_UNKNOWN
+from qjoule.lazy_import import pa
 from qjoule.model.arrays import F64, Machine
 from qjoule.model.energy import I64
 from qjoule.trace.columns import Array, is_told, view
