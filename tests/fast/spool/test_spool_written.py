@@ -176,9 +176,10 @@ def test_what_captures_imports_no_arrow_openssl_model_or_disassembler() -> None:
     assert printed(f"import sys, {modules}; print(*set({HEAVY}) & set(sys.modules))") == ""
 
 
-def test_what_is_always_on_imports_no_arrow_openssl_or_disassembler() -> None:
+@pytest.mark.parametrize("command", ["agent_run", "top, qjoule.commands.top_live"])
+def test_what_is_live_imports_no_arrow_openssl_or_disassembler(command: str) -> None:
     heavy = set(HEAVY) - {"qjoule.model.coefficients"}
-    code = f"import sys, qjoule.commands.agent_run; print(*{heavy} & set(sys.modules))"
+    code = f"import sys, qjoule.commands.{command}; print(*{heavy} & set(sys.modules))"
     assert printed(code) == ""
 
 

@@ -21,7 +21,6 @@ from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import terminable
 from qjoule.live.options import LimitedValues
-from qjoule.live.replay import ReplaySource
 from qjoule.machine.active_calibration import for_trace
 from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import Streams, encode
@@ -29,7 +28,6 @@ from qjoule.reporters.live_pages import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
 from qjoule.session.options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
-from qjoule.trace.reader import Trace
 
 #: Parameters that a replay has no use for.
 _LIVE = ("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode")
@@ -172,6 +170,9 @@ def command(
                 "--energy, --pid, --generic, --agent, --client-tags, --credentials, --attach are "
                 "for live tracing, not for --replay"
             )
+        from qjoule.live.replay import ReplaySource  # noqa: PLC0415 (Arrow, which live tracing
+        from qjoule.trace.reader import Trace  # noqa: PLC0415  never needs, holds 30 MB)
+
         pace = speed if speed is not None else 0.0 if printing.batch else 1.0
         (path,) = readable([replay])
         trace = Trace(path)
