@@ -17,8 +17,10 @@ from studies.bench.accuracy.workload import Source, run
 PHASE_NS = 1_500_000_000
 IDLE_NS = 4_000_000_000
 PAUSE_NS = 60_000_000  #: between phases, while kernels start and stop
-#: Phases in which one thread wakes up this many times per second; "_beside": another core computes.
-WAKEUPS_PER_S = (100, 500, 1_000, 2_000, 5_000, 10_000)
+#: Phases in which one thread wakes up this many times per second; "_beside", not in the first two:
+#: another core computes.
+WAKEUPS_PER_S = (20, 50, 100, 500, 1_000, 2_000, 5_000, 10_000)
+LEAST_BESIDE_PER_S = 100
 WAKEUPS_NS = 1_000_000_000
 AWAKE_NS = 20_000  #: what it computes each time
 BESIDE = "_beside"
@@ -37,7 +39,7 @@ def phases(topology: Topology, begin_ns: int) -> tuple[Phase, ...]:
     wanted += [(name, threads, smt, PHASE_NS) for name in KERNELS for threads, smt in runs]
     for rate in WAKEUPS_PER_S:
         wanted.append((f"wakeups_{rate}", 1, False, WAKEUPS_NS))
-        if topology.cores_per_package > 1:
+        if topology.cores_per_package > 1 and rate >= LEAST_BESIDE_PER_S:
             wanted.append((f"wakeups_{rate}{BESIDE}", 2, False, WAKEUPS_NS))
     wanted.append(("idle", 0, False, IDLE_NS))
     made, t_ns = [], begin_ns + PAUSE_NS

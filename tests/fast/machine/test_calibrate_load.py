@@ -268,7 +268,8 @@ def test_every_load_is_beside_rests(topology: Topology, seconds: float) -> None:
     assert {step.seconds for step in steps} == {LOAD_S, REST_S}
     if seconds == 60.0:
         assert set(KERNELS) < {step.kernel for step in loads}
-        assert {wakeup_rate(step.kernel) for step in loads} == {None, *WAKEUP_RATES}
+        often = {rate for rate in WAKEUP_RATES if rate >= 100}
+        assert {wakeup_rate(step.kernel) for step in loads} == {None, *often}
     allowed = {cpu for core in cores for cpu in core}
     for step in loads:
         assert {*step.cpus, *step.beside} <= allowed

@@ -16,9 +16,13 @@ from qjoule.machine.facts import CpuInfo
 
 KERNELS = ("integer", "floating_point", "cache", "stream", "chase")  #: of tracer/load/kernels.c
 IDLE = "idle"
-#: Wake-ups per second of the phases that show what a wake-up costs.
-WAKEUP_RATES = (100, 500, 1000, 2000, 5000, 10000)
-_SHORT_RATES = (100, 1000, 10000)
+#: Wake-ups per second of the phases that show what a wake-up costs, and what a package draws until
+#: it sleeps: at the first two, for longer than the longest tail before it sleeps again.
+WAKEUP_RATES = (20, 50, 100, 500, 1000, 2000, 5000, 10000)
+_SHORT_RATES = (20, 100, 1000, 10000)
+#: From this rate on, phases with wake-ups run beside a busy core, and on a machine in use: a core's
+#: own tails are shorter than its sleeps at lower rates, and a package in use hardly sleeps.
+_LEAST_BESIDE = 100
 BESIDE = "integer"  #: what the other core computes in the phases `wakeups_RATE_beside`
 _WAKEUPS = re.compile(r"wakeups_([1-9][0-9]{0,4})(_beside)?")
 _WAKEUPS_S = 1.0
@@ -88,7 +92,7 @@ def wakeup_steps(info: CpuInfo, *, short: bool = False) -> list[Step]:
     made = []
     for rate in rates:
         made.append(Step(f"wakeups_{rate}", first[:1], False, seconds))
-        if others:
+        if others and rate >= _LEAST_BESIDE:
             busy = others[0][:1]
             made.append(Step(f"wakeups_{rate}_beside", first[:1], False, seconds, busy))
     return made
@@ -193,7 +197,7 @@ def _loads(info: CpuInfo, cores: Sequence[tuple[int, ...]]) -> list[Step]:
     loads = [Step(kernel, cpus, smt, LOAD_S) for cpus, smt in widths for kernel in KERNELS]
     package = {cpu.cpu: cpu.package for cpu in info.cpus}
     near = [core for core in cores[1:] if package[core[0]] == package[first[0]]]
-    for rate in WAKEUP_RATES:
+    for rate in (one for one in WAKEUP_RATES if one >= _LEAST_BESIDE):
         loads.append(Step(f"wakeups_{rate}", first[:1], False, LOAD_S))
         if near:
             loads.append(Step(f"wakeups_{rate}_beside", first[:1], False, LOAD_S, near[0][:1]))
