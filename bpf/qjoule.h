@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 21
+#define QJ_CONTRACT_VERSION 22
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -474,8 +474,9 @@ struct qj_domain {
 	__u64 period_ns; /* how often the counter is updated; 0: not known */
 	__u32 kind;	 /* enum qj_domain_kind */
 	__u32 error;	 /* relative 95 % error of its total in thousandths; 0: not known */
-	__u32 die;	 /* of the package that it covers, or QJ_WHOLE_PACKAGE */
-	char name[20];	 /* package, core, uncore, dram, psys, rest */
+	/* of the package that it covers, or QJ_WHOLE_PACKAGE; one_core: the lowest CPU of the core */
+	__u32 die;
+	char name[20];	 /* package, core, uncore, dram, psys, rest, one_core */
 };
 
 /* What was written to the spool so far. Earlier blocks of the stream name what those frames mean.

@@ -121,6 +121,7 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 	if (topology_dies(options->cpu_topology, cpus, cpu_count, dies))
 		env->dies = dies;
 	env->of_packages = env->dies && topology_amd();
+	env->single_cores = options->mode == QJ_MODE_RECORD; /* the live view does not use them */
 	env->busy_ns = cpu_books_busy_ns;
 	env->ctx = probes;
 	env->host_root = options->host_root;

@@ -21,6 +21,8 @@
 #define COUNTER_PERIOD_NS MS
 /* A look at the powercap tree takes some microseconds, and seldom finds anything. */
 #define APPEARED_NS (10000 * MS)
+/* Reading 128 cores takes about a millisecond, in which each is interrupted. */
+#define CORES_NS (1000 * MS)
 /* Counters that move less often have longer windows of their own (SLOW_NS in model/energy.py). */
 #define SLOW_NS (10 * MS)
 
@@ -39,6 +41,7 @@ struct pump {
 	uint64_t flushed_ns;
 	uint64_t window_ns; /* when the last window ended */
 	uint64_t looked_ns; /* at the powercap tree */
+	uint64_t cores_ns;  /* when counters of single cores were read */
 	unsigned domains;   /* that were announced */
 	uint64_t lag_ns;    /* how long before its reading a window of sums ends */
 	uint64_t energy_failures;
@@ -219,7 +222,10 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	    .domains = pump->energy->domain_count,
 	    .grade = pump->energy->grade,
 	};
+	const struct qj_domain *core;
 
+	while (energy_core(pump->energy, hello.domains - pump->energy->domain_count))
+		hello.domains++;
 	compare_clocks(pump);
 	/* By then every busy CPU has had a tick and is known. */
 	sleep_ns(TICKS_NS);
@@ -238,6 +244,8 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	for (unsigned i = 0; i < pump->energy->domain_count; i++)
 		stream_add(pump->stream, QJ_BLOCK_DOMAIN, &pump->energy->domains[i],
 			   sizeof(pump->energy->domains[i]));
+	for (unsigned i = 0; (core = energy_core(pump->energy, i)); i++)
+		stream_add(pump->stream, QJ_BLOCK_DOMAIN, core, sizeof(*core));
 	return stream_write(pump->stream, hello.t_ns, 0, false);
 }
 
@@ -250,6 +258,19 @@ static uint64_t read_energy(struct pump *pump)
 	for (unsigned i = 0; i < pump->energy->domain_count; i++)
 		stream_add(pump->stream, QJ_BLOCK_ENERGY, &readings[i], sizeof(readings[i]));
 	return pump->energy->domain_count ? readings[0].t_ns : now_ns(CLOCK_MONOTONIC);
+}
+
+/* Right after the packages: what cores drew in between would be of another window. */
+static void read_cores(struct pump *pump, uint64_t t_ns)
+{
+	struct qj_energy reading;
+
+	for (unsigned i = 0; energy_core(pump->energy, i); i++) {
+		energy_read_core(pump->energy, i, &reading);
+		pump->energy_failures += reading.status != 0;
+		stream_add(pump->stream, QJ_BLOCK_ENERGY, &reading, sizeof(reading));
+	}
+	pump->cores_ns = t_ns;
 }
 
 static void report_loss(struct pump *pump, uint64_t t_ns)
@@ -346,6 +367,8 @@ int pump_window(struct pump *pump)
 	} else {
 		t_ns = read_energy(pump);
 	}
+	if (t_ns - pump->cores_ns >= CORES_NS)
+		read_cores(pump, t_ns);
 	pump->window_ns = t_ns;
 	due = pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;
 	/* Batches first: a batch that is sent in between is then in the ring. */
@@ -363,6 +386,7 @@ int pump_finish(struct pump *pump, int reason)
 	int err = 0;
 
 	end.t_ns = read_energy(pump);
+	read_cores(pump, end.t_ns);
 	if (pump->sums)
 		sums_next_window(pump->sums, end.t_ns);
 	pump->probes->skeleton->bss->control.close_all = 1;

@@ -37,6 +37,8 @@ struct energy_env {
 	 * on AMD since commit 63edbaa48a57 (Linux 6.9) until rapl_msrs_are_pkg_scope() of 6.12.
 	 */
 	bool of_packages;
+	/* Counters of single cores are opened beside those of packages, if there are any. */
+	bool single_cores;
 	/*
 	 * Busy CPU time, summed over the CPUs of one package, since any fixed moment;
 	 * ENERGY_BUSY_FAILED if unknown. `estimated` needs it and calls it only in its reads.
@@ -56,12 +58,15 @@ struct energy_env {
 
 struct energy_ops;
 struct appeared;
+struct energy_cores;
 
 struct energy_source {
 	const struct energy_ops *ops;
 	const char *name;
-	const char *powercap_root; /* of a source that reads such a tree, else NULL */
-	struct appeared *appeared; /* what came to the tree since then; NULL: there is none */
+	const char *powercap_root;  /* of a source that reads such a tree, else NULL */
+	const char *pmu;	    /* likewise the directory of its PMU */
+	struct appeared *appeared;  /* what came to the tree since then; NULL: there is none */
+	struct energy_cores *cores; /* counters of single cores beside it; NULL: there are none */
 	enum qj_grade grade;
 	unsigned domain_count;
 	/*
@@ -96,6 +101,17 @@ unsigned energy_read(struct energy_source *source, struct qj_energy *out);
  * be opened any more, so they are never read. Makes no system call but getdents64 and lseek.
  */
 unsigned energy_appeared(struct energy_source *source, struct qj_domain *found);
+
+/*
+ * The counter of a single core, counted from 0: a domain `one_core`, numbered after the source's
+ * own, whose `die` is the lowest CPU of the core. It counts a part of what the package does. NULL:
+ * there is none.
+ */
+const struct qj_domain *energy_core(const struct energy_source *source, unsigned number);
+
+/* Reads the counter of a core that there is. A busy CPU is interrupted, one that sleeps wakes up.
+ */
+void energy_read_core(struct energy_source *source, unsigned number, struct qj_energy *out);
 
 /* Prints a line per source, separated by tabs: name, grade, "auto" or "named", spec syntax. */
 void energy_list(FILE *out);

@@ -4,11 +4,13 @@
  * best one available for `auto`.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "pmu.h"
 #include "powercap.h"
 
 /* RAPL updates about every millisecond; psys in 1 J units may take several at low power. */
@@ -196,6 +198,24 @@ static const char *tree_beside(const struct energy_source *source, const struct 
 	return env->powercap_root ? env->powercap_root : POWERCAP_ROOT;
 }
 
+/* Only beside packages that are counted themselves: not those of a tree that somebody named. */
+static void open_cores(struct energy_source *source, const struct energy_env *env,
+		       struct energy_why *why)
+{
+	char path[PATH_MAX], text[ENERGY_WHY_BYTES] = "";
+	struct energy_why reason = {.text = text, .room = sizeof(text)};
+	bool system = source->powercap_root && !strcmp(source->powercap_root, POWERCAP_ROOT);
+	const char *pmu = source->pmu ? source->pmu : system ? PMU_SYSFS : NULL;
+	int error;
+
+	if (!env->single_cores || !pmu)
+		return;
+	snprintf(path, sizeof(path), "%s_core", pmu);
+	error = cores_open(source, path, env, &reason);
+	if (error && (*text || error != -ENOENT))
+		why_add(why, "; no counters of single cores: %s", *text ? text : strerror(-error));
+}
+
 int energy_open(const char *spec, const struct energy_env *env, struct energy_source **out,
 		char *why, size_t why_len)
 {
@@ -207,8 +227,10 @@ int energy_open(const char *spec, const struct energy_env *env, struct energy_so
 		*why = '\0';
 	error =
 	    !strcmp(spec, "auto") ? auto_open(env, out, &line) : named_open(spec, env, out, &line);
-	if (!error)
+	if (!error) {
 		(*out)->appeared = appeared_new(tree_beside(*out, env));
+		open_cores(*out, env, &line);
+	}
 	return error;
 }
 
@@ -253,5 +275,6 @@ void energy_close(struct energy_source *source)
 	if (!source)
 		return;
 	appeared_free(source->appeared);
+	cores_free(source->cores);
 	source->ops->close(source);
 }

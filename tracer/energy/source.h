@@ -36,6 +36,16 @@ void why_add(struct energy_why *why, const char *format, ...) __attribute__((for
 int why_fail(struct energy_why *why, int negative_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/*
+ * Opens the counters of single cores at `sysfs` for a source. Returns 0, or a negative errno and
+ * mostly a reason in `why`; -ENOENT: there is no such PMU.
+ */
+int cores_open(struct energy_source *source, const char *sysfs, const struct energy_env *env,
+	       struct energy_why *why);
+
+/* Accepts NULL. */
+void cores_free(struct energy_cores *cores);
+
 /* Adds a domain and returns it; NULL if there is no room. */
 struct qj_domain *energy_add_domain(struct energy_source *source, unsigned package,
 				    const char *name, double unit_j, uint64_t range);

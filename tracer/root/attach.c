@@ -64,16 +64,23 @@ void attach_clear(void)
 	skeleton = NULL;
 }
 
-/* Types of the CPU's own events, and of RAPL: others trace, or change what the machine does. */
-static bool is_counted(uint32_t type)
+/* Whether a file has this number: `type` of a PMU. */
+static bool is_type(const char *file, uint32_t type)
 {
 	char text[16] = "";
-	int fd = open("/sys/bus/event_source/devices/power/type", O_RDONLY | O_CLOEXEC);
+	int fd = open(file, O_RDONLY | O_CLOEXEC);
 	ssize_t length = read(fd, text, sizeof(text) - 1);
 
 	close(fd); /* also if it is none */
+	return length > 0 && type == strtoul(text, NULL, 10);
+}
+
+/* Types of the CPU's own events, and of RAPL: others trace, or change what the machine does. */
+static bool is_counted(uint32_t type)
+{
 	return (type <= PERF_TYPE_RAW && type != PERF_TYPE_TRACEPOINT) ||
-	       (length > 0 && type == strtoul(text, NULL, 10));
+	       is_type("/sys/bus/event_source/devices/power/type", type) ||
+	       is_type("/sys/bus/event_source/devices/power_core/type", type);
 }
 
 static int open_event(struct perf_event_attr *attr, int cpu)
@@ -104,11 +111,11 @@ int answer_energy_file(struct peer *peer, const struct rp_request *request, stru
 {
 	struct open_how how = {.flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC,
 			       .resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV};
-	int top;
 
 	if (strncmp(request->text, "/sys/", 5) || strcmp(strrchr(request->text, '/'), "/energy_uj"))
 		return -EACCES;
-	top = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	int top = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	answer->fd = syscall(SYS_openat2, top, request->text + 5, &how, sizeof(how));
 	close(top);
 	return answer->fd < 0 ? -errno : 0;
@@ -293,8 +300,6 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 	const struct bpf_program *program =
 	    skeleton ? bpf_object__find_program_by_name(skeleton->obj, name) : NULL;
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
-	const char *path;
-	int fd;
 
 	if (!program || bpf_program__fd(program) < 0)
 		return -EINVAL; /* no such program was loaded */
@@ -306,10 +311,14 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 		return sample(program, request);
 	if (bpf_program__type(program) != BPF_PROG_TYPE_KPROBE)
 		return peer->late ? -EINVAL : keep(bpf_program__attach(program), -1);
-	fd = opened_check(request->pid, request->offset, request->text, request->size);
+
+	int fd = opened_check(request->pid, request->offset, request->text, request->size);
+
 	if (fd < 0)
 		return fd;
-	path = opened_path(fd);
+
+	const char *path = opened_path(fd);
+
 	opts.retprobe = !strcmp(bpf_program__section_name(program), "uretprobe");
 	if (uprobe_multi)
 		return attach_multi(bpf_program__fd(program), path, request->offset, opts.retprobe);

@@ -174,6 +174,49 @@ def test_a_broken_pmu_is_refused(tmp_path: Path, file: str, text: str, reason: s
     assert reason in why
 
 
+CORE = {"energy-core": CPU_CLOCK}
+
+
+@as_root
+def test_single_cores_are_counted_beside_their_packages(tmp_path: Path) -> None:
+    place = pmu(tmp_path / "power", "0", ENERGY)
+    pmu(tmp_path / "power_core", "0,1", CORE)
+    with Probe(f"perf:{place}", cores="yes") as probe:
+        assert [d.name for d in probe.domains] == ["package", "core", "dram"]
+        found = [(d.index, d.package, d.die, d.name, d.unit_j, d.range) for d in probe.cores]
+        assert found == [(3, 0, 0, "one_core", 2.0**-32, 0), (4, 0, 1, "one_core", 2.0**-32, 0)]
+        first, second = probe.read_cores(), probe.read_cores()
+        assert all(b.raw > a.raw and not b.status for a, b in zip(first, second, strict=True))
+        assert len(probe.read()) == 3
+    with Probe(f"perf:{place}", cores="yes", sanitized=False) as probe:
+        probe.tell("drop")
+        probe.tell("confine")
+        assert all(one.raw > 0 for one in probe.read_cores())
+    with Probe(f"perf:{place}") as probe:
+        assert not probe.cores, "the live view has no use for them"
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("type", "power", "type is not the number of a PMU"),
+        ("cpumask", "0-2", "cpumask names CPU 2, not online"),
+        ("events/energy-core.scale", "0", "events/energy-core.scale is not a positive number"),
+        ("events/energy-core", "event=0xffff", "energy-core on CPU 0: "),
+    ],
+)
+def test_broken_counters_of_cores_are_left_out(
+    tmp_path: Path, file: str, text: str, reason: str
+) -> None:
+    place = pmu(tmp_path / "power", "0", ENERGY)
+    write(pmu(tmp_path / "power_core", "0,1", CORE) / file, text)
+    with Probe(f"perf:{place}", cores="yes", why_bytes=4096) as probe:
+        assert (probe.error, probe.cores) == (0, [])
+        assert f"; no counters of single cores: {reason}" in probe.why
+        assert len(probe.raws()) == 3
+
+
 # --------------------------------------------------------------------------------------------------
 #
 # Which energy source is taken: `auto`, `none`, invalid specs, and the tracer's list of sources.

@@ -7,9 +7,10 @@
  *
  * CPUS is "cpu:package,cpu:package", or "cpu:package:die,...". Keys: powercap_root, perf_sysfs,
  * hwmon_root, host_root, curve, curve_label, curve_errors, why_bytes, busy (no: no clock),
- * of_packages (yes). Commands on standard input, one a
+ * of_packages (yes), cores (yes: open counters of single cores). Commands on standard input, one a
  * line:
  *   read       one reading of every domain
+ *   cores      one reading of every single core
  *   look       zones that appeared
  *   busy NS    what the clock of busy time says from now on
  *   busy -     ... that it cannot tell
@@ -118,23 +119,40 @@ static void become_nobody(void)
 		_exit(5);
 }
 
+static void show_domain(const char *what, const struct qj_domain *domain)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line), "%s\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\t%u\t%.17g\t%u\n", what,
+		 domain->domain, domain->package, domain->name, domain->unit_j,
+		 (unsigned long long)domain->range, (unsigned long long)domain->period_ns,
+		 domain->kind, domain->error, domain->idle_w, domain->die);
+	say(line);
+}
+
 static void show_source(const struct energy_source *source)
 {
+	const struct qj_domain *core;
 	char line[256];
 
 	snprintf(line, sizeof(line), "source\t%s\t%d\n", source->name, (int)source->grade);
 	say(line);
-	for (unsigned i = 0; i < source->domain_count; i++) {
-		const struct qj_domain *domain = &source->domains[i];
-
-		snprintf(line, sizeof(line),
-			 "domain\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\t%u\t%.17g\t%u\n",
-			 domain->domain, domain->package, domain->name, domain->unit_j,
-			 (unsigned long long)domain->range, (unsigned long long)domain->period_ns,
-			 domain->kind, domain->error, domain->idle_w, domain->die);
-		say(line);
-	}
+	for (unsigned i = 0; i < source->domain_count; i++)
+		show_domain("domain", &source->domains[i]);
+	for (unsigned i = 0; (core = energy_core(source, i)); i++)
+		show_domain("core", core);
 	say("end\n");
+}
+
+static void show_reading(const struct qj_energy *reading)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line), "reading\t%llu\t%u\t%llu\t%u\t%u\t%u\n",
+		 (unsigned long long)reading->t_ns, reading->half_width_ns,
+		 (unsigned long long)reading->raw, reading->status, reading->package,
+		 reading->domain);
+	say(line);
 }
 
 static void show_readings(struct energy_source *source)
@@ -143,13 +161,8 @@ static void show_readings(struct energy_source *source)
 	unsigned failed = energy_read(source, readings);
 	char line[256];
 
-	for (unsigned i = 0; i < source->domain_count; i++) {
-		snprintf(line, sizeof(line), "reading\t%llu\t%u\t%llu\t%u\t%u\t%u\n",
-			 (unsigned long long)readings[i].t_ns, readings[i].half_width_ns,
-			 (unsigned long long)readings[i].raw, readings[i].status,
-			 readings[i].package, readings[i].domain);
-		say(line);
-	}
+	for (unsigned i = 0; i < source->domain_count; i++)
+		show_reading(&readings[i]);
 	snprintf(line, sizeof(line), "failed\t%u\nend\n", failed);
 	say(line);
 }
@@ -157,10 +170,15 @@ static void show_readings(struct energy_source *source)
 static void obey(struct energy_source *source, const char *command)
 {
 	struct qj_domain found[ENERGY_MAX_DOMAINS];
+	struct qj_energy reading;
 
 	if (!strcmp(command, "read")) {
 		show_readings(source);
 		return;
+	}
+	for (unsigned i = 0; !strcmp(command, "cores") && energy_core(source, i); i++) {
+		energy_read_core(source, i, &reading);
+		show_reading(&reading);
 	}
 	if (!strcmp(command, "look"))
 		for (unsigned i = 0, count = energy_appeared(source, found); i < count; i++) {
@@ -177,7 +195,7 @@ static void obey(struct energy_source *source, const char *command)
 		become_nobody();
 	else if (!strcmp(command, "confine"))
 		allow_only_reads();
-	else
+	else if (strcmp(command, "cores"))
 		_exit(6);
 	say("end\n");
 }
@@ -224,6 +242,7 @@ int main(int argc, char **argv)
 	env.cpu_count = parse_cpus(argv[2], cpus, dies, &has_dies);
 	env.dies = has_dies ? dies : NULL;
 	env.of_packages = option(argc, argv, "of_packages") != NULL;
+	env.single_cores = option(argc, argv, "cores") != NULL;
 	env.powercap_root = option(argc, argv, "powercap_root");
 	env.perf_sysfs = option(argc, argv, "perf_sysfs");
 	env.hwmon_root = option(argc, argv, "hwmon_root");

@@ -94,9 +94,10 @@ class Probe:
         self.error, self.why = int(error), why
         self.name, self.grade = "", 0
         self.domains: list[Domain] = []
+        self.cores: list[Domain] = []
         for line in answer[1:]:
-            kind, *values = line.split("\t")
-            if kind == "source":
+            what, *values = line.split("\t")
+            if what == "source":
                 self.name, self.grade = values[0], int(values[1])
             else:
                 *values, idle_w, die = values
@@ -104,7 +105,8 @@ class Probe:
                 of = (int(index), int(package), name, float(unit), int(modulus))
                 more = (int(period_ns), DomainKind(int(kind)), int(error), float(idle_w))
                 of_die = None if int(die) == WHOLE_PACKAGE else int(die)
-                self.domains.append(Domain(*of, *more, of_die))
+                found = self.cores if what == "core" else self.domains
+                found.append(Domain(*of, *more, of_die))
 
     def _answer(self) -> list[str]:
         assert self._process.stdout is not None
@@ -129,6 +131,11 @@ class Probe:
         assert int(failed.split("\t")[1]) == sum(r.status != 0 for r in out)
         assert [r.domain for r in out] == [d.index for d in self.domains]
         assert [r.package for r in out] == [d.package for d in self.domains]
+        return out
+
+    def read_cores(self) -> list[Reading]:
+        out = [Reading(*map(int, line.split("\t")[1:])) for line in self.tell("cores")]
+        assert [(r.package, r.domain) for r in out] == [(d.package, d.index) for d in self.cores]
         return out
 
     def wait(self, seconds: float) -> None:
