@@ -161,13 +161,27 @@ def divided(
     windows: SegmentWindows,
     segments: Iterable[Segments],
     requests: RecordedRequests | None = None,
+    cores: SegmentWindows | None = None,
 ) -> Ledger:
-    """The ledger of all windows, as `batches` makes them; `account` must be empty."""
+    """The ledger of all windows, as `batches` makes them; `account` must be empty. `cores`: makes
+    windows of single cores, if there are counters of them."""
+    if cores is not None:
+        segments = _through(cores, account, segments)
     for batch in batches(windows, segments, requests):
         account.add(batch)
     ledger = account.finish()
     apply_regression_costs(ledger, learn(ledger))
     return ledger
+
+
+def _through(
+    cores: SegmentWindows, account: Account, segments: Iterable[Segments]
+) -> Iterator[Segments]:
+    """The segments, after the account was given the windows of cores that they complete."""
+    for some in segments:
+        account.add_cores(cores.add(some))
+        yield some
+    account.add_cores(cores.finish())
 
 
 def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:

@@ -21,6 +21,7 @@ from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
+from qjoule.model.per_core import CoreCounters, CoreWindows
 from qjoule.model.power_model import PowerModel
 from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import Roles, SpanSums
@@ -43,6 +44,7 @@ class AccountSettings:
         table: the machine's idle states, if known.
         refresh_ns: while the open block is inspected, what was learned serves for so long; 0: it is
             learned anew each time.
+        cores: energy counters of single cores, whose windows come by `Account.add_cores`.
         by_block: windows that nothing is learned from are also added block by block, so that no sum
             depends on how they were divided into batches.
     """
@@ -55,6 +57,7 @@ class AccountSettings:
     refit: bool = True
     table: IdleTable | None = None
     refresh_ns: int = 0
+    cores: CoreCounters | None = None
     by_block: bool = False
 
 
@@ -91,7 +94,9 @@ class Account:
             *(series, packages, coefficients, period_ns, self._class),
             memory=memory,
             table=settings.table,
+            cores=settings.cores,
         )
+        self._cores = CoreWindows()
         self._left_out: dict[str, str] = {}  #: domains that closed blocks have shown to be wrong
         self._closed = self._new()
         self._closed.watch = watch
@@ -116,11 +121,16 @@ class Account:
             self._close()
             at = end
 
+    def add_cores(self, batch: WindowBatch) -> None:
+        """Adds windows of single cores, before all windows of packages that end later."""
+        self._cores.add(batch)
+
     def finish(self) -> Ledger:
         """Closes the open block and returns the ledger of all windows."""
         if self._open.windows:
             self._close()
         self._closed.notes = dict(self._learner.notes)
+        self._closed.core_blocks = self._learner.core_blocks
         return self._closed
 
     def snapshot(self) -> Ledger:
@@ -169,7 +179,7 @@ class Account:
             return self._learner.last
         if self._models is None:
             block = self._open.joined()
-            self._models = self._learner.learn([block], keep=False)
+            self._models = self._learn(block, keep=False)
             self._models_ns = int(block.energy.boundaries_ns[-1])
         return self._models
 
@@ -189,6 +199,7 @@ class Account:
             block, self._open = self._open.joined(), OpenBlock(_ROOM)
             self._open.add(moved.batch(block))
         self._learner.renumber(renumbering)
+        self._cores.renumber(moved)
         self._moves.clear()
         self._targets.clear()
         if self._models is not None and self._refresh_ns:
@@ -219,7 +230,7 @@ class Account:
     def _close(self) -> None:
         block = [self._open.joined()]
         self._closed.left_out = self._left_out = self._wrong(block)
-        models = self._learner.learn(block, keep=True) if self._refit else {}
+        models = self._learn(block[0], keep=True) if self._refit else {}
         self._told(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:
             self._closed.move(source, target)
@@ -228,6 +239,13 @@ class Account:
         if self._refresh_ns and self._learner.last:
             self._models = self._learner.last
             self._models_ns = int(block[0].energy.boundaries_ns[-1])
+
+    def _learn(self, block: WindowBatch, *, keep: bool) -> Mapping[str, PowerModel]:
+        end_ns = int(block.energy.boundaries_ns[-1])
+        models = self._learner.learn([block], keep=keep, of_cores=self._cores.until(end_ns))
+        if keep:
+            self._cores.drop(end_ns)
+        return models
 
     def _told(self, batch: WindowBatch, splits: Sequence[Split]) -> None:
         if self._tell:

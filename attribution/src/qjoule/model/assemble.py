@@ -17,6 +17,7 @@ from qjoule.model.labels import BY_CALLS, BY_THREAD, SHAPE_OF, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import (
+    MEASURED_PER_CORE,
     OWNERS,
     PARTS,
     Attribution,
@@ -121,6 +122,7 @@ def attribution(
             about.total_error(ledger.main) if present else 0.0,
             {name: error for name in present[1:] if (error := about.total_error(name)) > 0},
             left_out={**ledger.left_out, **about.left_out},
+            cores=MEASURED_PER_CORE if ledger.core_blocks else "",
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
         | ({"where": about.where} if about.where else {})

@@ -48,6 +48,7 @@ def source_of(parts: Sequence[TracePart], names: tuple[str, ...]) -> EnergySourc
             for name in names[1:]
             if any(name in one.other_errors for one in sources)
         },
+        cores=sources[0].cores if all(one.cores for one in sources) else "",
     )
 
 

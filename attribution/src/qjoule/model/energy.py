@@ -26,6 +26,7 @@ MAX_PLAUSIBLE_W = {
     "dram": 500.0,
     "psys": 1e4,
     "wall": 1e4,
+    "one_core": 200.0,
 }
 #: A domain that is never powered off draws at least this. Core and uncore may be gated to zero.
 MIN_AWAKE_W = {"package": 0.5, "psys": 0.5, "dram": 0.05, "wall": 0.5}
@@ -33,6 +34,7 @@ STOPPED_NS = 100_000_000  #: a counter of a domain that is awake moves within th
 UPDATE_PERIOD_NS = 1_000_000  #: RAPL counters move about once per millisecond
 SLOW_NS = 10_000_000  #: a counter that moves less often than this has windows of its own
 _LONGEST_PERIOD_NS = 60_000_000_000  #: windows are held in memory for this long
+ONE_CORE = "one_core"  #: domain of a counter of a single core, which is part of its package
 WALL = "wall"  #: domain of a meter outside the machine, which has its own clock
 
 

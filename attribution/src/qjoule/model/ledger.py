@@ -58,6 +58,7 @@ class Ledger:
         self.zones = {n: zones(self.series, self.packages, n) for n in self.domain_names}
         self.left_out: Mapping[str, str] = {}  #: domains whose counters are wrong, and why
         self.notes: dict[str, int] = {}  #: learning events, and in how many blocks
+        self.core_blocks = 0  #: blocks in which counters of single cores were used
         self.models: dict[str, PowerModel] = {}  #: the models that split the last windows
         self.cpu_ns = np.zeros(0, np.int64)
         self.stolen_ns = np.zeros(0)

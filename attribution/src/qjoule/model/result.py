@@ -230,6 +230,9 @@ class TraceInfo:
 APPEARED = "this counter appeared while tracing; counters are opened only at the start"
 
 
+MEASURED_PER_CORE = "measured per core"
+
+
 @dataclass(frozen=True)
 class EnergySource:
     name: str
@@ -242,6 +245,7 @@ class EnergySource:
     error_in_rows: bool = False  #: whether the rows' intervals contain these errors
     #: Domains with wrong counters, and counters that nobody read: why.
     left_out: dict[str, str] = field(default_factory=dict)
+    cores: str = ""  #: `MEASURED_PER_CORE` if counters of single cores helped to divide the total
 
 
 @dataclass(frozen=True)

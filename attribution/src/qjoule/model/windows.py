@@ -57,7 +57,8 @@ class SegmentWindows:
     """Turns a stream of segments into complete windows, holding only the window still open.
 
     The results depend on the stream alone, not on how it is cut into batches, to the bit.
-    `without_stolen`: entries are without the time that the host stole.
+    `without_stolen`: entries are without the time that the host stole. `of_cores`: the machine's
+    packages are its cores, so that none keeps another one awake.
 
     >>> stream = SegmentWindows(machine, energy)          # doctest: +SKIP
     >>> for batch in (*map(stream.add, chunks), stream.finish()): ledger.add(batch)
@@ -67,6 +68,7 @@ class SegmentWindows:
     energy: WindowEnergy
     lost: Sequence[LostTime] = ()
     without_stolen: bool = False
+    of_cores: bool = False
     anomalies: Anomalies = field(default_factory=Anomalies)
 
     def __post_init__(self) -> None:
@@ -131,7 +133,8 @@ class SegmentWindows:
         rows = np.frombuffer(entry, _ENTRY)
         entries = Entries(*(rows[column.name].copy() for column in fields(Entries)))
         entries.window[:] -= first
-        entries = with_kept(entries, sums["kept_ns"])
+        if not self.of_cores:
+            entries = with_kept(entries, sums["kept_ns"])
         if self.without_stolen:
             entries = without_stolen(entries)
         return WindowBatch(

@@ -141,7 +141,7 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
         everything = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
         nuisance = np.concatenate([curve_sigma, warm_sigma, (wander_w[:, None] / _ORDER).ravel()])
         mine_told, bend = _without_curve(everything, size, nuisance)
-        told = Evidence(before.precision + mine_told.precision, before.moment + mine_told.moment)
+        told = _joined(before, mine_told, rows, value)
         value, spread_cov, spread = _solve(told, belief, fixed, size)
         rest = bend(value)
         error = y - x @ np.append(value, rest)
@@ -168,6 +168,15 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
     remembered = old[0] if old else without
     ratios = remembered / fitted, without / fitted
     return BlockFit(value, spread_cov, spread, mine_told, drift, *ratios, beyond)
+
+
+def _joined(before: Evidence, told: Evidence, rows: Rows, value: F64) -> Evidence:
+    """The evidence of earlier blocks, of this one and of single cores, these at `value`."""
+    total = Evidence(before.precision + told.precision, before.moment + told.moment)
+    if rows.beside is None:
+        return total
+    precision, moment = rows.beside(value)
+    return Evidence(total.precision + precision, total.moment + moment)
 
 
 def _k_sigma(belief: Prior) -> float:

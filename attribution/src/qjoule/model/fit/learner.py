@@ -14,6 +14,7 @@ from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Prior, fit_block
+from qjoule.model.fit.core_evidence import with_cores
 from qjoule.model.fit.earlier_blocks import (
     DecayedEvidence,
     IdlePowerEvidence,
@@ -29,6 +30,7 @@ from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.fit.solo import alone_in
 from qjoule.model.fit.with_memory import BlockMemory
+from qjoule.model.per_core import CoreCounters
 from qjoule.model.power_model import PowerModel
 from qjoule.model.slow import slow_of
 from qjoule.model.zones import left_out, zones
@@ -48,6 +50,7 @@ _MIN_WINDOWS = 25
 _DRIFT_RATIO = 1.5
 #: What was learned is dropped if it predicts a block this many times worse than the prior does.
 _HARMS = 1.1
+_UNUSED = "counters of single cores are not used"
 
 
 @dataclass
@@ -61,16 +64,32 @@ class Learner:
     class_of: ClassOf = itself
     memory: Memory | None = None  #: of earlier traces
     table: IdleTable | None = None  #: the machine's idle states; None: its kernel shows none
+    cores: CoreCounters | None = None  #: energy counters of single cores, if there are any
     notes: dict[str, int] = field(default_factory=dict)  #: what happened, and in how many blocks
+    core_blocks: int = 0  #: blocks in which counters of single cores were used
     last: dict[str, PowerModel] = field(default_factory=dict)  #: of the last block kept
     _memory: dict[str, DecayedEvidence] = field(default_factory=dict)
     _rest: dict[str, IdlePowerEvidence] = field(
         default_factory=dict
     )  #: told by blocks of this trace
 
-    def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
+    def __post_init__(self) -> None:
+        self._of_cores: WindowBatch | None = None  #: of the block that is learned from
+
+    def learn(
+        self,
+        batches: Sequence[WindowBatch],
+        *,
+        keep: bool,
+        of_cores: WindowBatch | None = None,
+    ) -> dict[str, PowerModel]:
         """Returns models by domain for one block of consecutive windows; remembers them if
-        `keep`."""
+        `keep`. `of_cores`: windows of `cores` in the same time."""
+        self._of_cores = None
+        if self.cores and of_cores:
+            self._of_cores, why = self.cores.usable(of_cores, batches, self.series)
+            if keep and why:
+                self._note(f"{_UNUSED}: {why}")
         models = {}
         domains = tuple(dict.fromkeys(s.domain for s in self.series))
         wrong = left_out(batches, self.series)
@@ -90,8 +109,7 @@ class Learner:
         self.notes[text] = self.notes.get(text, 0) + 1
 
     def _learn(self, domain: str, batches: Sequence[WindowBatch], keep: bool) -> PowerModel | None:
-        places = zones(self.series, self.packages, domain)
-        weights = self.coefficients.of(domain)
+        places, weights = zones(self.series, self.packages, domain), self.coefficients.of(domain)
         slow = slow_of([self.series[s] for zone in places for s in zone.series])
         # The half widths already contain all uncertainty of a slow counter's ends.
         period_ns = 0 if slow else self.period_ns
@@ -116,6 +134,7 @@ class Learner:
         try:
             # Beliefs alone do not tell well enough what merging would lose.
             rows = chosen(every, even, width, belief) if weights.calibrated else even
+            rows = self._with_cores(domain, rows, source, belief, keep)
             expected = believed(belief, rest, known)
             fit, used = self._fit(memory, rows, expected, earlier, keep)
             contradicts = contradicted(expected, fit, rest.known)
@@ -161,6 +180,15 @@ class Learner:
             if rows.features.any():  # who ran tells what others may draw
                 self.last[domain] = model
         return model
+
+    def _with_cores(
+        self, domain: str, rows: Rows, source: Source, belief: Prior, keep: bool
+    ) -> Rows:
+        """The rows with what counters of single cores tell, if there are any."""
+        if domain != "package" or not self.cores or not self._of_cores:
+            return rows
+        self.core_blocks += keep
+        return with_cores(rows, self._of_cores, self.cores, source, belief)
 
     def _fit(
         self, memory: BlockMemory, rows: Rows, belief: Prior, earlier: DecayedEvidence, keep: bool

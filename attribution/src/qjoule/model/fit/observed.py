@@ -11,6 +11,7 @@ noise: Whittle, "The analysis of multiple stationary time series", JRSS B 15 (19
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,7 +36,8 @@ class Rows:
     ran; `effects` (n, 21) per ns of window, of all classes. `edge_w` (zones,): standard error of
     one window edge as power. `bend`: how far the model may be wrong, relative to the power above
     idle. `step_s`: mean length of a row. `spans`: each row's length over `step_s`, (n,), or (1,) if
-    all are alike.
+    all are alike. `beside`: maps values of all parameters (p,) to what counters of single cores
+    tell of these: precision (p, p) and moment (p,); None: there are no such counters.
     """
 
     power_w: F64
@@ -50,6 +52,7 @@ class Rows:
     step_s: float
     bend: float = 0.02
     spans: F64 = field(default_factory=lambda: np.ones(1))
+    beside: Callable[[F64], tuple[F64, F64]] | None = None
 
     @property
     def lengths_s(self) -> F64:

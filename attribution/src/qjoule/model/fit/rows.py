@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.model._sweep import add_products
-from qjoule.model.arrays import EFFECTS, F64, WindowBatch, real_sums
+from qjoule.model.arrays import EFFECTS, F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Weights
 from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, plausible
@@ -50,10 +50,13 @@ class Source:
     period_ns: int
 
 
-def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, bool]:
+def make_rows(
+    batches: Sequence[WindowBatch], source: Source, classes: I64 | None = None
+) -> tuple[Rows, bool]:
     """Returns all windows of a domain's zones as rows, and whether counters were read.
 
-    The classes that ran longest have a column each; all others share the last one.
+    `classes`, or else the classes that ran longest, have a column each; all others share the last
+    one.
     """
     views = [[zone.view(batch) for batch in batches] for zone in source.places]
     taken = [
@@ -61,13 +64,8 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
     ]
     flat = [part.entries for zone in taken for part in zone]
     counters = any(by_counters(entries, source.weights) for entries in flat)
-    classes, index = np.unique(
-        np.concatenate([source.class_of(entries.group) for entries in flat]), return_inverse=True
-    )
-    if len(classes) > _MOST_CLASSES:
-        ns = np.concatenate([entries.cpu_ns for entries in flat])
-        spent = np.bincount(index.reshape(-1), ns)
-        classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
+    if classes is None:
+        classes = _longest(flat, source.class_of)
     made = [
         _zone_columns(views[z], source, z, taken[z], classes) for z in range(len(source.places))
     ]
@@ -90,6 +88,18 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
         _BEND_COUNTERS if counters else _BEND_TIME,
     )
     return rows, counters
+
+
+def _longest(flat: Sequence[Entries], class_of: ClassOf) -> I64:
+    """The classes that ran longest, sorted."""
+    classes, index = np.unique(
+        np.concatenate([class_of(entries.group) for entries in flat]), return_inverse=True
+    )
+    if len(classes) > _MOST_CLASSES:
+        ns = np.concatenate([entries.cpu_ns for entries in flat])
+        spent = np.bincount(index.reshape(-1), ns)
+        classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
+    return classes
 
 
 @dataclass(frozen=True)
