@@ -20,7 +20,14 @@ from qjoule.machine.calibration import parse
 from qjoule.machine.facts import Check, parse_cpu_list, read_cpu_info
 from qjoule.machine.idle_states import MOST_STATES, check_idle_states, read_idle_states
 from qjoule.machine.perf_events import ask_kernel, hardware_counters, syscall_filter, try_event
-from qjoule.machine.sources import dram_energy, host_tree, hwmon_meters, perf_pmu, powercap_tree
+from qjoule.machine.sources import (
+    core_energy,
+    dram_energy,
+    host_tree,
+    hwmon_meters,
+    perf_pmu,
+    powercap_tree,
+)
 from qjoule.trace.meta import IdleState, parse_meta
 
 BTF, STATUS = "sys/kernel/btf/vmlinux", "proc/self/status"
@@ -170,6 +177,12 @@ def test_sources_that_a_machine_has(tmp_path: Path) -> None:
     assert "arXiv:2108.00808" in getattr(dram_energy(tmp_path), "detail", "")
     pmu(folder, "0", {"energy-pkg": "event=0x02"})
     assert perf_pmu(tmp_path) == Check("perf energy", True, "energy-pkg, energy-psys")
+    assert core_energy(tmp_path) is None, "it has a line only where there are some"
+    cores = tmp_path / "sys/bus/event_source/devices/power_core"
+    pmu(cores, "0-3,8", {"energy-core": "event=0x01"})
+    assert core_energy(tmp_path) == Check("core energy", True, "energy-core of 5 cores")
+    write(cores / "cpumask", "some\n")
+    assert getattr(core_energy(tmp_path), "ok", None) is False
     root = tmp_path / "sys/class/hwmon"
     chip(root, 1, "BAT0", power1_average=9_000_000)
     assert hwmon_meters(tmp_path) is None, "it has a line only where there are some"

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attribute_trace as hand
@@ -15,6 +16,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.json_report import to_json
+from qjoule.reporters.provenance import heading
 from qjoule.reporters.table import render
 from qjoule.trace.meta import EnergyInfo, Server
 from qjoule.trace.reader import Trace
@@ -232,3 +234,45 @@ def test_statements_of_a_procedure_are_its_callers_unless_asked_for(
         ("bbbb", "(none)"): (3, 10 * MS),
     }
     assert sum(row.energy_nj for row in result.rows) == sum(row.energy_nj for row in whole.rows)
+
+
+def test_counters_of_single_cores_help_to_divide_and_are_in_no_total(tmp_path: Path) -> None:
+    """Two statements always run together on two cores; that of CPU 0 draws 3 times as much."""
+    seconds, step = 12, 20
+    busy_ms = [2 + 3 * (at * 7 % 6) for at in range(seconds * 1000 // step)]
+    both_uj = np.cumsum([0, *(step * 10_000 + ms * 16_000 for ms in busy_ms)])
+    each_uj = np.cumsum([0, *(ms * 4_000 for ms in busy_ms)])
+    spans = [(at * step, at * step + ms) for at, ms in enumerate(busy_ms)]
+    package = [hand.energy(at * step, int(uj) * 1000) for at, uj in enumerate(both_uj)]
+    cores = [
+        hand.energy(second * 1000, int(each_uj[second * 1000 // step]) * 1000 * times, "one_core")
+        | {"die": cpu}
+        for second in range(seconds + 1)
+        for cpu, times in ((0, 3), (1, 1))
+    ]
+    second_thread = hand.OWNERS[1] | {"owner": 6, "pid": 13}
+    written = {
+        "meta": {"end_ns": hand.at(seconds * 1000)},
+        "owners": [*hand.OWNERS, second_thread],
+        "queries": [
+            hand.query(0, seconds * 1000, number, name, "query", {})
+            for number, name in ((1, "aaaa"), (2, "bbbb"))
+        ],
+        "segments": [
+            hand.segment(a, b, cpu, owner, cpu + 1)
+            for a, b in spans
+            for cpu, owner in ((0, 1), (1, 6))
+        ],
+    }
+    blind = attribute(Trace(hand.write(tmp_path / "a", energy=package, **written)))
+    seeing = attribute(Trace(hand.write(tmp_path / "b", energy=package + cores, **written)))
+    assert (blind.energy_source.cores, seeing.energy_source.cores) == ("", "measured per core")
+    assert seeing.energy_source.domains == blind.energy_source.domains == ("package",)
+    assert seeing.main.measured_nj == blind.main.measured_nj
+    of = {row.keys["fingerprint"]: row.energy_nj for row in seeing.rows}
+    assert of["aaaa"] > 1.5 * of["bbbb"]
+    of = {row.keys["fingerprint"]: row.energy_nj for row in blind.rows}
+    assert of["aaaa"] == pytest.approx(of["bbbb"], rel=0.01)
+    assert any("between cores: measured per core" in text for _, text in heading(seeing))
+    assert json.loads(to_json(seeing))["energy_source"]["cores"] == "measured per core"
+    assert "cores" not in json.loads(to_json(blind))["energy_source"]

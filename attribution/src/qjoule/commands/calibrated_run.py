@@ -13,7 +13,7 @@ from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSumm
 from qjoule.machine.identity import Identity
 from qjoule.machine.steps import IDLE
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.energy import SLOW_NS
+from qjoule.model.energy import ONE_CORE, SLOW_NS
 from qjoule.session.calibrating import Done
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
@@ -109,7 +109,11 @@ def summarise(
         identity=machine,
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         energy=trace.meta.energy,
-        domains=tuple(dict.fromkeys(DomainName(d.package, d.name) for d in trace.meta.domains)),
+        domains=tuple(
+            dict.fromkeys(
+                DomainName(d.package, d.name) for d in trace.meta.domains if d.name != ONE_CORE
+            )
+        ),
         counters=trace.meta.counters,
         phases=summaries,
         held_out_error=dict(fit.held_out_error),

@@ -109,6 +109,7 @@ class AttributionContext:
         self._stolen_recorded = recording.stolen is not None
         self._requests = RecordedRequests(self.grouped.queries, self.labels)
         self._windows = recording.windows(without_stolen=request.without_stolen)
+        self._core_windows = recording.core_windows(without_stolen=request.without_stolen)
         self._settings = account_settings(
             recording.meta,
             recording.energy.series,
@@ -116,6 +117,8 @@ class AttributionContext:
             request.idle,
             request.coefficients or request.calibrated.coefficients,
         )
+        if recording.cores is not None:
+            self._settings = replace(self._settings, cores=recording.cores.counters)
 
     def memory(self) -> MemoryAdapter:
         """What is remembered of earlier traces."""
@@ -154,7 +157,7 @@ class AttributionContext:
         windows, queries = self._windows, self.grouped.queries
         observer.started(windows.energy, windows.machine, self.labels, queries)
         segments = self.grouped.segments(observer.read)
-        ledger = divided(account, windows, segments, self._requests)
+        ledger = divided(account, windows, segments, self._requests, self._core_windows)
         if self._request.without_stolen:
             ledger.cpu_ns += ledger.stolen_ns.astype(np.int64)
         observer.finished(ledger)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import tables
-from qjoule.engine.accounts import OtherIds, lag_ns, server_changes
+from qjoule.engine.accounts import OtherIds, lag_ns, learns, server_changes
 from qjoule.engine.columns import Transactions
 from qjoule.engine.query_groups import Part
 from qjoule.engine.stolen import COLUMNS, Stolen, stolen_time
@@ -27,6 +27,7 @@ from qjoule.model.energy import (
     window_energy,
 )
 from qjoule.model.ledger import Ledger
+from qjoule.model.per_core import CoreCounters, of_cores
 from qjoule.model.result import TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
@@ -45,7 +46,7 @@ class Recording:
 
     `queries`: the row groups of that table, read as often as need be. `segments` returns the
     table with the given columns, in order of time. `meter_notes`: how the clock of an external
-    meter was read. `stolen`: None: not recorded.
+    meter was read. `stolen`: None: not recorded. `cores`: None: no counters of single cores.
     """
 
     meta: Meta
@@ -60,11 +61,28 @@ class Recording:
     segments: Callable[[Sequence[str]], Iterator[pa.Table]]
     meter_notes: tuple[str, ...]
     stolen: Stolen | None
+    cores: CoreEnergy | None = None
 
     def windows(self, *, without_stolen: bool = False) -> SegmentWindows:
         """A new converter of segments to windows."""
         lost = tables.lost_time(self.loss, self.span_ns[0])
         return SegmentWindows(self.machine, self.energy, lost, without_stolen=without_stolen)
+
+    def core_windows(self, *, without_stolen: bool = False) -> SegmentWindows | None:
+        """A new converter of segments to windows of single cores, if these were counted."""
+        if self.cores is None:
+            return None
+        lost = tables.lost_time(self.loss, self.span_ns[0])
+        machine, energy = of_cores(self.machine), self.cores.energy
+        return SegmentWindows(machine, energy, lost, without_stolen, of_cores=True)
+
+
+@dataclass(frozen=True)
+class CoreEnergy:
+    """Counters of single cores, and their windows."""
+
+    counters: CoreCounters
+    energy: WindowEnergy
 
 
 @dataclass(frozen=True)
@@ -100,6 +118,7 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
         lambda columns: trace.iter_segments(columns=columns),
         meter_notes,
         stolen_time(trace.iter_table("cpu_time", COLUMNS), trace.begin_ns),
+        _cores(meta, energy, span_ns),
     )
 
 
@@ -197,6 +216,17 @@ def _windows(
     begin_ns, end_ns = max(span_ns[0], -_FAR_NS), min(span_ns[1], _FAR_NS)
     notes = () if metered is None else (metered.note,)
     return energy_windows(meta, found, series, begin_ns, end_ns), notes
+
+
+def _cores(meta: Meta, energy: pa.Table, span_ns: tuple[int, int]) -> CoreEnergy | None:
+    """What single cores drew; None if nobody counted it, or nothing is learned from it."""
+    found = tables.core_readings(energy) if learns(meta.energy.grade) else None
+    if found is None:
+        return None
+    readings, counters = found
+    begin_ns, end_ns = max(span_ns[0], -_FAR_NS), min(span_ns[1], _FAR_NS)
+    windows = window_energy(readings, counters.series, begin_ns, end_ns)
+    return CoreEnergy(counters, as_counted(windows, lag_ns(meta)))
 
 
 def _machine(trace: Trace) -> Machine:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.lazy_import import pa
+from qjoule.lazy_import import pa, pc
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
 from qjoule.model.charge import Ids
 from qjoule.model.clock import ClockFit, fit_clock, to_ours
-from qjoule.model.energy import I64, WALL, Bool, Readings, Series
+from qjoule.model.energy import I64, ONE_CORE, UPDATE_PERIOD_NS, WALL, Bool, Readings, Series
+from qjoule.model.per_core import CoreCounters
 from qjoule.trace.columns import bits, is_told, plain, view
 from qjoule.trace.meta import DomainInfo, Meta
 
@@ -28,27 +29,17 @@ _DEFAULT_PERIOD_NS = 1_000_000_000
 _EPOCH_NS = 10**18  #: a clock with a larger value counts since 1970 (this is in 2001)
 
 
+_Key = tuple[int, str, str, int, int]  #: package, domain, unit, range and die of a counter
+
+
 def readings(
     energy: pa.Table, domains: Sequence[DomainInfo] = ()
 ) -> tuple[Readings, tuple[Series, ...]]:
     """The `energy` table as readings, and their counters by (package, domain) and die.
 
-    `domains`: from meta.json, for how often counters move.
+    `domains`: from meta.json, for how often counters move. Counters of single cores are left out.
     """
-    domain = energy.column("domain").cast(pa.string()).to_pylist()
-    keys = list(
-        zip(
-            energy.column("package").to_pylist(),
-            domain,
-            energy.column("unit_j").to_pylist(),
-            view(energy.column("range"), 0).tolist(),
-            view(energy.column("die"), _WHOLE).tolist(),
-            strict=True,
-        )
-    )
-    # repr makes units sortable that are not numbers (NaN equals nothing, not even itself).
-    plain = [(package, name, repr(unit), *rest) for package, name, unit, *rest in keys]
-    numbers = {key: i for i, key in enumerate(sorted(set(plain)))}
+    found, keys = _readings(_rows(energy, of_cores=False))
     how = {
         (one.package, one.name, _WHOLE if one.die is None else one.die): (
             one.period_ns or 0,
@@ -58,19 +49,55 @@ def readings(
     }
     series = tuple(
         Series(p, name, float(unit), size, *how.get((p, name, die), (0, False)))
-        for p, name, unit, size, die in numbers
+        for p, name, unit, size, die in keys
     )
+    return found, series
+
+
+def core_readings(energy: pa.Table) -> tuple[Readings, CoreCounters] | None:
+    """Readings of single cores in the `energy` table, and their counters; None without any."""
+    table = _rows(energy, of_cores=True)
+    if not table.num_rows:
+        return None
+    found, keys = _readings(table)
+    series = tuple(
+        Series(core, ONE_CORE, float(unit), size, UPDATE_PERIOD_NS)
+        for _, _, unit, size, core in keys
+    )
+    return found, CoreCounters(series, tuple(package for package, *_ in keys))
+
+
+def _rows(energy: pa.Table, *, of_cores: bool) -> pa.Table:
+    """The rows of single cores, or all others."""
+    domain = energy.column("domain").cast(pa.string())
+    if ONE_CORE not in pc.unique(domain).to_pylist():
+        return energy.slice(0, 0) if of_cores else energy
+    mine = pc.equal(domain, ONE_CORE)
+    return energy.filter(mine if of_cores else pc.invert(mine))
+
+
+def _readings(energy: pa.Table) -> tuple[Readings, list[_Key]]:
+    """The rows as readings, and their counters in order."""
+    keys = zip(
+        energy.column("package").to_pylist(),
+        energy.column("domain").cast(pa.string()).to_pylist(),
+        energy.column("unit_j").to_pylist(),
+        view(energy.column("range"), 0).tolist(),
+        view(energy.column("die"), _WHOLE).tolist(),
+        strict=True,
+    )
+    # repr makes units sortable that are not numbers (NaN equals nothing, not even itself).
+    plain: list[_Key] = [(package, name, repr(unit), *rest) for package, name, unit, *rest in keys]
+    numbers = {key: i for i, key in enumerate(sorted(set(plain)))}
     raw = energy.column("raw")
-    return (
-        Readings(
-            t_ns=view(energy.column("t_ns")),
-            raw=view(raw, 0).astype(np.uint64),
-            ok=is_told(raw) & (view(energy.column("status")) == 0),
-            half_width_ns=view(energy.column("half_width_ns")).astype(np.int64),
-            series=np.array([numbers[key] for key in plain], np.int64),
-        ),
-        series,
+    found = Readings(
+        t_ns=view(energy.column("t_ns")),
+        raw=view(raw, 0).astype(np.uint64),
+        ok=is_told(raw) & (view(energy.column("status")) == 0),
+        half_width_ns=view(energy.column("half_width_ns")).astype(np.int64),
+        series=np.array([numbers[key] for key in plain], np.int64),
     )
+    return found, list(numbers)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.machine.identity import Identity, changes, other_machine
 from qjoule.model.coefficients import Coefficients
+from qjoule.model.energy import ONE_CORE
 from qjoule.root_part.client import read_given, root_part, us
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.trace.meta import EnergyInfo, IdleState, Meta
@@ -198,7 +199,7 @@ def match(
 def _energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]:
     refused, flagged = [], []
     have = {(domain.package, domain.name) for domain in calibration.domains}
-    need = {(domain.package, domain.name) for domain in meta.domains}
+    need = {(one.package, one.name) for one in meta.domains if one.name != ONE_CORE}
     if missing := sorted(need - have):
         names = ", ".join(f"{name} of package {package}" for package, name in missing)
         refused.append(f"it knows nothing of {names}")

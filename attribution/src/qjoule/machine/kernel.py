@@ -16,6 +16,7 @@ from qjoule.machine.facts import Check, read_text
 from qjoule.machine.idle_states import check_idle_states
 from qjoule.machine.perf_events import hardware_counters, syscall_filter, try_event
 from qjoule.machine.sources import (
+    core_energy,
     dram_energy,
     host_tree,
     hwmon_meters,
@@ -77,6 +78,7 @@ def check_machine(
         *hardware_counters(try_one),
         powercap_tree(root, readable),
         perf_pmu(root),
+        *([cores] if (cores := core_energy(root)) else []),
         *([dram] if (dram := dram_energy(root)) else []),
         *([meters] if (meters := hwmon_meters(root)) else []),
         check_idle_states(root),

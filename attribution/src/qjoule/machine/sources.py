@@ -16,7 +16,14 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
-from qjoule.machine.facts import MEMORY_BY_METER, NO_DRAM_ON_AMD, Check, is_amd, read_text
+from qjoule.machine.facts import (
+    MEMORY_BY_METER,
+    NO_DRAM_ON_AMD,
+    Check,
+    is_amd,
+    parse_cpu_list,
+    read_text,
+)
 from qjoule.root_part.client import us
 
 ROOT = Path("/")
@@ -73,6 +80,18 @@ def perf_pmu(root: Path = ROOT) -> Check:
     ok = "energy-pkg" in events
     detail = ", ".join(events) + ("" if ok else ", none of a package")
     return Check("perf energy", ok, detail, "" if ok else NO_RAPL)
+
+
+def core_energy(root: Path = ROOT) -> Check | None:
+    """Counters of single cores, beside those of packages; None on machines without, as most are."""
+    folder = root / "sys/bus/event_source/devices/power_core"
+    if not (folder / "events/energy-core").exists():
+        return None
+    try:
+        cores = len(parse_cpu_list(read_text(folder / "cpumask")))
+    except ValueError as error:
+        return Check("core energy", False, f"{folder / 'cpumask'}: {error}", NO_RAPL)
+    return Check("core energy", True, f"energy-core of {cores} core{'s' * (cores != 1)}")
 
 
 def dram_energy(root: Path = ROOT) -> Check | None:

@@ -41,7 +41,7 @@ MAX_ROWS, MAX_TEXT, MAX_DOMAINS = 16_384, 8192, 16
 _MOST = 1 << 63
 #: Not sent: each snapshot stands for itself, and the page of metrics has the histograms.
 _LEFT_OUT = frozenset(
-    {"parts", "impact", "latency_counts", "outcomes", "share_error", "owned_error"}
+    {"parts", "impact", "latency_counts", "outcomes", "share_error", "owned_error", "cores"}
 )
 
 

@@ -103,6 +103,7 @@ def _about(attribution: Attribution) -> dict[str, Any]:
             "unavailable": list(unavailable(attribution)),
             "main_domain": source.main_domain,
             "total_error": source.total_error,
+            **({"cores": source.cores} if source.cores else {}),
             **({"left_out": source.left_out} if source.left_out else {}),
             **({"other_errors": source.other_errors} if source.other_errors else {}),
             **({"error_in_rows": source.error_in_rows} if source.total_error else {}),

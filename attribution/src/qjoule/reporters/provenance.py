@@ -266,6 +266,8 @@ def _energy(attribution: Attribution) -> str:
         others = [name for name in source.domains if name != source.main_domain]
         text += f" · {source.main_domain}"
         text += f" (also read: {', '.join(others)})" if others else ""
+    if source.cores:
+        text += f" · between cores: {source.cores}"
     return text
 
 
