@@ -241,6 +241,19 @@ struct qj_child {
 	__u64 tags; /* tags of the outer query */
 };
 
+/*
+ * What another thread waited for while it worked for a query, from when it joined until it left,
+ * which may be after the query's end. The rest of that time it ran. Sent only if it waited.
+ */
+struct qj_helper {
+	__u64 query;
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u32 pid;
+	__u32 tgid;
+	__u64 wait_ns[QJ_WAITS]; /* by enum qj_wait */
+};
+
 /* Flags of a sampled stack. */
 enum qj_stack_flag {
 	QJ_STACK_KERNEL = 1 << 0, /* the thread was in the kernel: its frames are its callers' */
@@ -521,6 +534,7 @@ enum qj_block_kind {
 	QJ_BLOCK_SAMPLE = 20,
 	QJ_BLOCK_CALL = 21,
 	QJ_BLOCK_STACK = 22,
+	QJ_BLOCK_HELPER = 23,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -572,6 +586,7 @@ QJ_ASSERT_SIZE(qj_segment_counters, 64);
 QJ_ASSERT_SIZE(qj_segment_more, 184);
 QJ_ASSERT_SIZE(qj_query, 136);
 QJ_ASSERT_SIZE(qj_child, 88);
+QJ_ASSERT_SIZE(qj_helper, 80);
 QJ_ASSERT_SIZE(qj_stack, 56);
 QJ_ASSERT_SIZE(qj_call, 32);
 QJ_ASSERT_SIZE(qj_text, 24);

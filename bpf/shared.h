@@ -236,6 +236,11 @@ struct qj_ring_child {
 	struct qj_child child;
 };
 
+struct qj_ring_helper {
+	struct qj_ring_head head;
+	struct qj_helper helper;
+};
+
 struct qj_ring_task {
 	struct qj_ring_head head;
 	struct qj_task task;

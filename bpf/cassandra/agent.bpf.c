@@ -119,7 +119,9 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	query_abandon(cpu, thread, now); /* if the end of the last request was missed */
+	/* If the end of the last request, or task, was missed. */
+	helper_leave(cpu, thread, now);
+	query_abandon(cpu, thread, now);
 	thread->session = session_of(session);
 	query_begin(cpu, thread, now);
 	thread->command = what;
@@ -196,10 +198,11 @@ SEC("?uprobe")
 int BPF_KPROBE(cassandra_task_ends)
 {
 	struct thread_state *thread = marked_thread();
+	__u64 now = bpf_ktime_get_ns();
 
 	if (!thread || !thread->borrowed)
 		return 0;
-	thread->borrowed = 0;
-	query_release(this_cpu(), thread, bpf_ktime_get_ns());
+	helper_leave(this_cpu(), thread, now);
+	query_release(this_cpu(), thread, now);
 	return 0;
 }

@@ -33,11 +33,11 @@ static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *
 }
 
 /* A thread that leaves its CPU asleep in the middle of a query: its server may know for what. */
-static __always_inline void hooks_blocked(struct thread_state *thread)
+static __always_inline void hooks_blocked(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 #define X(name, NAME)                                                                              \
 	if (IS_THREAD_OF(thread, NAME))                                                            \
-		name##_blocked(thread);
+		name##_blocked(cpu, thread);
 	QJ_HOOKS_BLOCKED(X)
 #undef X
 }

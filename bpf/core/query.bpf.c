@@ -304,6 +304,41 @@ int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 	return 0;
 }
 
+static __always_inline void send_helper(struct qj_cpu_state *cpu, const struct thread_state *thread,
+					__u64 end_ns, __u64 pid_tgid)
+{
+	struct qj_ring_helper *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_QUERY);
+		return;
+	}
+	r->head.block = QJ_BLOCK_HELPER;
+	r->head.text_bytes = 0;
+	r->helper.query = thread->query;
+	r->helper.begin_ns = thread->begin_ns;
+	r->helper.end_ns = end_ns;
+	r->helper.pid = (__u32)pid_tgid;
+	r->helper.tgid = pid_tgid >> 32;
+	__builtin_memcpy(r->helper.wait_ns, thread->waits.replied_ns, sizeof(r->helper.wait_ns));
+	submit(r);
+}
+
+/* The helper works for no query. Its open slice keeps its label. */
+int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns, __u64 pid_tgid)
+{
+	if (!cpu || !thread)
+		return 0;
+	if (thread->waits.any && plan.mode == QJ_MODE_RECORD) {
+		waits_mark(thread);
+		send_helper(cpu, thread, end_ns, pid_tgid);
+	}
+	thread->borrowed = 0;
+	thread->query = 0;
+	thread->begin_ns = 0;
+	return 0;
+}
+
 /*
  * Called when tracing is about to stop: sends the query that a thread still serves as it stands.
  * Its end will not be sent later.
@@ -315,17 +350,19 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	if (!cpu || !thread)
 		return 0;
 	send_ended(cpu, thread);
-	if (plan.mode == QJ_MODE_LIVE || !thread->begin_ns || thread->borrowed)
+	if (plan.mode == QJ_MODE_LIVE || !thread->begin_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (thread->off_ns) /* how long it could have run is not known */
+		add_wait(&thread->waits, now, now - thread->off_ns, 0);
+	if (thread->borrowed)
+		return helper_end(cpu, thread, now, pid_tgid);
 	if (thread->caller.query) {
 		thread->flags |= QJ_QUERY_OPEN;
 		child_end(cpu, thread, now);
 	}
 	if (!thread->end_ns)
 		thread->flags |= QJ_QUERY_OPEN;
-	if (thread->off_ns) /* how long it could have run is not known */
-		add_wait(&thread->waits, now, now - thread->off_ns, 0);
 	fill_query(&thread->ended, thread, thread->end_ns ?: now, pid_tgid);
 	thread->begin_ns = 0;
 	return send_ended(cpu, thread);

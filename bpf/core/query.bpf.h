@@ -19,6 +19,8 @@ extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
+extern int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns,
+		      __u64 pid_tgid);
 /* Sends the query that ended last, or the drawn one, if it has not been sent. */
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
@@ -163,6 +165,17 @@ static __always_inline void query_release(struct qj_cpu_state *cpu, struct threa
 	cpu->owner_kind = QJ_OWNER_SERVER;
 }
 
+/* A helper works for its leader's query no more. */
+static __always_inline void helper_leave(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 __u64 now)
+{
+	if (!thread->borrowed)
+		return;
+	check_label(cpu, now);
+	cpu->event_ns = slice_began(cpu, now);
+	helper_end(cpu, thread, cpu->event_ns, bpf_get_current_pid_tgid());
+}
+
 /*
  * The thread exits or gets another client. A query that it still served was cut off, by KILL or
  * because its client disconnected. When that query stopped is not known.
@@ -215,17 +228,23 @@ static __always_inline struct leader leader_of(const struct thread_state *thread
 			       .session = thread->session};
 }
 
-/* From here on this thread works for the leader's query. */
+/* From here on this thread works for the leader's query, if it does not already. */
 static __always_inline void leader_join(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct leader *leader)
 {
+	__u64 now = bpf_ktime_get_ns();
+
+	if (thread->borrowed && thread->query == leader->query)
+		return;
+	helper_leave(cpu, thread, now);
 	thread->query = leader->query;
 	thread->shape = leader->shape;
 	thread->tags = leader->tags;
 	thread->session = leader->session;
-	thread->begin_ns = bpf_ktime_get_ns();
 	thread->borrowed = 1;
-	claim_slice(cpu, thread, thread->begin_ns);
+	claim_slice(cpu, thread, now);
+	waits_clear(&thread->waits);
+	thread->begin_ns = cpu->event_ns = slice_began(cpu, now);
 }
 
 #endif

@@ -80,8 +80,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		thread = thread ?: thread_of(prev);
 		if (thread && thread->begin_ns) {
 			wait_begin(thread, prev, now);
-			if (thread->waits.kind == QJ_WAIT_NETWORK)
-				hooks_blocked(thread);
+			if (thread->waits.kind == (IS_EARLY ? QJ_WAIT_OTHER : QJ_WAIT_NETWORK))
+				hooks_blocked(cpu, thread);
 		}
 	}
 	if (t0 && cpu->pid != (__u32)prev->pid)

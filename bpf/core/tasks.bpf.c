@@ -239,9 +239,11 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct thread_state *thread = thread_of(task);
+	__u64 now = bpf_ktime_get_ns();
 
 	if (thread) {
-		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
+		helper_leave(this_cpu(), thread, now);
+		query_abandon(this_cpu(), thread, now);
 		send_ended(this_cpu(), thread);
 		hooks_exited(this_cpu(), thread);
 		thread->query = 0; /* there is no next query: the rest belongs to the server */

@@ -4,7 +4,7 @@
  * pgaio_io_prepare_submit(handle) before it queues a request; a worker calls
  * pgaio_io_reopen(handle) before it performs one (src/backend/storage/aio: aio.c, aio_target.c,
  * method_worker.c). Both get the handle's address, so a worker works for the query of the backend
- * whose request it takes up, until it takes up another one or sleeps. On every attach mode.
+ * whose request it takes up, until it takes up another one or waits for one. On every attach mode.
  */
 #include "core/query.bpf.h"
 
@@ -55,8 +55,7 @@ static __always_inline void join(struct qj_cpu_state *cpu, struct thread_state *
 SEC("?uprobe")
 int BPF_KPROBE(postgres_io_begin, __u64 handle)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread_state *thread = thread_of(task);
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct io_handle key = {.address = handle};
 	__u64 now = bpf_ktime_get_ns();
 	struct leader *leader;
@@ -65,12 +64,12 @@ int BPF_KPROBE(postgres_io_begin, __u64 handle)
 		return 0;
 	key.server = thread->server;
 	thread->postgres.io_worker = 1;
-	thread->postgres.sleeps = TASK_FIELD(task, nvcsw);
 	leader = bpf_map_lookup_elem(&io_leaders, &key);
 	if (leader) {
 		join(this_cpu(), thread, leader, now);
 		bpf_map_delete_elem(&io_leaders, &key);
 	} else if (thread->query) {
+		helper_leave(this_cpu(), thread, now);
 		query_release(this_cpu(), thread, now);
 	}
 	return 0;

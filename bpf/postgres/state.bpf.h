@@ -72,13 +72,19 @@ static __always_inline void postgres_stream_end(struct qj_cpu_state *cpu,
 
 /*
  * Backends wait for almost everything with epoll, for their latch as well as for their client. They
- * say for what in shared memory, for pg_stat_activity.
+ * say for what in shared memory, for pg_stat_activity. An io worker waits for its next request so:
+ * from here on it works for no query.
  */
-static __always_inline void postgres_blocked(struct thread_state *thread)
+static __always_inline void postgres_blocked(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	__u64 address = 0;
 	__u32 event = 0;
 
+	if (thread->postgres.io_worker && thread->borrowed) {
+		helper_end(cpu, thread, thread->off_ns, bpf_get_current_pid_tgid());
+		thread->off_ns = 0;
+		return;
+	}
 	if (postgres_variable(&address, sizeof(address),
 			      facts_of(thread)[QJ_POSTGRES_WAIT_EVENT]) ||
 	    bpf_probe_read_user(&event, sizeof(event), (const void *)address))
@@ -90,6 +96,7 @@ static __always_inline void postgres_blocked(struct thread_state *thread)
 		thread->waits.kind = QJ_WAIT_LOCK;
 		break;
 	case POSTGRES_WAIT_CLIENT:
+		thread->waits.kind = QJ_WAIT_NETWORK;
 		break;
 	case POSTGRES_WAIT_TIMEOUT:
 		thread->waits.kind = QJ_WAIT_SLEEP;
@@ -100,19 +107,6 @@ static __always_inline void postgres_blocked(struct thread_state *thread)
 	default: /* of another process of the server, or of an extension */
 		thread->waits.kind = QJ_WAIT_OTHER;
 	}
-}
-
-/* An io worker that has slept since its last request works for no query. */
-static __always_inline void postgres_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
-					      struct thread_state *thread)
-{
-	if (!thread->postgres.io_worker || thread->postgres.sleeps == TASK_FIELD(task, nvcsw))
-		return;
-	thread->query = 0;
-	thread->shape = 0;
-	thread->tags = 0;
-	thread->session = 0;
-	thread->begin_ns = 0;
 }
 
 #endif

@@ -51,7 +51,6 @@ struct postgres_thread {
 	__u64 send_buffer; /* address of PqSendBuffer's bytes; 0: not known */
 	__u64 statement;   /* attach mode symbol: address of its debug_query_string */
 	__u64 created;	   /* attach mode symbol: when the portal was made that was run last */
-	__u64 sleeps;	   /* of an io worker, when it took up its last request */
 	__u64 last_id;	   /* hash of the shape and id that were told last */
 	__u8 sets;	   /* the statement sets or resets a parameter */
 	__u8 ran;	   /* attach mode symbol: a portal was run since the query began ... */

@@ -195,6 +195,7 @@ class Block(IntEnum):
     SAMPLE = 20
     CALL = 21
     STACK = 22
+    HELPER = 23
 
 
 class Codec(IntEnum):
@@ -267,6 +268,16 @@ CHILD = np.dtype(
         ("command", "u1"),
         ("reserved", "<u4"),
         ("tags", "<u8"),
+    ]
+)
+HELPER = np.dtype(
+    [
+        ("query", "<u8"),
+        ("begin_ns", "<u8"),
+        ("end_ns", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("wait_ns", "<u8", (WAITS,)),
     ]
 )
 TEXT = np.dtype(
@@ -481,4 +492,5 @@ RECORDS: dict[Block, np.dtype] = {
     Block.SAMPLE: SAMPLE,
     Block.CALL: CALL,
     Block.STACK: STACK,
+    Block.HELPER: HELPER,
 }

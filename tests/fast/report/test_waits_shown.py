@@ -64,6 +64,44 @@ def test_a_statements_waits_are_the_sums_of_its_queries(tmp_path: Path) -> None:
     assert "ran_ns" not in rows["bbbb"], "not recorded is not 0"
 
 
+def test_what_helpers_waited_for_is_thread_time_of_their_queries_row(tmp_path: Path) -> None:
+    """One helped after its query's end; one helped a query that nobody knows."""
+    queries = [hand.query(*row) for row in hand.QUERIES]
+    queries[0] |= waited(12, other=12)
+    helpers = [helper(1, 0, 12, run_queue=5, io=4), helper(1, 2, 40, lock=30), helper(99, 0, 9)]
+    trace = hand.write(tmp_path / "t", queries=queries, helpers=helpers)
+    rows = {row["fingerprint"]: row for row in document(trace)["rows"] if "fingerprint" in row}
+    row = rows["aaaa"]
+    assert row["helpers_ns"] == 50 * hand.MS
+    assert row["helpers_ran_ns"] == 11 * hand.MS
+    parts_ms = {name: row[f"helpers_{name}"] // hand.MS for name in WAITS}
+    assert [*parts_ms.values()] == [5, 30, 4, 0, 0, 0]
+    assert row["ran_ns"] + sum(row[name] for name in WAITS) == row["waits_latency_ns"]
+    assert "helpers_ns" not in rows["bbbb"], "its own waits are not recorded"
+    text = CliRunner().invoke(command, [str(trace), "--columns", "waits"]).stdout
+    assert "helpers" in text and "325.0 %" in text and "not recorded: " not in text
+
+
+def helper(query: int, begin_ms: int, end_ms: int, **waits_ms: int) -> dict[str, Any]:
+    waits = {name: waits_ms.get(name[5:-3], 0) * hand.MS for name in WAITS}
+    times = {"begin_ns": hand.at(begin_ms), "end_ns": hand.at(end_ms)}
+    return {"query": query, "pid": 12, "tgid": 10} | times | waits
+
+
+def test_of_a_trace_without_the_table_helpers_are_not_recorded(tmp_path: Path) -> None:
+    queries = [hand.query(*hand.QUERIES[0]) | waited(12)]
+    trace = hand.write(tmp_path / "t", queries=queries)
+    (row,) = (row for row in document(trace)["rows"] if row["calls"])
+    assert row["helpers_ns"] == 0 and "helpers_ran_ns" not in row
+    meta = json.loads((trace / "meta.json").read_text())
+    del meta["rows"]["helpers"]
+    (trace / "meta.json").write_text(json.dumps(meta))
+    (row,) = (row for row in document(trace)["rows"] if row["calls"])
+    assert "helpers_ns" not in row
+    text = CliRunner().invoke(command, [str(trace), "--columns", "waits"]).stdout
+    assert any(line.split() == ["helpers", "not", "recorded"] for line in text.splitlines())
+
+
 def test_a_query_may_span_days(tmp_path: Path) -> None:
     long = {
         **waited(1, lock=0),

@@ -11,21 +11,23 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import psutil
+import psycopg
 import pymysql
 import pytest
 
+from qjoule.trace.reader import Trace
 from qjoule.trace.vocabulary import WAITS
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from tracing.planted_waits import SLOW_S, Story, busy, waits_of
-from tracing.recording import Run, at_once, attribute, check_waits, recording
+from tracing.recording import Run, at_once, attribute, check_helpers, check_waits, recording
 from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -220,26 +222,95 @@ def test_a_cursor_does_not_wait_between_its_fetches(
     assert (fetches["latency_ns"] < SLOW_S * 1e9).all()
 
 
-def test_helpers_are_in_the_cpu_time_and_not_in_the_parts_of_the_latency(
+# ---- helpers: PostgreSQL's parallel workers ------------------------------------------------------
+
+PARALLEL = (
+    "set parallel_setup_cost = 0",
+    "set parallel_tuple_cost = 0",
+    "set min_parallel_table_scan_size = 0",
+    "set parallel_leader_participation = off",
+    "set jit = off",
+)
+WORKERS = 2
+
+
+def _workers(server: DatabaseServer) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        of_server = psutil.Process(server.pid).children()
+        return [one for one in of_server if "parallel worker" in " ".join(one.cmdline())]
+    return []
+
+
+def _run_delays(server: DatabaseServer, until_set: threading.Event) -> dict[int, int]:
+    """By worker: for how long it had waited for a CPU when it was seen last, in ns
+    (Documentation/scheduler/sched-stats.rst).
+    """
+    delays: dict[int, int] = {}
+    while not until_set.wait(0.005):
+        for worker in _workers(server):
+            with suppress(OSError):
+                _, delay_ns, _ = Path(f"/proc/{worker.pid}/schedstat").read_text().split()
+                delays[worker.pid] = int(delay_ns)
+    return delays
+
+
+def test_helpers_are_in_the_cpu_time_and_their_waits_are_thread_time(
     postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    """The leader only waits for its workers."""
+    """The leader only waits for its workers, and these for CPUs, as long as the kernel says too."""
+    done, delays = threading.Event(), dict[int, int]()
+    watch = threading.Thread(target=lambda: delays.update(_run_delays(postgres, done)))
     with closing(postgres.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute("create table helped as select g from generate_series(1, 1000000) g")
-        for setting in (
-            "parallel_setup_cost",
-            "parallel_tuple_cost",
-            "min_parallel_table_scan_size",
-        ):
-            cursor.execute(f"set {setting} = 0")
-        cursor.execute("set parallel_leader_participation = off")
-        with recording(tmp_path / "t", f"--pid={postgres.pid}"):
+        cursor.execute("create table helped as select g from generate_series(1, 4000000) g")
+        for setting in PARALLEL:
+            cursor.execute(setting)
+        with busy(1), recording(tmp_path / "t", f"--pid={postgres.pid}"):
+            watch.start()
             cursor.execute("select sum(sqrt(g)) from helped")
-    assert len(check_waits(Run(tmp_path / "t").trace))
+            done.set()
+            watch.join()
+    trace = Run(tmp_path / "t").trace
+    assert len(check_waits(trace))
+    helpers = check_helpers(trace).set_index("pid")
+    assert len(helpers) == len(delays) == WORKERS
+    for pid, delay_ns in delays.items():
+        waited_ns = helpers["wait_run_queue_ns"][pid]
+        assert waited_ns == pytest.approx(delay_ns, rel=0.1, abs=5e7), helpers.to_string()
+    assert helpers["wait_run_queue_ns"].sum() > 0.2 * helpers["helped_ns"].sum()
     (row,) = (row for row in attribute(tmp_path / "t")["rows"] if "sqrt" in row["shape"])
     assert row["cpu_ns"] > 2 * row["ran_ns"]
     waits_ns = {name: row[name] for name in WAITS}
     assert max(waits_ns, key=waits_ns.__getitem__) == "wait_other_ns", waits_ns
+    assert row["helpers_ns"] == helpers["helped_ns"].sum()
+    assert {name: row[f"helpers_{name}"] for name in WAITS} == helpers[WAITS].sum().to_dict()
+
+
+@pytest.mark.parametrize("ends", ["the helper", "the trace"])
+def test_a_helper_that_is_killed_or_still_waits(
+    ends: str, postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    """A worker that sleeps is terminated, or tracing ends meanwhile."""
+    with closing(postgres.connect()) as connection, ExitStack() as stack:
+        newer = connection.info.server_version >= 160000
+        connection.execute(f"set {'debug_parallel_query' if newer else 'force_parallel_mode'} = on")
+        stack.enter_context(recording(tmp_path / "t", f"--pid={postgres.pid}"))
+        sleeper = threading.Thread(target=_sleeps, args=(connection,))
+        sleeper.start()
+        until(lambda: _workers(postgres))
+        time.sleep(SLOW_S)
+        if ends == "the trace":
+            stack.close()
+        for worker in _workers(postgres):
+            worker.terminate()
+        sleeper.join()
+    (helper,) = check_helpers(Trace(tmp_path / "t")).to_dict("records")
+    assert helper["wait_sleep_ns"] == pytest.approx(helper["helped_ns"], rel=0.1)
+    assert helper["helped_ns"] > SLOW_S * 0.9e9
+
+
+def _sleeps(connection: psycopg.Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.execute("select pg_sleep(30)")
 
 
 def test_where_segments_are_lost_waits_are_still_within_the_latency(

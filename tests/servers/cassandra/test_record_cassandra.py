@@ -12,7 +12,15 @@ import pytest
 from qjoule.contract import QueryFlag
 from qjoule_studies.servers.process import DatabaseServer
 from tracing import cql_story as day
-from tracing.recording import Run, check_no_waits, check_waits, check_whole, qjoule, recording
+from tracing.recording import (
+    Run,
+    check_helpers,
+    check_no_waits,
+    check_waits,
+    check_whole,
+    qjoule,
+    recording,
+)
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -70,6 +78,7 @@ def test_cassandra_nothing_is_lost_and_no_literal_is_told(told: Told) -> None:
     check_whole(told.run, told.attach_mode)
     if told.attach_mode == "agent":
         check_waits(told.run.trace)
+        check_helpers(told.run.trace)
     else:
         check_no_waits(told.run.trace)
 

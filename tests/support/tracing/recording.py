@@ -218,6 +218,23 @@ def check_waits(trace: Trace) -> pd.DataFrame:
     return waited.assign(latency_ns=latency_ns)
 
 
+def check_helpers(trace: Trace) -> pd.DataFrame:
+    """The times in which helpers of queries that waited worked for them: with what each ran for its
+    query, by the segments, its waits add up to that time.
+    """
+    helpers = trace.pandas("helpers").astype("int64").rename_axis("helper").reset_index()
+    assert len(helpers)
+    segments = trace.pandas("segments").dropna(subset="query")
+    segments["pid"] = segments["owner"].map(trace.pandas("owners").set_index("owner")["pid"])
+    segments = segments[["query", "pid", "t0_ns", "t1_ns"]].astype("int64")
+    ran_ns = _inside_ns(segments.merge(helpers, on=["query", "pid"]), "helper")
+    helpers["helped_ns"] = helpers["end_ns"] - helpers["begin_ns"]
+    helpers["ran_ns"] = ran_ns.reindex(helpers["helper"], fill_value=0)
+    left_ns = helpers["helped_ns"] - helpers["ran_ns"] - helpers[WAITS].sum(axis=1)
+    assert not left_ns.any(), helpers.assign(left_ns=left_ns)[left_ns != 0].head(9).to_string()
+    return helpers
+
+
 def check_no_waits(trace: Trace) -> None:
     """Of requests that share a thread nothing is recorded, and the outputs say so."""
     assert trace.pandas("queries")[WAITS].isna().all(axis=None)
@@ -238,9 +255,13 @@ def _ran_ns(trace: Trace, queries: pd.DataFrame) -> pd.Series:
     segments["thread"] = segments["owner"].map(threads)
     parts = segments.merge(queries[["query", "begin_ns", "end_ns", "pid", "flags"]], on="query")
     moved = parts["flags"].astype("int64") & int(QueryFlag.RESUMED) != 0
-    parts = parts[moved | (parts["thread"] == parts["pid"])]
+    return _inside_ns(parts[moved | (parts["thread"] == parts["pid"])], "query")
+
+
+def _inside_ns(parts: pd.DataFrame, by: str) -> pd.Series:
+    """How long the segments are within their rows' begins and ends."""
     inside = parts[["t1_ns", "end_ns"]].min(axis=1) - parts[["t0_ns", "begin_ns"]].max(axis=1)
-    return inside.clip(lower=0).groupby(parts["query"]).sum()
+    return inside.clip(lower=0).groupby(parts[by]).sum()
 
 
 def check_whole(run: Run, attach_mode: str, **loss: int) -> None:

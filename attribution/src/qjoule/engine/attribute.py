@@ -106,6 +106,7 @@ class AttributionContext:
             transactions=self._transactions,
         )
         self.labels = self.grouped.labels
+        self._helpers = recording.helpers
         self._stolen_recorded = recording.stolen is not None
         self._requests = RecordedRequests(self.grouped.queries, self.labels)
         self._windows = recording.windows(without_stolen=request.without_stolen)
@@ -182,7 +183,7 @@ class AttributionContext:
         )
         queries = self.grouped.queries
         commits = queries.commits(groups) if self._transactions else None
-        calls = calls or queries.stats(groups)
+        calls = calls or queries.stats(groups, self._helpers)
         found = assemble.attribution(ledger, self.labels, calls, about)
         if commits is not None:
             found = with_commits(found, self.labels, commits)

@@ -215,9 +215,27 @@ class QueryGroups:
         """Drops all that is held. It is read again if it is needed."""
         self._held.clear()
 
-    def stats(self, groups: int) -> CallStats:
-        """Calls and latencies of the whole trace, for groups 0 to `groups` - 1."""
-        return self._latencies.stats(groups, self._labels.group)
+    def stats(self, groups: int, helpers: Sequence[Part] | None = None) -> CallStats:
+        """Calls and latencies of the whole trace, for groups 0 to `groups` - 1.
+
+        `helpers`: the parts of that table; None: not recorded.
+        """
+        stats = self._latencies.stats(groups, self._labels.group)
+        if helpers is None:
+            return stats
+        return replace(stats, helpers_ns=self._helpers_ns(groups, helpers))
+
+    def _helpers_ns(self, groups: int, parts: Sequence[Part]) -> I64:
+        sums_ns = np.zeros((groups, 1 + len(WAITS)), np.int64)
+        for part in parts:
+            table = part.read(["query", "begin_ns", "end_ns", *WAITS])
+            if table is None or not table.num_rows:
+                continue
+            records = QueryRecords(table)
+            group = self._groups(self._scattered(records.ids))[0]
+            known = group >= 0
+            np.add.at(sums_ns, group[known], records.waits_ns()[known])
+        return sums_ns
 
     def commits(self, groups: int) -> CallStats:
         """Durations of the COMMITs of transactions, for groups 0 to `groups` - 1."""

@@ -46,7 +46,8 @@ class Recording:
 
     `queries`: the row groups of that table, read as often as need be. `segments` returns the
     table with the given columns, in order of time. `meter_notes`: how the clock of an external
-    meter was read. `stolen`: None: not recorded. `cores`: None: no counters of single cores.
+    meter was read. `stolen`, `helpers` (the row groups of that table): None: not recorded. `cores`:
+    None: no counters of single cores.
     """
 
     meta: Meta
@@ -62,6 +63,7 @@ class Recording:
     meter_notes: tuple[str, ...]
     stolen: Stolen | None
     cores: CoreEnergy | None = None
+    helpers: Sequence[Part] | None = None
 
     def windows(self, *, without_stolen: bool = False) -> SegmentWindows:
         """A new converter of segments to windows."""
@@ -119,6 +121,7 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
         meter_notes,
         stolen_time(trace.iter_table("cpu_time", COLUMNS), trace.begin_ns),
         _cores(meta, energy, span_ns),
+        trace.row_groups("helpers") if "helpers" in meta.rows or trace.rows("helpers") else None,
     )
 
 

@@ -251,6 +251,7 @@ def _rows(
                 latency_counts=() if octaves is None else tuple(octaves[g].tolist()),
                 outcomes=_outcomes(calls, g),
                 waits=_waits(calls, g),
+                helpers=_helpers(calls, g),
                 stolen_ns=_stolen_ns(ledger, g) if about.stolen_recorded else None,
                 error=of_each[ledger.main][g] if main else None,
                 error_by_domain={n: of_each[n][g] for n in others},
@@ -313,6 +314,12 @@ def _waits(calls: CallStats, g: int) -> Waits | None:
     if not calls.waits_ns[g, 0]:
         return None
     return Waits(*(int(ns) for ns in calls.waits_ns[g]))
+
+
+def _helpers(calls: CallStats, g: int) -> Waits | None:
+    if calls.helpers_ns is None or not calls.waits_ns[g, 0]:
+        return None
+    return Waits(*(int(ns) for ns in calls.helpers_ns[g]))
 
 
 def _stolen_ns(ledger: Ledger, g: int) -> int:

@@ -45,6 +45,8 @@ class CallStats:
     #: (groups, 1 + WAITS), ns: latency of the queries whose waits are recorded, and what they
     #: waited for (`qjoule.contract.Wait`); 0 without any
     waits_ns: I64
+    #: the same of helpers of queries: how long they worked for them; None: not recorded
+    helpers_ns: I64 | None = None
     #: (groups, LATENCY_BUCKETS) calls by latency, where only these are known
     histogram: I64 | None = None
     #: (groups, OUTCOMES), of a live stream

@@ -100,6 +100,8 @@ class Row:
     from power that a package draws once, however many of its cores are busy; None if unknown. For
     transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
     `commit_ns_mean` their duration; None if none was seen. `waits`: None: of none it is recorded.
+    `helpers`: the same of threads that helped in parallel, and waited: `latency_ns` is for how long
+    they helped; None: not recorded.
     `waiting_nj`: of the machine at rest while they waited (bpf/README.md, "The energy of waiting");
     None where idle energy is a row of its own, or power at rest or the waits are not known.
     `stolen_ns`: the part of `cpu_ns` in which the host of a virtual machine ran something else, and
@@ -132,6 +134,7 @@ class Row:
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
     waits: Waits | None = None
+    helpers: Waits | None = None
     waiting_nj: float | None = None
     stolen_ns: int | None = None
     timed: int = 0

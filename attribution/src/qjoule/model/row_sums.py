@@ -106,6 +106,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         shared_nj=None if None in shared else sum(nj for nj in shared if nj is not None),
         timed=sum(row.timed for row in rows),
         waits=Waits.added(row.waits for row in rows),
+        helpers=Waits.added(row.helpers for row in rows),
         waiting_nj=_sum([row.waiting_nj for row in rows]),
         stolen_ns=_stolen_ns(rows),
         error=error,

@@ -257,6 +257,8 @@ def _check_row(row: Row) -> None:
         raise ValueError("a row has an impossible figure")
     if row.waits is not None and (row.waits.latency_ns <= 0 or min(row.waits) < 0):
         raise ValueError("a row has impossible waits")
+    if row.helpers is not None and min(row.helpers) < 0:
+        raise ValueError("a row has impossible waits")
     if row.stolen_ns is not None and not 0 <= row.stolen_ns <= row.cpu_ns:
         raise ValueError("a row has an impossible figure")
     latencies = (row.latency_ns_mean, row.latency_ns_p50, row.latency_ns_p95, row.latency_ns_p99)

@@ -75,6 +75,26 @@ WAITS: tuple[DataColumn[Row], ...] = (
     DataColumn("waits_latency_ns", int, _waited("latency_ns"), optional=True),
     *(DataColumn(name, int, _waited(part), optional=True) for name, part in LATENCY_PARTS.items()),
 )
+
+
+def _helped(part: str) -> Callable[[Row], int | None]:
+    def value(row: Row) -> int | None:
+        if row.helpers is None or (part != "latency_ns" and not row.helpers.latency_ns):
+            return None
+        return int(getattr(row.helpers, part))
+
+    return value
+
+
+#: The same of threads that helped in parallel, and waited: parts of `helpers_ns`, for how long they
+#: helped, which is 0 if none waited. It is thread time, and may exceed the latency.
+HELPERS: tuple[DataColumn[Row], ...] = (
+    DataColumn("helpers_ns", int, _helped("latency_ns"), optional=True),
+    *(
+        DataColumn(f"helpers_{name}", int, _helped(part), optional=True)
+        for name, part in LATENCY_PARTS.items()
+    ),
+)
 _WAITING: DataColumn[Row] = DataColumn(
     "waiting_j", float, _joules("waiting_nj"), energy=True, optional=True
 )
@@ -98,7 +118,7 @@ _SEEN: tuple[DataColumn[Row], ...] = (
 
 _JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
 _JSON_COMMIT = DataColumns(_COMMIT)
-_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, _WAITING, STOLEN_TIME, _POWER_FACTOR))
+_JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, *HELPERS, _WAITING, STOLEN_TIME, _POWER_FACTOR))
 _JSON_SEEN = DataColumns(_SEEN)
 _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
@@ -176,6 +196,7 @@ def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColum
     ]
     columns += _COMMIT if "transaction" in keys else ()
     columns += WAITS if any(row.waits for row in attribution.rows) else ()
+    columns += HELPERS if any(row.helpers for row in attribution.rows) else ()
     columns += [_WAITING] if any(row.waiting_nj is not None for row in attribution.rows) else ()
     columns += [STOLEN_TIME] if attribution.stolen_recorded else ()
     return columns + [_domain(domain.name) for domain in attribution.domains[1:]]

@@ -32,7 +32,15 @@ from qjoule.reporters.plain import (
 )
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 from qjoule.reporters.result_columns import FIGURES
-from qjoule.reporters.waits import STOLEN, WAIT_TITLES, notes_on_waits, stolen_cell, wait_cells
+from qjoule.reporters.waits import (
+    HELPERS,
+    STOLEN,
+    WAIT_TITLES,
+    helpers_cell,
+    notes_on_waits,
+    stolen_cell,
+    wait_cells,
+)
 
 _MIN_WIDTH = 40
 _FALLBACK = 120  #: used if the terminal's width is unknown
@@ -110,6 +118,8 @@ def render(
     told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
     if waits and any(row.calls for row in attribution.rows):
         told += notes_on_waits(attribution.rows)
+        if any(row.waits and row.helpers is None for row in attribution.rows):
+            told.append((HELPERS, "not recorded"))
     elif waits:
         told.append(("waits", "not recorded: no query was seen"))
     listed = id_notes(attribution, limit) if ids else []
@@ -151,7 +161,7 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
         calls=fmt.count(row.calls),
         flags="".join(flags[flag] for flag in row.flags),
     )
-    line.cells.update(wait_cells(row.waits), **stolen_cell(row))
+    line.cells.update(wait_cells(row.waits), **helpers_cell(row), **stolen_cell(row))
     if row.waiting_nj is not None:
         line.cells["waiting"] = fmt.joules(row.waiting_nj / 1e9)
     line.cells.update(impact.per_call_cells(row, attribution))
@@ -293,6 +303,7 @@ def _columns(
     if waits:
         titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
         titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
+        titles[HELPERS] = (HELPERS, 1)
         titles["waiting"] = ("idle J while waiting", 2)
         titles[STOLEN] = (STOLEN, 1)
     for key, (title, rank) in titles.items():

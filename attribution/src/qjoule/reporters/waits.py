@@ -22,6 +22,7 @@ WAIT_TITLES = {
 }
 #: The same parts by the names of their columns in files.
 LATENCY_PARTS = dict(zip(("ran_ns", *vocabulary.WAITS), WAIT_TITLES, strict=True))
+HELPERS = "helpers"  #: beside the waits: what threads that helped in parallel waited for
 STOLEN = "stolen"  #: beside the waits: what the host of a virtual machine stole of the CPU time
 
 
@@ -32,6 +33,13 @@ def wait_cells(waits: Waits | None) -> dict[str, str]:
     whole = waits.latency_ns
     parts = {key: getattr(waits, key) for key in WAIT_TITLES}
     return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
+
+
+def helpers_cell(row: Row) -> dict[str, str]:
+    """The thread time for which helpers waited, as a share of the latency; empty: none did."""
+    if not row.waits or not row.helpers or not (waited_ns := sum(row.helpers[1:])):
+        return {}
+    return {HELPERS: fmt.share(waited_ns / row.waits.latency_ns)}
 
 
 def stolen_cell(row: Row) -> dict[str, str]:

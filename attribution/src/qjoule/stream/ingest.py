@@ -42,7 +42,7 @@ from qjoule.trace.vocabulary import (
 from qjoule.trace.writer import TraceWriter
 
 Tables = Mapping[str, pa.Table]
-_OF_QUERIES = (Block.QUERY, Block.CHILD)
+_OF_QUERIES = (Block.QUERY, Block.CHILD, Block.HELPER)
 
 
 class Ingest(BlockReader):
@@ -198,6 +198,7 @@ class Ingest(BlockReader):
     def _query_tables(self, span: Span) -> Tables:
         return {
             "queries": self._queries.take(span),
+            "helpers": self._queries.take_helpers(),
             "sessions": self._sessions.take_rows(),
             "transactions": self._transactions.take_rows(),
             "shapes": pa.concat_tables(

@@ -46,14 +46,20 @@ class PartOf:
                 return records[mask]
             case Block.QUERY | Block.CHILD:
                 return self._queries(records)
+            case Block.HELPER:
+                return self._ended(records)
             case Block.LOSS:
                 return self._since(records)
             case _:
                 return records
 
-    def _queries(self, records: Array) -> Array:
+    def _ended(self, records: Array) -> Array:
         ends_ns = records["end_ns"]
         kept: Array = records[(ends_ns >= self.begin_ns) & (ends_ns <= self.end_ns)]
+        return kept
+
+    def _queries(self, records: Array) -> Array:
+        kept = self._ended(records)
         cut = kept["begin_ns"] < self.begin_ns
         if cut.any():
             kept = kept.copy()

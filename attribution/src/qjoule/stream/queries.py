@@ -81,6 +81,12 @@ class Queries:
         """
         return pa.concat_tables([self._take_queries(span), self._take_calls(span)])
 
+    def take_helpers(self) -> pa.Table:
+        """Rows of what helpers of queries waited for, since the last call."""
+        helpers = self._pending.take(Block.HELPER)
+        forwards = forward(helpers["begin_ns"], helpers["end_ns"])
+        return rows.helper_rows(self._keep(helpers, forwards))
+
     def take_shapes(self) -> pa.Table:
         """Shapes of calls that only clients report, since the last call."""
         return self._calls.take_rows()

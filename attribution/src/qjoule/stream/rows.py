@@ -25,7 +25,17 @@ from qjoule.stream.context import Reading
 from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array, Words, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
-from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, METER, MORE, NAME, QUERIES, SEGMENTS
+from qjoule.trace.schema import (
+    CPU_TIME,
+    ENERGY,
+    HELPERS,
+    LOSS,
+    METER,
+    MORE,
+    NAME,
+    QUERIES,
+    SEGMENTS,
+)
 from qjoule.trace.vocabulary import ATTACH_MODES, CAUSES, COMMANDS, STATUSES, WAITS
 
 
@@ -155,6 +165,14 @@ def as_queries(children: Array) -> Array:
     queries["query"], queries["shape"] = children["child"], children["query_shape"]
     queries["flags"] &= ~np.uint32(QueryFlag.TRUNCATED)
     return queries
+
+
+def helper_rows(helpers: Array) -> pa.Table:
+    times = (instants(helpers[name]) for name in ("begin_ns", "end_ns"))
+    threads = (numbers(helpers[name]) for name in ("pid", "tgid"))
+    waits = (numbers(helpers["wait_ns"][:, kind]) for kind in range(len(WAITS)))
+    columns = [numbers(helpers["query"]), *times, *threads, *waits]
+    return pa.Table.from_arrays(columns, schema=HELPERS)
 
 
 def meter_rows(readings: Sequence[Reading]) -> pa.Table:

@@ -51,6 +51,7 @@ __all__ = (
     "FORMAT",
     "FORMAT_VERSION",
     "FRAMES",
+    "HELPERS",
     "IDLE_OWNER",
     "IDS",
     "INVALID_CAUSE",
@@ -171,6 +172,15 @@ QUERIES = _table(
     # that time it ran. Null: not recorded.
     *((name, _u64, "?") for name in WAITS),
 )
+#: One row per time in which another thread worked for a query and waited (a parallel worker, say).
+HELPERS = _table(
+    ("query", _u64),
+    ("begin_ns", _i64),
+    ("end_ns", _i64),  # it may be later than the query's
+    ("pid", _u32),
+    ("tgid", _u32),
+    *((name, _u64) for name in WAITS),  # the rest of that time it ran
+)
 #: One row per transaction of several statements, if replies reveal them (`stream.transactions`).
 TRANSACTIONS = _table(
     ("transaction", _u64),  # id of its first query
@@ -283,6 +293,7 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
         "meter": METER,
         "transactions": TRANSACTIONS,
         "queries": QUERIES,
+        "helpers": HELPERS,
         "segments": SEGMENTS,
         "frames": FRAMES,
         "samples": SAMPLES,
