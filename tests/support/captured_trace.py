@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import fake_tracer as ft
 from qjoule.contract import Block, Loss, QueryFlag, SessionEvent, TaskEvent
@@ -67,8 +68,8 @@ def eventful(seconds: float = 4.5) -> list[bytes]:
     child = {"child": 5, "query": 900_001, "begin_ns": begin + 301 * ft.MS, "session": 101}
     child |= {"end_ns": begin + 301 * ft.MS + 2, "shape": 2, "query_shape": 77, "server": 1}
     pieces[22] = ft.block(Block.CHILD, child) + pieces[22]
-    helper = {"query": 900_001, "begin_ns": begin + 301 * ft.MS, "pid": 556, "tgid": 556}
-    helper |= {"end_ns": begin + 305 * ft.MS, "wait_ns": range(6)}
+    helper: dict[str, Any] = {"query": 900_001, "pid": 556, "tgid": 556, "wait_ns": range(6)}
+    helper |= {"begin_ns": begin + 301 * ft.MS, "end_ns": begin + 305 * ft.MS}
     pieces[23] = ft.block(Block.HELPER, helper) + pieces[23]
     pieces[40] = ft.task(begin + 700 * ft.MS, 555, TaskEvent.FORK, b"other") + pieces[40]
     ran = ft.segment(begin + 820 * ft.MS, begin + 821 * ft.MS, 555)

@@ -22,7 +22,14 @@ from servers.databases import offer_tls
 from servers.newer import Release
 from tracing.cpu_time import needs_perf, task_clock
 from tracing.mysql_story import marker_counts
-from tracing.recording import Run, at_once, attribute, both_attach_modes, recording
+from tracing.recording import (
+    Run,
+    at_once,
+    attribute,
+    both_attach_modes,
+    check_helpers,
+    recording,
+)
 from tracing.releases import (
     CLIENTS,
     DATABASE,
@@ -171,7 +178,9 @@ def test_io_workers_work_for_the_query_that_reads(
                 }
                 at_once(client, [(scans, SCAN), (computes, COMPUTE)])
             ran = {pid: ns for pid, (ns,) in counted.items()}
-    assert Run(tmp_path / "t").loss == {}
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert set(check_helpers(run.trace)["pid"]) <= set(workers)
     found = attribute(tmp_path / "t")
     of_workers = sum(ran[pid] for pid in workers)
     assert of_workers > 0.2 * ran[pids["m_scan"][0]], "they have read much of it"
