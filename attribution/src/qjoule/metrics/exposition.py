@@ -6,17 +6,17 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md
 https://github.com/prometheus/client_model/blob/v0.6.1/io/prometheus/client/metrics.proto
 
-Messages of protobuf are delimited by their length; their fields are encoded as in
-https://protobuf.dev/programming-guides/encoding/. A native histogram has a bucket for each power of
-two of seconds. The kernel side's octaves begin at 1 us, which is 1.049 times such a power, so an
+Messages of protobuf are delimited by their length. A native histogram has a bucket for each power
+of two of seconds. The kernel side's octaves begin at 1 us, which is 1.049 times such a power, so an
 edge is off by 4.9 %.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from qjoule.protobuf import double, message, number, text, varint
 
 #: Every fourth power of two from 16 us on: edges of the kernel side's half octaves, which begin at
 #: 1 us. The last of those is open, so it has no edge here.
@@ -176,34 +176,6 @@ def _escaped(value: str) -> str:
     return value
 
 
-_VARINT, _DOUBLE, _BYTES = 0, 1, 2
-
-
-def _text(field: int, value: str) -> bytes:
-    return _message(field, value.encode("utf-8", "replace"))
-
-
-def _message(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _VARINT) + _varint(value)
-
-
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | _DOUBLE) + struct.pack("<d", value)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 _TYPES = {"counter": 0, "gauge": 1, "info": 1, "histogram": 4}
 _ENDINGS = {"counter": "_total", "info": "_info"}
 _SCHEMA = 0  #: buckets are powers of two
@@ -217,7 +189,7 @@ def _protobuf_page(families: Iterable[Family]) -> bytes:
     pieces = []
     for family in families:
         encoded = _family(family)
-        pieces += [_varint(len(encoded)), encoded]
+        pieces += [varint(len(encoded)), encoded]
     return b"".join(pieces)
 
 
@@ -225,10 +197,10 @@ def _family(family: Family) -> bytes:
     name = family.name + _ENDINGS.get(family.kind, "")
     return b"".join(
         [
-            _text(1, name),
-            _text(2, family.help),
-            _number(3, _TYPES[family.kind]),
-            *(_message(4, _metric(family.kind, sample)) for sample in family.samples),
+            text(1, name),
+            text(2, family.help),
+            number(3, _TYPES[family.kind]),
+            *(message(4, _metric(family.kind, sample)) for sample in family.samples),
         ]
     )
 
@@ -236,26 +208,26 @@ def _family(family: Family) -> bytes:
 def _metric(kind: str, sample: Sample) -> bytes:
     labels = _labels(sample.labels)
     if kind == "histogram":
-        return labels + _message(7, _histogram(sample))
+        return labels + message(7, _histogram(sample))
     if kind == "counter":
-        return labels + _message(3, _double(1, float(sample.value)) + _created(3, sample.created))
-    return labels + _message(2, _double(1, float(sample.value)))
+        return labels + message(3, double(1, float(sample.value)) + _created(3, sample.created))
+    return labels + message(2, double(1, float(sample.value)))
 
 
 def _labels(labels: Labels) -> bytes:
-    return b"".join(_message(1, _text(1, name) + _text(2, of)) for name, of in labels if of)
+    return b"".join(message(1, text(1, name) + text(2, of)) for name, of in labels if of)
 
 
 def _histogram(sample: Sample) -> bytes:
     classic = zip(EDGES_S, sample.buckets, strict=True)
     return b"".join(
         [
-            _number(1, sample.count),
-            _double(2, float(sample.value)),
-            *(_message(3, _number(1, n) + _double(2, float(edge))) for edge, n in classic),
-            _number(5, _zigzag(_SCHEMA)),
-            _double(6, _ZERO_THRESHOLD_S),
-            _number(7, 0),
+            number(1, sample.count),
+            double(2, float(sample.value)),
+            *(message(3, number(1, n) + double(2, float(edge))) for edge, n in classic),
+            number(5, _zigzag(_SCHEMA)),
+            double(6, _ZERO_THRESHOLD_S),
+            number(7, 0),
             *_native(sample.octaves),
             _created(15, sample.created),
         ]
@@ -267,12 +239,12 @@ def _native(octaves: Sequence[int]) -> Iterable[bytes]:
     some = [at for at, count in enumerate(octaves) if count]
     if not some:
         # Without a span, a histogram would not be recognised as native.
-        return [_message(12, _number(1, 0) + _number(2, 0))]
+        return [message(12, number(1, 0) + number(2, 0))]
     counts = octaves[some[0] : some[-1] + 1]
     deltas = [b - a for a, b in zip([0, *counts[:-1]], counts, strict=True)]
     offset = _zigzag(_FIRST_BUCKET + some[0])
-    span = _message(12, _number(1, offset) + _number(2, len(counts)))
-    return [span, *(_number(13, _zigzag(delta)) for delta in deltas)]
+    span = message(12, number(1, offset) + number(2, len(counts)))
+    return [span, *(number(13, _zigzag(delta)) for delta in deltas)]
 
 
 def _created(field: int, unix_s: str) -> bytes:
@@ -280,7 +252,7 @@ def _created(field: int, unix_s: str) -> bytes:
     if not unix_s:
         return b""
     whole, _, part = unix_s.partition(".")
-    return _message(field, _number(1, int(whole)) + _number(2, int(part.ljust(9, "0"))))
+    return message(field, number(1, int(whole)) + number(2, int(part.ljust(9, "0"))))
 
 
 def _zigzag(value: int) -> int:
