@@ -35,6 +35,10 @@ COMMANDS = {
     "convert": ("qjoule.commands.convert", "Make the tables of what `record` captured."),
     "attribute": ("qjoule.commands.attribute", "Joules per query from recorded traces."),
     "flame": ("qjoule.commands.flame", "Joules by stack, from a trace recorded with --stacks."),
+    "export": (
+        "qjoule.commands.export",
+        "Joules for pprof, speedscope, Perfetto or OpenTelemetry.",
+    ),
     "compare": ("qjoule.commands.compare", "What recordings of one side save over another's."),
     "characterise": (STUDIES, "Hardware counters per shape: IPC, cache misses, PCA."),
     "report": ("qjoule.commands.report", "A page of figures that opens offline."),

@@ -12,12 +12,15 @@ from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import Shown
 from qjoule.engine.flame import Flame, RowStacks, flame
 from qjoule.errors import QjouleError, UsageError
+from qjoule.model.result import Attribution
 from qjoule.process import keep_freed_memory
 from qjoule.reporters import flame_text, missing
 from qjoule.reporters.provenance import graded
 from qjoule.servers.symbols import Symbols
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
+
+NO_STACKS = "no stacks: record it with --stacks"
 
 
 def run(
@@ -33,11 +36,16 @@ def run(
     keep_freed_memory()
     trace = Trace(readable([path])[0])
     if not trace.rows("samples"):
-        raise QjouleError(f"{path} has no stacks: record it with --stacks")
-    found = flame(trace, request_of(trace, shown), _symbols(trace.meta).name)
+        raise QjouleError(f"{path} has {NO_STACKS}")
+    found = divided(trace, shown)
     if shape is not None:
         found = replace(found, rows=_of_shape(found.rows, shape))
-    return _text(found, form, top, str(path)), tuple(_notes(found))
+    return _text(found, form, top, str(path)), tuple(notes(found))
+
+
+def divided(trace: Trace, shown: Shown) -> Flame:
+    """A trace's rows, divided over the stacks that were sampled."""
+    return flame(trace, request_of(trace, shown), _symbols(trace.meta).name)
 
 
 def _text(found: Flame, form: str, top: int, title: str) -> str:
@@ -62,13 +70,21 @@ def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:
     return found
 
 
-def _notes(found: Flame) -> Iterator[str]:
-    result = found.result
+def notes(found: Flame) -> Iterator[str]:
+    """Lines that say where the figures come from, and what is missing."""
+    yield from about(found.result)
+    if found.samples:
+        share = found.whole / found.samples
+        yield f"{found.samples} samples, {share:.1%} of them to their thread's entry"
+    else:
+        yield NO_STACKS
+    if lost := found.result.trace.loss.get("stack"):
+        yield f"{lost} samples were lost"
+
+
+def about(result: Attribution) -> Iterator[str]:
+    """Those of an attribution."""
     policy, loss = result.policy.get("idle", ""), missing.loss(result)
     yield f"{graded(result)}, idle {policy}, loss {loss}"
     if words := missing.alarm(result):
         yield f"ALARM: {words}"
-    share = found.whole / found.samples
-    yield f"{found.samples} samples, {share:.1%} of them to their thread's entry"
-    if lost := found.result.trace.loss.get("stack"):
-        yield f"{lost} samples were lost"

@@ -35,8 +35,16 @@ def write_text(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
+    write_bytes(text.encode("utf-8"), output)
+
+
+def write_bytes(content: bytes, output: Path | None) -> None:
+    """The same of bytes, which are not for a terminal."""
+    if output is None:
+        click.echo(content, nl=False)
+        return
     try:
-        output.write_text(text, encoding="utf-8", newline="")
+        output.write_bytes(content)
     except OSError as error:
         raise QjouleError(f"cannot write {output}: {error.strerror}") from error
 

@@ -46,12 +46,16 @@ class RowStacks:
 
     def energies_nj(self) -> Iterator[tuple[Stack, int]]:
         """Each stack with its part of the row's energy. They add up to it."""
+        return self.divided(self.row.energy_nj)
+
+    def divided(self, total: int) -> Iterator[tuple[Stack, int]]:
+        """Each stack, in order, with its part of a total of the row. They add up to it."""
         stacks = sorted(self.samples.items())
         if not stacks:
-            yield (NO_SAMPLE,), self.row.energy_nj
+            yield (NO_SAMPLE,), total
             return
         counts = np.array([count for _, count in stacks])
-        parts = apportion(np.array([self.row.energy_nj]), np.zeros(len(counts), np.int64), counts)
+        parts = apportion(np.array([total]), np.zeros(len(counts), np.int64), counts)
         yield from zip((stack for stack, _ in stacks), parts.tolist(), strict=True)
 
 

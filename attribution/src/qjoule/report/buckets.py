@@ -28,7 +28,7 @@ class Buckets:
 
     Args:
         boundaries_ns: (n + 1,) where windows begin, and where the last one ends.
-        most: how many buckets there may be.
+        most: how many buckets there may be; fewer than 1 << `_BITS`.
     """
 
     def __init__(self, boundaries_ns: I64, most: int = BUCKETS_MAX) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from qjoule.engine import recorded
 from qjoule.engine.accounts import with_ids
 from qjoule.engine.attribute import Observer, attribute
+from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.query_groups import Part, QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
 from qjoule.model.coefficients import IdlePolicy
@@ -26,7 +27,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.model.slow import first_parts
 from qjoule.model.split import Split
-from qjoule.report.buckets import Buckets, Cells
+from qjoule.report.buckets import BUCKETS_MAX, Buckets, Cells
 from qjoule.report.samples import Sample
 from qjoule.trace.columns import view
 from qjoule.trace.reader import Trace
@@ -84,21 +85,23 @@ def gather(
     idle: IdlePolicy = "separate",
     *,
     calibrated: Calibrated = UNCALIBRATED,
+    where: Selection = EVERYTHING,
+    buckets: int = BUCKETS_MAX,
     progress: Callable[[int], None] | None = None,
 ) -> Gathered:
-    """Attributes a trace and keeps what a page draws. `progress` is called with the number of
-    segments of each batch that is done. Raises as `attribute`."""
-    watching = _Watching(progress)
-    found = attribute(trace, by, idle, calibrated=calibrated, observer=watching)
+    """Attributes a trace and keeps what a page draws. `buckets`: of time, at most; `progress` is
+    called with the number of segments of each batch that is done. Raises as `attribute`."""
+    watching = _Watching(buckets, progress)
+    found = attribute(trace, by, idle, calibrated=calibrated, where=where, observer=watching)
     ids = recorded.recorded_ids([trace])
     return watching.gathered(trace.row_groups("queries"), with_ids(found, ids))
 
 
 class _Watching(Observer):
-    """Sums over time while a trace is attributed. `progress` is called as in `gather`."""
+    """Sums over time while a trace is attributed. The arguments are those of `gather`."""
 
-    def __init__(self, progress: Callable[[int], None] | None) -> None:
-        self._progress = progress
+    def __init__(self, buckets: int, progress: Callable[[int], None] | None) -> None:
+        self._most_buckets, self._progress = buckets, progress
 
     def started(
         self,
@@ -108,7 +111,7 @@ class _Watching(Observer):
         queries: QueryGroups,
     ) -> None:
         self._labels, self._queries = labels, queries
-        self._buckets = Buckets(energy.boundaries_ns)
+        self._buckets = Buckets(energy.boundaries_ns, self._most_buckets)
         kind = np.array([PARTS.index(label.kind) for label in labels], np.int64)
         self._cells = Cells(kind)
         self._sample = Sample(queries.stats(len(labels)), machine)

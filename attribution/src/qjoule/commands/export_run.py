@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule export`: what it does with the options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qjoule.commands.attribute_run import request_of
+from qjoule.commands.conversion import readable
+from qjoule.commands.flame_run import about, divided, notes
+from qjoule.commands.option_groups import Shown
+from qjoule.engine.flame import Flame
+from qjoule.export.otlp import otlp_profiles
+from qjoule.export.perfetto import Timeline, perfetto
+from qjoule.export.pprof import pprof
+from qjoule.export.profile import Profile, samples_of, types_of
+from qjoule.export.speedscope import speedscope
+from qjoule.export.timeline import query_slices
+from qjoule.process import as_given, keep_freed_memory
+from qjoule.report.gather import gather
+from qjoule.reporters import format as fmt
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+#: A minute in steps of 15 ms, which is less than a window.
+_BUCKETS = 4000
+
+
+def run(form: str, path: Path, shown: Shown) -> tuple[bytes, Sequence[str]]:
+    """The file, and lines that say what is missing.
+
+    Raises:
+        UsageError, QjouleError: as the command says them.
+    """
+    keep_freed_memory()
+    trace = Trace(readable([path])[0])
+    if form == "perfetto":
+        return timeline(trace, shown)
+    found = divided(trace, shown)
+    lines = tuple(notes(found))
+    profile = profile_of(found, trace, Path(as_given(str(path))).name, lines)
+    if form == "speedscope":
+        return speedscope(profile).encode(), lines
+    return pprof(profile) if form == "pprof" else otlp_profiles(profile), lines
+
+
+def profile_of(found: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -> Profile:
+    """`lines`: on where the figures come from."""
+    meta = trace.meta
+    begin_ns, offset_ns = trace.begin_ns, meta.realtime_offset_ns
+    return Profile(
+        fmt.one_line(title),
+        fmt.one_line(meta.host),
+        0 if offset_ns is None else begin_ns + offset_ns,
+        max(trace.end_ns - begin_ns, 0),
+        tuple(map(fmt.one_line, lines)),
+        types_of(found),
+        tuple(samples_of(found, _kinds(meta))),
+    )
+
+
+def _kinds(meta: Meta) -> dict[str, str]:
+    return {one.name or one.kind: one.kind for one in meta.servers}
+
+
+def timeline(trace: Trace, shown: Shown) -> tuple[bytes, Sequence[str]]:
+    """As `run`, for Perfetto."""
+    request = request_of(trace, replace(shown, by="query"))
+    gathered = gather(
+        trace,
+        request.by,
+        request.idle,
+        calibrated=request.calibrated,
+        where=request.where,
+        buckets=_BUCKETS,
+    )
+    found = gathered.attribution
+    rows = {int(row.keys["query"]): row for row in found.rows if not row.not_selected}
+    made = Timeline(
+        trace.begin_ns,
+        trace.meta.realtime_offset_ns,
+        {one.id: one for one in trace.meta.servers},
+        (one for one in query_slices(trace) if not shown.where or one.record["query"] in rows),
+        rows,
+        gathered.power,
+    )
+    return perfetto(made), tuple(about(found))

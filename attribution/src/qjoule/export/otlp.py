@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile as OpenTelemetry's protocol sends it: the body of a request to a receiver's
+`/v1development/profiles`, by the messages of the package opentelemetry-proto.
+
+The signal is in development: another version of the protocol may encode it otherwise. Each type of
+value is a profile of its own. Texts, functions, stacks and attributes are numbers in tables, whose
+first entries are empty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qjoule import __version__
+from qjoule.engine.flame import Stack
+from qjoule.errors import QjouleError
+from qjoule.export.profile import Numbered, Profile
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.profiles.v1development import profiles_pb2 as pb
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+
+def otlp_profiles(profile: Profile) -> bytes:
+    """The body, in protobuf. Raises QjouleError without the messages."""
+    try:
+        from opentelemetry.proto.collector.profiles.v1development import (  # noqa: PLC0415
+            profiles_service_pb2 as service,
+        )
+    except ImportError:
+        raise QjouleError(
+            "OpenTelemetry's messages are not installed: pip install 'qjoule[otlp]'"
+        ) from None
+    request = service.ExportProfilesServiceRequest()
+    of_resource = request.resource_profiles.add()
+    _describe(of_resource.resource, profile)
+    scope = of_resource.scope_profiles.add()
+    scope.scope.name, scope.scope.version = "qjoule", __version__
+    tables = _Tables(request.dictionary)
+    for at in reversed(range(len(profile.types))):  # viewers show the first one first
+        kind, unit = profile.types[at]
+        one = scope.profiles.add(
+            time_unix_nano=profile.began_unix_ns, duration_nano=profile.duration_ns
+        )
+        one.sample_type.type_strindex = tables.texts[kind]
+        one.sample_type.unit_strindex = tables.texts[unit]
+        one.attribute_indices.append(tables.notes(profile.notes))
+        for sample in profile.samples:
+            if sample.values[at]:
+                one.samples.add(
+                    stack_index=tables.stacks[sample.frames],
+                    attribute_indices=[tables.attributes[label] for label in sample.labels],
+                    values=[sample.values[at]],
+                )
+    tables.write()
+    return request.SerializeToString(deterministic=True)
+
+
+def _describe(resource: Resource, profile: Profile) -> None:
+    for name, value in (("service.name", "qjoule"), ("host.name", profile.host)):
+        resource.attributes.add(key=name).value.string_value = value
+
+
+class _Tables:
+    """The dictionary of a request."""
+
+    def __init__(self, dictionary: pb.ProfilesDictionary) -> None:
+        self._dictionary = dictionary
+        self.texts = Numbered(known=[""])
+        self.stacks = Numbered[Stack](1)
+        self.attributes = Numbered[tuple[str, str]](2)  #: after the empty one and the notes
+
+    def notes(self, lines: tuple[str, ...]) -> int:
+        """The attribute that holds the profile's notes."""
+        if not self._dictionary.attribute_table:
+            self._dictionary.attribute_table.add()
+            added = self._dictionary.attribute_table.add(
+                key_strindex=self.texts["pprof.profile.comment"]
+            )
+            for line in lines:
+                added.value.array_value.values.add().string_value = line
+        return 1
+
+    def write(self) -> None:
+        """Adds everything that has been numbered."""
+        to, frames = self._dictionary, Numbered[str](1)
+        to.mapping_table.add()
+        to.link_table.add()
+        to.stack_table.add()
+        for stack in self.stacks:
+            to.stack_table.add(location_indices=[frames[name] for name in reversed(stack)])
+        to.function_table.add()
+        to.location_table.add()
+        for name, at in frames.items():
+            to.function_table.add(name_strindex=self.texts[name])
+            to.location_table.add().lines.add(function_index=at)
+        for key, value in self.attributes:
+            to.attribute_table.add(key_strindex=self.texts[key]).value.string_value = value
+        to.string_table.extend(self.texts)

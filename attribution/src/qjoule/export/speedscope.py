@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile as speedscope's own JSON: a profile for each type of value, energy first.
+
+https://github.com/jlfwong/speedscope/blob/main/src/lib/file-format-spec.ts
+
+It has no labels: the first frames tell the queries apart.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from qjoule.export.profile import Numbered, Profile
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_UNITS = ("nanoseconds",)  #: of ours, those that it has, too
+
+
+def speedscope(profile: Profile) -> str:
+    """The file. What is below 0 (a residual) cannot be drawn, and is left out."""
+    frames = Numbered[str]()
+    order = range(len(profile.types) - 1, -1, -1)
+    document = {
+        "$schema": _SCHEMA,
+        "name": profile.title,
+        "exporter": "qjoule",
+        "activeProfileIndex": 0,
+        "profiles": [_of_type(profile, at, frames) for at in order],
+        "shared": {"frames": [{"name": name} for name in frames]},
+    }
+    return json.dumps(document) + "\n"
+
+
+def _of_type(profile: Profile, at: int, frames: Numbered[str]) -> dict[str, Any]:
+    kind, unit = profile.types[at]
+    shown = [one for one in profile.samples if one.values[at] > 0]
+    return {
+        "type": "sampled",
+        "name": f"{kind} in {unit}",
+        "unit": unit if unit in _UNITS else "none",
+        "startValue": 0,
+        "endValue": sum(one.values[at] for one in shown),
+        "samples": [[frames[name] for name in one.frames] for one in shown],
+        "weights": [one.values[at] for one in shown],
+    }
