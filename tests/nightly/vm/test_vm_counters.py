@@ -15,7 +15,6 @@ import pytest
 
 from nightly.vm.support.machine import Run
 from nightly.vm.support.streams import (
-    CORE_MW,
     NS_PER_MS,
     POWER_MW,
     RANGE_UJ,
@@ -207,10 +206,8 @@ def test_the_source_is_found_without_being_named(stream: Recorded, tmp_path: Pat
     trace = stream.trace(tmp_path / "trace")
     assert trace.meta.energy.source == "powercap"
     assert trace.meta.energy.grade == Grade.MEASURED.name.lower()
-    found = {(d.package, d.name): (d.unit_j, d.range) for d in trace.meta.domains if d.die is None}
+    found = {(d.package, d.name): (d.unit_j, d.range) for d in trace.meta.domains}
     assert found == dict.fromkeys(POWER_MW, (1e-6, RANGE_UJ))
-    cores = [(d.package, d.name, d.die, d.unit_j) for d in trace.meta.domains if d.die is not None]
-    assert cores == [(cpu // 2, "one_core", cpu, 1e-9) for cpu in CORE_MW]
 
 
 def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
@@ -218,8 +215,6 @@ def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
     readings = stream.records(Block.ENERGY)
     assert not readings["status"].any()
     for domain in stream.records(Block.DOMAIN):
-        if domain["name"] == b"one_core":
-            continue
         power_mw = POWER_MW[int(domain["package"]), domain["name"].decode()]
         mine = readings[readings["domain"] == domain["domain"]]
         assert len(mine) > 100
@@ -233,22 +228,3 @@ def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
         if domain["name"] == b"package":
             raw = mine["raw"]
             assert np.count_nonzero(raw[1:] < raw[:-1]) >= 1, "the counter should have wrapped"
-
-
-def test_single_cores_are_read_once_a_second(stream: Recorded) -> None:
-    """By a PMU whose events only the root part may open; their counts begin when it does."""
-    readings = stream.records(Block.ENERGY)
-    for domain in stream.records(Block.DOMAIN):
-        if domain["name"] != b"one_core":
-            continue
-        mine = readings[readings["domain"] == domain["domain"]]
-        assert not mine["status"].any()
-        assert len(mine) >= 4
-        t_ns, half_ns = mine["t_ns"].astype(np.int64), mine["half_width_ns"].astype(np.int64)
-        assert (np.diff(t_ns)[:-1] >= 10**9).all()
-        drawn_nj = np.diff(mine["raw"].astype(np.int64))
-        exact_nj = np.diff(t_ns) * CORE_MW[int(domain["die"])] // 1000
-        unsure_ns = half_ns[1:] + half_ns[:-1] + NS_PER_MS
-        assert (
-            np.abs(drawn_nj - exact_nj) <= unsure_ns * CORE_MW[int(domain["die"])] // 1000
-        ).all()

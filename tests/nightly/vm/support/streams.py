@@ -31,12 +31,7 @@ POWER_MW = {
     (0, "dram"): 90_000,
     (1, "package"): 900_000,
 }
-CORE_MW = {0: 300_000, 2: 200_000}  #: by the lowest CPU of the core; counted in nanojoules
-#: For `insmod`.
-PARAMETERS = " ".join(
-    f"{name}=" + ",".join(map(str, watts.values()))
-    for name, watts in (("power_mw", POWER_MW), ("core_mw", CORE_MW))
-)
+PARAMETERS = "power_mw=" + ",".join(map(str, POWER_MW.values()))  #: for `insmod`
 UNIT_NJ = 500
 COUNTS = 1 << 32
 RANGE_UJ = COUNTS * UNIT_NJ // 1000  #: 2147 J
