@@ -20,7 +20,7 @@ _HEAD = """# Accuracy
 
 Made by `bench_accuracy.py --page` from what `make bench-accuracy` measured. All figures are of
 simulated machines, where the truth is known. Their physics is written from published measurements
-([PHYSICS.md](../bench/accuracy/PHYSICS.md)), not from the model, and those who develop the model do
+([PHYSICS.md](../studies/bench/accuracy/PHYSICS.md)), not from the model, and those who develop the model do
 not read the machines of the family *unseen*. No figure here comes from a real energy counter.
 
 - **mean error**, **worst**: of a statement's joules, over all statements and cases.
