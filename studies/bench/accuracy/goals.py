@@ -20,8 +20,8 @@ _HEAD = """# Accuracy
 
 Made by `bench_accuracy.py --page` from what `make bench-accuracy` measured. All figures are of
 simulated machines, where the truth is known. Their physics is written from published measurements
-([PHYSICS.md](../studies/bench/accuracy/PHYSICS.md)), not from the model, and those who develop the model do
-not read the machines of the family *unseen*. No figure here comes from a real energy counter.
+([PHYSICS.md](../studies/bench/accuracy/PHYSICS.md)), not from the model, and those who develop the
+model do not read the machines of the family *unseen*. No figure here is of a real energy counter.
 
 - **mean error**, **worst**: of a statement's joules, over all statements and cases.
 - **held**: how many 95 % intervals contain the truth; **half width**: of these intervals.
