@@ -47,7 +47,8 @@ static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u6
 			settle_expired(waits, same ? QJ_WAIT_LOCK : QJ_WAIT_SLEEP);
 	}
 	if (!expired) {
-		waits->ns[kind] += ns - runnable;
+		/* Linux 6.1 has forgotten the bound by here. */
+		waits->ns[at_most(kind, QJ_WAITS - 1)] += ns - runnable;
 		return;
 	}
 	waits->expired_ns += ns - runnable;

@@ -89,10 +89,14 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 #define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
 
 /* MySQL's union COM_DATA (include/mysql/com_data.h): the parts that are read. */
-struct mysql_com_query {
-	__u64 text;
+struct mysql_text {
+	__u64 address;
 	__u32 length;
 	__u32 reserved;
+};
+
+struct mysql_com_query {
+	struct mysql_text text;
 	__u64 attributes; /* from 8.0.23 on, like their count: an array of struct PS_PARAM */
 	__u64 count;
 };
@@ -233,33 +237,44 @@ static __always_inline __u64 buffer_of(__u64 text)
 
 /*
  * Query attributes precede the text in its packet. Earlier servers leave arbitrary values in the
- * argument's place, so the packet itself shows whether it has any.
+ * argument's place, so the packet itself shows whether it has any. Not inline: with COM_DATA on the
+ * stack of the program, the query that it ends would have too little left on Linux 6.1.
  */
-static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
-				       const struct mysql_com_query *query)
+__noinline int mysql_query_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+				__u64 com_data)
 {
+	struct mysql_com_query query = {};
 	__u64 name = 0, packet;
 
-	if (!READS_TAGS || !query->count || query->count > MYSQL_ATTRIBUTES_MAX)
-		return;
+	if (!cpu || !thread)
+		return 0;
+	bpf_probe_read_user(&query, sizeof(query), (const void *)com_data);
+	if (!query.count || query.count > MYSQL_ATTRIBUTES_MAX)
+		return 0;
 	bpf_probe_read_user(&name, sizeof(name),
-			    (const void *)(query->attributes + MYSQL_PS_PARAM_NAME));
-	packet = name - mysql_first_name(query->count);
-	if (packet < query->text && query->text - packet <= TAGS_BYTES)
-		mysql_tags(cpu, thread, packet, query->count, query->text - packet);
+			    (const void *)(query.attributes + MYSQL_PS_PARAM_NAME));
+	packet = name - mysql_first_name(query.count);
+	if (packet < query.text.address && query.text.address - packet <= TAGS_BYTES)
+		mysql_tags(cpu, thread, packet, query.count, query.text.address - packet);
+	return 0;
 }
 
 /* Likewise for an execution. */
-static __always_inline void execution_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   const struct mysql_com_execute *execute)
+__noinline int mysql_execute_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+				  __u64 com_data)
 {
+	struct mysql_com_execute execute = {};
 	__u64 packet;
 
-	if (!READS_TAGS || !(execute->flags & MYSQL_COUNT_AVAILABLE))
-		return;
-	packet = mysql_execution_packet(execute->parameters, execute->count, execute->statement_id);
+	if (!cpu || !thread)
+		return 0;
+	bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
+	if (!(execute.flags & MYSQL_COUNT_AVAILABLE))
+		return 0;
+	packet = mysql_execution_packet(execute.parameters, execute.count, execute.statement_id);
 	if (packet)
-		mysql_execution_tags(cpu, thread, packet, MYSQL_PACKET_MAX, execute->parameters);
+		mysql_execution_tags(cpu, thread, packet, MYSQL_PACKET_MAX, execute.parameters);
+	return 0;
 }
 
 /* MySQL 5.7 and later: dispatch_command(THD *, const COM_DATA *, command). */
@@ -269,23 +284,23 @@ int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
 	struct qj_cpu_state *cpu;
 	bool resumed;
 	struct thread_state *thread = begin(thd, &cpu, &resumed);
-	struct mysql_com_query query = {};
-	struct mysql_com_execute execute = {};
+	struct mysql_text text = {};
+	__u64 id = 0;
 
 	if (!thread || resumed)
 		return 0;
 	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
-		bpf_probe_read_user(&query, sizeof(query), (const void *)com_data);
-		if (command == MYSQL_QUERY)
-			query_tags(cpu, thread, &query);
-		text_command(cpu, thread, thd, command, query.text, query.length);
-		thread->mysql.reply_addr = buffer_of(query.text);
+		if (READS_TAGS && command == MYSQL_QUERY)
+			mysql_query_tags(cpu, thread, com_data);
+		bpf_probe_read_user(&text, sizeof(text), (const void *)com_data);
+		text_command(cpu, thread, thd, command, text.address, text.length);
+		thread->mysql.reply_addr = buffer_of(text.address);
 		return 0;
 	}
-	bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
-	other_command(cpu, thread, command, execute.statement_id);
-	if (command == MYSQL_STMT_EXECUTE)
-		execution_tags(cpu, thread, &execute);
+	bpf_probe_read_user(&id, sizeof(id), (const void *)com_data);
+	other_command(cpu, thread, command, id);
+	if (READS_TAGS && command == MYSQL_STMT_EXECUTE)
+		mysql_execute_tags(cpu, thread, com_data);
 	return 0;
 }
 
