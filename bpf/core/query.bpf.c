@@ -368,6 +368,26 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	return send_ended(cpu, thread);
 }
 
+/* Not inline: what relabel() needs of the stack is not needed at the same time. */
+__noinline int query_record(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
+{
+	if (!cpu || !thread)
+		return 0;
+	if (plan.mode == QJ_MODE_LIVE) {
+		sum_query(cpu, thread, end_ns);
+		if (plan.samples)
+			draw(cpu, thread, end_ns);
+	} else {
+		send_ended(cpu, thread);
+		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
+		if (in_batches())
+			cpu->has_ended = 1;
+		else
+			send_ended(cpu, thread);
+	}
+	return query_reset(cpu, thread);
+}
+
 /*
  * Ends the thread's query and gives the thread the id of its next one. The open slice keeps its
  * label until the thread sleeps, because returning to wait is the end of this query's work. The
@@ -384,17 +404,5 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 		check_label(cpu, end_ns);
 		end_ns = cpu->event_ns = slice_began(cpu, end_ns);
 	}
-	if (plan.mode == QJ_MODE_LIVE) {
-		sum_query(cpu, thread, end_ns);
-		if (plan.samples)
-			draw(cpu, thread, end_ns);
-	} else {
-		send_ended(cpu, thread);
-		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
-		if (in_batches())
-			cpu->has_ended = 1;
-		else
-			send_ended(cpu, thread);
-	}
-	return query_reset(cpu, thread);
+	return query_record(cpu, thread, end_ns);
 }
