@@ -63,6 +63,14 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 	return now > cpu->t0_ns ? now : cpu->t0_ns;
 }
 
+/* Not inline: with its measurements on the stack, on_switch() has too little left for relabel(). */
+__noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+{
+	if (cpu)
+		account_slice(cpu, t0, now);
+	return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -87,7 +95,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
 	if (!in_batches())
-		account_slice(cpu, t0, now);
+		account_apart(cpu, t0, now);
 	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
 		batch_segment(cpu, t0, now, thread);
 	if (plan.samples && thread)
