@@ -8,10 +8,9 @@ struct postgres_pieces_map postgres_pieces SEC(".maps");
 
 struct pieces_walk {
 	struct postgres_pieces *pieces;
-	__u64 addr;
+	__u64 addr; /* 0: it could not be read */
 	__u32 at;
 	__u32 left;
-	__u32 failed;
 };
 
 static long pieces_step(__u32 i, struct pieces_walk *walk)
@@ -22,7 +21,7 @@ static long pieces_step(__u32 i, struct pieces_walk *walk)
 	if (!bytes)
 		return 1;
 	if (bpf_probe_read_user(walk->pieces->bytes + at, bytes, (const void *)walk->addr)) {
-		walk->failed = 1;
+		walk->addr = 0;
 		return 1;
 	}
 	walk->addr += bytes;
@@ -78,7 +77,7 @@ int postgres_collect(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 	walk.left = at_most(here, wanted - walk.at);
 	bpf_loop(POSTGRES_COLLECTED / POSTGRES_PIECE + 1, pieces_step, &walk, 0);
 	thread->postgres.collected = walk.at;
-	if (walk.failed)
+	if (!walk.addr)
 		collected(cpu, thread, 0);
 	else if (!thread->need || walk.at >= wanted)
 		collected(cpu, thread, walk.pieces);
