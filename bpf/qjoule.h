@@ -487,8 +487,7 @@ struct qj_domain {
 	__u64 period_ns; /* how often the counter is updated; 0: not known */
 	__u32 kind;	 /* enum qj_domain_kind */
 	__u32 error;	 /* relative 95 % error of its total in thousandths; 0: not known */
-	/* of the package that it covers, or QJ_WHOLE_PACKAGE; one_core: the lowest CPU of the core
-	 */
+	/* of the package that it covers, or QJ_WHOLE_PACKAGE; of one_core: the core's lowest CPU */
 	__u32 die;
 	char name[20]; /* package, core, uncore, dram, psys, rest, one_core */
 };

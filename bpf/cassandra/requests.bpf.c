@@ -81,13 +81,9 @@ int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command)
 			cql_sum(c, server);
 		return 0;
 	}
-	r = reserve(sizeof(*r));
-	if (!r) {
-		count_loss(this_cpu(), QJ_LOSS_QUERY);
+	r = reserve_record(this_cpu(), sizeof(*r), QJ_BLOCK_QUERY, QJ_LOSS_QUERY);
+	if (!r)
 		return 0;
-	}
-	r->head.block = QJ_BLOCK_QUERY;
-	r->head.text_bytes = 0;
 	r->query.query = new_id(this_cpu());
 	r->query.begin_ns = c->read_ns;
 	r->query.end_ns = c->read_ns;

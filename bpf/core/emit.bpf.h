@@ -32,6 +32,22 @@ static __always_inline void *reserve(__u32 bytes)
 	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : 0;
 }
 
+/* Reserves a record, all of it unset but its head. Returns 0 if the ring is full: that is counted.
+ */
+static __always_inline void *reserve_record(struct qj_cpu_state *cpu, __u32 bytes,
+					    enum qj_block_kind block, __u32 loss)
+{
+	struct qj_ring_head *head = reserve(bytes);
+
+	if (!head) {
+		count_loss(cpu, loss);
+		return 0;
+	}
+	head->block = block;
+	head->text_bytes = 0;
+	return head;
+}
+
 /* Copies a record that has no fixed length, at most `most`. Returns whether there was room. */
 static __always_inline bool output(void *record, __u64 bytes, __u64 most)
 {
@@ -71,14 +87,11 @@ static __always_inline struct qj_ring_session *
 reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u32 event)
 {
 	__u64 id = bpf_get_current_pid_tgid();
-	struct qj_ring_session *r = reserve(sizeof(*r));
+	struct qj_ring_session *r =
+	    reserve_record(cpu, sizeof(*r), QJ_BLOCK_SESSION, QJ_LOSS_SESSION);
 
-	if (!r) {
-		count_loss(cpu, QJ_LOSS_SESSION);
+	if (!r)
 		return 0;
-	}
-	r->head.block = QJ_BLOCK_SESSION;
-	r->head.text_bytes = 0;
 	__builtin_memset(&r->session, 0, sizeof(r->session));
 	r->session.session = thread->session;
 	r->session.t_ns = bpf_ktime_get_ns();

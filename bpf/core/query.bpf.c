@@ -195,14 +195,10 @@ static __always_inline void draw(struct qj_cpu_state *cpu, struct thread_state *
 
 static __always_inline void send_sample(struct qj_cpu_state *cpu, const struct thread_state *thread)
 {
-	struct qj_ring_sample *r = reserve(sizeof(*r));
+	struct qj_ring_sample *r = reserve_record(cpu, sizeof(*r), QJ_BLOCK_SAMPLE, QJ_LOSS_SAMPLE);
 
-	if (!r) {
-		count_loss(cpu, QJ_LOSS_SAMPLE);
+	if (!r)
 		return;
-	}
-	r->head.block = QJ_BLOCK_SAMPLE;
-	r->head.text_bytes = 0;
 	r->sample.query = thread->ended;
 	r->sample.cpu_ns = thread->ended_cpu_ns;
 	r->sample.probability = thread->ended_probability;
@@ -212,14 +208,10 @@ static __always_inline void send_sample(struct qj_cpu_state *cpu, const struct t
 
 static __always_inline void send_query(struct qj_cpu_state *cpu, const struct thread_state *thread)
 {
-	struct qj_ring_query *r = reserve(sizeof(*r));
+	struct qj_ring_query *r = reserve_record(cpu, sizeof(*r), QJ_BLOCK_QUERY, QJ_LOSS_QUERY);
 
-	if (!r) {
-		count_loss(cpu, QJ_LOSS_QUERY);
+	if (!r)
 		return;
-	}
-	r->head.block = QJ_BLOCK_QUERY;
-	r->head.text_bytes = 0;
 	r->query = thread->ended;
 	submit(r);
 }
@@ -286,14 +278,10 @@ int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 
 	if (!cpu || !thread)
 		return 0;
-	r = reserve(sizeof(*r));
+	r = reserve_record(cpu, sizeof(*r), QJ_BLOCK_CHILD, QJ_LOSS_QUERY);
 	if (r) {
-		r->head.block = QJ_BLOCK_CHILD;
-		r->head.text_bytes = 0;
 		fill_child(&r->child, thread, end_ns);
 		submit(r);
-	} else {
-		count_loss(cpu, QJ_LOSS_QUERY);
 	}
 	thread->query = thread->caller.query;
 	thread->begin_ns = thread->caller.begin_ns;
@@ -307,14 +295,10 @@ int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 static __always_inline void send_helper(struct qj_cpu_state *cpu, const struct thread_state *thread,
 					__u64 end_ns, __u64 pid_tgid)
 {
-	struct qj_ring_helper *r = reserve(sizeof(*r));
+	struct qj_ring_helper *r = reserve_record(cpu, sizeof(*r), QJ_BLOCK_HELPER, QJ_LOSS_QUERY);
 
-	if (!r) {
-		count_loss(cpu, QJ_LOSS_QUERY);
+	if (!r)
 		return;
-	}
-	r->head.block = QJ_BLOCK_HELPER;
-	r->head.text_bytes = 0;
 	r->helper.query = thread->query;
 	r->helper.begin_ns = thread->begin_ns;
 	r->helper.end_ns = end_ns;

@@ -109,8 +109,7 @@ unsigned energy_appeared(struct energy_source *source, struct qj_domain *found);
  */
 const struct qj_domain *energy_core(const struct energy_source *source, unsigned number);
 
-/* Reads the counter of a core that there is. A busy CPU is interrupted, one that sleeps wakes up.
- */
+/* Reads a core's counter, of one that there is. It interrupts a busy CPU, and wakes one asleep. */
 void energy_read_core(struct energy_source *source, unsigned number, struct qj_energy *out);
 
 /* Prints a line per source, separated by tabs: name, grade, "auto" or "named", spec syntax. */
