@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles C of bpf/ and tracer/ for the host, as a library that tests call."""
+"""Compiles C of bpf/ and tracer/: for the host, as a library that tests call, or as the build
+does."""
 
 from __future__ import annotations
 
@@ -44,3 +45,10 @@ def compiled(
         command = [compiler, *_FLAGS, generated, *flags, "-Ibpf", *sources, *libraries, "-o"]
         subprocess.run([*command, str(library)], cwd=ROOT, check=True)
         return ctypes.CDLL(str(library))
+
+
+def made(name: str) -> Path:
+    """A file of build/bpf, up to date."""
+    target = ROOT / "build" / "bpf" / name
+    subprocess.run(["make", "-s", str(target.relative_to(ROOT))], cwd=ROOT, check=True)
+    return target

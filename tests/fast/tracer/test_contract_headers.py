@@ -21,7 +21,7 @@ import pytest
 
 import btf
 import btf_fields
-from host_library import generated_headers
+from host_library import generated_headers, made
 from qjoule import contract
 from qjoule.root_part import protocol
 from qjoule.servers import registry
@@ -192,12 +192,6 @@ def test_numbers_and_bounds_of_the_root_part() -> None:
 LAST_HELPER = 155  #: of Linux 5.10: bpf_redirect_peer(), include/uapi/linux/bpf.h
 #: The early variant has code for the servers of those, which its verifier does not reach.
 WITH_LATER = re.compile(r"tp_btf/(sock_(recv|send)_length|sched_switch)$")
-
-
-def made(name: str) -> Path:
-    target = TREE / "build" / "bpf" / name
-    subprocess.run(["make", "-s", str(target.relative_to(TREE))], cwd=TREE, check=True)
-    return target
 
 
 def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:
