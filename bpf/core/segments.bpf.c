@@ -23,6 +23,12 @@ __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
 	return 0;
 }
 
+/* No slice begins before the last one ended, even if switch_time() was ahead of the clock then. */
+static __always_inline __u64 not_before(const struct qj_cpu_state *cpu, __u64 now)
+{
+	return now > cpu->t0_ns ? now : cpu->t0_ns;
+}
+
 /*
  * When this context switch began, by CLOCK_MONOTONIC. If the thread before goes to sleep, the
  * scheduler has just read its own clock (update_rq_clock() in __schedule()), and reading another
@@ -32,7 +38,8 @@ __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
  * Both clocks are read once in a while. They drift apart at most as fast as NTP slews one of them,
  * by 500 ppm (adjtimex(2)). Their difference here contains the time since the scheduler read its
  * clock, in which a host may have taken the CPU away. So a lower difference is right, and a higher
- * one is believed as far as two in a row agree.
+ * one is believed as far as two in a row agree. If both were too high, so is this time: see
+ * not_before().
  */
 #define READ_BOTH_NS (1 << 20)
 
@@ -58,9 +65,7 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 	}
 	now = clock + cpu->ahead_ns;
 	/* A query may have begun or ended since: the scheduler need not read its clock twice. */
-	if (now < cpu->event_ns)
-		now = cpu->event_ns;
-	return now > cpu->t0_ns ? now : cpu->t0_ns;
+	return now > cpu->event_ns ? now : cpu->event_ns;
 }
 
 /* Not inline: with its measurements on the stack, on_switch() has too little left for relabel(). */
@@ -76,7 +81,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	struct thread_state *thread = 0;
-	__u64 now = preempt ? bpf_ktime_get_ns() : switch_time(cpu, prev);
+	__u64 now = not_before(cpu, preempt ? bpf_ktime_get_ns() : switch_time(cpu, prev));
 	__u64 t0 = restart_slice_alone(cpu, now);
 
 	if (cpu->has_ended)
@@ -124,7 +129,7 @@ int BPF_PROG(on_tick, struct hrtimer *timer)
 		return 0;
 	if (IS_EARLY && cpu->exchanging)
 		return 0;
-	now = bpf_ktime_get_ns();
+	now = not_before(cpu, bpf_ktime_get_ns());
 	if (!t0) {
 		label_slice(cpu, bpf_get_current_task_btf(), now);
 		restart_slice_alone(cpu, now);
