@@ -268,11 +268,19 @@ struct qj_stack {
 	__u32 reserved;
 };
 
+/*
+ * In place of an offset: a node of a plan, which the code that it calls executes. The bits from
+ * QJ_NODE_KIND on are its NodeTag in the module's version of the server, those below its
+ * plan_node_id.
+ */
+#define QJ_NODE	     (1ull << 63)
+#define QJ_NODE_KIND 32
+
 /* A place in code with all of its callers: frames of stacks form a tree. May be sent twice. */
 struct qj_call {
 	__u64 frame;  /* hash of all that follows */
 	__u64 caller; /* the frame that it was called from; 0: none is known */
-	__u64 offset; /* in the module, from the address that its segments count from */
+	__u64 offset; /* in the module, from the address that its segments count from; or QJ_NODE */
 	__u32 module; /* of meta.json, from 1 */
 	__u32 reserved;
 };

@@ -262,10 +262,22 @@ struct qj_ring_session {
  * A sampled stack, before its frames are known. It holds whatever was on the stack, so it goes no
  * further than the tracer's memory. Pages are as in memory: `bytes` begins with the page of `sp`.
  */
-#define QJ_RING_STACK  66 /* a value beside enum qj_block_kind */
-#define QJ_STACK_PAGE  4096
-#define QJ_STACK_PAGES 7  /* 24 KiB from sp on at least; a per-CPU map holds less than 32 */
-#define QJ_REGISTERS   17 /* of x86-64 by their numbers in DWARF, the last is the address */
+#define QJ_RING_STACK	  66 /* a value beside enum qj_block_kind */
+#define QJ_STACK_PAGE	  4096
+#define QJ_STACK_PAGES	  7  /* 24 KiB from sp on at least; a per-CPU map holds less than 32 */
+#define QJ_REGISTERS	  17 /* of x86-64 by their numbers in DWARF, the last is the address */
+#define QJ_STACK_NODES	  32
+#define QJ_NODE_FUNCTIONS 8
+
+/* A node of a plan in a server's memory that a word of its stack points to. */
+struct qj_plan_node {
+	__u64 address;
+	__u64 state;	   /* of its statement: the same for all nodes of a plan */
+	__u64 left, right; /* addresses of nodes that it takes rows from; 0: none, or others */
+	__u64 function;	   /* that executes it */
+	__u32 id;	   /* in its plan */
+	__u32 kind;	   /* a number of the server's version */
+};
 
 struct qj_ring_stack {
 	struct qj_ring_head head;
@@ -276,6 +288,10 @@ struct qj_ring_stack {
 	__u64 start_code;
 	__u64 start_stack;
 	__u64 registers[QJ_REGISTERS];
+	__u32 node_count;
+	__u32 reserved;
+	__u64 functions[QJ_NODE_FUNCTIONS]; /* each of which executes nodes of several kinds */
+	struct qj_plan_node nodes[QJ_STACK_NODES];
 	__u8 bytes[QJ_STACK_PAGES * QJ_STACK_PAGE];
 };
 

@@ -178,6 +178,7 @@ struct files_struct {
 
 struct mm_struct {
 	unsigned long start_code;
+	unsigned long end_code;
 	unsigned long start_data;
 	unsigned long start_stack;
 	unsigned long arg_start;

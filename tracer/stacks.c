@@ -10,6 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "plan_nodes.h"
 #include "shared.h"
 #include "unwind.h"
 
@@ -30,11 +31,6 @@ struct stacks {
 	struct space spaces[QJ_MAX_SERVERS];
 	unsigned space_count;
 	uint64_t sent[SENT]; /* frames, each where its hash says: what is forgotten is sent again */
-};
-
-struct place {
-	uint64_t offset;
-	uint32_t module;
 };
 
 static bool table_of(const struct space *space, uint64_t at, uint64_t size, uint64_t vaddr,
@@ -168,33 +164,55 @@ static unsigned follow(struct stacks *stacks, const struct space *space,
 		/* A call that never returns may be the last of its function. */
 		uint64_t pc = registers[UNWIND_IP] - !interrupted;
 		const struct unwind_module *module = module_at(space, pc);
+		struct node_frame frame = {.all_registers = interrupted};
 
 		if (!module)
 			break;
-		places[count++] = (struct place){pc - module->bias, module->number};
+		places[count] =
+		    (struct place){.offset = pc - module->bias, .module = module->number};
+		memcpy(frame.registers, registers, sizeof(registers));
 		result =
 		    unwinder_step(stacks->unwinder, module, &stack, pc, registers, &interrupted);
+		if (s->node_count) {
+			frame.function =
+			    unwind_function(module, places[count].offset) + module->bias;
+			frame.end = registers[UNWIND_SP];
+			frame.saved = unwinder_saved(stacks->unwinder);
+			nodes_of_frame(s, &stack, &frame, &places[count]);
+		}
+		count++;
 	}
+	nodes_choose(s, places, count);
 	*whole = result == UNWIND_ENTRY;
 	return count;
 }
 
+static uint64_t send_frame(struct stacks *stacks, uint64_t caller, uint32_t module, uint64_t offset)
+{
+	struct qj_call call = {.caller = caller, .offset = offset, .module = module};
+	uint64_t frame = XXH3_64bits(&call, sizeof(call)) ?: 1;
+
+	if (stacks->sent[frame % SENT] != frame) {
+		stacks->sent[frame % SENT] = frame;
+		call.frame = frame;
+		stream_add(stacks->stream, QJ_BLOCK_CALL, &call, sizeof(call));
+	}
+	return frame;
+}
+
 /* Sends what of a stack was not sent before, the outermost first. Returns the innermost frame. */
-static uint64_t send_frames(struct stacks *stacks, const struct place *places, unsigned count)
+static uint64_t send_frames(struct stacks *stacks, const struct qj_ring_stack *sampled,
+			    const struct place *places, unsigned count)
 {
 	uint64_t frame = 0;
 
 	while (count--) {
-		struct qj_call call = {.caller = frame,
-				       .offset = places[count].offset,
-				       .module = places[count].module};
+		const struct place *place = &places[count];
 
-		frame = XXH3_64bits(&call, sizeof(call)) ?: 1;
-		if (stacks->sent[frame % SENT] == frame)
-			continue;
-		stacks->sent[frame % SENT] = frame;
-		call.frame = frame;
-		stream_add(stacks->stream, QJ_BLOCK_CALL, &call, sizeof(call));
+		if (place->node)
+			frame = send_frame(stacks, frame, place->module,
+					   node_offset(&sampled->nodes[place->node - 1]));
+		frame = send_frame(stacks, frame, place->module, place->offset);
 	}
 	return frame;
 }
@@ -209,7 +227,7 @@ void stacks_received(struct stacks *stacks, const struct qj_ring_stack *sampled)
 
 	if (space && sampled->pages && sampled->pages <= QJ_STACK_PAGES)
 		count = follow(stacks, space, sampled, places, &whole);
-	out.frame = send_frames(stacks, places, count);
+	out.frame = send_frames(stacks, sampled, places, count);
 	out.flags |= whole ? QJ_STACK_WHOLE : 0;
 	stream_add(stacks->stream, QJ_BLOCK_STACK, &out, sizeof(out));
 }

@@ -25,11 +25,12 @@ struct simple {
 	int16_t words[6];
 };
 /* Registers that a function gives back as they were: rbx, rbp, r12 to r15. */
-static const uint8_t saved[] = {3, 6, 12, 13, 14, 15};
-#define SAVED (sizeof(saved) / sizeof(saved[0]))
+static const uint8_t preserved[] = {3, 6, 12, 13, 14, 15};
+#define PRESERVED (sizeof(preserved) / sizeof(preserved[0]))
 
 struct unwinder {
 	struct simple remembered[REMEMBERED];
+	struct unwind_saved saved;
 	uint32_t bytes_left;
 };
 
@@ -41,6 +42,11 @@ struct unwinder *unwinder_new(void)
 void unwinder_free(struct unwinder *unwinder)
 {
 	free(unwinder);
+}
+
+const struct unwind_saved *unwinder_saved(const struct unwinder *unwinder)
+{
+	return &unwinder->saved;
 }
 
 void unwinder_begin(struct unwinder *unwinder)
@@ -78,8 +84,8 @@ static bool simplify(const struct unwind_rule *rule, struct simple *out)
 	if (!is_entry && (rule->registers[UNWIND_IP].kind != RULE_OFFSET ||
 			  rule->registers[UNWIND_IP].offset != -8))
 		return false;
-	for (unsigned i = 0; i < SAVED; i++) {
-		const struct unwind_place *place = &rule->registers[saved[i]];
+	for (unsigned i = 0; i < PRESERVED; i++) {
+		const struct unwind_place *place = &rule->registers[preserved[i]];
 		int64_t words = place->offset / 8;
 
 		out->words[i] = ABSENT;
@@ -103,8 +109,15 @@ static enum unwind_result leave(uint64_t registers[], const uint64_t callers[], 
 	return registers[UNWIND_IP] ? UNWIND_CALLER : UNWIND_ENTRY;
 }
 
+static void keep_saved(struct unwind_saved *saved, unsigned number, uint64_t at)
+{
+	saved->registers |= 1u << number;
+	saved->at[number] = at;
+}
+
 static enum unwind_result apply_simple(const struct simple *simple,
-				       const struct unwind_memory *stack, uint64_t registers[])
+				       const struct unwind_memory *stack, uint64_t registers[],
+				       struct unwind_saved *saved)
 {
 	uint64_t cfa = registers[simple->cfa_register] + simple->cfa_offset;
 	uint64_t callers[UNWIND_REGISTERS];
@@ -114,10 +127,13 @@ static enum unwind_result apply_simple(const struct simple *simple,
 	memcpy(callers, registers, sizeof(callers));
 	if (!read_word(stack, cfa - 8, &callers[UNWIND_IP]))
 		return UNWIND_LOST;
-	for (unsigned i = 0; i < SAVED; i++)
-		if (simple->words[i] != ABSENT &&
-		    !read_saved(stack, cfa + 8 * (int64_t)simple->words[i], &callers[saved[i]]))
+	for (unsigned i = 0; i < PRESERVED; i++) {
+		if (simple->words[i] == ABSENT)
+			continue;
+		keep_saved(saved, preserved[i], cfa + 8 * (int64_t)simple->words[i]);
+		if (!read_saved(stack, saved->at[preserved[i]], &callers[preserved[i]]))
 			return UNWIND_LOST;
+	}
 	return leave(registers, callers, cfa);
 }
 
@@ -206,7 +222,7 @@ static bool find(const struct unwind_place *place, const struct unwind_memory *s
 }
 
 static enum unwind_result apply(const struct unwind_rule *rule, const struct unwind_memory *stack,
-				uint64_t registers[])
+				uint64_t registers[], struct unwind_saved *saved)
 {
 	uint64_t callers[UNWIND_REGISTERS], cfa;
 
@@ -218,9 +234,12 @@ static enum unwind_result apply(const struct unwind_rule *rule, const struct unw
 	} else if (!find(&rule->cfa, stack, registers, 0, 0, &cfa)) {
 		return UNWIND_LOST;
 	}
-	for (unsigned i = 0; i < UNWIND_REGISTERS; i++)
+	for (unsigned i = 0; i < UNWIND_REGISTERS; i++) {
+		if (rule->registers[i].kind == RULE_OFFSET)
+			keep_saved(saved, i, cfa + rule->registers[i].offset);
 		if (!find(&rule->registers[i], stack, registers, cfa, i, &callers[i]))
 			return UNWIND_LOST;
+	}
 	/* A signal's frame names the stack pointer; any other's is where the frame ends. */
 	return leave(registers, callers,
 		     rule->registers[UNWIND_SP].kind == RULE_SAME ? cfa : callers[UNWIND_SP]);
@@ -237,16 +256,17 @@ enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_
 	struct simple simple;
 
 	*interrupted = false;
+	unwinder->saved.registers = 0;
 	if (known->module == module && known->pc == vaddr)
-		return apply_simple(known, stack, registers);
+		return apply_simple(known, stack, registers, &unwinder->saved);
 	if (!unwind_rule_at(module, vaddr, &rule, &unwinder->bytes_left))
 		return UNWIND_LOST;
 	if (!simplify(&rule, &simple)) {
 		*interrupted = rule.is_signal;
-		return apply(&rule, stack, registers);
+		return apply(&rule, stack, registers, &unwinder->saved);
 	}
 	simple.module = module;
 	simple.pc = vaddr;
 	*known = simple;
-	return apply_simple(known, stack, registers);
+	return apply_simple(known, stack, registers, &unwinder->saved);
 }

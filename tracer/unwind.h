@@ -44,6 +44,12 @@ enum unwind_result {
 	UNWIND_LOST,   /* not known */
 };
 
+/* Registers of the caller (bits) that a function had saved, and where on the stack. */
+struct unwind_saved {
+	uint32_t registers;
+	uint64_t at[UNWIND_REGISTERS];
+};
+
 struct unwinder;
 
 /* Remembers how to leave the places that it has seen. Returns NULL if there is no memory. */
@@ -61,5 +67,11 @@ void unwinder_begin(struct unwinder *unwinder);
 enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_module *module,
 				 const struct unwind_memory *stack, uint64_t pc,
 				 uint64_t registers[UNWIND_REGISTERS], bool *interrupted);
+
+/* Of the function that the last step has left. */
+const struct unwind_saved *unwinder_saved(const struct unwinder *unwinder);
+
+/* Where the function begins that holds an address of the file; 0: not known. */
+uint64_t unwind_function(const struct unwind_module *module, uint64_t vaddr);
 
 #endif /* QJ_UNWIND_H */

@@ -352,7 +352,8 @@ static bool read_cie(const struct unwind_table *frames, uint64_t offset, struct 
 }
 
 /* The place in .eh_frame of the function that this address belongs to, by the index. */
-static bool look_up(const struct unwind_module *module, uint64_t vaddr, uint64_t *offset)
+static bool look_up(const struct unwind_module *module, uint64_t vaddr, uint64_t *offset,
+		    uint64_t *begins)
 {
 	const struct unwind_table *index = &module->index;
 	uint32_t first = 0, last;
@@ -376,8 +377,16 @@ static bool look_up(const struct unwind_module *module, uint64_t vaddr, uint64_t
 	if (!first)
 		return false;
 	memcpy(pair, index->bytes + INDEX_HEAD + (first - 1) * sizeof(pair), sizeof(pair));
+	*begins = index->vaddr + pair[0];
 	*offset = index->vaddr + pair[1] - module->frames.vaddr;
 	return *offset < module->frames.size;
+}
+
+uint64_t unwind_function(const struct unwind_module *module, uint64_t vaddr)
+{
+	uint64_t offset, begins;
+
+	return look_up(module, vaddr, &offset, &begins) ? begins : 0;
 }
 
 bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct unwind_rule *rule,
@@ -390,7 +399,7 @@ bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct u
 	uint64_t offset, begins;
 	uint32_t back, size;
 
-	if (!look_up(module, vaddr, &offset))
+	if (!look_up(module, vaddr, &offset, &begins))
 		return false;
 	entry = entry_at(frames, offset, bytes_left);
 	back = bytes_u32(&entry);

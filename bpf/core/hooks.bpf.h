@@ -101,6 +101,17 @@ static __always_inline bool has_tools(__u8 kind)
 	return false;
 }
 
+/* A thread's stack was sampled: a server may find in it what its code works for. */
+static __always_inline void hooks_sampled(const struct qj_cpu_state *cpu, struct task_struct *task,
+					  struct qj_ring_stack *r)
+{
+#define X(name, NAME)                                                                              \
+	if (PLANNED(NAME) && cpu->serving == QJ_SERVER_##NAME)                                     \
+		name##_sampled(cpu, task, r);
+	QJ_HOOKS_SAMPLED(X)
+#undef X
+}
+
 /* A thread exits after the query that it served has ended. */
 static __always_inline void hooks_exited(struct qj_cpu_state *cpu, struct thread_state *thread)
 {

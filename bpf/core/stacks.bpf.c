@@ -4,6 +4,7 @@
  * of the stack that callers are found in. Libraries and many servers have no frame pointers, so
  * only tables of their files say where a caller is. The tracer reads those, without rights.
  */
+#include "hooks.bpf.h"
 #include "slice.bpf.h"
 
 struct stack_room_map {
@@ -87,6 +88,9 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	r->start_code = BPF_CORE_READ(task, mm, start_code);
 	r->start_stack = BPF_CORE_READ(task, mm, start_stack);
 	r->pages = read_pages(r, r->registers[7]);
+	r->node_count = 0;
+	if (r->pages)
+		hooks_sampled(cpu, task, r);
 	if (!r->pages || !send(r))
 		count_loss(cpu, QJ_LOSS_STACK);
 	return 0;

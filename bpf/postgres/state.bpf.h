@@ -7,6 +7,7 @@
 #define QJOULE_POSTGRES_STATE_BPF_H
 
 #include "core/query.bpf.h"
+#include "plan_nodes.bpf.h"
 
 /*
  * Reads a global variable of the current backend, at a known distance from the start of its data.

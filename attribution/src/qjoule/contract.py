@@ -128,6 +128,10 @@ class StackFlag(IntFlag):
     WHOLE = 2
 
 
+#: In the offset of a `CALL` that is a node of a plan; the bit from which on its kind is.
+NODE, NODE_KIND = 1 << 63, 32
+
+
 class TaskEvent(IntEnum):
     ALIVE = 1
     FORK = 2

@@ -6,12 +6,13 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qjoule.servers.symbols import Symbols
-from tracer_parts.unwinding import built, follow, waiting
+from tracer_parts.unwinding import Node, Waiting, built, follow, waiting
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="stacks are followed on x86-64 only"
@@ -124,6 +125,56 @@ def test_a_stack_of_another_process_is_not_followed() -> None:
     with waiting(built() / "unwound", "1") as one, waiting(built() / "unwound", "1") as other:
         found = follow(one.sample(), *other.tables())
     assert (found.names, found.whole) == ([], False)
+
+
+def _plan(process: Waiting) -> tuple[list[Node], int]:
+    """The nodes that `unwound.c` has, and the function that all of its scans call."""
+    first, join, scan, shared = (
+        process.address(built() / "unwound", name)
+        for name in ("nodes", "join", "scan", "scan_rows")
+    )
+    at = [first + 24 * number for number in range(5)]
+    nodes = [
+        Node(at[0], 7, at[1], at[4], join, 0, 92),
+        Node(at[1], 7, at[2], at[3], join, 1, 92),
+        *(Node(at[number], 7, 0, 0, scan, number, 72) for number in (2, 3, 4)),
+    ]
+    return nodes, shared
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (1, 3, 0, 4, 2)])
+def test_nodes_of_a_plan_stand_before_the_functions_that_execute_them(
+    order: tuple[int, ...],
+) -> None:
+    """Two joins are told apart, and neighbours whose addresses are on the stack are no part."""
+    with waiting(built() / "unwound", "0", "nodes") as process:
+        nodes, shared = _plan(process)
+        sample = process.sample([nodes[one] for one in order], shared)
+        found = follow(sample, *process.tables())
+    assert found.whole
+    executed = found.names[found.names.index("main") + 1 :]
+    assert executed == ["92 #0", "join", "92 #1", "join", "72 #2", "scan_rows", "here"]
+
+
+def test_what_only_looks_like_a_node_is_none() -> None:
+    """As a client's string would be: of another statement, or executed by no function here."""
+    with waiting(built() / "unwound", "0", "nodes") as process:
+        nodes, _ = _plan(process)
+        forged = [replace(one, function=one.function + 1) for one in nodes]
+        assert all(
+            "#" not in one for one in follow(process.sample(forged), *process.tables()).names
+        )
+        other = [nodes[0], replace(nodes[1], state=8)]
+        found = follow(process.sample(other), *process.tables()).names
+    assert [one for one in found if "#" in one] == ["92 #0"]
+
+
+@pytest.mark.parametrize("count", [0, 31, 33, 2**32 - 1])
+def test_a_damaged_list_of_nodes_is_survived(count: int) -> None:
+    with waiting(built() / "unwound", "0", "nodes") as process:
+        nodes, shared = _plan(process)
+        found = follow(process.sample(nodes * 6, shared, count), *process.tables())
+    assert found.whole
 
 
 def _offset_of(program: Path, name: str) -> int:

@@ -7,21 +7,23 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
 from host_library import ROOT, generated_headers
+from qjoule.contract import NODE, NODE_KIND
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.stack_tables import HEAD, MODULE, ModuleFile, StackTables, own_vdso
 from qjoule.servers.symbols import Symbols
 
 _HERE = Path(__file__).parent
 _REGISTERS, _PAGES, _PAGE = struct.Struct("=17Q"), 7, 4096
+_NODE, _NODES, _FUNCTIONS = struct.Struct("=5Q2I"), 32, 8  #: of `struct qj_ring_stack`
 _SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-_FOLLOWS = ("stacks", "unwind", "unwind_program")
+_FOLLOWS = ("stacks", "plan_nodes", "unwind", "unwind_program")
 KERNEL, WHOLE = 1, 2
 
 
@@ -55,20 +57,47 @@ class Followed:
 
 
 @dataclass(frozen=True)
+class Node:
+    """As `struct qj_plan_node`."""
+
+    address: int
+    state: int
+    left: int
+    right: int
+    function: int
+    number: int
+    kind: int
+
+
+@dataclass(frozen=True)
 class Waiting:
     """A process that waits where it has written its stack."""
 
     pid: int
     said: bytes
 
-    def sample(self) -> bytes:
-        """As `struct qj_ring_stack`."""
+    def sample(
+        self, nodes: Sequence[Node] = (), shared: int = 0, count: int | None = None
+    ) -> bytes:
+        """As `struct qj_ring_stack`. `shared`: a function that executes several kinds of nodes;
+        `count`: of nodes, if the record lies."""
         stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         start_code, start_stack = int(stat[23]), int(stat[25])
         pages = int.from_bytes(self.said[_REGISTERS.size : _REGISTERS.size + 8], sys.byteorder)
         head = bytes(8 + 40) + struct.pack("=IIQQ", 0, pages, start_code, start_stack)
         content = self.said[_REGISTERS.size + 8 :]
-        return head + self.said[: _REGISTERS.size] + content[: pages * _PAGE]
+        said = struct.pack("=II", len(nodes) if count is None else count, 0)
+        said += struct.pack(f"={_FUNCTIONS}Q", shared, *[0] * (_FUNCTIONS - 1))
+        listed = b"".join(_NODE.pack(*astuple(node)) for node in nodes)
+        said += listed.ljust(_NODES * _NODE.size, b"\0")
+        return head + self.said[: _REGISTERS.size] + said + content[: pages * _PAGE]
+
+    def address(self, program: Path, symbol: str) -> int:
+        """Where the process has what its program calls so."""
+        listed = subprocess.run(["nm", str(program)], check=True, stdout=subprocess.PIPE, text=True)
+        line = next(one for one in listed.stdout.splitlines() if one.endswith(f" {symbol}"))
+        maps = Path(f"/proc/{self.pid}/maps").read_text()
+        return int(maps.partition("-")[0], 16) + int(line.split()[0], 16)
 
     def tables(self) -> tuple[bytes, list[ModuleFile]]:
         room = bytearray(16 << 20)
@@ -100,6 +129,12 @@ def follow(
         found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     symbols = Symbols(lambda number: (modules[number - 1].path, modules[number - 1].build_id))
     lines = [line.split() for line in found.stdout.splitlines()]
-    names = [symbols.name(int(one), int(two)) for one, two in lines if one.isdigit()]
+    names = [
+        f"{int(two) - NODE >> NODE_KIND} #{int(two) & 0xFFFFFFFF}"
+        if int(two) & NODE
+        else symbols.name(int(one), int(two))
+        for one, two in lines
+        if one.isdigit()
+    ]
     said = {one: int(two) for one, two in lines if not one.isdigit()}
     return Followed(names, bool(said["flags"] & WHOLE), said.get("frames", 0))

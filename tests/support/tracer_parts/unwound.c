@@ -2,8 +2,8 @@
 /*
  * Calls itself to a depth, and there writes its registers and the pages of its stack to standard
  * output, as the kernel side samples them. Then it waits for the end of standard input.
- *   unwound DEPTH [signal|wide]
- * wide: below functions that each have 14 KB of tables.
+ *   unwound DEPTH [signal|wide|nodes]
+ * wide: below functions that each have 14 KB of tables. nodes: below those that execute a plan.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -86,12 +86,49 @@ WIDE(wide8, wide7)
 WIDE(wide9, wide8)
 WIDE(wide10, wide9)
 
+/*
+ * A plan as PostgreSQL's: a join of a join. The function of a scan has left its frame to one that
+ * executes all scans.
+ */
+struct node {
+	int (*execute)(struct node *node);
+	struct node *left, *right;
+};
+
+__attribute__((noinline)) int scan_rows(struct node *node)
+{
+	here();
+	return node->left ? 0 : sink;
+}
+
+int scan(struct node *node)
+{
+	return node->left != NULL;
+}
+
+int join(struct node *node)
+{
+	int rows = 0;
+
+	for (int i = 0; i < 2; i++)
+		rows += node->left->execute(node->left) + (node->right->left != NULL);
+	return rows + (node->left == node);
+}
+
+struct node nodes[5] = {{join, &nodes[1], &nodes[4]},
+			{join, &nodes[2], &nodes[3]},
+			{scan_rows},
+			{scan_rows},
+			{scan_rows}};
+
 int main(int argc, char **argv)
 {
 	if (argc > 2 && !strcmp(argv[2], "wide")) {
 		wide10();
 		return 0;
 	}
+	if (argc > 2 && !strcmp(argv[2], "nodes"))
+		return join(&nodes[0]);
 	signal(SIGUSR1, on_signal);
 	return deeper(atoi(argv[1]), argc > 2) == 0;
 }

@@ -107,6 +107,11 @@ class Executable:
         return None
 
     @property
+    def code_vaddr(self) -> int:
+        """Start address of the first segment of code: the kernel's `start_code`, likewise."""
+        return min((one.vaddr for one in self._segments if one.executable), default=0)
+
+    @property
     def data_vaddr(self) -> int:
         """Start address of the last segment: the kernel's `start_data` (fs/binfmt_elf.c)."""
         return self._data.vaddr

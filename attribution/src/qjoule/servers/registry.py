@@ -20,7 +20,7 @@ TABLE = Path(__file__).with_name("registry.toml")
 
 #: Names that stand in `enum qj_attach_mode` and that a plan may ask for.
 ATTACH_MODES = ("none", "socket", "symbol", "agent", "statistical")
-HOOKS = ("switched", "blocked", "labelled", "forked", "executed", "exited", "started")
+HOOKS = ("switched", "blocked", "labelled", "forked", "executed", "exited", "started", "sampled")
 NEEDS = ("inflate",)
 #: Texts that belong to no server: key='value' pairs from any server's client.
 SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9, "unseen": 14})

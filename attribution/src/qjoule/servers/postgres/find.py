@@ -22,6 +22,7 @@ from qjoule.servers.postgres.memory import (
     send_buffer,
     wait_event,
 )
+from qjoule.servers.postgres.plan_nodes import ACCESS, SHARED, node_functions
 from qjoule.servers.postgres.statements import (
     PreparedStatements,
     QueryIds,
@@ -161,6 +162,7 @@ FACTS = (
         "application",
     ),
     *QueryIds().facts(),
+    *(*SHARED, *ACCESS),
     *SYMBOL_FACTS,
 )
 
@@ -191,6 +193,7 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
             WAIT_EVENT: wait_event(executable),
             **prepared.facts(),
             **query_ids.facts(),
+            **_node_functions(executable),
             **_UNKNOWN_STATES.facts(),
             **memory.facts(),
         }
@@ -239,6 +242,13 @@ def _query_ids(executable: Executable) -> tuple[QueryIds, str]:
         return query_ids(executable), ""
     except QjouleError as error:
         return QueryIds(), str(error)
+
+
+def _node_functions(executable: Executable) -> dict[str, int]:
+    try:
+        return node_functions(executable)
+    except QjouleError:  # `record --stacks` then shows functions alone
+        return dict.fromkeys((*SHARED, *ACCESS), 0)
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:

@@ -27,6 +27,7 @@ from qjoule.servers.postgres.find import (
     boundary_cost_ns,
     resolve,
 )
+from qjoule.servers.postgres.plan_nodes import kinds_of_file
 from qjoule.servers.support import (
     PLAIN,
     TLS,
@@ -194,6 +195,7 @@ SUPPORT = ServerSupport(
     reads_need=_READS_NEED,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
+    node_kinds=kinds_of_file,
 )
 
 

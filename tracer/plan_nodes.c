@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Which node of a plan the frames of a sampled stack work for. */
+#include "plan_nodes.h"
+
+#include <string.h>
+
+/* Registers that a called function gives back as they were: rbx, rbp, r12 to r15. */
+#define PRESERVED (1u << 3 | 1u << 6 | 0xfu << 12)
+
+_Static_assert(QJ_STACK_NODES <= 32, "a node is a bit");
+
+static unsigned nodes_in(const struct qj_ring_stack *s)
+{
+	return s->node_count < QJ_STACK_NODES ? s->node_count : QJ_STACK_NODES;
+}
+
+static uint32_t at_address(const struct qj_ring_stack *s, uint32_t nodes, uint64_t address)
+{
+	for (unsigned i = 0; i < nodes_in(s); i++)
+		if (nodes & 1u << i && s->nodes[i].address == address)
+			return 1u << i;
+	return 0;
+}
+
+static bool is_shared(const struct qj_ring_stack *s, uint64_t function)
+{
+	for (unsigned i = 0; i < QJ_NODE_FUNCTIONS; i++)
+		if (s->functions[i] == function)
+			return true;
+	return false;
+}
+
+static bool is_slot(const struct unwind_saved *saved, uint64_t address)
+{
+	for (unsigned i = 0; i < UNWIND_REGISTERS; i++)
+		if (saved->registers & 1u << i && saved->at[i] == address)
+			return true;
+	return false;
+}
+
+static uint32_t held(const struct qj_ring_stack *s, uint32_t nodes, const uint64_t *registers,
+		     uint32_t which)
+{
+	uint32_t found = 0;
+
+	for (unsigned i = 0; i < UNWIND_IP; i++)
+		if (which & 1u << i)
+			found |= at_address(s, nodes, registers[i]);
+	return found;
+}
+
+/*
+ * What a function has not saved, or has saved of a register, is its caller's, who holds addresses
+ * of neighbours, too.
+ */
+void nodes_of_frame(const struct qj_ring_stack *s, const struct unwind_memory *stack,
+		    const struct node_frame *frame, struct place *place)
+{
+	uint32_t preserved = PRESERVED & frame->saved->registers, nodes = 0;
+	bool shared = is_shared(s, frame->function);
+
+	place->holds = held(s, ~0u, frame->registers, preserved);
+	for (unsigned i = 0; i < nodes_in(s); i++)
+		if (shared || s->nodes[i].function == frame->function)
+			nodes |= 1u << i;
+	if (!nodes)
+		return;
+	place->executes = held(s, nodes, frame->registers, frame->all_registers ? ~0u : preserved);
+	for (uint64_t at = frame->registers[UNWIND_SP];
+	     at >= stack->from && at + 8 <= frame->end && at + 8 <= stack->to; at += 8) {
+		uint64_t word;
+
+		memcpy(&word, stack->bytes + (at - stack->from), sizeof(word));
+		if (!is_slot(frame->saved, at))
+			place->executes |= at_address(s, nodes, word);
+	}
+}
+
+static uint32_t children_of(const struct qj_ring_stack *s, const struct qj_plan_node *node,
+			    uint32_t nodes)
+{
+	return at_address(s, nodes, node->left) | at_address(s, nodes, node->right);
+}
+
+static uint32_t of_statement(const struct qj_ring_stack *s, uint64_t state)
+{
+	uint32_t nodes = 0;
+
+	for (unsigned i = 0; i < nodes_in(s); i++)
+		if (s->nodes[i].state == state)
+			nodes |= 1u << i;
+	return nodes;
+}
+
+/* One of these: a child of `parent`, or one in a register, if there is one, or nobody's child. */
+static unsigned choose(const struct qj_ring_stack *s, uint32_t nodes, uint32_t holds,
+		       const struct qj_plan_node *parent)
+{
+	uint32_t children = parent ? children_of(s, parent, nodes) : 0, below = 0;
+
+	if (children)
+		return __builtin_ctz(children & holds ?: children);
+	for (unsigned i = 0; i < nodes_in(s); i++)
+		if (nodes & 1u << i)
+			below |= children_of(s, &s->nodes[i], nodes);
+	nodes = nodes & ~below ?: nodes;
+	return __builtin_ctz(nodes & holds ?: nodes);
+}
+
+/*
+ * From the outermost frame on. Nodes of another statement, which a function in the first one
+ * executes, are part of the node that calls the function: their ids are of another plan.
+ */
+void nodes_choose(const struct qj_ring_stack *s, struct place *places, unsigned count)
+{
+	const struct qj_plan_node *last = NULL;
+	uint32_t left = ~0u;
+
+	while (count--) {
+		struct place *place = &places[count];
+		uint32_t nodes = place->executes & left;
+
+		if (!nodes)
+			continue;
+		place->node = choose(s, nodes, place->holds, last) + 1;
+		last = &s->nodes[place->node - 1];
+		left &= of_statement(s, last->state) & ~(1u << (place->node - 1));
+	}
+}
+
+uint64_t node_offset(const struct qj_plan_node *node)
+{
+	return QJ_NODE | (uint64_t)(node->kind & 0xffff) << QJ_NODE_KIND | node->id;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Which node of a plan the frames of a sampled stack work for. The kernel side lists what is a node
+ * among all that the stack points to, which includes neighbours of the nodes that are executed.
+ */
+#ifndef QJ_PLAN_NODES_H
+#define QJ_PLAN_NODES_H
+
+#include "shared.h"
+#include "unwind.h"
+
+/*
+ * A frame of a stack, and bits of nodes: `executes`: that its function executes; `holds`: in its
+ * own registers, whatever the function is. `node`: the one that was chosen, from 1.
+ */
+struct place {
+	uint64_t offset;
+	uint32_t module;
+	uint32_t executes;
+	uint32_t holds;
+	uint32_t node;
+};
+
+/* A frame before and after the step to its caller. */
+struct node_frame {
+	uint64_t function; /* where it begins */
+	uint64_t registers[UNWIND_REGISTERS];
+	uint64_t end; /* of its part of the stack */
+	const struct unwind_saved *saved;
+	bool all_registers; /* are its own; else only those that a called function preserves */
+};
+
+/* Fills in the nodes that the frame's own values point to. */
+void nodes_of_frame(const struct qj_ring_stack *s, const struct unwind_memory *stack,
+		    const struct node_frame *frame, struct place *place);
+
+/* Chooses a node for each frame that has some. The innermost frame is the first. */
+void nodes_choose(const struct qj_ring_stack *s, struct place *places, unsigned count);
+
+/* What a frame of this node has in place of an offset. */
+uint64_t node_offset(const struct qj_plan_node *node);
+
+#endif /* QJ_PLAN_NODES_H */
