@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ from qjoule.engine.flame import (
     KERNEL,
     NO_SAMPLE,
     Flame,
+    PlanNode,
     RowStacks,
     Stack,
     flame,
     functions,
 )
+from qjoule.engine.plan_nodes import plan_nodes
 from qjoule.model.result import Row
 from qjoule.report.flame_page import flame_page, tree
-from qjoule.reporters.flame_text import collapsed, table
+from qjoule.reporters.flame_text import collapsed, nodes, table
+from qjoule.trace.meta import Module
 from qjoule.trace.reader import Trace
 from stacked_trace import SAMPLES, made, sample
 
@@ -126,6 +130,62 @@ def test_a_functions_errors_are_told_apart() -> None:
     assert (f.total_nj, f.self_nj) == (3e9, 3e9)
     assert f.model_nj == pytest.approx(0.1 * 3e9)
     assert f.sampling_nj > main.sampling_nj > 0
+
+
+def of_plan(counts: dict[tuple[str, ...], int], energy_nj: int = 10**9) -> RowStacks:
+    """Names with a number are nodes."""
+    return RowStacks(
+        row(energy_nj),
+        Counter(
+            {
+                tuple(PlanNode(one) if "#" in one else one for one in stack): count
+                for stack, count in counts.items()
+            }
+        ),
+    )
+
+
+@given(
+    st.integers(-(10**12), 10**15),
+    st.dictionaries(
+        st.lists(st.sampled_from(["main", "f", "Sort #0", "Join #1", "Join #2"]), max_size=6).map(
+            tuple
+        ),
+        st.integers(1, 10**6),
+        max_size=20,
+    ),
+)
+def test_nodes_of_a_plan_add_up_to_their_statement(
+    total: int, counts: dict[tuple[str, ...], int]
+) -> None:
+    one = of_plan(counts, total)
+    found = plan_nodes(one)
+    assert sum(node.energy_nj for node in found) == total
+    assert sum(node.samples for node in found) == one.count
+    assert len({node.name for node in found}) == len(found)
+
+
+def test_a_worker_has_its_leaders_node() -> None:
+    """Its first node stands below the one that was seen above it in the leader."""
+    leader = ("main", "Gather #0", "ExecGather", "Hash Join #1", "f", "Hash Join #2", "g")
+    found = plan_nodes(of_plan({leader: 1, leader[3:5]: 6, leader[3:]: 2, ("main",): 1}))
+    listed = [(node.name, node.depth, node.samples) for node in found]
+    assert listed == [
+        (None, 0, 1),
+        ("Gather #0", 0, 0),
+        ("Hash Join #1", 1, 6),
+        ("Hash Join #2", 2, 3),
+    ]
+
+
+def test_the_nodes_of_each_statement_as_a_table(trace: Path) -> None:
+    assert nodes(read(trace)) == "no statement has nodes of a plan\n"
+    one = of_plan({("main", "Sort #0"): 1, ("main", "Sort #0", "f", "Seq Scan #1"): 3})
+    text = nodes(replace(read(trace), rows=(one,)))
+    lines = text.splitlines()
+    assert lines[2] == "select: 1.0000 J"
+    assert [line.split()[0] for line in lines[3:]] == ["0.2500", "0.7500"]
+    assert [line.rpartition("  ")[2] for line in lines[3:]] == ["Sort #0", "Seq Scan #1"]
 
 
 def test_lines_are_what_other_tools_read(trace: Path) -> None:

@@ -11,7 +11,7 @@ from qjoule.commands import options
 from qjoule.commands.option_groups import Shown, gathered
 from qjoule.commands.say import say, write_text
 
-FORMATS = ("collapsed", "table", "html")
+FORMATS = ("collapsed", "table", "nodes", "html")
 
 
 @click.command(
@@ -46,7 +46,7 @@ Examples:
     default="collapsed",
     show_default=True,
     help="collapsed: a line for each stack and its nanojoules, for all tools that draw flame "
-    "graphs. table: functions. html: a page.",
+    "graphs. table: functions. nodes: of each statement's plan (PostgreSQL). html: a page.",
 )
 @click.option(
     "--top",

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,17 @@ CUT = "[callers unknown]"
 _MOST_FRAMES = 2048
 Name = Callable[[int, int], str]
 Stack = tuple[str, ...]
+
+
+class PlanNode(str):
+    """The frame of a node of a plan, such as "Hash Join #3": the functions after it execute it."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        """The node's id in its plan."""
+        return int(self.rpartition("#")[2])
 
 
 @dataclass(frozen=True)
@@ -160,15 +172,9 @@ def _rows(
 
 
 def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
-    """What each function took over these rows, the most first.
-
-    The share k / n of a row's samples in which a function stands has the standard error
-    sqrt(p (1 - p) / n) with p = (k + 2) / (n + 4), so that few samples are not taken for certain
-    (Agresti and Coull, The American Statistician 52, 1998), and its interval is Student's. Rows are
-    independent; the model's errors are taken as common.
+    """What each function took over these rows, the most first. Rows are independent; the model's
+    errors are taken as common.
     """
-    from scipy.special import stdtrit  # noqa: PLC0415 (a quantile of Student's t; slow to import)
-
     total: defaultdict[str, float] = defaultdict(float)
     own: defaultdict[str, float] = defaultdict(float)
     seen: Counter[str] = Counter()
@@ -181,12 +187,10 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
             for name in set(stack):
                 inside[name] += count
         low, high = one.row.energy_nj_ci95
-        errors = float(stdtrit(max(one.count - 1, 1), 0.975)) * one.row.energy_nj
         for name, count in inside.items():
-            p = (count + 2) / (one.count + 4)
             total[name] += _part(one, count)
             seen[name] += count
-            squares[name] += errors**2 * p * (1 - p) / one.count
+            squares[name] += sampling_nj(one, count) ** 2
             model[name] += (high - low) / 2 * count / one.count
     return [
         FunctionEnergy(
@@ -194,6 +198,26 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
         )
         for name, energy in sorted(total.items(), key=lambda one: (-one[1], one[0]))
     ]
+
+
+def sampling_nj(one: RowStacks, count: int) -> float:
+    """Half the width of the 95 % interval of the energy of so many of a row's samples.
+
+    The share k / n of a row's samples has the standard error sqrt(p (1 - p) / n) with
+    p = (k + 2) / (n + 4), so that few samples are not taken for certain (Agresti and Coull, The
+    American Statistician 52, 1998), and its interval is Student's.
+    """
+    if not one.count:
+        return math.inf
+    p = (count + 2) / (one.count + 4)
+    return _quantile(one.count - 1) * one.row.energy_nj * math.sqrt(p * (1 - p) / one.count)
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    from scipy.special import stdtrit  # noqa: PLC0415 (slow to import)
+
+    return float(stdtrit(max(freedom, 1), 0.975))
 
 
 def _part(one: RowStacks, count: int) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qjoule.engine.flame import Flame, RowStacks, functions
+from qjoule.engine.flame import Flame, PlanNode, RowStacks, functions
+from qjoule.engine.plan_nodes import plan_nodes
 from qjoule.model.result import Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import FIXED_NAMES, query_label
@@ -41,6 +42,29 @@ def collapsed(rows: Sequence[RowStacks]) -> str:
 
 def _frame(name: str) -> str:
     return name.replace(";", ",")
+
+
+def nodes(found: Flame) -> str:
+    """The nodes of each statement's plan, with what each took without its children."""
+    heads = ("joules", 12), ("share", 6), ("± samples", 9), ("CPU s", 9), ("J/call", 10)
+    lines = ["  ".join((*(name.rjust(width) for name, width in heads), "node"))]
+    for one in found.rows:
+        if not any(isinstance(frame, PlanNode) for stack in one.samples for frame in stack):
+            continue
+        row = one.row
+        lines += ["", f"{shorten(query_label(row), _NAME)}: {row.energy_nj / 1e9:.4f} J"]
+        for node in plan_nodes(one):
+            share = node.samples / one.count
+            part = node.sampling_nj / row.energy_nj if row.energy_nj else 0.0
+            per_call = f"{node.energy_nj / 1e9 / row.calls:10.3g}" if row.calls else " " * 10
+            lines.append(
+                f"{node.energy_nj / 1e9:12.4f}  {share:6.1%}  {part:9.1%}  "
+                f"{share * row.cpu_ns / 1e9:9.3f}  {per_call}  "
+                f"{'  ' * node.depth}{node.name or '(no node)'}"
+            )
+    if len(lines) == 1:
+        return "no statement has nodes of a plan\n"
+    return "\n".join(lines) + "\n"
 
 
 def table(found: Flame, top: int) -> str:
