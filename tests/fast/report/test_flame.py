@@ -34,7 +34,6 @@ from qjoule.engine.plan_nodes import plan_nodes
 from qjoule.model.result import Row
 from qjoule.report.flame_page import flame_page, tree
 from qjoule.reporters.flame_text import collapsed, nodes, table
-from qjoule.trace.meta import Module
 from qjoule.trace.reader import Trace
 from stacked_trace import SAMPLES, made, sample
 
