@@ -101,6 +101,12 @@ SERVING_THREADS = tuple(name for one in _BY_NAME.values() for name in one.servin
 #: Causes of background threads' work by prefixes of their roles, of all servers.
 _CAUSES = {prefix: cause for one in _BY_NAME.values() for prefix, cause in one.causes.items()}
 
+#: Functions of all servers that do avoidable work, by the word for it.
+AVOIDABLE = {
+    word: frozenset(name for one in _BY_NAME.values() for name in one.avoidable.get(word, ()))
+    for word in sorted({word for one in _BY_NAME.values() for word in one.avoidable})
+}
+
 
 @cache
 def kinds_of(dialect: int) -> frozenset[int]:

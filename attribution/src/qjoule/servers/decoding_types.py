@@ -173,3 +173,6 @@ class Decoding:
     #: What of queries causes the work of background threads that no query owns: a CAUSE by the
     #: prefix of the thread's role.
     causes: Mapping[str, str] = field(default_factory=dict)
+    #: Functions that do work which a better statement or schema avoids, by a word of
+    #: `qjoule.engine.advice`: names without their arguments.
+    avoidable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -282,4 +282,10 @@ DECODING = Decoding(
         "ib_io_rd": CAUSED_BY_READS,  # read-ahead
         "ib_tpool_worker": SERVES_QUERIES,  # MariaDB: reads, writes and purge by turns
     },
+    avoidable={
+        "scan": ("rr_sequential", "TableScanIterator::Read", "handler::ha_rnd_next"),
+        "spill": ("merge_many_buff", "merge_buffers", "merge_index", "my_b_flush_io_cache"),
+        "width": ("select_send::send_data", "Query_result_send::send_data"),
+        "parsing": ("parse_sql", "MYSQLparse", "THD::sql_parser"),
+    },
 )

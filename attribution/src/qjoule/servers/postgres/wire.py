@@ -244,4 +244,10 @@ DECODING = Decoding(
         "autovac worker": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left
     },
     titles=Titles(role_of_title, session_of_title, WITH_CLIENT),
+    avoidable={
+        "scan": ("ExecSeqScan", "heap_getnextslot"),
+        "spill": ("mergeruns", "dumptuples", "LogicalTapeWrite", "LogicalTapeRead", "BufFileWrite"),
+        "width": ("OutputFunctionCall", "SendFunctionCall", "pg_detoast_datum"),
+        "parsing": ("raw_parser", "parse_analyze_fixedparams", "parse_analyze_varparams"),
+    },
 )
