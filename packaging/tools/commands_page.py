@@ -43,17 +43,18 @@ def document() -> str:
 
 
 def _section(name: str, command: click.Command) -> Iterator[str]:
-    yield f"## `qjoule {name}`"
-    yield ""
     about = " ".join((command.help or "").split("\n\n")[0].split())
     if page := ELSEWHERE.get(name):
+        yield from (f"## `qjoule {name}`", "")
         yield f"{about} See [its page](../{page})."
         return
-    yield about
     context = click.Context(command, info_name=name)
     options = [record for each in command.params if (record := each.get_help_record(context))]
+    arguments = "".join(f" {names}" for names, words in options if not words)
+    yield from (f"## `qjoule {name}{arguments}`", "", about)
     for names, words in options:
-        yield f"- `{names}`: {' '.join(words.split())}"
+        if words:
+            yield f"- `{names}`: {' '.join(words.split())}"
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ COMMANDS = {
     "convert": ("qjoule.commands.convert", "Make the tables of what `record` captured."),
     "attribute": ("qjoule.commands.attribute", "Joules per query from recorded traces."),
     "flame": ("qjoule.commands.flame", "Joules by stack, from a trace recorded with --stacks."),
+    "advise": ("qjoule.commands.advise", "What could be saved, by the evidence of a trace."),
     "export": (
         "qjoule.commands.export",
         "Joules for pprof, speedscope, Perfetto or OpenTelemetry.",
@@ -68,7 +69,7 @@ NEED_ROOT = (
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
 #: With one, results are equal to the last digit everywhere. A second one only spins while we start.
 #: What these commands start themselves does no algebra. (The agent has `limit_memory`.)
-_ONE_THREAD = ("attribute", "record", "top", "calibrate")
+_ONE_THREAD = ("attribute", "advise", "record", "top", "calibrate")
 _FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 
 #: Errors that mean that there is no room for standard output.

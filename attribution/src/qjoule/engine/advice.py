@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trace shows that could be saved, in joules of its own attribution.
+
+Each advice is about one statement and rests on evidence of the trace: on sampled stacks (the
+statement spends its time in functions that read whole tables, spill sorts, send columns or parse),
+on the order of calls (N+1, polling), or on waits (lock convoys). What it would save is at most what
+that part took, so savings of one statement overlap. Below the resolution nothing is advised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from qjoule.engine.attribute import AttributionRequest
+from qjoule.engine.call_patterns import CallTable, calls_of, convoys, loops, polls
+from qjoule.engine.columns import texts_of
+from qjoule.engine.flame import Flame, Name, RowStacks, Stack, flame, functions
+from qjoule.errors import QjouleError
+from qjoule.model.result import Attribution, Row
+from qjoule.servers.decoding import AVOIDABLE
+from qjoule.trace.reader import Trace
+
+KINDS = ("scan", "spill", "width", "parsing", "n+1", "polling", "lock", "parallel")
+#: The least share of a statement's samples, at the interval's lower end.
+LEAST = {"scan": 0.3, "spill": 0.02, "width": 0.1, "parsing": 0.2}
+LEAST_SAVED = 0.01  #: of the joules of all queries; two recordings would not show less
+LEAST_LOCK = 0.2  #: of a statement's latency
+_FAR_ABOVE = 10  #: time reading rows over time sending them
+_NAMED_FRAMES = 3
+NO_STACKS = "the trace has no stacks: record it with --stacks"
+NO_NAMES = "the server's functions have no names: install its debug symbols"
+NO_WAITS = "waits are not recorded"
+NO_REST = "power at rest is not known: calibrate, or record with --rest"
+NO_SESSIONS = "sessions are not recorded"
+NO_OTHER_PLAN = "a trace does not say what the same plan takes with fewer workers"
+
+#: Statements that have to read many rows for each that they return, whatever indexes there are.
+_READS_MANY = re.compile(r"\b(group by|distinct|(count|sum|avg|min|max)\s*\()", re.IGNORECASE)
+_WHERE = re.compile(r"\bwhere\b", re.IGNORECASE)
+_ALL_COLUMNS = re.compile(r"\bselect\s+(distinct\s+)?(\w+\.)?\*", re.IGNORECASE)
+
+
+Figures = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """`saved_nj`: at most. `figures`: the evidence, by names that depend on the kind."""
+
+    kind: str  #: one of KINDS
+    row: Row  #: the statement
+    saved_nj: float
+    saved_nj_ci95: tuple[float, float]
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Advised:
+    """`advice`: most joules first. `not_judged`: why, by kind."""
+
+    result: Attribution
+    advice: tuple[Advice, ...]
+    not_judged: Mapping[str, str]
+
+
+def advise(trace: Trace, request: AttributionRequest, name: Name) -> Advised:
+    """`request`: by fingerprint, with idle energy as a row of its own. `name`: as of `flame`.
+
+    Raises `QjouleError` for a trace without joules.
+    """
+    found = flame(trace, request, name)
+    result = found.result
+    if result.energy_source.grade == "none" or not result.domains:
+        raise QjouleError(f"{trace.path} has no joules: record it with an energy source")
+    rows = [one for one in found.rows if one.row.kind == "queries" and one.row.exact]
+    calls, texts = calls_of(trace), texts_of(trace.table("shapes"))
+    resolved = [one for one in rows if _is_resolved(one.row)]
+    of_work = [*_by_stacks(resolved), *_by_calls(resolved, calls, texts)]
+    every = [*of_work, *_by_waits(rows, calls, result)]
+    kept = worth_it(every, result.main.parts_nj["queries"])
+    return Advised(result, tuple(kept), _not_judged(found, rows, calls))
+
+
+def worth_it(every: Iterable[Advice], queries_nj: int) -> list[Advice]:
+    """Those whose saving is resolved, most joules first. `queries_nj`: of all queries."""
+    least_nj = max(LEAST_SAVED * queries_nj, 0.0)
+    kept = [one for one in every if one.saved_nj_ci95[0] > 0 and one.saved_nj >= least_nj]
+    return sorted(kept, key=lambda one: (-one.saved_nj, one.row.keys["fingerprint"], one.kind))
+
+
+def _is_resolved(row: Row) -> bool:
+    return row.energy_nj > 0 and "below_resolution" not in row.flags
+
+
+def _not_judged(found: Flame, rows: list[RowStacks], calls: CallTable) -> dict[str, str]:
+    named = sum(_named(one) for one in rows)
+    samples = sum(one.count for one in rows)
+    reasons = {"parallel": NO_OTHER_PLAN}
+    if not samples or 2 * named < samples:
+        reasons |= dict.fromkeys(LEAST, NO_NAMES if samples else NO_STACKS)
+    if not (calls.session != 0).any():
+        reasons |= dict.fromkeys(("n+1", "polling"), NO_SESSIONS)
+    if not any(one.row.waits for one in rows):
+        reasons["lock"] = NO_WAITS
+    elif found.result.main.parts_nj["idle"] <= 0:
+        reasons["lock"] = NO_REST
+    return {kind: reasons[kind] for kind in KINDS if kind in reasons}
+
+
+def _named(one: RowStacks) -> int:
+    """How many samples have frames with names."""
+    return sum(
+        count
+        for stack, count in one.samples.items()
+        if sum("+0x" not in frame for frame in stack) >= _NAMED_FRAMES
+    )
+
+
+# ---- sampled stacks ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What some functions took of a row; half the widths of the intervals, as `functions` has
+    them."""
+
+    samples: int = 0
+    energy_nj: float = 0.0
+    sampling_nj: float = 0.0
+    model_nj: float = 0.0
+
+
+def _by_stacks(rows: list[RowStacks]) -> Iterator[Advice]:
+    for one in rows:
+        parts = {kind: _in_functions(one, AVOIDABLE[kind]) for kind in LEAST if one.count}
+        for kind, part in parts.items():
+            surely_nj = part.energy_nj - part.sampling_nj
+            if surely_nj < LEAST[kind] * one.row.energy_nj or not _suits(kind, one.row.shape):
+                continue
+            if kind == "scan" and part.samples < _FAR_ABOVE * parts["width"].samples:
+                continue
+            figures = {"samples": part.samples, "of_samples": one.count}
+            half_nj = (part.sampling_nj**2 + part.model_nj**2) ** 0.5
+            ends = part.energy_nj - half_nj, part.energy_nj + half_nj
+            yield Advice(kind, one.row, part.energy_nj, ends, figures)
+
+
+def _suits(kind: str, text: str) -> bool:
+    """Whether the statement could do without."""
+    if kind == "scan":
+        return bool(_WHERE.search(text)) and not _READS_MANY.search(text)
+    return kind != "width" or bool(_ALL_COLUMNS.search(text))
+
+
+def _in_functions(one: RowStacks, names: frozenset[str]) -> _Part:
+    hits = sum(
+        count
+        for stack, count in one.samples.items()
+        if any(frame.partition("(")[0] in names for frame in stack)
+    )
+    if not hits:
+        return _Part()
+    split: Counter[Stack] = Counter({("in",): hits, ("out",): one.count - hits})
+    found = next(each for each in functions([replace(one, samples=+split)]) if each.name == "in")
+    return _Part(hits, found.total_nj, found.sampling_nj, found.model_nj)
+
+
+# ---- the order of calls --------------------------------------------------------------------------
+
+
+def _by_calls(
+    rows: list[RowStacks], calls: CallTable, texts: Mapping[str, str]
+) -> Iterator[Advice]:
+    looped, polled = loops(calls, texts), polls(calls, texts)
+    for one in rows:
+        row, name = one.row, one.row.keys["fingerprint"]
+        if (loop := looped.get(name)) and 2 * loop.calls >= row.calls:
+            figures = {
+                "calls": loop.calls,
+                "loops": loop.loops,
+                "after": texts.get(loop.after, loop.after),
+                "rows_known": loop.rows_known,
+            }
+            yield _part_of(row, "n+1", loop.calls - loop.loops, figures)
+        elif (poll := polled.get(name)) and 2 * poll.calls >= row.calls:
+            shared_nj = row.shared_nj or 0
+            figures = {
+                "calls": poll.calls,
+                "period_ns": poll.period_ns,
+                "rows_known": poll.rows_known,
+                "awake_share": shared_nj / row.energy_nj,
+            }
+            yield _part_of(row, "polling", poll.calls, figures)
+
+
+def _part_of(row: Row, kind: str, calls: int, figures: Figures) -> Advice:
+    """What so many of a statement's calls took."""
+    low, high = row.energy_nj_ci95
+    part = min(calls / max(row.calls, 1), 1.0)
+    return Advice(kind, row, part * row.energy_nj, (part * low, part * high), figures)
+
+
+# ---- waits ---------------------------------------------------------------------------------------
+
+
+def _by_waits(rows: list[RowStacks], calls: CallTable, result: Attribution) -> Iterator[Advice]:
+    """A wait has no joules of its own. The machine at rest is kept on meanwhile: its energy is
+    divided among the queries in progress, as `Row.waiting_nj` is."""
+    rest_nj, (low, high) = _rest_nj(result)
+    served_ns = sum(one.row.waits.latency_ns for one in rows if one.row.waits)
+    whole_ns = max(served_ns, round(result.trace.duration_s * 1e9), 1)
+    found = convoys(calls)
+    for one in rows:
+        waits, convoy = one.row.waits, found.get(one.row.keys["fingerprint"])
+        if not waits or not convoy or waits.lock < LEAST_LOCK * waits.latency_ns:
+            continue
+        part = waits.lock / whole_ns
+        figures = {
+            "calls": convoy.calls,
+            "together": convoy.together,
+            "share": waits.lock / waits.latency_ns,
+            "lock_ns_per_call": waits.lock / max(one.row.calls, 1),
+        }
+        yield Advice("lock", one.row, part * rest_nj, (part * low, part * high), figures)
+
+
+def _rest_nj(result: Attribution) -> tuple[float, tuple[float, float]]:
+    """The energy at rest and its interval: what the owners' energy leaves of the total."""
+    rest_nj, owned_nj = result.main.parts_nj["idle"], result.main.owned_nj
+    error = result.main.owned_error
+    if error is None:
+        return float(rest_nj), (0.0, float(rest_nj))
+    low, high = (float(end) for end in error.ends(float(owned_nj)))
+    return float(rest_nj), (max(rest_nj - (high - owned_nj), 0.0), rest_nj + (owned_nj - low))

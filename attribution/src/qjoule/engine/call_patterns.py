@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patterns in the calls of a trace: loops of one statement (N+1), polling, convoys at a lock.
+
+All is read from the table `queries`, by session and in order of time. `engine.advice` weighs what
+is found here with the statements' joules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.engine import tables
+from qjoule.engine.columns import QueryRecords, coded
+from qjoule.engine.query_labels import CALLS
+from qjoule.model.energy import I64, Bool
+from qjoule.trace.columns import view
+from qjoule.trace.reader import Trace
+
+READS = ("select", "with")  #: what a statement begins with that changes nothing
+LEAST_LOOP = 5  #: calls in a row
+LEAST_LOOPS = 5  #: loops behind one statement, where replies do not say how many rows it returned
+LEAST_POLLS = 20
+LEAST_WAITS = 10
+_PERIOD_NS = 2_000_000  #: the shortest that is polling
+_NEAR = 0.2  #: intervals of one period, and lengths of loops, differ by less
+_MOST, _BUSY = 0.8, 0.2
+_WAIT_NS = 1_000_000  #: a shorter wait is no convoy
+
+_COLUMNS = (
+    *("begin_ns", "end_ns", "session", "fingerprint", "command", "status", "rows"),
+    "wait_lock_ns",
+)
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Calls of one statement that follow in a row on a call of `after`, about one for each row."""
+
+    calls: int
+    loops: int
+    after: str  #: the fingerprint of the statement before most of them
+    rows_known: bool
+
+
+@dataclass(frozen=True)
+class Polls:
+    """Calls of one statement at a regular period, on sessions that do little else."""
+
+    calls: int
+    period_ns: float
+    rows_known: bool  #: and of nearly all calls they are 0
+
+
+@dataclass(frozen=True)
+class Convoy:
+    """Calls that waited for a lock for most of their time, most of them several at once."""
+
+    calls: int
+    together: int
+
+
+@dataclass(frozen=True)
+class CallTable:
+    """Finished calls whose statement is known, by session and begin; (n,) each. `rows`, `lock_ns`:
+    -1: not recorded. `fingerprint`: codes into `names`."""
+
+    begin_ns: I64
+    end_ns: I64
+    session: I64
+    fingerprint: I64
+    rows: I64
+    lock_ns: I64
+    names: list[str]
+
+    def of(self, chosen: Bool | I64) -> CallTable:
+        return CallTable(
+            self.begin_ns[chosen],
+            self.end_ns[chosen],
+            self.session[chosen],
+            self.fingerprint[chosen],
+            self.rows[chosen],
+            self.lock_ns[chosen],
+            self.names,
+        )
+
+
+def calls_of(trace: Trace) -> CallTable:
+    """The calls of a trace."""
+    names: dict[str, int] = {}
+    parts = [np.zeros((6, 0), np.int64)]
+    for table in trace.iter_table("queries", _COLUMNS):
+        records = QueryRecords(table)
+        fingerprint = coded(table.column("fingerprint"), "")
+        codes = [names.setdefault(str(name), len(names)) for name in fingerprint.values]
+        begin_ns, end_ns = records.times_ns
+        known = records.command.among(CALLS) & ~records.unfinished & (end_ns >= begin_ns)
+        known &= ~fingerprint.among(("",))
+        session = tables.ids(table.column("session")).filled.astype(np.int64)
+        rows, lock = (view(table.column(name), 2**63 - 1) for name in ("rows", "wait_lock_ns"))
+        rows, lock = (np.where(one < 2**62, one, -1).astype(np.int64) for one in (rows, lock))
+        number = np.array(codes, np.int64)[fingerprint.codes]
+        parts.append(np.stack([begin_ns, end_ns, session, number, rows, lock])[:, known])
+    whole = np.concatenate(parts, axis=1)
+    whole = whole[:, np.lexsort((whole[0], whole[2]))]
+    begin_ns, end_ns, session, number, rows, lock = whole
+    return CallTable(begin_ns, end_ns, session, number, rows, lock, list(names))
+
+
+def loops(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Loops]:
+    """N+1 by the statement that is repeated. A loop directly follows a SELECT in its session. If
+    the number of rows of that is known, the loop has about so many calls of at most one row each;
+    else several loops follow the same statement."""
+    reads = np.array([_reads(texts.get(name, "")) for name in calls.names] or [False], bool)
+    new = np.diff(calls.session, prepend=-1) != 0
+    first = np.flatnonzero(new | (np.diff(calls.fingerprint, prepend=-1) != 0))
+    length = np.diff(np.append(first, len(calls.session)))
+    found: dict[int, dict[int, list[tuple[int, bool]]]] = {}
+    long = length >= LEAST_LOOP
+    for at, count in zip(first[long].tolist(), length[long].tolist(), strict=True):
+        before, mine = int(calls.fingerprint[at - 1]), int(calls.fingerprint[at])
+        if new[at] or not (reads[before] and reads[mine]):
+            continue
+        rows = int(calls.rows[at - 1])
+        each = calls.rows[at : at + count]
+        if rows >= 0 and (abs(rows - count) > max(1.0, _NEAR * rows) or each.mean() > 1):
+            continue
+        found.setdefault(mine, {}).setdefault(before, []).append((count, rows >= 0))
+    result = {}
+    for mine, by_parent in found.items():
+        kept = {
+            before: loop
+            for before, loop in by_parent.items()
+            if all(known for _, known in loop) or len(loop) >= LEAST_LOOPS
+        }
+        every = [one for loop in kept.values() for one in loop]
+        if every:
+            most = max(kept, key=lambda before: len(kept[before]))
+            rows_known = all(known for _, known in every)
+            number = sum(count for count, _ in every)
+            result[calls.names[mine]] = Loops(number, len(every), calls.names[most], rows_known)
+    return result
+
+
+def polls(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Polls]:
+    """Polling by statement. Replies must say that nearly all calls found nothing, or not say
+    it."""
+    found: dict[str, list[Polls]] = {}
+    for name, mine in _by_statement(calls):
+        if not _reads(texts.get(name, "")):
+            continue
+        for session, own in _by(mine, mine.session):
+            one = _polls(own) if session else None
+            if one is not None:
+                found.setdefault(name, []).append(one)
+    return {
+        name: Polls(
+            sum(one.calls for one in some),
+            float(np.median([one.period_ns for one in some])),
+            all(one.rows_known for one in some),
+        )
+        for name, some in found.items()
+    }
+
+
+def _polls(mine: CallTable) -> Polls | None:
+    count = len(mine.begin_ns)
+    if count < LEAST_POLLS:
+        return None
+    gaps_ns = np.diff(mine.begin_ns)
+    period_ns = float(np.median(gaps_ns))
+    regular = float(np.mean(np.abs(gaps_ns - period_ns) <= _NEAR * period_ns)) >= _MOST
+    idle = float(np.median(mine.end_ns - mine.begin_ns)) <= _BUSY * period_ns
+    known = mine.rows >= 0
+    empty = not known.any() or float(np.mean(mine.rows[known] == 0)) >= 0.9
+    if period_ns < _PERIOD_NS or not (regular and idle and empty):
+        return None
+    return Polls(count, period_ns, bool(known.all()))
+
+
+def convoys(calls: CallTable) -> dict[str, Convoy]:
+    """Lock convoys by statement."""
+    found = {}
+    lasted_ns = calls.end_ns - calls.begin_ns
+    waited = calls.of((calls.lock_ns >= _WAIT_NS) & (2 * calls.lock_ns >= lasted_ns))
+    for name, mine in _by_statement(waited):
+        order = np.argsort(mine.begin_ns, kind="stable")
+        latest_ns = np.maximum.accumulate(mine.end_ns[order])
+        together = int(np.count_nonzero(mine.begin_ns[order][1:] < latest_ns[:-1]))
+        if len(order) >= LEAST_WAITS and 2 * together >= len(order):
+            found[name] = Convoy(len(order), together)
+    return found
+
+
+def _by_statement(calls: CallTable) -> Iterator[tuple[str, CallTable]]:
+    for code, mine in _by(calls, calls.fingerprint):
+        yield calls.names[code], mine
+
+
+def _by(calls: CallTable, column: I64) -> Iterator[tuple[int, CallTable]]:
+    """The calls of each value of a column, in their order."""
+    order = np.argsort(column, kind="stable")
+    values, first = np.unique(column[order], return_index=True)
+    ends = [*first.tolist()[1:], len(order)]
+    for value, begin, end in zip(values.tolist(), first.tolist(), ends, strict=False):
+        yield value, calls.of(order[begin:end])
+
+
+def _reads(text: str) -> bool:
+    return text.lstrip("( ").lower().startswith(READS)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measured advice: a table with the evidence below each line, and JSON (`qjoule.advice/1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.style import Style
+from rich.text import Text
+
+from qjoule.engine.advice import KINDS, Advice, Advised
+from qjoule.reporters import format as fmt
+from qjoule.reporters import missing
+from qjoule.reporters.labels import query_label
+from qjoule.reporters.plain import Page, notes_grid, page_width, ruled_table
+from qjoule.reporters.provenance import graded, heading
+from qjoule.reporters.writers import finite, json_text
+from qjoule.shapes.safe_text import shorten
+
+SCHEMA = "qjoule.advice/1"
+_MIN_WIDTH = 60
+_FALLBACK = 120  #: used if the terminal's width is unknown
+_ROWS = 20  #: of the table; JSON has all
+_LONGEST = 300  #: characters of a statement
+NAMES = dict(
+    zip(
+        KINDS,
+        (
+            "index a scan",
+            "keep a sort in memory",
+            "select fewer columns",
+            "prepare the statement",
+            "join instead of N+1 calls",
+            "notify instead of polling",
+            "hold the lock for less time",
+            "use fewer workers",
+        ),
+        strict=True,
+    )
+)
+_LEGEND = (
+    "Saved: at most so much, of this trace and with its 95 % interval. Savings of one statement "
+    "overlap, and those below the resolution or below 1 % of all queries are not advised."
+)
+
+_Figures = Mapping[str, Any]
+
+
+def _of_samples(what: str) -> Callable[[_Figures], str]:
+    return lambda one: (
+        f"{fmt.count(one['samples'])} of {fmt.count(one['of_samples'])} samples of its stacks "
+        f"({fmt.share(one['samples'] / one['of_samples'])}) are in functions that {what}"
+    )
+
+
+def _loops(one: _Figures) -> str:
+    per = one["calls"] / one["loops"]
+    rows = "one for each of its rows" if one["rows_known"] else "rows are not recorded"
+    after = shorten(fmt.one_line(one["after"]), _LONGEST)
+    return (
+        f"{fmt.count(one['calls'])} calls in {fmt.count(one['loops'])} loops of {per:.3g}, "
+        f"{rows}, each directly after: {after}"
+    )
+
+
+def _polls(one: _Figures) -> str:
+    empty = "nearly all found nothing" if one["rows_known"] else "rows are not recorded"
+    share = one["awake_share"]
+    awake = f"; {fmt.share(share)} of their joules are power of packages that they kept awake"
+    return (
+        f"{fmt.count(one['calls'])} calls, one every {fmt.duration(one['period_ns'])} of a session "
+        f"that rests in between; {empty}{awake if share else ''}"
+    )
+
+
+def _convoy(one: _Figures) -> str:
+    return (
+        f"{fmt.share(one['share'])} of its latency is waiting for locks "
+        f"({fmt.duration(one['lock_ns_per_call'])} a call); {fmt.count(one['together'])} of "
+        f"{fmt.count(one['calls'])} such calls waited beside another. Saved is what the machine at "
+        "rest drew meanwhile"
+    )
+
+
+_EVIDENCE: dict[str, Callable[[_Figures], str]] = {
+    "scan": _of_samples("read a table from end to end, ten times more than send rows"),
+    "spill": _of_samples("write runs of a sort to disk and merge them"),
+    "width": _of_samples("make and send the columns of SELECT *"),
+    "parsing": _of_samples("parse its text"),
+    "n+1": _loops,
+    "polling": _polls,
+    "lock": _convoy,
+}
+
+
+def evidence(one: Advice) -> str:
+    """On one line, without control characters."""
+    return fmt.one_line(_EVIDENCE[one.kind](one.figures))
+
+
+def render(found: Advised, *, width: int | None = None, color: bool = False) -> str:
+    """The advice as text that ends with a line feed; `width` in cells, else the terminal's."""
+    page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
+    page.print(notes_grid(heading(found.result)))
+    page.print()
+    if found.advice:
+        table = ruled_table(leading=1)
+        table.add_column("#", justify="right", no_wrap=True)
+        table.add_column("saved ± 95 %", justify="right", no_wrap=True)
+        table.add_column("advice", min_width=14, max_width=27)
+        table.add_column("statement and evidence", overflow="fold", min_width=14)
+        for number, one in enumerate(found.advice[:_ROWS], 1):
+            low, high = one.saved_nj_ci95
+            saved = fmt.with_interval(one.saved_nj / 1e9, (low / 1e9, high / 1e9))
+            about = Text(shorten(query_label(one.row), _LONGEST), style=Style(bold=True))
+            about.append("\n" + evidence(one), style=Style(bold=False, dim=True))
+            table.add_row(str(number), saved, NAMES[one.kind], about)
+        page.print(table)
+    else:
+        page.print(Text("Nothing is advised."))
+    page.print()
+    page.print(notes_grid(fmt.safe_notes(_notes(found))))
+    if found.advice:
+        page.print(Text(_LEGEND, style="dim"))
+    return page.text()
+
+
+def _notes(found: Advised) -> list[tuple[str, str]]:
+    lines = []
+    if (hidden := len(found.advice) - _ROWS) > 0:
+        lines.append(("more", f"{hidden:,} are not shown: --json has all"))
+    reasons: dict[str, list[str]] = {}
+    for kind, reason in found.not_judged.items():
+        reasons.setdefault(reason, []).append(kind)
+    for reason, kinds in reasons.items():
+        lines.append(("", f"not judged: {', '.join(kinds)}, because {reason}"))
+    return [*lines, ("loss", missing.loss(found.result))]
+
+
+def to_json(found: Advised) -> str:
+    """The document; an unknown is null."""
+    result = found.result
+    document = {
+        "schema": SCHEMA,
+        "grade": graded(result),
+        "loss": result.trace.loss,
+        "complete": result.trace.complete,
+        "queries_j": fmt.in_joules(result.main.parts_nj["queries"]),
+        "advice": [
+            {
+                "kind": one.kind,
+                "fingerprint": one.row.keys["fingerprint"],
+                "shape": one.row.shape,
+                "server": one.row.server,
+                "saved_at_most_j": one.saved_nj / 1e9,
+                "saved_at_most_j_ci95": [end / 1e9 for end in one.saved_nj_ci95],
+                "evidence": evidence(one),
+                "figures": dict(one.figures),
+            }
+            for one in found.advice
+        ],
+        "not_judged": dict(found.not_judged),
+    }
+    return json_text(finite(document))

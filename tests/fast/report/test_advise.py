@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice on small traces: what it takes for each kind, what it is worth, and what is never said."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import attribute_trace as hand
+from fake_attribution import query_row
+from qjoule.cli import cli
+from qjoule.contract import QueryFlag
+from qjoule.engine.advice import Advice, advise, worth_it
+from qjoule.engine.attribute import AttributionRequest, attribute
+from qjoule.reporters.advice import render
+from qjoule.servers.decoding import AVOIDABLE
+from qjoule.trace.meta import DomainInfo, EnergyInfo, Module
+from qjoule.trace.reader import Trace
+from qjoule.trace.vocabulary import WAITS
+from stacked_trace import sample
+
+LENGTH_MS = 2000.0
+REST = (DomainInfo(0, "package", 1e-9, idle_w=5.0),)
+PARENT, CHILD, OTHER = "select list", "select one from t where id = ?", "update t"
+TEXTS = {"par": PARENT, "chi": CHILD, "oth": OTHER}
+#: A function of each kind that the stacks show, by its offset.
+OFFSETS = {kind: number for number, kind in enumerate(AVOIDABLE, 20)}
+FUNCTIONS = {OFFSETS[kind]: min(names) for kind, names in AVOIDABLE.items()}
+#: (begin in ms, milliseconds, fingerprint, further columns)
+Call = tuple[float, float, str, dict[str, Any]]
+
+
+def name(_module: int, offset: int) -> str:
+    """Of a frame, as `Symbols.name`."""
+    return f"{FUNCTIONS.get(offset, f'named_{offset}')}(int)"
+
+
+def busy_ms(calls: list[Call], until_ms: float) -> float:
+    """For how long a call ran: at 10 W, beside 5 W at rest."""
+    ran = ((begin, lasts * extra.get("ran", 1)) for begin, lasts, _, extra in calls)
+    return math.fsum(min(max(until_ms - begin, 0), length) for begin, length in ran)
+
+
+def made(directory: Path, calls: Iterable[Call], **more: Any) -> Path:
+    """One thread's calls, which run all of their time."""
+    calls, texts = list(calls), more.pop("texts", TEXTS)
+    shapes = {name: number for number, name in enumerate(texts, 1)}
+    queries = [
+        hand.query(begin, begin + lasts, n, name, "query", {"session": 7} | extra)
+        | {"shape": shapes[name]}
+        for n, (begin, lasts, name, extra) in enumerate(calls, 1)
+    ]
+    segments = [
+        hand.segment(begin, begin + lasts * extra.get("ran", 1), 0, 1, n)
+        for n, (begin, lasts, _, extra) in enumerate(calls, 1)
+    ]
+    for query in queries:
+        query.pop("ran", None)
+    about = {
+        "shapes": [
+            {"shape": shapes[name], "fingerprint": name, "text": text}
+            for name, text in texts.items()
+        ],
+        "energy": [
+            hand.energy(t, round(t * 5e6 + 1e7 * busy_ms(calls, t)))
+            for t in range(0, int(LENGTH_MS) + 1, 20)
+        ],
+    }
+    meta = {"end_ns": hand.at(LENGTH_MS), "domains": REST} | more.pop("meta", {})
+    tables = about | {"queries": queries, "segments": segments} | more
+    return hand.write(directory, meta=meta, **tables)
+
+
+def loop(calls: int, rows: int | None, each: int | None = 1, times: int = 6) -> list[Call]:
+    """A statement that returns `rows`, with so many calls after it; again and again."""
+    found: list[Call] = []
+    for turn in range(times):
+        start = turn * 200.0
+        found.append((start, 2, "par", {"rows": rows}))
+        found += [(start + 3 + 2 * n, 2, "chi", {"rows": each}) for n in range(calls)]
+    return found
+
+
+def kinds(path: Path) -> list[str]:
+    found = advise(Trace(path), AttributionRequest(), name)
+    text = render(found, width=100)
+    assert all(len(line) <= 100 for line in text.splitlines())
+    for one in found.advice:
+        low, high = one.saved_nj_ci95
+        assert 0 < low <= one.saved_nj <= high
+        assert one.kind == "lock" or one.saved_nj <= one.row.energy_nj * (1 + 1e-9)
+    return [one.kind for one in found.advice]
+
+
+# ---- the order of calls --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("calls", "advised"),
+    [
+        (loop(20, 20), True),
+        (loop(20, 21), True),
+        (loop(20, None, None), True),
+        (loop(20, None, None, times=3), False),
+        (loop(20, 100), False),
+        (loop(20, 20, each=9), False),
+        (loop(3, 3), False),
+        ([(t, 2, "chi", {"rows": 1}) for t in range(0, 900, 3)], False),
+    ],
+    ids=["n+1", "about n", "rows unknown", "seldom", "more rows", "long", "short", "no parent"],
+)
+def test_a_loop_over_the_rows_of_a_statement(
+    calls: list[Call], advised: bool, tmp_path: Path
+) -> None:
+    path = made(tmp_path / "t", calls)
+    assert kinds(path) == ["n+1"] * advised
+    if advised:
+        (one,) = advise(Trace(path), AttributionRequest(), name).advice
+        (row,) = (row for row in attribute(Trace(path)).rows if row.keys["fingerprint"] == "chi")
+        assert one.saved_nj == pytest.approx(row.energy_nj * 19 / 20)
+
+
+def poll(period: float, lasts: float, rows: int | None, jitter: float = 0.0) -> list[Call]:
+    times = [n * period + jitter * period * (n * 7 % 10) / 10 for n in range(60)]
+    return [(t, lasts, "chi", {"rows": rows}) for t in times]
+
+
+@pytest.mark.parametrize(
+    ("calls", "advised"),
+    [
+        (poll(30, 3, 0), True),
+        (poll(30, 3, None), True),
+        (poll(30, 3, 1), False),
+        (poll(30, 25, 0), False),
+        (poll(30, 3, 0, jitter=0.9), False),
+        (poll(1, 0.1, 0), False),
+    ],
+    ids=["empty", "rows unknown", "finds rows", "busy", "irregular", "no pause"],
+)
+def test_a_poll_comes_at_a_period_and_finds_nothing(
+    calls: list[Call], advised: bool, tmp_path: Path
+) -> None:
+    assert kinds(made(tmp_path / "t", calls)) == ["polling"] * advised
+
+
+# ---- waits ---------------------------------------------------------------------------------------
+
+
+def waiting(begin: float, lasts: float, lock: float, session: int) -> Call:
+    waits = dict.fromkeys(WAITS, 0) | {"wait_lock_ns": round(lock * hand.MS)}
+    extra = waits | {"flags": int(QueryFlag.WAITS), "session": session, "ran": 1 - lock / lasts}
+    return begin, lasts, "oth", extra
+
+
+def convoy(apart: float, lock: float) -> list[Call]:
+    return [waiting(10 + apart * n, 50, lock, n % 4) for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("apart", "lock", "advised"), [(20, 45, True), (60, 45, False), (20, 10, False)]
+)
+def test_a_convoy_waits_together(apart: float, lock: float, advised: bool, tmp_path: Path) -> None:
+    path = made(tmp_path / "t", convoy(apart, lock))
+    assert kinds(path) == ["lock"] * advised
+
+
+def test_what_is_not_recorded_is_not_judged(tmp_path: Path) -> None:
+    path = made(tmp_path / "t", [(t, 2, "oth", {"session": None}) for t in range(0, 900, 9)])
+    found = advise(Trace(path), AttributionRequest(), name)
+    assert set(found.not_judged) >= {"scan", "width", "n+1", "polling", "lock", "parallel"}
+    text = render(found)
+    assert "Nothing is advised." in text and "because waits are not recorded" in text
+    assert "--stacks" in text and found.advice == ()
+
+
+# ---- stacks --------------------------------------------------------------------------------------
+
+SLOW = "select a from t where b = ?"
+WIDE = "select * from t where b = ?"
+TOTAL = "select count(*) from t where b = ?"
+
+
+def stacked(directory: Path, text: str, counts: dict[str, int], others: int) -> Path:
+    """A statement with so many samples in a function of each kind."""
+    columns = ("frame", "caller", "module", "offset")
+    frames = [(1, None, 1, 1), (2, 1, 1, 2), (3, 2, 1, 3)]
+    frames += [(offset, 3, 1, offset) for offset in OFFSETS.values()]
+    inner = [OFFSETS[kind] for kind, count in counts.items() for _ in range(count)]
+    samples = [sample(n + 0.5, frame, 1) for n, frame in enumerate([*inner, *[3] * others])]
+    return made(
+        directory,
+        [(0, 1000, "chi", {"rows": 1}), (1200, 200, "oth", {})],
+        texts=TEXTS | {"chi": text},
+        frames=[dict(zip(columns, row, strict=True)) for row in frames],
+        samples=samples,
+        meta={"modules": (Module(1, "/usr/sbin/serverd", "ab" * 20),)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "counts", "others", "advised"),
+    [
+        (SLOW, {"scan": 80}, 20, ["scan"]),
+        (SLOW, {"scan": 80, "width": 15}, 5, []),
+        (TOTAL, {"scan": 80}, 20, []),
+        (SLOW, {"scan": 30}, 70, []),
+        (SLOW, {"spill": 30}, 170, ["spill"]),
+        (SLOW, {"spill": 2}, 98, []),
+        (WIDE, {"width": 40}, 60, ["width"]),
+        (SLOW, {"width": 40}, 60, []),
+        (SLOW, {"parsing": 50}, 50, ["parsing"]),
+        (SLOW, {"parsing": 4}, 4, []),
+        (SLOW, {}, 100, []),
+    ],
+)
+def test_what_stacks_show(
+    text: str, counts: dict[str, int], others: int, advised: list[str], tmp_path: Path
+) -> None:
+    path = stacked(tmp_path / "t", text, counts, others)
+    assert kinds(path) == advised
+    (row,) = (row for row in attribute(Trace(path)).rows if row.shape == text)
+    for one in advise(Trace(path), AttributionRequest(), name).advice:
+        part = counts[one.kind] / (sum(counts.values()) + others)
+        assert one.saved_nj == pytest.approx(part * row.energy_nj)
+
+
+# ---- nothing below the resolution ----------------------------------------------------------------
+
+NUMBERS = st.floats(0, 1e12)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8), st.integers(0, 10**12))
+def test_nothing_is_advised_whose_interval_touches_zero(
+    savings: list[tuple[float, float]], queries_nj: int
+) -> None:
+    every = [
+        Advice("scan", query_row(1, str(n)), saved, (max(saved - half, 0), saved + half), {})
+        for n, (saved, half) in enumerate(savings)
+    ]
+    kept = worth_it(every, queries_nj)
+    assert all(one.saved_nj_ci95[0] > 0 and one.saved_nj >= 0.01 * queries_nj for one in kept)
+    assert [one.saved_nj for one in kept] == sorted((one.saved_nj for one in kept), reverse=True)
+    left = [one for one in every if one not in kept]
+    assert all(one.saved_nj_ci95[0] <= 0 or one.saved_nj < 0.01 * queries_nj for one in left)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def run(*words: str | Path) -> tuple[int, str, str]:
+    found = CliRunner().invoke(cli, ["advise", *map(str, words)])
+    return found.exit_code, found.stdout, f"{found.stderr}{found.exception or ''}"
+
+
+def test_the_command_as_text_and_as_json(tmp_path: Path) -> None:
+    hostile = TEXTS | {"par": "select \x1b[31mlist \u202e from t"}
+    path = made(tmp_path / "t", loop(20, 20), texts=hostile)
+    code, text, said = run(path)
+    assert (code, said) == (0, "")
+    assert "120 calls in 6 loops of 20, one for each" in " ".join(text.split())
+    assert "simulated" in text and "\x1b" not in text and "\u202e" not in text
+    code, text, _ = run(path, "--json")
+    document = json.loads(text)
+    (one,) = document["advice"]
+    assert (code, document["schema"], one["kind"]) == (0, "qjoule.advice/1", "n+1")
+    low, high = one["saved_at_most_j_ci95"]
+    assert 0 < low < one["saved_at_most_j"] < high < math.inf
+    assert one["figures"]["calls"] == 120 and "\x1b" not in one["evidence"]
+
+
+def test_the_command_says_what_it_cannot_use(tmp_path: Path) -> None:
+    assert "not a trace" in run(tmp_path)[2]
+    none = {"meta": {"energy": EnergyInfo("none", "none", "")}, "energy": []}
+    assert "no joules" in run(made(tmp_path / "t", [], **none))[2]
+
+
+def spoilt(queries: list[dict[str, Any]]) -> Iterable[Callable[[], object]]:
+    far = 2**62
+    yield lambda: queries[0].update(end_ns=-far, begin_ns=far)
+    yield lambda: queries[1].update(rows=2**64 - 1, session=2**64 - 1, wait_lock_ns=2**64 - 1)
+    yield lambda: queries[2].update(begin_ns=-far, end_ns=far)
+    yield lambda: queries.append(queries[3])
+    yield lambda: [one.update(fingerprint=None) for one in queries]
+
+
+def test_an_impossible_trace_is_read_to_its_end(tmp_path: Path) -> None:
+    queries = [hand.query(n, n + 1, n + 1, "aaaa", "query", {"session": 7}) for n in range(30)]
+    for number, spoil in enumerate(spoilt(queries)):
+        spoil()
+        code, text, said = run(hand.write(tmp_path / str(number), queries=queries))
+        assert code == 0, said
+        assert "advised" in text
+    assert run(hand.write(tmp_path / "empty", queries=[], segments=[]))[0] == 0
+    cut = hand.write(tmp_path / "cut", meta={"complete": False})
+    assert run(cut)[0] == 0
