@@ -22,7 +22,7 @@ from qjoule.engine.advice import Advice, advise, worth_it
 from qjoule.engine.attribute import AttributionRequest, attribute
 from qjoule.reporters.advice import render
 from qjoule.servers.decoding import AVOIDABLE
-from qjoule.trace.meta import DomainInfo, EnergyInfo, Module
+from qjoule.trace.meta import DomainInfo, EnergyInfo, Module, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.vocabulary import WAITS
 from stacked_trace import sample
@@ -188,7 +188,9 @@ WIDE = "select * from t where b = ?"
 TOTAL = "select count(*) from t where b = ?"
 
 
-def stacked(directory: Path, text: str, counts: dict[str, int], others: int) -> Path:
+def stacked(
+    directory: Path, text: str, counts: dict[str, int], others: int, *servers: Server
+) -> Path:
     """A statement with so many samples in a function of each kind."""
     columns = ("frame", "caller", "module", "offset")
     frames = [(1, None, 1, 1), (2, 1, 1, 2), (3, 2, 1, 3)]
@@ -201,7 +203,8 @@ def stacked(directory: Path, text: str, counts: dict[str, int], others: int) -> 
         texts=TEXTS | {"chi": text},
         frames=[dict(zip(columns, row, strict=True)) for row in frames],
         samples=samples,
-        meta={"modules": (Module(1, "/usr/sbin/serverd", "ab" * 20),)},
+        meta={"modules": (Module(1, "/usr/sbin/serverd", "ab" * 20),)}
+        | ({"servers": servers} if servers else {}),
     )
 
 
@@ -230,6 +233,12 @@ def test_what_stacks_show(
     for one in advise(Trace(path), AttributionRequest(), name).advice:
         part = counts[one.kind] / (sum(counts.values()) + others)
         assert one.saved_nj == pytest.approx(part * row.energy_nj)
+
+
+def test_a_server_whose_functions_nobody_knows_is_named(tmp_path: Path) -> None:
+    path = stacked(tmp_path / "t", SLOW, {"scan": 80}, 20, Server(1, "cache", "redis"))
+    found = advise(Trace(path), AttributionRequest(), name)
+    assert found.not_judged["scan"] == "of redis no functions are known"
 
 
 # ---- nothing below the resolution ----------------------------------------------------------------

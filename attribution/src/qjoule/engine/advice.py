@@ -20,7 +20,7 @@ from qjoule.engine.columns import texts_of
 from qjoule.engine.flame import Flame, Name, RowStacks, Stack, flame, functions
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
-from qjoule.servers.decoding import AVOIDABLE
+from qjoule.servers.decoding import AVOIDABLE, knows_avoidable
 from qjoule.trace.reader import Trace
 
 KINDS = ("scan", "spill", "width", "parsing", "n+1", "polling", "lock", "parallel")
@@ -81,7 +81,7 @@ def advise(trace: Trace, request: AttributionRequest, name: Name) -> Advised:
     of_work = [*_by_stacks(resolved), *_by_calls(resolved, calls, texts)]
     every = [*of_work, *_by_waits(rows, calls, result)]
     kept = worth_it(every, result.main.parts_nj["queries"])
-    return Advised(result, tuple(kept), _not_judged(found, rows, calls))
+    return Advised(result, tuple(kept), _not_judged(trace, found, rows, calls))
 
 
 def worth_it(every: Iterable[Advice], queries_nj: int) -> list[Advice]:
@@ -95,12 +95,17 @@ def _is_resolved(row: Row) -> bool:
     return row.energy_nj > 0 and "below_resolution" not in row.flags
 
 
-def _not_judged(found: Flame, rows: list[RowStacks], calls: CallTable) -> dict[str, str]:
+def _not_judged(
+    trace: Trace, found: Flame, rows: list[RowStacks], calls: CallTable
+) -> dict[str, str]:
+    unknown = {one.kind for one in trace.meta.servers if not knows_avoidable(one.kind)}
     named = sum(_named(one) for one in rows)
     samples = sum(one.count for one in rows)
     reasons = {"parallel": NO_OTHER_PLAN}
     if not samples or 2 * named < samples:
         reasons |= dict.fromkeys(LEAST, NO_NAMES if samples else NO_STACKS)
+    elif unknown:
+        reasons |= dict.fromkeys(LEAST, f"of {', '.join(sorted(unknown))} no functions are known")
     if not (calls.session != 0).any():
         reasons |= dict.fromkeys(("n+1", "polling"), NO_SESSIONS)
     if not any(one.row.waits for one in rows):

@@ -125,6 +125,12 @@ def decoding_of(kind: int) -> Decoding:
     return _BY_KIND.get(kind, _NOTHING)
 
 
+def knows_avoidable(flavour: str) -> bool:
+    """Whether functions of this product that do avoidable work are known."""
+    server = registry.flavours().get(flavour)
+    return server is not None and bool(decoding_of(server.kind).avoidable)
+
+
 class AllReferences:
     """The `References` of all servers as one."""
 

@@ -248,6 +248,9 @@ DECODING = Decoding(
         "scan": ("ExecSeqScan", "heap_getnextslot"),
         "spill": ("mergeruns", "dumptuples", "LogicalTapeWrite", "LogicalTapeRead", "BufFileWrite"),
         "width": ("OutputFunctionCall", "SendFunctionCall", "pg_detoast_datum"),
-        "parsing": ("raw_parser", "parse_analyze_fixedparams", "parse_analyze_varparams"),
+        "parsing": (
+            *("raw_parser", "parse_analyze", "pg_analyze_and_rewrite"),  # until 14
+            *("pg_analyze_and_rewrite_fixedparams", "pg_analyze_and_rewrite_varparams"),
+        ),
     },
 )
