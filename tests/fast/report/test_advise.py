@@ -221,7 +221,6 @@ def stacked(
         (SLOW, {"width": 40}, 60, []),
         (SLOW, {"parsing": 50}, 50, ["parsing"]),
         (SLOW, {"parsing": 4}, 4, []),
-        (SLOW, {}, 100, []),
     ],
 )
 def test_what_stacks_show(
@@ -259,6 +258,14 @@ def test_nothing_is_advised_whose_interval_touches_zero(
     assert [one.saved_nj for one in kept] == sorted((one.saved_nj for one in kept), reverse=True)
     left = [one for one in every if one not in kept]
     assert all(one.saved_nj_ci95[0] <= 0 or one.saved_nj < 0.01 * queries_nj for one in left)
+
+
+def test_a_loop_whose_joules_may_be_none(tmp_path: Path) -> None:
+    """The machine draws the same power whether it runs or not."""
+    constant = [hand.energy(t, t * 10**7) for t in range(0, int(LENGTH_MS) + 1, 20)]
+    path = made(tmp_path / "t", loop(20, 20), energy=constant)
+    assert next(iter(attribute(Trace(path)).rows)).energy_nj_ci95[0] == 0
+    assert kinds(path) == []
 
 
 # ---- the command ---------------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice on real servers: a planted fault is the first advice, and without one there is none."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qjoule_studies.servers.process import DatabaseServer
+from tracing.planted_faults import FAULTS, Faults
+from tracing.recording import qjoule, recording
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+RUNS, LEAST = 10, 9
+OPTIONS = ("--stacks", "997", "--energy", "estimated:5,8,12,20")
+SERVERS = pytest.mark.parametrize("name", ["mariadb", "postgres"])
+
+
+def advised(server: DatabaseServer, load: Callable[[Faults], None], trace: Path) -> list[str]:
+    """The kinds of advice on a recording of this load, the first one first."""
+    faults = Faults(server)
+    faults.tables()
+    with recording(trace, "--pid", str(server.pid), *OPTIONS):
+        load(faults)
+    done = qjoule("advise", str(trace), "--json")
+    assert done.returncode == 0, done.stderr
+    return [one["kind"] for one in json.loads(done.stdout)["advice"]]
+
+
+@SERVERS
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_the_first_advice(
+    name: str, fault: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    found = [advised(server, FAULTS[fault], tmp_path / str(run)) for run in range(RUNS)]
+    first = Counter(kinds[0] if kinds else "" for kinds in found)
+    print(f"{name}, {fault}: first of {RUNS} runs: {dict(first)}")
+    assert first[fault] >= LEAST, found
+
+
+@SERVERS
+def test_without_a_fault_nothing_is_advised(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    found = [advised(server, Faults.clean, tmp_path / str(run)) for run in range(RUNS)]
+    print(f"{name}, clean: {found}")
+    assert not any(found)
