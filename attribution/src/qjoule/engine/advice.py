@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from qjoule.engine.attribute import AttributionRequest
 from qjoule.engine.call_patterns import CallTable, calls_of, convoys, loops, polls
 from qjoule.engine.columns import texts_of
-from qjoule.engine.flame import Flame, Name, RowStacks, Stack, flame, functions
+from qjoule.engine.flame import Flame, Name, PlanNode, RowStacks, Stack, flame, functions
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
 from qjoule.servers.decoding import AVOIDABLE, knows_avoidable
@@ -120,7 +120,7 @@ def _named(one: RowStacks) -> int:
     return sum(
         count
         for stack, count in one.samples.items()
-        if sum("+0x" not in frame for frame in stack) >= _NAMED_FRAMES
+        if sum(_is_function(frame) for frame in stack) >= _NAMED_FRAMES
     )
 
 
@@ -158,6 +158,11 @@ def _suits(kind: str, text: str) -> bool:
     if kind == "scan":
         return bool(_WHERE.search(text)) and not _READS_MANY.search(text)
     return kind != "width" or bool(_ALL_COLUMNS.search(text))
+
+
+def _is_function(frame: str) -> bool:
+    """It has the name of a function, and is no node of a plan."""
+    return "+0x" not in frame and not isinstance(frame, PlanNode)
 
 
 def _in_functions(one: RowStacks, names: frozenset[str]) -> _Part:
