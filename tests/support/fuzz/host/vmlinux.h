@@ -9,7 +9,7 @@
 typedef int pid_t;
 
 struct mm_struct {
-	unsigned long start_data, arg_start, arg_end;
+	unsigned long end_code, start_data, arg_start, arg_end;
 };
 
 struct task_struct {
