@@ -124,7 +124,8 @@ int BPF_KPROBE(postgres_skips)
 	const volatile __u64 *facts;
 	__u32 at = 0, end = 0;
 
-	if (!thread || thread->attach_mode != QJ_ATTACH_SOCKET || thread->borrowed ||
+	if (IS_EARLY || /* no socket is read there */
+	    !thread || thread->attach_mode != QJ_ATTACH_SOCKET || thread->borrowed ||
 	    thread->phase != PHASE_READY)
 		return 0;
 	facts = facts_of(thread);
