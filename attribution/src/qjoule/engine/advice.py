@@ -9,15 +9,16 @@ that part took, so savings of one statement overlap. Below the resolution nothin
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from qjoule.engine.attribute import AttributionRequest
 from qjoule.engine.call_patterns import CallTable, calls_of, convoys, loops, polls
 from qjoule.engine.columns import texts_of
-from qjoule.engine.flame import Flame, Name, PlanNode, RowStacks, Stack, flame, functions
+from qjoule.engine.flame import Flame, Name, PlanNode, RowStacks, flame, sampling_nj
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
 from qjoule.servers.decoding import AVOIDABLE, knows_avoidable
@@ -42,8 +43,7 @@ _READS_MANY = re.compile(r"\b(group by|distinct|(count|sum|avg|min|max)\s*\()", 
 _WHERE = re.compile(r"\bwhere\b", re.IGNORECASE)
 _ALL_COLUMNS = re.compile(r"\bselect\s+(distinct\s+)?(\w+\.)?\*", re.IGNORECASE)
 
-
-Figures = Mapping[str, object]
+Figures = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -124,33 +124,40 @@ def _named(one: RowStacks) -> int:
     )
 
 
+def _is_function(frame: str) -> bool:
+    """It has the name of a function, and is no node of a plan."""
+    return "+0x" not in frame and not isinstance(frame, PlanNode)
+
+
 # ---- sampled stacks ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What some functions took of a row; half the widths of the intervals, as `functions` has
-    them."""
-
-    samples: int = 0
-    energy_nj: float = 0.0
-    sampling_nj: float = 0.0
-    model_nj: float = 0.0
 
 
 def _by_stacks(rows: list[RowStacks]) -> Iterator[Advice]:
     for one in rows:
-        parts = {kind: _in_functions(one, AVOIDABLE[kind]) for kind in LEAST if one.count}
-        for kind, part in parts.items():
-            surely_nj = part.energy_nj - part.sampling_nj
-            if surely_nj < LEAST[kind] * one.row.energy_nj or not _suits(kind, one.row.shape):
+        samples = {kind: _samples_in(one, AVOIDABLE[kind]) for kind in LEAST}
+        for kind, count in samples.items():
+            if not count or not _suits(kind, one.row.shape):
                 continue
-            if kind == "scan" and part.samples < _FAR_ABOVE * parts["width"].samples:
+            if kind == "scan" and count < _FAR_ABOVE * samples["width"]:
                 continue
-            figures = {"samples": part.samples, "of_samples": one.count}
-            half_nj = (part.sampling_nj**2 + part.model_nj**2) ** 0.5
-            ends = part.energy_nj - half_nj, part.energy_nj + half_nj
-            yield Advice(kind, one.row, part.energy_nj, ends, figures)
+            share = count / one.count
+            energy_nj, by_sampling_nj = share * one.row.energy_nj, sampling_nj(one, count)
+            if energy_nj - by_sampling_nj < LEAST[kind] * one.row.energy_nj:
+                continue
+            low, high = one.row.energy_nj_ci95
+            half_nj = math.hypot(by_sampling_nj, share * (high - low) / 2)
+            ends = energy_nj - half_nj, energy_nj + half_nj
+            figures = {"samples": count, "of_samples": one.count}
+            yield Advice(kind, one.row, energy_nj, ends, figures)
+
+
+def _samples_in(one: RowStacks, names: frozenset[str]) -> int:
+    """How many samples of a row are in one of these functions, or in what it called."""
+    return sum(
+        count
+        for stack, count in one.samples.items()
+        if any(frame.partition("(")[0] in names for frame in stack)
+    )
 
 
 def _suits(kind: str, text: str) -> bool:
@@ -158,24 +165,6 @@ def _suits(kind: str, text: str) -> bool:
     if kind == "scan":
         return bool(_WHERE.search(text)) and not _READS_MANY.search(text)
     return kind != "width" or bool(_ALL_COLUMNS.search(text))
-
-
-def _is_function(frame: str) -> bool:
-    """It has the name of a function, and is no node of a plan."""
-    return "+0x" not in frame and not isinstance(frame, PlanNode)
-
-
-def _in_functions(one: RowStacks, names: frozenset[str]) -> _Part:
-    hits = sum(
-        count
-        for stack, count in one.samples.items()
-        if any(frame.partition("(")[0] in names for frame in stack)
-    )
-    if not hits:
-        return _Part()
-    split: Counter[Stack] = Counter({("in",): hits, ("out",): one.count - hits})
-    found = next(each for each in functions([replace(one, samples=+split)]) if each.name == "in")
-    return _Part(hits, found.total_nj, found.sampling_nj, found.model_nj)
 
 
 # ---- the order of calls --------------------------------------------------------------------------

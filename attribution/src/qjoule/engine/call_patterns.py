@@ -148,10 +148,10 @@ def polls(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Polls]:
     """Polling by statement. Replies must say that nearly all calls found nothing, or not say
     it."""
     found: dict[str, list[Polls]] = {}
-    for name, mine in _by_statement(calls):
+    for name, mine in _by_statement(calls, LEAST_POLLS):
         if not _reads(texts.get(name, "")):
             continue
-        for session, own in _by(mine, mine.session):
+        for session, own in _by(mine, mine.session, LEAST_POLLS):
             one = _polls(own) if session else None
             if one is not None:
                 found.setdefault(name, []).append(one)
@@ -166,9 +166,7 @@ def polls(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Polls]:
 
 
 def _polls(mine: CallTable) -> Polls | None:
-    count = len(mine.begin_ns)
-    if count < LEAST_POLLS:
-        return None
+    """Whether calls of one statement in one session are polling."""
     gaps_ns = np.diff(mine.begin_ns)
     period_ns = float(np.median(gaps_ns))
     regular = float(np.mean(np.abs(gaps_ns - period_ns) <= _NEAR * period_ns)) >= _MOST
@@ -177,7 +175,7 @@ def _polls(mine: CallTable) -> Polls | None:
     empty = not known.any() or float(np.mean(mine.rows[known] == 0)) >= 0.9
     if period_ns < _PERIOD_NS or not (regular and idle and empty):
         return None
-    return Polls(count, period_ns, bool(known.all()))
+    return Polls(len(mine.begin_ns), period_ns, bool(known.all()))
 
 
 def convoys(calls: CallTable) -> dict[str, Convoy]:
@@ -185,27 +183,28 @@ def convoys(calls: CallTable) -> dict[str, Convoy]:
     found = {}
     lasted_ns = calls.end_ns - calls.begin_ns
     waited = calls.of((calls.lock_ns >= _WAIT_NS) & (2 * calls.lock_ns >= lasted_ns))
-    for name, mine in _by_statement(waited):
+    for name, mine in _by_statement(waited, LEAST_WAITS):
         order = np.argsort(mine.begin_ns, kind="stable")
         latest_ns = np.maximum.accumulate(mine.end_ns[order])
         together = int(np.count_nonzero(mine.begin_ns[order][1:] < latest_ns[:-1]))
-        if len(order) >= LEAST_WAITS and 2 * together >= len(order):
+        if 2 * together >= len(order):
             found[name] = Convoy(len(order), together)
     return found
 
 
-def _by_statement(calls: CallTable) -> Iterator[tuple[str, CallTable]]:
-    for code, mine in _by(calls, calls.fingerprint):
+def _by_statement(calls: CallTable, least: int) -> Iterator[tuple[str, CallTable]]:
+    for code, mine in _by(calls, calls.fingerprint, least):
         yield calls.names[code], mine
 
 
-def _by(calls: CallTable, column: I64) -> Iterator[tuple[int, CallTable]]:
-    """The calls of each value of a column, in their order."""
+def _by(calls: CallTable, column: I64, least: int) -> Iterator[tuple[int, CallTable]]:
+    """The calls of each value of a column, in their order, where there are `least` or more."""
     order = np.argsort(column, kind="stable")
     values, first = np.unique(column[order], return_index=True)
     ends = [*first.tolist()[1:], len(order)]
     for value, begin, end in zip(values.tolist(), first.tolist(), ends, strict=False):
-        yield value, calls.of(order[begin:end])
+        if end - begin >= least:
+            yield value, calls.of(order[begin:end])
 
 
 def _reads(text: str) -> bool:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from rich.style import Style
 from rich.text import Text
 
-from qjoule.engine.advice import KINDS, Advice, Advised
+from qjoule.engine.advice import KINDS, Advice, Advised, Figures
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
 from qjoule.reporters.labels import query_label
@@ -27,7 +26,7 @@ NAMES = dict(
     zip(
         KINDS,
         (
-            "index a scan",
+            "add an index",
             "keep a sort in memory",
             "select fewer columns",
             "prepare the statement",
@@ -44,17 +43,15 @@ _LEGEND = (
     "overlap, and those below the resolution or below 1 % of all queries are not advised."
 )
 
-_Figures = Mapping[str, Any]
 
-
-def _of_samples(what: str) -> Callable[[_Figures], str]:
+def _of_samples(what: str) -> Callable[[Figures], str]:
     return lambda one: (
         f"{fmt.count(one['samples'])} of {fmt.count(one['of_samples'])} samples of its stacks "
         f"({fmt.share(one['samples'] / one['of_samples'])}) are in functions that {what}"
     )
 
 
-def _loops(one: _Figures) -> str:
+def _loops(one: Figures) -> str:
     per = one["calls"] / one["loops"]
     rows = "one for each of its rows" if one["rows_known"] else "rows are not recorded"
     after = shorten(fmt.one_line(one["after"]), _LONGEST)
@@ -64,7 +61,7 @@ def _loops(one: _Figures) -> str:
     )
 
 
-def _polls(one: _Figures) -> str:
+def _polls(one: Figures) -> str:
     empty = "nearly all found nothing" if one["rows_known"] else "rows are not recorded"
     share = one["awake_share"]
     awake = f"; {fmt.share(share)} of their joules are power of packages that they kept awake"
@@ -74,16 +71,16 @@ def _polls(one: _Figures) -> str:
     )
 
 
-def _convoy(one: _Figures) -> str:
+def _convoy(one: Figures) -> str:
     return (
         f"{fmt.share(one['share'])} of its latency is waiting for locks "
         f"({fmt.duration(one['lock_ns_per_call'])} a call); {fmt.count(one['together'])} of "
-        f"{fmt.count(one['calls'])} such calls waited beside another. Saved is what the machine at "
-        "rest drew meanwhile"
+        f"{fmt.count(one['calls'])} such calls waited while another one did. Saved is what the "
+        "machine at rest drew meanwhile"
     )
 
 
-_EVIDENCE: dict[str, Callable[[_Figures], str]] = {
+_EVIDENCE: dict[str, Callable[[Figures], str]] = {
     "scan": _of_samples("read a table from end to end, ten times more than send rows"),
     "spill": _of_samples("write runs of a sort to disk and merge them"),
     "width": _of_samples("make and send the columns of SELECT *"),
@@ -144,6 +141,7 @@ def to_json(found: Advised) -> str:
     document = {
         "schema": SCHEMA,
         "grade": graded(result),
+        "policy": result.policy,
         "loss": result.trace.loss,
         "complete": result.trace.complete,
         "queries_j": fmt.in_joules(result.main.parts_nj["queries"]),
