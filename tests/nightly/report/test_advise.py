@@ -20,15 +20,21 @@ OPTIONS = ("--stacks", "997", "--energy", "estimated:5,8,12,20")
 SERVERS = pytest.mark.parametrize("name", ["mariadb", "postgres"])
 
 
-def advised(server: DatabaseServer, load: Callable[[Faults], None], trace: Path) -> list[str]:
-    """The kinds of advice on a recording of this load, the first one first."""
+def advised(
+    server: DatabaseServer, load: Callable[[Faults], None], directory: Path
+) -> list[list[str]]:
+    """The kinds of advice on each of the recordings of this load, the first one first."""
     faults = Faults(server)
     faults.tables()
-    with recording(trace, "--pid", str(server.pid), *OPTIONS):
-        load(faults)
-    done = qjoule("advise", str(trace), "--json")
-    assert done.returncode == 0, done.stderr
-    return [one["kind"] for one in json.loads(done.stdout)["advice"]]
+    found = []
+    for run in range(RUNS):
+        trace = directory / str(run)
+        with recording(trace, "--pid", str(server.pid), *OPTIONS):
+            load(faults)
+        done = qjoule("advise", str(trace), "--json")
+        assert done.returncode == 0, done.stderr
+        found.append([one["kind"] for one in json.loads(done.stdout)["advice"]])
+    return found
 
 
 @SERVERS
@@ -37,7 +43,7 @@ def test_a_planted_fault_is_the_first_advice(
     name: str, fault: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
-    found = [advised(server, FAULTS[fault], tmp_path / str(run)) for run in range(RUNS)]
+    found = advised(server, FAULTS[fault], tmp_path)
     first = Counter(kinds[0] if kinds else "" for kinds in found)
     print(f"{name}, {fault}: first of {RUNS} runs: {dict(first)}")
     assert first[fault] >= LEAST, found
@@ -48,6 +54,6 @@ def test_without_a_fault_nothing_is_advised(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
-    found = [advised(server, Faults.clean, tmp_path / str(run)) for run in range(RUNS)]
+    found = advised(server, Faults.clean, tmp_path)
     print(f"{name}, clean: {found}")
     assert not any(found)

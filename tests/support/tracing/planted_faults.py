@@ -63,7 +63,9 @@ class Faults:
                     connection.commit()
 
     def dropped_index(self) -> None:
-        self._execute("drop index of_customer" + ("" if self.is_postgres else " on orders"))
+        self._execute(
+            "drop index if exists of_customer" + ("" if self.is_postgres else " on orders")
+        )
         self._beside("select price from orders where customer = %s", range(100))
 
     def spilled_sort(self) -> None:
