@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 22
+#define QJ_CONTRACT_VERSION 23
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -397,6 +397,8 @@ struct qj_aggregate {
 	__u64 rows;		 /* returned or changed, of the calls that are not in `rowless` */
 	__u64 wait_ns[QJ_WAITS]; /* of the calls whose latency is in `waited_ns` */
 	__u64 waited_ns;
+	__u64 helpers_wait_ns[QJ_WAITS]; /* as in qj_helper, of those that left in this window */
+	__u64 helpers_ns;		 /* for how long they worked */
 	/*
 	 * Idle time of the package, and of its cores, up to each length, after this owner was the
 	 * last to go to sleep there. Where two sleeps' tails overlap, each has half. All 0 without
@@ -605,7 +607,7 @@ QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 40);
-QJ_ASSERT_SIZE(qj_aggregate, 560);
+QJ_ASSERT_SIZE(qj_aggregate, 616);
 QJ_ASSERT_SIZE(qj_sample, 152);
 QJ_ASSERT_SIZE(qj_package_time, 32);
 QJ_ASSERT_SIZE(qj_hello, 272);

@@ -176,6 +176,8 @@ struct qj_sums {
 	__u64 rows;
 	__u64 wait_ns[QJ_WAITS];
 	__u64 waited_ns;
+	__u64 helpers_wait_ns[QJ_WAITS];
+	__u64 helpers_ns;
 	__u64 package_tail_ns[QJ_PACKAGE_TAILS];
 	__u64 core_tail_ns[QJ_TAILS];
 	__u32 calls;
@@ -309,6 +311,8 @@ struct qj_ring_sum {
 	__u64 latency_ns;
 	__u64 rows;
 	__u64 wait_ns[QJ_WAITS];
+	__u64
+	    helper_ns; /* `wait_ns` is of a helper, which worked that long for the query; 0: not */
 	__u32 epoch;
 	__u32 calls;
 	__u32 bucket; /* of the latency */

@@ -93,6 +93,9 @@ static void add(struct qj_sums *row, const struct qj_ring_sum *record)
 	row->used.overlap_ns += record->overlap_ns;
 	row->latency_ns += record->latency_ns;
 	row->calls += record->calls;
+	row->helpers_ns += record->helper_ns;
+	for (int i = 0; i < QJ_WAITS && record->helper_ns; i++)
+		row->helpers_wait_ns[i] += record->wait_ns[i];
 	if (record->calls)
 		add_ended(row, record);
 }
@@ -292,8 +295,8 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 {
 	struct qj_aggregate a = sums_aggregate(key, t0_ns, t1_ns);
 
-	if (!row->used.cpu_ns && !row->calls && !qj_any_tail(row->package_tail_ns, true) &&
-	    !qj_any_tail(row->core_tail_ns, false))
+	if (!row->used.cpu_ns && !row->calls && !row->helpers_ns &&
+	    !qj_any_tail(row->package_tail_ns, true) && !qj_any_tail(row->core_tail_ns, false))
 		return;
 	a.cpu_ns = row->used.cpu_ns;
 	a.overlap_ns = row->used.overlap_ns;
@@ -316,6 +319,8 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	memcpy(a.core_tail_ns, row->core_tail_ns, sizeof(a.core_tail_ns));
 	a.waited_ns = row->waited_ns;
 	memcpy(a.wait_ns, row->wait_ns, sizeof(a.wait_ns));
+	a.helpers_ns = row->helpers_ns;
+	memcpy(a.helpers_wait_ns, row->helpers_wait_ns, sizeof(a.helpers_wait_ns));
 	memcpy(a.latency, row->latency, sizeof(a.latency));
 	stream_add(sums->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 }

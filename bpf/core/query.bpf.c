@@ -107,6 +107,34 @@ static __always_inline void sum_waits(struct qj_sums *row, const __u64 *wait_ns,
 			__sync_fetch_and_add(&row->wait_ns[i], wait_ns[i]);
 }
 
+/* Live view: what a helper has waited for while it worked for its leader's query. */
+static __always_inline void sum_helper(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 end_ns)
+{
+	const __u64 *wait_ns = thread->waits.replied_ns;
+	struct qj_sums_key key = {};
+	struct qj_sums *row;
+
+	query_key(thread, plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)], &key);
+	if (IS_EARLY) {
+		struct qj_ring_sum sum = {
+		    .key = key, .epoch = control.epoch, .helper_ns = end_ns - thread->begin_ns};
+
+		__builtin_memcpy(sum.wait_ns, wait_ns, sizeof(sum.wait_ns));
+		send_sum(cpu, &sum, QJ_LOSS_QUERY);
+		return;
+	}
+	row = sums_of(cpu, &key, control.epoch);
+	if (!row) {
+		count_loss(cpu, QJ_LOSS_QUERY);
+		return;
+	}
+	__sync_fetch_and_add(&row->helpers_ns, end_ns - thread->begin_ns);
+	for (int i = 0; i < QJ_WAITS; i++)
+		if (wait_ns[i])
+			__sync_fetch_and_add(&row->helpers_wait_ns[i], wait_ns[i]);
+}
+
 static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 end_ns)
 {
@@ -313,9 +341,12 @@ int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_
 {
 	if (!cpu || !thread)
 		return 0;
-	if (thread->waits.any && plan.mode == QJ_MODE_RECORD) {
+	if (thread->waits.any) {
 		waits_mark(thread);
-		send_helper(cpu, thread, end_ns, pid_tgid);
+		if (plan.mode == QJ_MODE_LIVE)
+			sum_helper(cpu, thread, end_ns);
+		else
+			send_helper(cpu, thread, end_ns, pid_tgid);
 	}
 	thread->borrowed = 0;
 	thread->query = 0;

@@ -95,17 +95,21 @@ def total(found: Mapping[Key, float], name: str, **labels: str) -> float:
 
 #: Of each call to server 1, by kind; those of server 2 are not recorded.
 WAITED_NS = (100_000, 700_000, 50_000, 0, 0, 8)
+#: Of helpers of each call with shape 1, beside another 1 ms in which they ran.
+HELPERS_WAITED_NS = (3_000, 0, 200_000, 0, 7, 0)
 
 
 def query(shape: int, cpu_us: int, calls: int = 1, server: int = 1) -> dict[str, Any]:
     latency = np.zeros(LATENCY_BUCKETS, np.uint32)
     latency[20] = calls
     waited_ns = calls * np.array(WAITED_NS, np.uint64)
+    helpers_ns = calls * np.array(HELPERS_WAITED_NS, np.uint64)
     return {
         **{"owner_kind": OwnerKind.QUERY, "shape": shape, "server": server},
         **{"cpu_ns": cpu_us * 1000, "calls": calls, "latency_ns": calls * 1_200_000},
         "latency": latency,
         **({"wait_ns": waited_ns, "waited_ns": calls * 1_200_000} if server == 1 else {}),
+        **({"helpers_wait_ns": helpers_ns, "helpers_ns": calls * 1_203_007} if shape == 1 else {}),
     }
 
 

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 22
+CONTRACT_VERSION = 23
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -372,6 +372,8 @@ AGGREGATE = np.dtype(
         ("rows", "<u8"),
         ("wait_ns", "<u8", (WAITS,)),
         ("waited_ns", "<u8"),
+        ("helpers_wait_ns", "<u8", (WAITS,)),
+        ("helpers_ns", "<u8"),
         ("package_tail_ns", "<u8", (PACKAGE_TAILS,)),
         ("core_tail_ns", "<u8", (TAILS,)),
         ("package_wakes", "<u4"),

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_pages import (
+    HELPERS_WAITED_NS,
     WAITED_NS,
     exact,
     field,
@@ -56,6 +57,7 @@ from qjoule.snapshots import Controls
 JOULE = 10**9
 UNIT_J = 2.0**-14
 WAITS = "qjoule_query_wait_seconds_total"
+HELPERS_WAITS = "qjoule_query_helper_wait_seconds_total"
 
 _queries = st.builds(
     query,
@@ -167,6 +169,9 @@ def test_waits_have_series_where_they_are_recorded() -> None:
     waits = [total(found, WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
     assert waits == pytest.approx([calls * ns / JOULE for ns in WAITED_NS], abs=0)
     assert not any(name == WAITS and ("server", "db:2") in labels for name, labels in found)
+    helpers = [total(found, HELPERS_WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
+    assert helpers == pytest.approx([calls * ns / JOULE for ns in HELPERS_WAITED_NS], abs=0)
+    assert not any(name == HELPERS_WAITS and ("server", "db:2") in labels for name, labels in found)
 
 
 def _by_tag(found: Attribution) -> Attribution:

@@ -159,12 +159,30 @@ def test_w_shows_what_the_latency_consists_of_and_back() -> None:
     assert screen(state, 80, 24) == usual
 
 
+def test_what_helpers_waited_for_is_a_column_of_its_own() -> None:
+    half = WAITS.latency_ns // 2
+    helped = query_row(2 * 10**9, "HELPED", waits=WAITS, helpers=Waits(half, half, 0, 0, 0, 0, 0))
+    alone = query_row(10**9, "ALONE", waits=WAITS, helpers=Waits(0, 0, 0, 0, 0, 0, 0))
+    state = showing(attribution((helped, alone), {"idle": 10**9}))
+    state.press("w", "w")
+    lines = screen(state, 100, 24)
+    assert lines[4].endswith("HELPERS  QUERY")
+    assert any(re.search(r" 50\.0 %  HELPED$", line) for line in lines)
+    state = showing(attribution((alone,), {"idle": 10**9}))
+    state.press("w", "w")
+    assert "HELPERS" not in "".join(screen(state, 100, 24))
+
+
 def test_detail_has_the_parts_of_the_latency_per_call() -> None:
-    state = showing(attribution((query_row(10**9, latency_ns_mean=8e6, waits=WAITS),), {}))
+    helpers = Waits(9_000_000, 0, 0, 4_000_000, 0, 0, 0)
+    row = query_row(10**9, latency_ns_mean=8e6, waits=WAITS, helpers=helpers)
+    state = showing(attribution((row,), {}))
     state.press("enter", None)
     text = "\n".join(screen(state, 80, 60))
     assert re.search(r"latency, on CPU +2\.00 ms +2\.00 ms\n", text)
     assert re.search(r"latency, lock +6\.00 ms +6\.00 ms\n", text)
+    each_us = 4_000 / row.calls
+    assert re.search(rf"helpers waited +{each_us:.3g} .s +{each_us:.3g} .s\n", text)
     state = showing(attribution((query_row(10**9),), {}))
     state.press("w", "w")
     assert "waits not recorded · " in screen(state, 80, 24)[3]

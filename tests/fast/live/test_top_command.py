@@ -111,12 +111,13 @@ def test_json_is_a_document_per_line(trace: Path) -> None:
 
 def test_csv_has_columns_of_waits_and_stolen_time_before_any_is_known() -> None:
     first, later = typical(), typical()
-    waits = Waits(90, 10, 50, 0, 0, 20, 0)
-    later = replace(later, rows=(replace(later.rows[0], waits=waits, stolen_ns=7),))
+    waits, helpers = Waits(90, 10, 50, 0, 0, 20, 0), Waits(80, 0, 0, 0, 0, 0, 30)
+    row = replace(later.rows[0], waits=waits, helpers=helpers, stolen_ns=7)
+    later = replace(later, rows=(row,))
     source = FakeSource(Snapshot(first, first, 1.0), Snapshot(later, later, 2.0, ended=True))
     text = "".join(csv_lines(source, Controls(), None))
     lines = [one for one in csv.DictReader(io.StringIO(text)) if one["kind"] == "queries"]
-    for name, value in (("wait_lock_ns", "50"), ("stolen_ns", "7")):
+    for name, value in (("wait_lock_ns", "50"), ("helpers_ran_ns", "50"), ("stolen_ns", "7")):
         assert [line[name] for line in lines] == [""] * len(first.rows) + [value]
 
 

@@ -6,6 +6,7 @@ cause that was planted is the first one.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import threading
@@ -26,6 +27,7 @@ from qjoule.trace.vocabulary import WAITS
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
+from tracing.live_top import live_top
 from tracing.planted_waits import SLOW_S, Story, busy, waits_of
 from tracing.recording import Run, at_once, attribute, check_helpers, check_waits, recording
 from waiting import until
@@ -232,6 +234,7 @@ PARALLEL = (
     "set jit = off",
 )
 WORKERS = 2
+SLEEPS = 5
 
 
 def _workers(server: DatabaseServer) -> list[psutil.Process]:
@@ -283,6 +286,26 @@ def test_helpers_are_in_the_cpu_time_and_their_waits_are_thread_time(
     assert max(waits_ns, key=waits_ns.__getitem__) == "wait_other_ns", waits_ns
     assert row["helpers_ns"] == helpers["helped_ns"].sum()
     assert {name: row[f"helpers_{name}"] for name in WAITS} == helpers[WAITS].sum().to_dict()
+
+
+def test_the_live_view_sums_what_helpers_waited_for(postgres: DatabaseServer) -> None:
+    """Each statement has one worker, which sleeps in its place."""
+    with closing(postgres.connect()) as connection, live_top(f"--pid={postgres.pid}") as top:
+        newer = connection.info.server_version >= 160000
+        connection.execute(f"set {'debug_parallel_query' if newer else 'force_parallel_mode'} = on")
+        for _ in range(SLEEPS):
+            connection.execute("select pg_sleep(0.2)")
+        connection.execute("select 1 as last_one")
+        snapshots = top.finish(lambda row: "last_one" in row["shape"])
+    rows = [row for each in snapshots for row in each["interval"]["rows"]]
+    sleeps = [row for row in rows if "pg_sleep" in row["shape"]]
+    assert sum(row["calls"] for row in sleeps) == SLEEPS
+    helped = [row for row in sleeps if row["helpers_ns"]]
+    slept_ns = sum(row["helpers_wait_sleep_ns"] for row in helped)
+    assert slept_ns == pytest.approx(SLEEPS * 2e8, rel=0.1)
+    for row in helped:
+        parts = (ns for name, ns in row.items() if re.fullmatch("helpers_(ran|wait_.*)_ns", name))
+        assert sum(parts) == row["helpers_ns"]
 
 
 @pytest.mark.parametrize("ends", ["the helper", "the trace"])

@@ -42,6 +42,7 @@ class _Query:
     #: as `Outcomes`; None: of an agent that did not count them
     outcomes: tuple[int, ...] | None = None
     waits: tuple[int, ...] | None = None  #: as `Waits`
+    helpers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _query(shape: Shape, one: QuerySeries) -> _Query:
     ids = tuple(tuple(part or "" for part in other) for other in one.ids)
     return _Query(
         *(tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.attach_mode),
-        *(ids, tuple(amounts.outcomes), None if amounts.waits is None else tuple(amounts.waits)),
+        *(ids, tuple(amounts.outcomes), amounts.waits, amounts.helpers),
     )
 
 
@@ -168,7 +169,7 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         amounts = Amounts(
             *(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency)),
             Outcomes(*ended),
-            None if one.waits is None else Waits(*_counts(one.waits)),
+            *(_waits(one.waits), _waits(one.helpers)),
         )
         ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in one.ids)
         found.queries[Shape(*one.key)] = QuerySeries(
@@ -189,6 +190,10 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
     found.restore_members()
     restarts = Restarts(saved.starts, saved.tried, saved.hidden)
     return Handover(found, saved.shed, restarts, continued=True)
+
+
+def _waits(saved: tuple[int, ...] | None) -> Waits | None:
+    return None if saved is None else Waits(*_counts(saved))
 
 
 def _counts(values: Any) -> list[int]:

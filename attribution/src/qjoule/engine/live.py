@@ -253,6 +253,7 @@ class LiveCalls:
     histogram: I64 = field(default_factory=lambda: np.zeros((0, LATENCY_BUCKETS), np.int64))
     outcomes: I64 = field(default_factory=lambda: np.zeros((0, len(latency.OUTCOMES)), np.int64))
     waits_ns: I64 = field(default_factory=lambda: np.zeros((0, 1 + WAITS), np.int64))
+    helpers_ns: I64 = field(default_factory=lambda: np.zeros((0, 1 + WAITS), np.int64))
 
     def add(self, records: Records, group: I64) -> None:
         """Adds the calls of query records; `group` as `LiveGroups` numbers them."""
@@ -266,13 +267,20 @@ class LiveCalls:
         np.add.at(self.histogram, (who[row], bucket), histogram[row, bucket].astype(np.int64))
         columns = [records[name][mine].astype(np.int64) for name in latency.OUTCOMES]
         np.add.at(self.outcomes, who, np.stack(columns, axis=1))
-        waits_ns = np.column_stack([records["waited_ns"][mine], records["wait_ns"][mine]])
-        np.add.at(self.waits_ns, who, waits_ns.astype(np.int64))
+        for sums, whole, parts in (
+            (self.waits_ns, "waited_ns", "wait_ns"),
+            (self.helpers_ns, "helpers_ns", "helpers_wait_ns"),
+        ):
+            waits_ns = np.column_stack([records[whole][mine], records[parts][mine]])
+            np.add.at(sums, who, waits_ns.astype(np.int64))
 
     def move(self, source: int, target: int) -> None:
         """Moves the calls of group `source` to group `target`."""
         self._grow(max(source, target) + 1)
-        for sums in (self.calls, self.latency_ns, self.histogram, self.outcomes, self.waits_ns):
+        for sums in (
+            *(self.calls, self.latency_ns, self.histogram, self.outcomes),
+            *(self.waits_ns, self.helpers_ns),
+        ):
             sums[target] += sums[source]
             sums[source] = 0
 
@@ -284,11 +292,17 @@ class LiveCalls:
         self.histogram = renumbering.sums(self.histogram)
         self.outcomes = renumbering.sums(self.outcomes)
         self.waits_ns = renumbering.sums(self.waits_ns)
+        self.helpers_ns = renumbering.sums(self.helpers_ns)
 
     def stats(self, groups: int) -> latency.CallStats:
         self._grow(groups)
         stats = latency.from_histograms(self.calls, self.latency_ns, self.histogram)
-        return replace(stats, outcomes=self.outcomes.copy(), waits_ns=self.waits_ns.copy())
+        return replace(
+            stats,
+            outcomes=self.outcomes.copy(),
+            waits_ns=self.waits_ns.copy(),
+            helpers_ns=self.helpers_ns.copy(),
+        )
 
     def _grow(self, groups: int) -> None:
         missing = groups - len(self.calls)
@@ -298,6 +312,7 @@ class LiveCalls:
             more = np.zeros((missing, len(latency.OUTCOMES)), np.int64)
             self.outcomes = np.vstack([self.outcomes, more])
             self.waits_ns = np.pad(self.waits_ns, ((0, missing), (0, 0)))
+            self.helpers_ns = np.pad(self.helpers_ns, ((0, missing), (0, 0)))
             self.histogram = np.vstack(
                 [self.histogram, np.zeros((missing, LATENCY_BUCKETS), np.int64)]
             )

@@ -7,7 +7,7 @@ as exact as what its reader makes of the digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from qjoule.metrics.counters import Counters, QuerySeries
@@ -131,17 +131,17 @@ def _queries(counters: Counters) -> Iterator[Family]:
         samples = [Sample(labels, of, at) for labels, of, at in values if of is not None]
         yield Family(name, "counter", about, unit, samples)
     yield from _unknown(counters)
-    yield Family(
+    of_queries = [(labels, one.amounts.waits, at) for labels, one, at in found]
+    of_helpers = [(labels, one.amounts.helpers, at) for labels, one, at in found]
+    yield _waits(
         "qjoule_query_wait_seconds",
-        "counter",
         "What queries waited for, by statement; absent where it is not recorded.",
-        "seconds",
-        [
-            Sample((*labels, ("kind", kind)), decimal(getattr(one.amounts.waits, kind)), at)
-            for labels, one, at in found
-            if one.amounts.waits is not None
-            for kind in Waits._fields[1:]
-        ],
+        of_queries,
+    )
+    yield _waits(
+        "qjoule_query_helper_wait_seconds",
+        "What threads that helped queries in parallel waited for; absent where none did.",
+        [(labels, waits, at) for labels, waits, at in of_helpers if waits and waits.latency_ns],
     )
     yield Family(
         "qjoule_query_latency_seconds",
@@ -156,6 +156,16 @@ def _queries(counters: Counters) -> Iterator[Family]:
         "Text of each statement, and the ids that other tools have for it.",
         samples=[Sample(_info(shape, one), "1") for shape, one in sorted(counters.queries.items())],
     )
+
+
+def _waits(name: str, about: str, found: Iterable[tuple[Labels, Waits | None, str]]) -> Family:
+    samples = [
+        Sample((*labels, ("kind", kind)), decimal(getattr(waits, kind)), at)
+        for labels, waits, at in found
+        if waits is not None
+        for kind in Waits._fields[1:]
+    ]
+    return Family(name, "counter", about, "seconds", samples)
 
 
 def _unknown(counters: Counters) -> Iterator[Family]:

@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 @dataclass(slots=True)
 class Amounts:
     """What queries of one shape took. `latency`: calls in each of the kernel side's buckets.
-    `waits`: None: recorded of none of them."""
+    `waits`, `helpers` (threads that helped in parallel): None: recorded of none of them."""
 
     energy_nj: int = 0
     cpu_ns: int = 0
@@ -51,6 +51,7 @@ class Amounts:
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
     outcomes: Outcomes = field(default_factory=Outcomes)
     waits: Waits | None = None
+    helpers: Waits | None = None
 
     def add(self, other: Amounts) -> None:
         self.energy_nj += other.energy_nj
@@ -63,6 +64,7 @@ class Amounts:
             both = zip(self.outcomes, other.outcomes, strict=True)
             self.outcomes = Outcomes(*(a + b for a, b in both))
         self.waits = Waits.added((self.waits, other.waits))
+        self.helpers = Waits.added((self.helpers, other.helpers))
 
 
 @dataclass(slots=True)
@@ -242,7 +244,7 @@ def _query(row: Row, energy_nj: int, text_length: int) -> Query:
         Amounts(
             *(energy_nj, row.cpu_ns, row.calls, latency_ns, latency),
             row.outcomes or Outcomes(unanswered=row.calls, rowless=row.calls),
-            row.waits,
+            *(row.waits, row.helpers),
         ),
         row.error,
         safe(row.shape, text_length),

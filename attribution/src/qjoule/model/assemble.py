@@ -317,7 +317,7 @@ def _waits(calls: CallStats, g: int) -> Waits | None:
 
 
 def _helpers(calls: CallStats, g: int) -> Waits | None:
-    if calls.helpers_ns is None or not calls.waits_ns[g, 0]:
+    if calls.helpers_ns is None or not (calls.waits_ns[g, 0] or calls.helpers_ns[g, 0]):
         return None
     return Waits(*(int(ns) for ns in calls.helpers_ns[g]))
 

@@ -134,7 +134,7 @@ class Row:
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
     waits: Waits | None = None
-    helpers: Waits | None = field(default=None, compare=False)  #: the live view has none
+    helpers: Waits | None = field(default=None, compare=False)
     waiting_nj: float | None = None
     stolen_ns: int | None = None
     timed: int = 0

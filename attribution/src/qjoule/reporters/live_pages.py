@@ -23,7 +23,7 @@ from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy, power_factor, time_alone
-from qjoule.reporters.result_columns import STOLEN_TIME, WAITS, flat_table, json_row
+from qjoule.reporters.result_columns import HELPERS, STOLEN_TIME, WAITS, flat_table, json_row
 from qjoule.reporters.waits import STOLEN, WAIT_TITLES, stolen_cell
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
@@ -147,6 +147,8 @@ def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
     for key, title in WAIT_TITLES.items():
         share = getattr(row.waits, key) / row.waits.latency_ns
         yield f"latency, {title}", fmt.duration(share * row.latency_ns_mean)
+    if row.helpers and (waited_ns := sum(row.helpers[1:])):
+        yield "helpers waited", fmt.duration(waited_ns / row.calls)
 
 
 def _domain_energy(row: Row, domain: str, energy_nj: int) -> str:
@@ -227,7 +229,8 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
         rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in found]
         out = io.StringIO()
         if not columns:
-            columns = list(rows[0] | dict.fromkeys(part.name for part in (*WAITS, STOLEN_TIME)))
+            later = (*WAITS, *HELPERS, STOLEN_TIME)
+            columns = list(rows[0] | dict.fromkeys(part.name for part in later))
             csv.writer(out).writerow(columns)
         writer = csv.DictWriter(out, columns, extrasaction="ignore")
         writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)

@@ -19,7 +19,14 @@ from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit, key_width
 from qjoule.reporters.provenance import has_energy
 from qjoule.reporters.table import cells_per_call
-from qjoule.reporters.waits import STOLEN, WAIT_TITLES, stolen_cell, wait_cells
+from qjoule.reporters.waits import (
+    HELPERS,
+    STOLEN,
+    WAIT_TITLES,
+    helpers_cell,
+    stolen_cell,
+    wait_cells,
+)
 
 _QUERY_WIDTH = 22  #: columns are dropped before the query gets narrower than this
 COLUMNS = (
@@ -180,6 +187,8 @@ def _wait_columns(attribution: Attribution) -> list[Column]:
     parts = [
         Column(key, titles[key].upper(), 7, place[key] + 2 if place[key] else 0) for key in shown
     ]
+    if any(helpers_cell(row) for row in attribution.rows):
+        parts.append(Column(HELPERS, HELPERS.upper(), 7, 2))
     if any(row.stolen_ns for row in attribution.rows):
         parts.append(Column(STOLEN, STOLEN.upper(), 7, 2))
     return [*beside, *parts, query]
@@ -228,6 +237,7 @@ def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, st
     return {
         **cells_per_call(row, attribution),
         **wait_cells(row.waits),
+        **helpers_cell(row),
         **stolen_cell(row),
         "database": fmt.one_line(row.keys.get("database", "")) or fmt.UNKNOWN,
         "user": fmt.one_line(row.keys.get("user", "")) or fmt.UNKNOWN,
