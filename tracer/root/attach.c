@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@
 #define SAMPLE_NS	    1000000000ull
 #define SAMPLE_CYCLES	    3000000000ull /* of about a second */
 #define TRACE_UPROBE_MULTI  48		  /* enum bpf_attach_type, since Linux 6.6 */
+#define PAGE		    4096ul	  /* elsewhere, madvise() refuses */
 #define UPROBE_MULTI_RETURN 1		  /* BPF_F_UPROBE_MULTI_RETURN */
 
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
@@ -330,6 +332,9 @@ int answer_done(struct peer *peer, const struct rp_request *request, struct answ
 {
 	root.done = true;
 	settled = link_count;
+	if (skeleton) /* gives back whole pages of the programs' file, which are constants */
+		madvise((void *)(((uintptr_t)skeleton->skeleton->data + PAGE - 1) & -PAGE),
+			(skeleton->skeleton->data_sz & -PAGE) - PAGE, MADV_DONTNEED);
 	return 0;
 }
 

@@ -183,6 +183,15 @@ def test_what_is_live_imports_no_arrow_openssl_or_disassembler(command: str) -> 
     assert printed(code) == ""
 
 
+def test_the_agents_intervals_import_no_masked_arrays() -> None:
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}; import metrics_pages, qjoule.commands.agent_run"
+    )
+    code += "; from qjoule.lazy_import import leave_masks_out; leave_masks_out()"
+    code += "; assert metrics_pages.snapshots(); print(*{'numpy.ma'} & set(sys.modules))"
+    assert printed(code) == ""
+
+
 def test_a_keeper_that_has_nothing_to_do_imports_little() -> None:
     code = f"import sys, {KEEPER}; print(*(m for m in sys.modules if m.startswith('qjoule.')))"
     root_part = {"process", "root_part", "root_part.reader_filter"}

@@ -31,6 +31,7 @@ from qjoule.contract import AttachMode, Block, Mode
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
+from qjoule.lazy_import import leave_masks_out
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.machine.active_calibration import for_machine
@@ -67,6 +68,7 @@ def run(
     pids: Collection[int] = (),
 ) -> int:
     """Runs until it is asked to end. `recordings`: the flight recorder's directory."""
+    leave_masks_out()
     path = store_path(config)
     if path is not None:
         if str(path) == OWN_STORE and not path.exists():
