@@ -177,16 +177,15 @@ class Names:
 
     def add_tasks(self, records: Array) -> None:
         """`records`: of `contract.TASK`."""
-        for task in records:
-            # An exited thread's last sums come after its exit, so its name is still needed.
-            if task["event"] != TaskEvent.EXIT:
-                pid = int(task["pid"])
-                mine, theirs = self._servers_comms, self._others_comms
-                if not task["server"]:
-                    mine, theirs = theirs, mine
-                theirs.pop(pid, None)
-                mine[pid] = bytes(task["comm"]).decode("utf-8", "replace")
-                mine.move_to_end(pid)
+        # An exited thread's last sums come after its exit, so its name is still needed.
+        named = records[records["event"] != TaskEvent.EXIT]
+        for pid, server, comm in named[["pid", "server", "comm"]].tolist():
+            mine, theirs = self._servers_comms, self._others_comms
+            if not server:
+                mine, theirs = theirs, mine
+            theirs.pop(pid, None)
+            mine[pid] = comm.decode("utf-8", "replace")
+            mine.move_to_end(pid)
         for comms in (self._servers_comms, self._others_comms):
             while len(comms) > MAX_TASKS:
                 comms.popitem(last=False)

@@ -86,13 +86,14 @@ class Watch:
 
     def tasks(self, records: Array) -> None:
         """Takes in task events (`contract.TASK`), in whatever order they arrive."""
-        leaders = records[records["pid"] == records["tgid"]]
-        for t_ns, pid, _, parent, server, event, kind, comm in leaders[
+        of_interest = (records["server"] != 0) | (records["owner_kind"] == OwnerKind.PROCESS)
+        leaders = records[(records["pid"] == records["tgid"]) & of_interest]
+        for t_ns, pid, _, parent, server, event, _, comm in leaders[
             np.argsort(leaders["t_ns"], kind="stable")
         ].tolist():
             if server:
                 self._of_traced(t_ns, pid, server, event, comm.decode("utf-8", "replace"))
-            elif kind == OwnerKind.PROCESS:
+            else:
                 self._left(t_ns, pid, event)
                 self._of_other(t_ns, pid, parent, event, comm.decode("utf-8", "replace"))
 
