@@ -80,7 +80,7 @@ def test_keys_resize_and_a_restored_terminal(terminal: Terminal) -> None:
     terminal.type("/", "select", "Enter")
     terminal.until(lambda screen: "filter 'select'" in screen)
     terminal.type("Enter")
-    terminal.until(lambda screen: "since reset" in screen and "share of energy" in screen)
+    terminal.until(lambda screen: "since reset" in screen and "share of owners' J" in screen)
     terminal.type("Escape")
     terminal.until(lambda screen: "TOTAL simulated" in screen)
     terminal.resize(200, 50)
