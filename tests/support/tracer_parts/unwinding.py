@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,8 +31,11 @@ KERNEL, WHOLE = 1, 2
 
 @cache
 def built() -> Path:
-    """A directory with `unwound`, without frame pointers, and `unwind_host`."""
+    """A directory with `unwound`, without frame pointers, and `unwind_host`; it is removed with the
+    tests.
+    """
     directory = Path(tempfile.mkdtemp(prefix="qjoule-unwinding-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     source = str(_HERE / "unwound.c")
     calls = (
         "-O2",

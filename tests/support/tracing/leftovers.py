@@ -29,7 +29,7 @@ PREFIX = "qjoule-run-"
 #: Time limit for what is still being torn down when the last test has ended.
 PATIENCE_S = 20.0
 #: Programs that unit tests compile once; they are removed when the interpreter exits.
-_UNTIL_EXIT = ("qjoule-energy-probe-", "qjoule-load-")
+_UNTIL_EXIT = ("qjoule-energy-probe-", "qjoule-load-", "qjoule-unwinding-")
 #: Directories, and the file names in them that only these tests or qjoule use.
 _PLACES = {
     "/tmp": r"qjoule-(demo|physical|server|tags|test-toy|[0-9a-f]{16}$)"
