@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
@@ -23,8 +24,9 @@ from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import EDGES, Family, Sample, page, plain
 from qjoule.metrics.interval import interval_of
-from qjoule.push import otlp
+from qjoule.push import events, otlp
 from qjoule.push.__main__ import MOST_RETRY_S, families_of, run
+from qjoule.push.events import MOST_EVENTS, TopQueries
 from qjoule.push.otlp import Otlp
 from waiting import until
 
@@ -157,9 +159,91 @@ def test_otlp_uses_the_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (latency.count, latency.sum, latency.HasField("min")) == (20, 1.5, False)
 
 
+# ---- events --------------------------------------------------------------------------------------
+
+
+def top_queries(patch: pytest.MonkeyPatch, url: str) -> TopQueries:
+    patch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", url)
+    return TopQueries("db1", to(patch, url).about)
+
+
+def shown(began_s: str, *queries: tuple[str, str, Mapping[str, str]]) -> list[Family]:
+    """A page. Each query: its server, its fingerprint and its sums, by their families' names."""
+    sums: dict[str, list[Sample]] = {}
+    infos = []
+    for server, fingerprint, its in queries:
+        labels = (("server", server), ("database", "shop"), ("fingerprint", fingerprint))
+        of_text = ("text", f"select {fingerprint} from t")
+        infos.append(Sample((*labels, of_text, ("queryid", "-7")), "1"))
+        for name, value in its.items():
+            family, _, kind = name.partition(" ")
+            more = (("kind", kind),) if kind else ()
+            sums.setdefault(family, []).append(Sample((*labels, *more), value))
+    kinds = [Sample((("server", one), ("kind", one)), "1") for one in ("postgres", "mariadb")]
+    return as_read(
+        plain("qjoule_start_time_seconds", "", float(began_s), "seconds"),
+        Family("qjoule_server", "info", "", samples=kinds),
+        Family("qjoule_query", "info", "", samples=infos),
+        *(Family(f"qjoule_query_{name}", "counter", "", samples=of) for name, of in sums.items()),
+    )
+
+
+def test_events_have_what_was_added_since_the_last_page_that_was_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cheap = "mariadb", "b", {"joules": "0.25", "cpu_seconds": "1", "calls": "4"}
+    first = ("postgres", "a", {"joules": "1.000000001", "calls": "2", "rows": "9"}), cheap
+    added = {"joules": "3.000000002", "calls": "5", "rows": "9", "wait_seconds lock": "0.5"}
+    dear = "mariadb", "b", {"joules": "0.5", "cpu_seconds": "1", "calls": "7"}
+    with receiver(200, 503, 200) as receives:
+        top = top_queries(monkeypatch, receives.url)
+        assert top.send(shown("1", *first), 10.0) and not receives.got, "nothing to compare with"
+        assert top.send(shown("1", *first), 20.0) and not receives.got, "nothing was added"
+        assert top.send(shown("1", ("postgres", "a", {**first[0][2], "calls": "3"}), cheap), 25.0)
+        monkeypatch.setattr(events, "TIMEOUT_S", 0.3)
+        impatient = top_queries(monkeypatch, receives.url)
+        impatient.send(shown("1", *first), 10.0)
+        assert not impatient.send(shown("1", ("postgres", "a", added), dear), 30.0)
+        assert impatient.send(shown("1", ("postgres", "a", added), dear), 40.0)
+    request = ExportLogsServiceRequest()
+    request.ParseFromString(receives.got[-1][1])
+    (resource,) = request.resource_logs
+    assert attributes(resource.resource)["host.name"] == "db1"
+    records = resource.scope_logs[0].log_records
+    assert {one.event_name for one in records} == {"db.server.top_query"}
+    assert {one.time_unix_nano for one in records} == {40 * 10**9}
+    by_a, by_b = ({one.key: value_of(one.value) for one in of.attributes} for of in records)
+    assert by_a == {
+        **{"db.system.name": "postgresql", "db.namespace": "shop", "postgresql.queryid": "-7"},
+        **{"db.query.text": "select a from t", "db.query.summary": "SELECT t"},
+        **{"qjoule.server": "postgres", "qjoule.fingerprint": "a"},
+        **{"qjoule.query.energy": 2.000000001, "qjoule.query.calls": 3, "qjoule.query.rows": 0},
+        **{"qjoule.query.wait.time.lock": 0.5, "postgresql.calls": 3, "postgresql.rows": 0},
+    }
+    digest = "mysql.events_statements_summary_by_digest"
+    assert (by_b["qjoule.query.energy"], by_b[f"{digest}.count_star"]) == (0.25, 3)
+
+
+def value_of(value: Any) -> Any:
+    return getattr(value, value.WhichOneof("value"))
+
+
+def test_no_event_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters that began anew, a statement that was forgotten meanwhile, and more than fit."""
+    with receiver() as receives:
+        top = top_queries(monkeypatch, receives.url)
+        one = "mariadb", "b", {"joules": "5", "calls": "7"}
+        top.send(shown("1", one), 10.0)
+        assert top.events(shown("2", one)) == []
+        assert top.events(shown("1", ("mariadb", "b", {"joules": "4", "calls": "8"}))) == []
+        new = [("mariadb", f"n{n}", {"joules": str(n), "calls": "1"}) for n in range(300)]
+        found = top.events(shown("1", one, *new))
+    assert [of["qjoule.query.energy"] for of in found] == list(range(299, 299 - MOST_EVENTS, -1))
+
+
 @pytest.mark.parametrize("code", [307, 401, 503])
 def test_a_page_that_is_not_taken_has_failed(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otlp, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(otlp, "TIMEOUT_S", 0.3)
     with receiver() as other, receiver(code, Location=other.url) as receives:
         assert not to(monkeypatch, receives.url, "authorization=secret").send([], 1.0)
     assert not other.got, "credentials go to the configured address alone"

@@ -21,7 +21,7 @@ from qjoule.engine.columns import texts_of
 from qjoule.engine.flame import Flame, Name, PlanNode, RowStacks, flame, sampling_nj
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
-from qjoule.servers.decoding import AVOIDABLE, knows_avoidable
+from qjoule.servers.decoding import AVOIDABLE, decoding_of_flavour
 from qjoule.trace.reader import Trace
 
 KINDS = ("scan", "spill", "width", "parsing", "n+1", "polling", "lock", "parallel")
@@ -98,7 +98,9 @@ def _is_resolved(row: Row) -> bool:
 def _not_judged(
     trace: Trace, found: Flame, rows: list[RowStacks], calls: CallTable
 ) -> dict[str, str]:
-    unknown = {one.kind for one in trace.meta.servers if not knows_avoidable(one.kind)}
+    unknown = {
+        one.kind for one in trace.meta.servers if not decoding_of_flavour(one.kind).avoidable
+    }
     named = sum(_named(one) for one in rows)
     samples = sum(one.count for one in rows)
     reasons = {"parallel": NO_OTHER_PLAN}

@@ -6,7 +6,8 @@ usage: python -m qjoule.push [URL]        (default: http://127.0.0.1:9779/metric
 It reaches into the network and holds keys, so it is no process of the agent: whoever starts it is
 another user. Its settings are the variables of OpenTelemetry's specification, such as
 OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_HEADERS and
-OTEL_METRIC_EXPORT_INTERVAL (ms).
+OTEL_METRIC_EXPORT_INTERVAL (ms). With OTEL_LOGS_EXPORTER=otlp it sends the statements with the most
+energy as events, too, to OTEL_EXPORTER_OTLP_LOGS_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from qjoule.errors import QjouleError
 from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
 from qjoule.process import hide
+from qjoule.push.events import TopQueries
 from qjoule.push.otlp import Otlp
 from qjoule.root_part.reader_filter import keep_from_starting
 
@@ -43,29 +45,38 @@ def main() -> NoReturn:
             raise QjouleError("qjoule.push needs a user of its own: start it not as root")
         if len(sys.argv) > 2 or not re.match("https?://", url):
             raise QjouleError("usage: python -m qjoule.push [http://HOST:PORT/metrics]")
-        every_s = _settings()
+        _check_receiver("metrics")
         sender = Otlp(os.uname().nodename)
+        sends: list[Send] = [sender.send]
+        if os.environ.get("OTEL_LOGS_EXPORTER") == "otlp":
+            _check_receiver("logs")
+            sends.append(TopQueries(os.uname().nodename, sender.about).send)
+        every_s = _interval_s()
         hide()
         keep_from_starting(connecting=True)
     except QjouleError as error:
         sys.exit(f"qjoule: {error}")
-    run(lambda: read_page(url), sender.send, every_s)
+    run(lambda: read_page(url), lambda *page: all(send(*page) for send in sends), every_s)
 
 
-def _settings() -> float:
-    """Seconds between two pages. Raises `QjouleError`: there is no receiver, or no number."""
+def _check_receiver(signal: str) -> None:
+    """Raises `QjouleError`: there is no receiver of this signal, or others could read its keys."""
+    kind = f"{signal.upper()}_"
     endpoints, headers = (
-        [os.environ.get(f"OTEL_EXPORTER_OTLP_{kind}{what}") for kind in ("METRICS_", "")]
+        [os.environ.get(f"OTEL_EXPORTER_OTLP_{kind}{what}") for kind in (kind, "")]
         for what in ("ENDPOINT", "HEADERS")
     )
     endpoint = endpoints[0] or endpoints[1] or ""
     if not re.match("https?://", endpoint):
         raise QjouleError(
-            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT must be the receiver's URL, such as "
-            "https://host:4318/v1/metrics"
+            f"OTEL_EXPORTER_OTLP_{kind}ENDPOINT must be the receiver's URL, such as "
+            f"https://host:4318/v1/{signal}"
         )
     if any(headers) and endpoint.startswith("http:"):
         raise QjouleError("headers need https: others on the way could read them")
+
+
+def _interval_s() -> float:
     try:
         return max(1.0, float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000) / 1000)
     except ValueError:

@@ -19,16 +19,17 @@ from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
 from qjoule.servers.decoding import summary_of
 from qjoule.servers.registered import system_name
 
-_TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0
 _BOUNDS_S = tuple(float(edge) for edge in EDGES_S)
 #: What a domain of RAPL is, as `hw.type` says it.
 _HARDWARE = {"dram": "memory", "package": "cpu", "core": "cpu", "uncore": "cpu"}
 _UNITS = {"joules": "J", "seconds": "s", "bytes": "By", "ratio": "1"}
 #: qjoule's own names of a query's metrics, and what they count.
-_QUERIES = {
+QUERIES = {
     "qjoule_query_joules": ("qjoule.query.energy", "J"),
     "qjoule_query_cpu_seconds": ("qjoule.query.cpu.time", "s"),
     "qjoule_query_wait_seconds": ("qjoule.query.wait.time", "s"),
+    "qjoule_query_helper_wait_seconds": ("qjoule.query.helper.wait.time", "s"),
     "qjoule_query_calls": ("qjoule.query.calls", "{call}"),
     "qjoule_query_errors": ("qjoule.query.errors", "{query}"),
     "qjoule_query_rows": ("qjoule.query.rows", "{row}"),
@@ -38,10 +39,10 @@ _ATTRIBUTES = {"database": "db.namespace", "server": "qjoule.server"}
 
 
 @dataclass(frozen=True)
-class _About:
+class About:
     """What the info families say: by server its kind, by (server, fingerprint) its summary."""
 
-    systems: Mapping[str, str]
+    kinds: Mapping[str, str]
     summaries: Mapping[tuple[str, str], str]
 
 
@@ -52,7 +53,6 @@ class Otlp:
 
     def __init__(self, host: str) -> None:
         try:
-            import requests  # noqa: PLC0415 (optional, and slow to import)
             from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
                 metric_exporter,
             )
@@ -61,10 +61,9 @@ class Otlp:
                 "OpenTelemetry is not installed: pip install 'qjoule[push]'"
             ) from None
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the program says it
-        session = requests.Session()
-        session.trust_env = False  # no proxies of the environment
-        session.max_redirects = 0  # headers go nowhere else
-        self._exporter = metric_exporter.OTLPMetricExporter(timeout=_TIMEOUT_S, session=session)
+        self._exporter = metric_exporter.OTLPMetricExporter(
+            timeout=TIMEOUT_S, session=quiet_session()
+        )
         self._host = host
         self._summary: dict[tuple[str, str], str] = {}  #: by kind and text
 
@@ -73,7 +72,7 @@ class Otlp:
 
         try:
             done = self._exporter.export(
-                self.metrics_data(families, unix_s), timeout_millis=_TIMEOUT_S * 1000
+                self.metrics_data(families, unix_s), timeout_millis=TIMEOUT_S * 1000
             )
         except Exception:  # of requests, urllib3 or the SDK: none may end the process
             return False
@@ -82,13 +81,9 @@ class Otlp:
     def metrics_data(self, families: Sequence[Family], unix_s: float) -> Any:
         """The SDK's `MetricsData` of families at a Unix time."""
         from opentelemetry.sdk.metrics import export  # noqa: PLC0415
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
 
-        resource = Resource(
-            {"service.name": "qjoule", "service.version": __version__, "host.name": self._host}
-        )
-        about = self._about(families)
+        about = self.about(families)
         unix_ns = round(unix_s * 1e9)
         metrics = [
             metric
@@ -97,22 +92,23 @@ class Otlp:
             for metric in _metrics(family, about, unix_ns)
         ]
         scope = export.ScopeMetrics(InstrumentationScope("qjoule", __version__), metrics, "")
-        return export.MetricsData([export.ResourceMetrics(resource, [scope], "")])
+        return export.MetricsData([export.ResourceMetrics(resource(self._host), [scope], "")])
 
-    def _about(self, families: Sequence[Family]) -> _About:
+    def about(self, families: Sequence[Family]) -> About:
+        """What the info families of a page say."""
         infos = {one.name: one.samples for one in families if one.kind == "info"}
-        systems: dict[str, str] = {}
+        kinds: dict[str, str] = {}
         for sample in infos.get("qjoule_server", ()):
             labels = dict(sample.labels)
-            systems[labels["server"]] = labels["kind"]
+            kinds[labels["server"]] = labels["kind"]
         summaries: dict[tuple[str, str], str] = {}
         for sample in infos.get("qjoule_query", ()):
             labels = dict(sample.labels)
-            kind = systems.get(labels["server"], "")
+            kind = kinds.get(labels["server"], "")
             if text := labels.get("text", ""):
                 key = labels["server"], labels["fingerprint"]
                 summaries[key] = self._summarised(kind, text)
-        return _About({one: system_name(of) for one, of in systems.items()}, summaries)
+        return About(kinds, summaries)
 
     def _summarised(self, kind: str, text: str) -> str:
         if (kind, text) not in self._summary:
@@ -122,7 +118,24 @@ class Otlp:
         return self._summary[kind, text]
 
 
-def _metrics(family: Family, about: _About, unix_ns: int) -> Iterator[Any]:
+def quiet_session() -> Any:
+    """Of requests: it sends headers nowhere but to the configured address."""
+    import requests  # noqa: PLC0415 (optional, and slow to import)
+
+    session = requests.Session()
+    session.trust_env = False  # no proxies of the environment
+    session.max_redirects = 0
+    return session
+
+
+def resource(host: str) -> Any:
+    """The SDK's `Resource` of this program on a host."""
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+    return Resource({"service.name": "qjoule", "service.version": __version__, "host.name": host})
+
+
+def _metrics(family: Family, about: About, unix_ns: int) -> Iterator[Any]:
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415
 
     points: dict[tuple[str, str], list[Any]] = {}
@@ -139,7 +152,7 @@ def _metrics(family: Family, about: _About, unix_ns: int) -> Iterator[Any]:
         yield export.Metric(name, family.help, unit, make(found))
 
 
-def _named(family: Family, labels: Labels, about: _About) -> tuple[str, str, dict[str, str]]:
+def _named(family: Family, labels: Labels, about: About) -> tuple[str, str, dict[str, str]]:
     """The metric that a sample belongs to, its unit, and the sample's attributes."""
     given = dict(labels)
     if family.name == "qjoule_node_joules":
@@ -153,14 +166,14 @@ def _named(family: Family, labels: Labels, about: _About) -> tuple[str, str, dic
         return "qjoule.domain.energy", "J", attributes
     server = given.get("server", "")
     attributes = {_ATTRIBUTES.get(name, f"qjoule.{name}"): of for name, of in labels if of}
-    if system := about.systems.get(server):
-        attributes["db.system.name"] = system
-    if family.name not in _QUERIES:
+    if kind := about.kinds.get(server):
+        attributes["db.system.name"] = system_name(kind)
+    if family.name not in QUERIES:
         name = "qjoule." + family.name.removeprefix("qjoule_").replace("_joules", "_energy")
         return name, _UNITS.get(family.unit, "1"), attributes
     if summary := about.summaries.get((server, given.get("fingerprint", ""))):
         attributes["db.query.summary"] = summary
-    return *_QUERIES[family.name], attributes
+    return *QUERIES[family.name], attributes
 
 
 def _point(family: Family, sample: Sample, attributes: Mapping[str, str], unix_ns: int) -> Any:

@@ -125,10 +125,10 @@ def decoding_of(kind: int) -> Decoding:
     return _BY_KIND.get(kind, _NOTHING)
 
 
-def knows_avoidable(flavour: str) -> bool:
-    """Whether functions of this product that do avoidable work are known."""
+def decoding_of_flavour(flavour: str) -> Decoding:
+    """The same for a product."""
     server = registry.flavours().get(flavour)
-    return server is not None and bool(decoding_of(server.kind).avoidable)
+    return _NOTHING if server is None else decoding_of(server.kind)
 
 
 class AllReferences:

@@ -288,4 +288,9 @@ DECODING = Decoding(
         "width": ("select_send::send_data", "Query_result_send::send_data"),
         "parsing": ("parse_sql", "MYSQLparse", "THD::sql_parser"),
     },
+    collector={
+        "qjoule.query.calls": "mysql.events_statements_summary_by_digest.count_star",
+        "qjoule.query.duration": "mysql.events_statements_summary_by_digest.sum_timer_wait",
+        "digest": "mysql.events_statements_summary_by_digest.digest",
+    },
 )

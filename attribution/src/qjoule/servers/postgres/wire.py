@@ -253,4 +253,10 @@ DECODING = Decoding(
             *("pg_analyze_and_rewrite_fixedparams", "pg_analyze_and_rewrite_varparams"),
         ),
     },
+    collector={
+        "qjoule.query.calls": "postgresql.calls",
+        "qjoule.query.rows": "postgresql.rows",
+        "qjoule.query.duration": "postgresql.total_exec_time",
+        "queryid": "postgresql.queryid",
+    },
 )

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statements with the most energy between two pages, as events `db.server.top_query` in OTLP.
+
+OpenTelemetry's collector has such events of MySQL and PostgreSQL (opentelemetry-collector-contrib,
+documentation.md of mysqlreceiver and postgresqlreceiver). What is counted there, too, has the
+receivers' names beside ours, so that what shows theirs shows these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from qjoule import __version__
+from qjoule.metrics.exposition import Family
+from qjoule.push.otlp import QUERIES, TIMEOUT_S, About, quiet_session, resource
+from qjoule.servers.decoding import decoding_of_flavour
+from qjoule.servers.registered import system_name
+
+EVENT = "db.server.top_query"
+MOST_EVENTS = 200  #: of a page, as the receivers have by default
+_ENERGY, _CPU = "qjoule.query.energy", "qjoule.query.cpu.time"
+_COUNTS = ("qjoule.query.calls", "qjoule.query.rows", "qjoule.query.errors")
+
+Key = tuple[str, str, str]  #: server, database, fingerprint
+Sums = dict[Key, dict[str, Decimal]]  #: by attribute
+
+
+class TopQueries:
+    """Sends what was added since the last page of which the events were taken."""
+
+    def __init__(self, host: str, about: Callable[[Sequence[Family]], About]) -> None:
+        from opentelemetry.exporter.otlp.proto.http import _log_exporter  # noqa: PLC0415
+
+        self._exporter = _log_exporter.OTLPLogExporter(timeout=TIMEOUT_S, session=quiet_session())
+        self._host, self._about = host, about
+        self._began = ""  #: when the counters were 0; empty: no page yet
+        self._sums: Sums = {}
+
+    def send(self, families: Sequence[Family], unix_s: float) -> bool:
+        """True if the events were taken, or there are none."""
+        found = self.events(families)
+        try:
+            if found and self._exporter.export(self._records(found, unix_s)).name != "SUCCESS":
+                return False
+        except Exception:  # of requests, urllib3 or the SDK: none may end the process
+            return False
+        self._began, self._sums = _began(families), _sums(families)
+        return True
+
+    def events(self, families: Sequence[Family]) -> list[dict[str, Any]]:
+        """Attributes of each event, by energy, then CPU time. None of the first page, or if the
+        counters have begun anew: what was added is not known then.
+        """
+        if not self._began or self._began != _began(families):
+            return []
+        found = []
+        for key, sums in _sums(families).items():
+            before = self._sums.get(key, {})
+            added = {name: total - before.get(name, Decimal()) for name, total in sums.items()}
+            # A statement that was forgotten and came back has less than before.
+            if any(added.values()) and min(added.values()) >= 0:
+                found.append((key, added))
+        nothing = Decimal()
+        found.sort(key=lambda one: (one[1].get(_ENERGY, nothing), one[1].get(_CPU, nothing)))
+        about, infos = self._about(families), _infos(families)
+        return [
+            dict(_attributes(key, added, about, infos.get(key, {})))
+            for key, added in found[: -MOST_EVENTS - 1 : -1]
+        ]
+
+    def _records(self, found: Sequence[dict[str, Any]], unix_s: float) -> list[Any]:
+        from opentelemetry._logs import LogRecord  # noqa: PLC0415
+        from opentelemetry.sdk._logs import ReadableLogRecord  # noqa: PLC0415
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+
+        scope, of = InstrumentationScope("qjoule", __version__), resource(self._host)
+        unix_ns = round(unix_s * 1e9)
+        return [
+            ReadableLogRecord(
+                LogRecord(timestamp=unix_ns, event_name=EVENT, attributes=attributes), of, scope
+            )
+            for attributes in found
+        ]
+
+
+def _attributes(
+    key: Key, added: Mapping[str, Decimal], about: About, info: Mapping[str, str]
+) -> Iterator[tuple[str, Any]]:
+    server, database, fingerprint = key
+    kind = about.kinds.get(server, "")
+    texts = {
+        "db.system.name": system_name(kind) if kind else "",
+        "db.namespace": database,
+        "db.query.text": info.get("text", ""),
+        "db.query.summary": about.summaries.get((server, fingerprint), ""),
+        "qjoule.server": server,
+        "qjoule.fingerprint": fingerprint,
+    }
+    sums = {name: int(n) if name in _COUNTS else float(n) for name, n in added.items()}
+    yield from ((name, text) for name, text in texts.items() if text)
+    yield from sums.items()
+    for ours, theirs in decoding_of_flavour(kind).collector.items():
+        if (value := sums.get(ours, info.get(ours))) is not None:
+            yield theirs, value
+
+
+def _began(families: Sequence[Family]) -> str:
+    found = (one.samples for one in families if one.name == "qjoule_start_time_seconds")
+    return next((samples[0].value for samples in found), "")
+
+
+def _sums(families: Sequence[Family]) -> Sums:
+    sums: Sums = {}
+    for family in families:
+        if family.name not in QUERIES:
+            continue
+        name, _unit = QUERIES[family.name]
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            kind = labels.get("kind", "")
+            attribute = f"{name}.{kind}" if kind else name
+            sums.setdefault(_key(labels), {})[attribute] = Decimal(sample.value)
+    return sums
+
+
+def _infos(families: Sequence[Family]) -> dict[Key, dict[str, str]]:
+    found = (one.samples for one in families if one.name == "qjoule_query" and one.kind == "info")
+    labels = (dict(sample.labels) for samples in found for sample in samples)
+    return {_key(one): one for one in labels}
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return labels.get("server", ""), labels.get("database", ""), labels.get("fingerprint", "")
