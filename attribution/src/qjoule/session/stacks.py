@@ -7,6 +7,7 @@ tracer gets that memory. What it wrote are a stranger's bytes.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -54,10 +55,13 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
     memory: list[int] = []
     try:
         for label, _ in servers:
-            memory.append(os.memfd_create(f"stacks of {label}"[:200], os.MFD_CLOEXEC))
+            flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+            memory.append(os.memfd_create(f"stacks of {label}"[:200], flags))
             os.ftruncate(memory[-1], SPACE_BYTES)
+            fcntl.fcntl(memory[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         pids = [pid for _, pid in servers]
         answers = run_in_subprocess(lambda: _examine(pids, memory))
+        _seal(memory)
         modules: list[Module] = []
         missing: list[str] = []
         for number, (label, _) in enumerate(servers):
@@ -69,6 +73,15 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
     finally:
         for descriptor in memory:
             os.close(descriptor)
+
+
+def _seal(memory: Sequence[int]) -> None:
+    """From here on nobody changes what the tracer reads. Fails while an examiner has it mapped."""
+    try:
+        for descriptor in memory:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+    except OSError:
+        raise QjouleError("--stacks: an examiner has not ended") from None
 
 
 def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
