@@ -172,7 +172,9 @@ def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
     waits = {"flags": int(QueryFlag.WAITS), **dict.fromkeys(WAITS, 0), "wait_lock_ns": 9 * hand.MS}
     queries = [hand.query(*row) for row in hand.QUERIES]
     queries[0] |= waits
-    load(browser, page(tmp_path, hand.write(tmp_path / "t", queries=queries)))
+    times = {"begin_ns": hand.BEGIN_NS, "end_ns": hand.at(20), "wait_io_ns": 6 * hand.MS}
+    helper = {"query": 1, "pid": 12, "tgid": 10} | dict.fromkeys(WAITS, 0) | times
+    load(browser, page(tmp_path, hand.write(tmp_path / "t", queries=queries, helpers=[helper])))
     bars = "[...document.querySelectorAll('.bar.latency')]"
     browser.execute_script("document.querySelector('tr:has(.latency) button').click()")
     labels = look(browser, f"{bars}.map((bar) => bar.ariaLabel)")
@@ -185,6 +187,9 @@ def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
         "lock 9.00 ms 75.0 %",
         "= mean latency 12.0 ms",
     ]
+    facts = texts(browser, "#detail .facts > *")
+    each_ms = 6 / int(facts[facts.index("calls") + 1])
+    assert facts[facts.index("helpers waited") + 1] == f"{each_ms:.2f} ms per call"
     load(browser, page(tmp_path, hand.write(tmp_path / "without")))
     assert look(browser, f"{bars}.length") == 0
     assert "on CPU" not in look(browser, "document.querySelector('main').textContent")

@@ -223,6 +223,12 @@ def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
             for row in rows
         ],
         **{one.name: [_whole(one.of(row, known)) for row in rows] for one in (*_WHOLE, *waits)},
+        "helpers": [
+            fmt.duration(waited_ns / row.calls)
+            if row.calls and row.helpers and (waited_ns := sum(row.helpers[1:]))
+            else None
+            for row in rows
+        ],
         "factor": [power_factor(row) if row.power_factor else None for row in rows],
         "attach_mode": [clean(row.attach_mode, 40) for row in rows],
         "flags": [clean(" ".join(row.flags), 200) for row in rows],

@@ -39,6 +39,7 @@ function facts(row) {
     ['calls', qj.count(row.calls)], ['CPU time', qj.duration(row.cpu_ns)],
     ['latency', row.latency_ns_mean === null ? null
       : `mean ${qj.duration(row.latency_ns_mean)} · p50 ${qj.duration(row.latency_ns_p50)} · p95 ${qj.duration(row.latency_ns_p95)} · p99 ${qj.duration(row.latency_ns_p99)}`],
+    ['helpers waited', row.helpers && `${row.helpers} per call`],
     ['instructions per cycle', row.cycles && row.instructions ? (row.instructions / row.cycles).toFixed(2) : null],
     ['LLC misses per call', row.llc_misses !== null && row.calls ? qj.si(row.llc_misses / row.calls, '') : null],
     ['power against its weight', row.factor], ['server', row.server], ['fingerprint', row.fingerprint],
