@@ -20,6 +20,7 @@
 #include "server_threads.h"
 #include "shared.h"
 #include "shape_hash.h"
+#include "thread_query.h"
 
 /*
  * What differs in the object for early kernels, from Linux 5.10 on. All sources are compiled twice;
@@ -156,33 +157,39 @@ struct thread_waits {
 
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
 
-/* What every read of a client's socket needs comes first, in as few cache lines as possible. */
+/*
+ * What every read of a client's socket needs comes first, in as few cache lines as possible. In the
+ * kernel's storage of a task a value begins 8 bytes behind a cache line.
+ */
 struct thread_state {
+	/* From here to `reserved`: struct qj_thread_query, which other programs read. */
 	__u64 query;	/* id of the current query, or of the next one; 0: none */
 	__u64 begin_ns; /* 0: not begun, the thread waits for its next request */
-	__u64 end_ns;	/* when a reply was sent that may not be the last one */
-	__u64 socket;	/* address of the client's struct sock ... */
-	__u64 cookie;	/* ... and its cookie: together its identity */
-	__u64 off_ns;	/* since when it is off its CPU; 0: it runs, or has no query */
-	__u32 need;	/* bytes of the current message still to come */
-	__u32 flags;
+	__u64 shape;
+	__u16 abi;
 	__u16 server;
 	__u8 server_kind;
 	__u8 attach_mode;
+	__u8 borrowed; /* serves another thread's query (parallel worker) */
+	__u8 reserved;
+	__u64 end_ns; /* when a reply was sent that may not be the last one */
+	__u64 socket; /* address of the client's struct sock ... */
+	__u64 cookie; /* ... and its cookie: together its identity */
+	__u64 off_ns; /* since when it is off its CPU; 0: it runs, or has no query */
+	__u32 need;   /* bytes of the current message still to come */
+	__u32 flags;
 	__u8 command;
 	__u8 phase;
-	__u8 borrowed;	 /* serves another thread's query (parallel worker) */
 	__u8 head_bytes; /* bytes seen of a message header that came in pieces */
+	__u8 collected;	 /* its statement is in memory of the programs: read_text() */
+	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u8 head[8];
 	__u64 session;
-	__u64 shape;
 	__u64 rows; /* valid if QJ_QUERY_ROWS */
 	__u64 tags; /* as in struct qj_query */
 	__u32 executions;
 	__u32 statement_bytes;
-	__u32 text_left; /* bytes of the statement still to be hashed */
-	__u16 stream;	 /* as in struct qj_query */
-	__u8 collected;	 /* its statement is in memory of the programs: read_text() */
+	__u16 stream; /* as in struct qj_query */
 	__u8 sqlstate[5];
 	union { /* state that only one kind of server needs */
 		struct of_query cleared;
@@ -207,6 +214,27 @@ struct thread_state {
 	struct shape_chunk chunk;
 	__u8 scratch[SCRATCH_BYTES];
 };
+
+/* bpf/thread_query.h is an ABI: whatever moves here raises QJ_THREADS_ABI. */
+#define SHARED_FIELD(ours, theirs)                                                                 \
+	_Static_assert(__builtin_offsetof(struct thread_state, ours) ==                            \
+			       __builtin_offsetof(struct qj_thread_query, theirs) &&               \
+			   sizeof(((struct thread_state *)0)->ours) ==                             \
+			       sizeof(((struct qj_thread_query *)0)->theirs),                      \
+		       #ours " is not where other programs read it")
+SHARED_FIELD(query, query);
+SHARED_FIELD(begin_ns, begin_ns);
+SHARED_FIELD(shape, shape);
+SHARED_FIELD(abi, abi);
+SHARED_FIELD(server, server);
+SHARED_FIELD(server_kind, server_kind);
+SHARED_FIELD(attach_mode, attach_mode);
+SHARED_FIELD(borrowed, helper);
+SHARED_FIELD(reserved, reserved);
+#undef SHARED_FIELD
+_Static_assert(sizeof(struct qj_thread_query) == 32, "other programs read 32 bytes");
+_Static_assert(__builtin_offsetof(struct thread_state, stream) == 120,
+	       "what reads need is in more than two cache lines");
 
 #define X(name, NAME)                                                                              \
 	_Static_assert(!__builtin_offsetof(struct name##_thread, cleared),                         \

@@ -111,6 +111,7 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	thread->server_kind = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
 	thread->attach_mode = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].attach_mode;
 	thread->phase = phase;
+	thread->abi = QJ_THREADS_ABI;
 	hooks_started(task, thread);
 }
 
