@@ -62,6 +62,7 @@ void attach_clear(void)
 {
 	settled = 0;
 	attach_undo();
+	pin_clear();
 	qjoule_bpf__destroy(skeleton);
 	skeleton = NULL;
 }
@@ -173,6 +174,11 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 	uprobe_multi = request->flags & RP_LOAD_MULTI;
 	skeleton = variant_open(request->flags & RP_LOAD_EARLY);
 	return skeleton ? configure(&plan) ?: qjoule_bpf__load(skeleton) : -errno;
+}
+
+int attach_threads(void)
+{
+	return skeleton ? bpf_map__fd(skeleton->maps.threads) : -EINVAL;
 }
 
 /* Makes a ring, of which the map of rings keeps a reference too. */

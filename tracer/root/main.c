@@ -48,6 +48,7 @@ static const struct {
     [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
     [RP_ACCOUNTS] = {PEER_COMMAND, answer_accounts},
     [RP_GIVEN] = {PEER_COMMAND, answer_given},
+    [RP_PIN] = {PEER_COMMAND, answer_pin},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},
     [RP_COUNTER] = {PEER_TRACER, answer_counter},
     [RP_ENERGY_FILE] = {PEER_TRACER, answer_energy_file},
@@ -128,7 +129,7 @@ static int answer_to(struct peer *peer, const struct rp_request *request, struct
 
 	if (request->kind >= sizeof(kinds) / sizeof(kinds[0]) ||
 	    !(kinds[request->kind].who & peer->kind) ||
-	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_GIVEN)))
+	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_PIN)))
 		return -EPERM;
 	err = kinds[request->kind].answer(peer, request, answer);
 	/* Programs are attached all or none, and so are those of a server that is followed. */

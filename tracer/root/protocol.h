@@ -46,6 +46,8 @@ enum rp_kind {
 	RP_GIVEN,    /* text: a file that our command line gives to --credentials, --config,
 			--calibration or --memory, or the caller's own memory; a descriptor to
 			read it */
+	RP_PIN,	     /* pins the map of servers' threads (bpf/thread_query.h), if our command line
+			has --pin-map, until the tracer or we end */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists are
 			 in memory: read them from their beginning with pread(2) */

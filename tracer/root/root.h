@@ -67,6 +67,7 @@ answer_fn answer_bind, answer_peer;					     /* look.c */
 answer_fn answer_exe, answer_open;					     /* candidate.c */
 answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given; /* outputs.c */
 answer_fn answer_as, answer_run;					     /* started.c */
+answer_fn answer_pin;							     /* pin.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_done, answer_accounts; /* attach.c */
 
@@ -117,8 +118,12 @@ answer_fn become_command; /* ... without rights */
  */
 int become(char **words, unsigned passed, int when_we_end);
 
-/* attach.c: closes every link, so that nothing remains attached. */
+/* attach.c: closes every link, so that nothing remains attached or pinned. */
 void attach_clear(void);
+/* attach.c: the map of servers' threads; negative: nothing is loaded. */
+int attach_threads(void);
+/* pin.c: removes the pin, if it is ours. */
+void pin_clear(void);
 /* attach.c: closes those that were made since the last RP_DONE. */
 void attach_undo(void);
 

@@ -236,6 +236,21 @@ for pid in (os.getppid(), child.pid):
     assert done.stdout.split() == ["EPERM", "ENOENT"]
 
 
+# ---- the pin -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_pinned_unless_the_command_line_says_so_and_something_is_loaded() -> None:
+    code = "print(refused(Kind.PIN, text=b'/tmp/pin'))"
+    mounted = 'mount -t bpf x /sys/fs/bpf && "$@"; cd /sys/fs/bpf && find . ! -name "*.debug"'
+    before = ("unshare", "--mount", "--", "sh", "-c", mounted, "sh")
+    for words, answer in (
+        (("record",), "EPERM"),
+        (("record", "--", "sh", "--pin-map"), "EPERM"),
+        (("record", "--pin-map"), "ENOTSUP"),
+    ):
+        assert asked(code, *words, before=before).stdout.split() == [answer, "."]
+
+
 # ---- files that our command line names -----------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ class Kind(IntEnum):
     PUBLISH = 25
     ACCOUNTS = 26
     GIVEN = 27
+    PIN = 28
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65
