@@ -36,14 +36,19 @@ class Recorder:
     """A running `qjoule record`; `attached()` returns once every program is in place."""
 
     def __init__(
-        self, directory: Path, *options: str, environment: dict[str, str] | None = None
+        self,
+        directory: Path,
+        *options: str,
+        before: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.said = ""  #: all of its words, once it has ended
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         # Tests that run under nohup(1) ignore SIGHUP, and so would their children.
+        words = ["env", "--default-signal=HUP", QJOULE, "record", "-o", str(directory), *options]
         self.process = subprocess.Popen(
-            ["env", "--default-signal=HUP", QJOULE, "record", "-o", str(directory), *options],
+            [*before, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._log,

@@ -172,6 +172,14 @@ ids = click.option(
     "MySQL's digest, PostgreSQL's queryid.",
 )
 
+pin_map = click.option(
+    "--pin-map",
+    is_flag=True,
+    help="Pin the kernel's map of servers' threads at /sys/fs/bpf/qjoule/threads until tracing "
+    "ends: by it, other eBPF profilers of root find the query and the statement that a thread "
+    "works for (bpf/README.md).",
+)
+
 
 def _events(
     _context: click.Context, _parameter: click.Parameter, text: str | None

@@ -42,6 +42,7 @@ Examples:
   sudo qjoule record -d 60 --credentials accounts.toml
   sudo qjoule record -d 60 --ids
   sudo qjoule record -d 60 --stacks
+  sudo qjoule record -d 60 --pin-map
   sudo qjoule record -o shop.qjoule --keep 5m --trigger 'query>5J'
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
@@ -122,6 +123,7 @@ Examples:
 )
 @options.client_tags
 @options.ids
+@options.pin_map
 @options.no_follow
 @options.credentials
 @option_groups.capture
@@ -183,7 +185,7 @@ def command(
         meter=start_meter(meter_command, meter_file),
         other_ids=targets.ids if wanted.ids else None,
     )
-    settings = replace(settings, client_tags=wanted.client_tags)
+    settings = replace(settings, client_tags=wanted.client_tags, pin_map=wanted.pin_map)
     with ExitStack() as stack:
         if streams is not None:
             directory = stack.enter_context(sent(streams))

@@ -89,8 +89,9 @@ def _record(
             say(f"tracing {servers(running.meta)}; {job.until}")
             for words in running.no_stacks:
                 say(words)
-            if running.unheard:
-                say(running.unheard)
+            for words in (running.unheard, running.pinned):
+                if words:
+                    say(words)
             if kept is not None:
                 stop, has_program = running.tracer.stop, bool(job.program)
                 say(kept.begun(stopped_by, stop, has_program=has_program))

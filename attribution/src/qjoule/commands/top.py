@@ -30,7 +30,10 @@ from qjoule.session.options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 
 #: Parameters that a replay has no use for.
-_LIVE = ("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode")
+_LIVE = (
+    *("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode"),
+    "pin_map",
+)
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ Examples:
 @options.agent
 @options.client_tags
 @options.ids
+@options.pin_map
 @options.no_follow
 @options.credentials
 @options.attach
@@ -167,8 +171,8 @@ def command(
     elif replay is not None:
         if is_given(*_LIVE):
             raise UsageError(
-                "--energy, --pid, --generic, --agent, --client-tags, --credentials, --attach are "
-                "for live tracing, not for --replay"
+                "--energy, --pid, --generic, --agent, --client-tags, --credentials, --attach, "
+                "--pin-map are for live tracing, not for --replay"
             )
         from qjoule.live.replay import ReplaySource  # noqa: PLC0415 (Arrow, which live tracing
         from qjoule.trace.reader import Trace  # noqa: PLC0415  never needs, holds 30 MB)

@@ -48,12 +48,17 @@ def live(wanted: TracingOptions, shown: Shown, energy: str) -> Iterator[Snapshot
     for words in targets.left_out:
         say(words)
     settings = Settings(
-        Mode.LIVE, window_ms=WINDOW_MS, energy=energy, client_tags=wanted.client_tags
+        Mode.LIVE,
+        window_ms=WINDOW_MS,
+        energy=energy,
+        client_tags=wanted.client_tags,
+        pin_map=wanted.pin_map,
     )
     try:
         with tracing(targets, settings, applications=Applications.ALL) as running:
-            if running.unheard:
-                say(running.unheard)
+            for words in (running.unheard, running.pinned):
+                if words:
+                    say(words)
             context = StreamContext(
                 fingerprint,
                 running.meta,

@@ -28,3 +28,4 @@ class TracingOptions:
     #: owners and labels of servers of which the socket mode has missed sessions
     hidden: tuple[tuple[str, str], ...] = ()
     ids: bool = False  #: find the ids that other tools have for statements
+    pin_map: bool = False  #: let other eBPF programs find the query of each thread

@@ -66,6 +66,7 @@ class Settings:
     client_tags: bool = False  #: read tags that clients send to the server
     samples: int = 0  #: live: queries to draw of each statement in five minutes
     stacks_hz: int = 0  #: stacks to sample in a second of CPU time
+    pin_map: bool = False  #: pin the map of servers' threads: see `qjoule.session.pin`
     stack_tables: tuple[int, ...] = ()  #: descriptors: see `qjoule.session.stacks`
     spool: Spool | None = None  #: takes the bulk of a recording
 

@@ -39,6 +39,7 @@ from qjoule.servers.decoding import titled
 from qjoule.servers.discovery import ProcServerDetector
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
+from qjoule.session.pin import pin_map
 from qjoule.session.stacks import OpenTables, stack_tables
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Tracer, start_tracer, trace_meta
@@ -133,6 +134,7 @@ class Tracing:
     watch: Watch  #: for whoever reads the stream: what of servers it does not see
     no_stacks: tuple[str, ...]  #: lines that name servers whose stacks cannot be followed
     unheard: str  #: why applications cannot report; empty: they can, or need not
+    pinned: str  #: what became of --pin-map; empty: it was not asked for
 
 
 @contextmanager
@@ -179,6 +181,7 @@ def tracing(
         share_memory()
         meanwhile()
         tracer.wait_attached()
+        pinned = pin_map() if settings.pin_map else ""
         attached(tracer)
         drop_capability()
         if confined:
@@ -191,7 +194,7 @@ def tracing(
             stream = PreparedTextStream(
                 NamedStream(stream, targets.credential_helper), targets.credential_helper
             )
-        yield Tracing(tracer, stream, meta, tags, watch, tables.missing, unheard)
+        yield Tracing(tracer, stream, meta, tags, watch, tables.missing, unheard, pinned)
 
 
 def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:
