@@ -57,7 +57,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attribution/shapes/*.c attribution/shapes/*.h)
 
 PY_SOURCES := conftest.py attribution/src drivers/src studies fleet tests bench examples packaging/tools packaging/monitoring
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/hooks/*.c bench/overhead/*.c $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/hooks/*.c bench/overhead/*.c examples/*/*.c examples/*/*.h $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
 
 # What most people want, in this order.
 FIRST := demo build test test-all lint

@@ -26,6 +26,7 @@ from qjoule import contract
 from qjoule.root_part import protocol
 from qjoule.servers import registry
 from qjoule.servers.registry import servers
+from qjoule.session.pin import PIN
 
 TREE = Path(__file__).parents[3]
 HEADER = TREE / "bpf" / "qjoule.h"
@@ -185,6 +186,26 @@ def test_numbers_and_bounds_of_the_root_part() -> None:
             names = re.findall(rf"\b{prefix}(\w+)", body[1])
             assert names == [member.name for member in enum]
     assert dict(zip(expected, compiled(ROOT_PART, expected), strict=True)) == expected
+
+
+# ---- what programs of others read of a thread ----------------------------------------------------
+
+THREAD_QUERY = TREE / "bpf" / "thread_query.h"
+#: ABI 1, which never changes: a field that moves raises QJ_THREADS_ABI, and this is another list.
+THREAD_FIELDS = {
+    **{"query": (0, 8), "begin_ns": (8, 8), "shape": (16, 8), "abi": (24, 2), "server": (26, 2)},
+    **{"server_kind": (28, 1), "attach_mode": (29, 1), "helper": (30, 1), "reserved": (31, 1)},
+}
+
+
+def test_the_abi_for_other_profilers_is_the_written_one() -> None:
+    layout = layouts_in_c(THREAD_QUERY, {"qj_thread_query": THREAD_FIELDS})["qj_thread_query"]
+    assert layout == [32, *(number for place in THREAD_FIELDS.values() for number in place)]
+    assert compiled(THREAD_QUERY, ["QJ_THREADS_ABI"]) == [1]
+    assert f'#define QJ_THREADS_PIN "{PIN}"' in THREAD_QUERY.read_text()
+    page = (TREE / "bpf" / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \(u(\d+)\) \|", page, re.MULTILINE)
+    assert {name: (int(at), int(bits) // 8) for at, name, bits in rows} == THREAD_FIELDS
 
 
 # ---- sources of bpf/: what they name, and what other kernels accept ------------------------------
