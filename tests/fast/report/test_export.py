@@ -27,7 +27,8 @@ from fake_attribution import attribution, query_row
 from proto_reader import PERFETTO, PPROF, read
 from qjoule.cli import cli
 from qjoule.engine.attribute import attribute
-from qjoule.engine.flame import Flame, RowStacks
+from qjoule.engine.flame import Flame
+from qjoule.engine.stacks import RowStacks
 from qjoule.export.otlp import otlp_profiles
 from qjoule.export.pprof import pprof
 from qjoule.export.profile import Profile, samples_of, types_of

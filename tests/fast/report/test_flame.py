@@ -19,18 +19,17 @@ from hypothesis import strategies as st
 import attribute_trace as hand
 from qjoule.cli import cli
 from qjoule.engine.attribute import AttributionRequest, attribute
-from qjoule.engine.flame import (
+from qjoule.engine.flame import Flame, flame
+from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import (
     CUT,
     KERNEL,
     NO_SAMPLE,
-    Flame,
     PlanNode,
     RowStacks,
     Stack,
-    flame,
     functions,
 )
-from qjoule.engine.plan_nodes import plan_nodes
 from qjoule.model.result import Row
 from qjoule.report.flame_page import flame_page, tree
 from qjoule.reporters.flame_text import collapsed, nodes, table

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qjoule.commands.flame_run import frame_names
+from qjoule.commands.frame_names import frame_names
 from qjoule.engine.attribute import AttributionRequest
-from qjoule.engine.flame import RowStacks, flame
+from qjoule.engine.flame import flame
 from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import RowStacks
 from qjoule.servers.elf import open_executable
 from qjoule.servers.stack_tables import mapped
 from qjoule.trace.reader import Trace
@@ -76,7 +77,7 @@ def run(server: DatabaseServer, trace: Path, text: str, *settings: str) -> tuple
                 cursor.execute(text)
                 cursor.fetchall()
     read = Trace(trace)
-    found = flame(read, AttributionRequest(("fingerprint",)), frame_names(read.meta))
+    found = flame(read, AttributionRequest(("fingerprint",)), frame_names(read.meta.modules))
     alone = [one for one in found.rows if one.row.shape.startswith("select")]
     return answers, max(alone, key=lambda one: one.count)
 

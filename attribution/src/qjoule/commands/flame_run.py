@@ -3,24 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from qjoule.commands.attribute_run import request_of
 from qjoule.commands.conversion import readable
+from qjoule.commands.frame_names import frame_names
 from qjoule.commands.option_groups import Shown
-from qjoule.contract import NODE, NODE_KIND
-from qjoule.engine.flame import Flame, Name, PlanNode, RowStacks, flame
+from qjoule.engine.flame import Flame, flame
+from qjoule.engine.stacks import RowStacks
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.result import Attribution
 from qjoule.process import keep_freed_memory
 from qjoule.reporters import flame_text, missing
 from qjoule.reporters.provenance import graded
-from qjoule.servers.registered import supported
-from qjoule.servers.symbols import Symbols
-from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 NO_STACKS = "no stacks: record it with --stacks"
@@ -48,7 +45,7 @@ def run(
 
 def divided(trace: Trace, shown: Shown) -> Flame:
     """A trace's rows, divided over the stacks that were sampled."""
-    return flame(trace, request_of(trace, shown), frame_names(trace.meta))
+    return flame(trace, request_of(trace, shown), frame_names(trace.meta.modules))
 
 
 def _text(found: Flame, form: str, top: int, title: str) -> str:
@@ -61,25 +58,6 @@ def _text(found: Flame, form: str, top: int, title: str) -> str:
 
         return flame_page(found, title)
     return flame_text.collapsed(found.rows)
-
-
-def frame_names(meta: Meta) -> Name:
-    modules = {one.id: (one.path, one.build_id) for one in meta.modules}
-    symbols = Symbols(lambda number: modules.get(number, ("", "")))
-    kinds = cache(lambda number: _node_kinds(*modules.get(number, ("", ""))))
-
-    def named(module: int, offset: int) -> str:
-        if not offset & NODE:
-            return symbols.name(module, offset)
-        kind, number = divmod(offset - NODE, 1 << NODE_KIND)
-        return PlanNode(f"{kinds(module).get(kind, f'node {kind}')} #{number}")
-
-    return named
-
-
-def _node_kinds(path: str, build_id: str) -> Mapping[int, str]:
-    found = (one.node_kinds(path, build_id) for one in supported() if one.node_kinds)
-    return next(filter(None, found), {})
 
 
 def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:

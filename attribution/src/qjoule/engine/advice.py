@@ -18,7 +18,8 @@ from typing import Any
 from qjoule.engine.attribute import AttributionRequest
 from qjoule.engine.call_patterns import CallTable, calls_of, convoys, loops, polls
 from qjoule.engine.columns import texts_of
-from qjoule.engine.flame import Flame, Name, PlanNode, RowStacks, flame, sampling_nj
+from qjoule.engine.flame import Flame, flame
+from qjoule.engine.stacks import Name, PlanNode, RowStacks, sampling_nj
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
 from qjoule.servers.decoding import AVOIDABLE, decoding_of_flavour

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from qjoule.engine.flame import PlanNode, RowStacks, Stack, sampling_nj
+from qjoule.engine.stacks import PlanNode, RowStacks, Stack, sampling_nj
 
 
 @dataclass(frozen=True)

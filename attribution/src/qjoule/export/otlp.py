@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qjoule import __version__
-from qjoule.engine.flame import Stack
+from qjoule.engine.stacks import Stack
 from qjoule.errors import QjouleError
 from qjoule.export.profile import Numbered, Profile
 

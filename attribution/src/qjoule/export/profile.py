@@ -12,8 +12,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from qjoule.engine.flame import Flame, Stack
+from qjoule.engine.flame import Flame
 from qjoule.engine.keys import TAG, TRANSACTION
+from qjoule.engine.stacks import Stack
 from qjoule.model.labels import NONE_LABEL, stands_for_no_text
 from qjoule.model.result import Row
 from qjoule.reporters import format as fmt

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qjoule.engine.flame import Flame, PlanNode, RowStacks, functions
+from qjoule.engine.flame import Flame
 from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import PlanNode, RowStacks, functions
 from qjoule.model.result import Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import FIXED_NAMES, query_label

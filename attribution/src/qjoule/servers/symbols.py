@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of functions at addresses of a file, after a recording.
+"""Names of functions at addresses of a file, after a recording or for the live view.
 
 A file gives names only if it has the build id of the file that was traced: what was replaced since
 would give wrong ones. Names come from its symbol tables, its compressed ones (`.gnu_debugdata`),
@@ -34,6 +34,7 @@ _NAME_BYTES_MAX = 4096
 _MANGLED_MAX = 1024
 _INDIRECT_FUNCTION = 10  #: STT_GNU_IFUNC: chooses one of several functions
 _SHOWN_MAX = 200
+_NAMES_MAX = 1 << 17  #: that are remembered: the live view asks for as long as it runs
 #: Version, and codes: relative to the place, unsigned, relative to the index; 4 bytes each.
 _USUAL_INDEX, _INDEX_HEAD = b"\x01\x1b\x03\x3b", 12
 _ENTRY_SIZE = 12  #: where an entry has the size of its function
@@ -139,6 +140,8 @@ class Symbols:
         """
         key = module, offset
         if key not in self._names:
+            if len(self._names) >= _NAMES_MAX:
+                self._names.clear()
             self._names[key] = self._found(module, offset)
         return self._names[key]
 

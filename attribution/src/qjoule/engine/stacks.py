@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampled stacks with names: how a row's joules are divided over them, and over functions.
+
+A row's energy goes to its samples in equal parts, in whole nanojoules, so what stands on the stacks
+adds up to the row. A row without a sample keeps its energy as one frame that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from qjoule.model.labels import Identity
+from qjoule.model.result import Row
+from qjoule.model.split import apportion
+
+NO_SAMPLE = "[no sample]"
+OTHER = "[other stacks]"  #: of a row that has more different ones than are remembered
+KERNEL = "[kernel]"
+CUT = "[callers unknown]"
+_MOST_FRAMES = 2048
+Name = Callable[[int, int], str]
+Stack = tuple[str, ...]
+
+
+class PlanNode(str):
+    """The frame of a node of a plan, such as "Hash Join #3": the functions after it execute it."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        """The node's id in its plan."""
+        return int(self.rpartition("#")[2])
+
+
+@dataclass(frozen=True)
+class RowStacks:
+    """A row, and the number of samples of each stack, the outermost frame first."""
+
+    row: Row
+    samples: Counter[Stack]
+
+    @property
+    def count(self) -> int:
+        return self.samples.total()
+
+    def energies_nj(self) -> Iterator[tuple[Stack, int]]:
+        """Each stack with its part of the row's energy. They add up to it."""
+        return self.divided(self.row.energy_nj)
+
+    def divided(self, total: int) -> Iterator[tuple[Stack, int]]:
+        """Each stack, in order, with its part of a total of the row. They add up to it."""
+        stacks = sorted(self.samples.items())
+        if not stacks:
+            yield (NO_SAMPLE,), total
+            return
+        counts = np.array([count for _, count in stacks])
+        parts = apportion(np.array([total]), np.zeros(len(counts), np.int64), counts)
+        yield from zip((stack for stack, _ in stacks), parts.tolist(), strict=True)
+
+
+@dataclass(frozen=True)
+class FunctionEnergy:
+    """What a function and all that it called took. `sampling_nj` and `model_nj` are half the widths
+    of 95 % intervals: by how few samples there are, and by the model's errors."""
+
+    name: str
+    total_nj: float
+    self_nj: float
+    samples: int
+    sampling_nj: float
+    model_nj: float
+
+
+@dataclass(frozen=True)
+class RecentStacks:
+    """What the live view knows of the last so many seconds. A row's energy is of this time.
+
+    `rows`: those with samples, by `Row.identity`. `lost`: samples, of all rows.
+    """
+
+    rows: Mapping[Identity, RowStacks]
+    seconds: float
+    lost: int = 0
+    missing: tuple[str, ...] = ()  #: lines that name servers whose stacks cannot be followed
+
+
+class Frames:
+    """Stacks by their innermost frame. Frames are (caller, module, offset)."""
+
+    def __init__(self, name: Name) -> None:
+        self._name = name
+        self._frames: dict[int, tuple[int, int, int]] = {}
+        self._stacks: dict[int, Stack] = {}
+
+    def add(self, frame: int, caller: int, module: int, offset: int) -> None:
+        self._frames[frame] = caller, module, offset
+
+    def forget(self, frames: Iterable[int]) -> None:
+        """Forgets these frames, and what is kept of any stack."""
+        for frame in frames:
+            self._frames.pop(frame, None)
+        self._stacks.clear()
+
+    def stack(self, frame: int, *, whole: bool, in_kernel: bool = False) -> Stack:
+        """The names from the outermost on."""
+        if frame not in self._stacks:
+            self._stacks[frame] = self._read(frame)
+        stack = self._stacks[frame] if whole else (CUT, *self._stacks[frame])
+        return (*stack, KERNEL) if in_kernel else stack
+
+    def _read(self, frame: int) -> Stack:
+        names: list[str] = []
+        while frame in self._frames and len(names) < _MOST_FRAMES:
+            frame, module, offset = self._frames[frame]
+            names.append(self._name(module, offset))
+        return tuple(reversed(names))
+
+
+def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
+    """What each function took over these rows, the most first. Rows are independent; the model's
+    errors are taken as common.
+    """
+    total: defaultdict[str, float] = defaultdict(float)
+    own: defaultdict[str, float] = defaultdict(float)
+    seen: Counter[str] = Counter()
+    squares: defaultdict[str, float] = defaultdict(float)
+    model: defaultdict[str, float] = defaultdict(float)
+    for one in rows:
+        inside: Counter[str] = Counter()
+        for stack, count in one.samples.items():
+            own[stack[-1] if stack else CUT] += _part(one, count)
+            for name in set(stack):
+                inside[name] += count
+        low, high = one.row.energy_nj_ci95
+        for name, count in inside.items():
+            total[name] += _part(one, count)
+            seen[name] += count
+            squares[name] += sampling_nj(one, count) ** 2
+            model[name] += (high - low) / 2 * count / one.count
+    return [
+        FunctionEnergy(
+            *(name, energy, own[name], seen[name], math.sqrt(squares[name]), model[name])
+        )
+        for name, energy in sorted(total.items(), key=lambda one: (-one[1], one[0]))
+    ]
+
+
+def samples_with(row: RowStacks) -> dict[str, tuple[int, int]]:
+    """By function or node of a plan: of how many samples it is the innermost, and in how many it
+    is. Of a sample whose frames are not known the innermost is `CUT`.
+    """
+    own: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    for stack, count in row.samples.items():
+        own[stack[-1] if stack else CUT] += count
+        for name in set(stack):
+            inside[name] += count
+    return {name: (own[name], inside[name]) for name in own | inside}
+
+
+def sampling_nj(one: RowStacks, count: int) -> float:
+    """Half the width of the 95 % interval of the energy of so many of a row's samples."""
+    return one.row.energy_nj * sampling_share(count, one.count) if one.count else math.inf
+
+
+def sampling_share(count: int, samples: int) -> float:
+    """Half the width of the 95 % interval of the share of so many of some samples.
+
+    The share k / n of a row's samples has the standard error sqrt(p (1 - p) / n) with
+    p = (k + 2) / (n + 4), so that few samples are not taken for certain (Agresti and Coull, The
+    American Statistician 52, 1998), and its interval is Student's.
+    """
+    p = (count + 2) / (samples + 4)
+    return _quantile(samples - 1) * math.sqrt(p * (1 - p) / samples)
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    from scipy.special import stdtrit  # noqa: PLC0415 (slow to import)
+
+    return float(stdtrit(max(freedom, 1), 0.975))
+
+
+def _part(one: RowStacks, count: int) -> float:
+    return one.row.energy_nj * count / one.count
