@@ -266,6 +266,10 @@ struct qj_stack {
 	__u64 frame; /* innermost: qj_call; 0: none is known */
 	__u32 flags; /* enum qj_stack_flag */
 	__u32 reserved;
+	/* Live view, where queries have no records: as in struct qj_aggregate. Otherwise 0. */
+	__u64 shape;
+	__u64 tags;
+	__u64 naming;
 };
 
 /*
@@ -276,7 +280,12 @@ struct qj_stack {
 #define QJ_NODE	     (1ull << 63)
 #define QJ_NODE_KIND 32
 
-/* A place in code with all of its callers: frames of stacks form a tree. May be sent twice. */
+/*
+ * A place in code with all of its callers: frames of stacks form a tree. The tracer remembers the
+ * last one of each `frame % QJ_CALLS`, and sends every other again before the next stack with it.
+ */
+#define QJ_CALLS (1u << 16)
+
 struct qj_call {
 	__u64 frame;  /* hash of all that follows */
 	__u64 caller; /* the frame that it was called from; 0: none is known */
@@ -597,7 +606,7 @@ QJ_ASSERT_SIZE(qj_segment_more, 184);
 QJ_ASSERT_SIZE(qj_query, 136);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_helper, 80);
-QJ_ASSERT_SIZE(qj_stack, 56);
+QJ_ASSERT_SIZE(qj_stack, 80);
 QJ_ASSERT_SIZE(qj_call, 32);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_unseen, 16);

@@ -284,8 +284,9 @@ struct qj_plan_node {
 struct qj_ring_stack {
 	struct qj_ring_head head;
 	struct qj_segment segment;
-	__u32 flags; /* enum qj_stack_flag */
-	__u32 pages; /* how many were read */
+	__u32 flags;		   /* enum qj_stack_flag */
+	__u32 pages;		   /* how many were read */
+	__u64 shape, tags, naming; /* as in struct qj_stack */
 	/* The process' address space, which forks inherit: where its code and its stack begin. */
 	__u64 start_code;
 	__u64 start_stack;

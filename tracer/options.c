@@ -300,8 +300,6 @@ int options_parse(struct options *o, int argc, char **argv)
 	if (o->more_counters && o->mode == QJ_MODE_LIVE)
 		return fail("--counter",
 			    "more"); /* rows of sums have no room for further counters */
-	if (o->stacks_hz && o->mode == QJ_MODE_LIVE)
-		return fail("--mode", "live"); /* samples are records */
 	if (o->spool_files && o->mode == QJ_MODE_LIVE)
 		return fail("--mode", "live"); /* sums are few: they go to the reader */
 	return 0;

@@ -15,7 +15,6 @@
 #include "unwind.h"
 
 #define MOST_FRAMES 1024 /* a frame takes 16 bytes at least, of 28 KiB */
-#define SENT	    (1u << 16)
 
 /* One address space. */
 struct space {
@@ -30,7 +29,7 @@ struct stacks {
 	struct unwinder *unwinder;
 	struct space spaces[QJ_MAX_SERVERS];
 	unsigned space_count;
-	uint64_t sent[SENT]; /* frames, each where its hash says: what is forgotten is sent again */
+	uint64_t sent[QJ_CALLS]; /* frames, each where its hash says; others are sent again */
 };
 
 static bool table_of(const struct space *space, uint64_t at, uint64_t size, uint64_t vaddr,
@@ -192,8 +191,8 @@ static uint64_t send_frame(struct stacks *stacks, uint64_t caller, uint32_t modu
 	struct qj_call call = {.caller = caller, .offset = offset, .module = module};
 	uint64_t frame = XXH3_64bits(&call, sizeof(call)) ?: 1;
 
-	if (stacks->sent[frame % SENT] != frame) {
-		stacks->sent[frame % SENT] = frame;
+	if (stacks->sent[frame % QJ_CALLS] != frame) {
+		stacks->sent[frame % QJ_CALLS] = frame;
 		call.frame = frame;
 		stream_add(stacks->stream, QJ_BLOCK_CALL, &call, sizeof(call));
 	}
@@ -220,7 +219,11 @@ static uint64_t send_frames(struct stacks *stacks, const struct qj_ring_stack *s
 void stacks_received(struct stacks *stacks, const struct qj_ring_stack *sampled)
 {
 	const struct space *space = space_of(stacks, sampled);
-	struct qj_stack out = {.segment = sampled->segment, .flags = sampled->flags};
+	struct qj_stack out = {.segment = sampled->segment,
+			       .flags = sampled->flags,
+			       .shape = sampled->shape,
+			       .tags = sampled->tags,
+			       .naming = sampled->naming};
 	struct place places[MOST_FRAMES];
 	unsigned count = 0;
 	bool whole = false;

@@ -57,6 +57,16 @@ static __always_inline __u32 read_pages(struct qj_ring_stack *r, __u64 sp)
 	return QJ_STACK_PAGES;
 }
 
+/* Which row of the live view the sample is of: its sums have no queries, only these. */
+static __always_inline void fill_query(struct qj_ring_stack *r, const struct qj_cpu_state *cpu)
+{
+	bool summed = plan.mode == QJ_MODE_LIVE && cpu->owner_kind == QJ_OWNER_QUERY;
+
+	r->shape = summed ? cpu->shape : 0;
+	r->tags = summed ? cpu->tags : 0;
+	r->naming = summed ? cpu->naming : 0;
+}
+
 static __always_inline bool send(struct qj_ring_stack *r)
 {
 	__u64 bytes = __builtin_offsetof(struct qj_ring_stack, bytes) + r->pages * QJ_STACK_PAGE;
@@ -84,6 +94,7 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	r->head.block = QJ_RING_STACK;
 	r->head.text_bytes = 0;
 	fill_segment(&r->segment, cpu, now, now);
+	fill_query(r, cpu);
 	r->flags = interrupted[17] & 3 ? 0 : QJ_STACK_KERNEL; /* the code segment's privilege */
 	r->start_code = BPF_CORE_READ(task, mm, start_code);
 	r->start_stack = BPF_CORE_READ(task, mm, start_stack);

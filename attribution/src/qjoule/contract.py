@@ -128,6 +128,8 @@ class StackFlag(IntFlag):
     WHOLE = 2
 
 
+#: The tracer remembers one `CALL` of each `frame % CALLS`, and sends others again.
+CALLS = 1 << 16
 #: In the offset of a `CALL` that is a node of a plan; the bit from which on its kind is.
 NODE, NODE_KIND = 1 << 63, 32
 
@@ -395,7 +397,17 @@ AGGREGATE = np.dtype(
 SAMPLE = np.dtype(
     [("query", QUERY), ("cpu_ns", "<u8"), ("probability", "<u4"), ("reserved", "<u4")]
 )
-STACK = np.dtype([("segment", SEGMENT), ("frame", "<u8"), ("flags", "<u4"), ("reserved", "<u4")])
+STACK = np.dtype(
+    [
+        ("segment", SEGMENT),
+        ("frame", "<u8"),
+        ("flags", "<u4"),
+        ("reserved", "<u4"),
+        ("shape", "<u8"),
+        ("tags", "<u8"),
+        ("naming", "<u8"),
+    ]
+)
 CALL = np.dtype(
     [
         ("frame", "<u8"),

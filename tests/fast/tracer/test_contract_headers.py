@@ -66,7 +66,7 @@ REGISTERED: Mapping[str, tuple[str, Mapping[str, int]]] = {
 }
 SAME_NAMES = (
     *("CONTRACT_VERSION", "BLOCK_MAGIC", "FRAME_MAGIC", "FRAME_BYTES", "WHOLE", "TEXT_BYTES"),
-    *("LATENCY_BUCKETS", "WAITS", "TAILS", "PACKAGE_TAILS", "TAIL_NS", "WAKE_NS"),
+    *("LATENCY_BUCKETS", "WAITS", "TAILS", "PACKAGE_TAILS", "TAIL_NS", "WAKE_NS", "CALLS"),
 )
 CONSTANTS = {f"QJ_{name}": getattr(contract, name) for name in SAME_NAMES} | {
     "QJ_COUNTERS": len(contract.COUNTER_NAMES),

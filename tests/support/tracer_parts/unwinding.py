@@ -89,7 +89,7 @@ class Waiting:
         stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         start_code, start_stack = int(stat[23]), int(stat[25])
         pages = int.from_bytes(self.said[_REGISTERS.size : _REGISTERS.size + 8], sys.byteorder)
-        head = bytes(8 + 40) + struct.pack("=IIQQ", 0, pages, start_code, start_stack)
+        head = bytes(8 + 40) + struct.pack("=II5Q", 0, pages, 0, 0, 0, start_code, start_stack)
         content = self.said[_REGISTERS.size + 8 :]
         said = struct.pack("=II", len(nodes) if count is None else count, 0)
         said += struct.pack(f"={_FUNCTIONS}Q", shared, *[0] * (_FUNCTIONS - 1))
