@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from qjoule.engine.stacks import RecentStacks
+
 
 @dataclass(frozen=True)
 class Sampled:
@@ -49,6 +51,7 @@ class Snapshot:
     also: Mapping[str, Attribution] = field(default_factory=dict)
     """The interval by each of `Controls.also`."""
     sampled: Sampled | None = None  #: queries of the interval that were drawn; None: none are
+    stacks: RecentStacks | None = None  #: of the rows of `interval`; None: none are sampled
 
 
 class Controls:

@@ -88,7 +88,7 @@ class RecentStacks:
     rows: Mapping[Identity, RowStacks]
     seconds: float
     lost: int = 0
-    missing: tuple[str, ...] = ()  #: lines that name servers whose stacks cannot be followed
+    missing: tuple[str, ...] = ()  #: lines that say of which servers stacks or names are missing
 
 
 class Frames:

@@ -14,6 +14,8 @@ import numpy as np
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import LiveCalls
 from qjoule.engine.live_groups import Identity, LiveGroups, LiveNames, Records, Tagged
+from qjoule.engine.stacks import Stack
+from qjoule.live.sampled_stacks import GroupStacks, Stacks
 from qjoule.model.account import Account
 from qjoule.model.arrays import F64, Renumbering, WindowBatch
 from qjoule.model.energy import I64, Bool
@@ -191,6 +193,7 @@ class Grouping:
             lambda: any(label.is_counted for label in self.labels),
         )
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
+        self._stacks = GroupStacks()  #: of the interval
         self._roles = roles
         self._lru = GroupLru()
 
@@ -225,17 +228,27 @@ class Grouping:
         if self._lru.full(len(self.labels)):
             self._forget()
 
+    def add_stacks(self, groups: Sequence[int], stacks: Sequence[Stack]) -> None:
+        """Adds samples of these groups; -1: of none that is known. Before `add`, which may
+        renumber the groups."""
+        self._stacks.add(groups, stacks)
+
+    def take_stacks(self) -> Stacks:
+        """The samples since the last call."""
+        return self._stacks.take(self.labels)
+
     def resolve_pending_names(self) -> None:
         """Names the statements whose text has arrived since, and merges rows of one statement."""
         for source, target in self._groups.resolve_pending_names():
-            for one in (self._ledgers, self._total_calls, self._interval_calls):
+            for one in (self._ledgers, self._total_calls, self._interval_calls, self._stacks):
                 one.move(source, target)
 
     def _forget(self) -> None:
         """Merges the groups that were unused for longest into common ones."""
         renumbering = self._groups.forget(self._lru.least(self.labels, self._groups.may_forget))
         self._roles.relearn()
-        for one in (self._ledgers, self._total_calls, self._interval_calls, self._lru):
+        calls = self._total_calls, self._interval_calls
+        for one in (self._ledgers, *calls, self._stacks, self._lru):
             one.renumber(renumbering)
 
     def reset(self) -> None:

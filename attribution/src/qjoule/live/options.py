@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.memory_adapter import Told, nobody
+from qjoule.live.sampled_stacks import StackOptions
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution
@@ -35,6 +36,7 @@ class LiveOptions:
         groups: the groupings from the beginning; the first is by statement. Beside the usual ones,
             tags that appear are offered too.
         told: called now and then, and at the end, with what was learned of the machine.
+        stacks: the stream has sampled stacks, which snapshots then have.
         refresh_s: between two snapshots' learning, if no block ends; 0: each snapshot learns.
     """
 
@@ -45,6 +47,7 @@ class LiveOptions:
     groups: tuple[str, ...] = GROUPS
     told: Told = nobody
     refresh_s: float = 0.0
+    stacks: StackOptions | None = None
 
 
 class LimitedValues:

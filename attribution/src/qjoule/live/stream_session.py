@@ -20,8 +20,10 @@ from qjoule.engine.keys import TAG
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, Records, identities
 from qjoule.engine.memory_adapter import LiveMemory
+from qjoule.engine.stacks import RecentStacks
 from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
+from qjoule.live.sampled_stacks import LastMinute, SampledStacks
 from qjoule.live.tagged_sums import CallSums, Keys, Samples, SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, WindowAssembler
 from qjoule.model import assemble
@@ -105,6 +107,9 @@ class StreamSession(BlockReader):
         if (reports or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
         self._samples = Samples(names) if options.samples else None
+        stacks = options.stacks
+        self._stacks = None if stacks is None else SampledStacks(stacks.name)
+        self._last_minute = LastMinute(tuple if stacks is None else stacks.missing)
         self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
@@ -151,6 +156,12 @@ class StreamSession(BlockReader):
                 self._assembler.stolen.add(frame.records)
             case Block.SAMPLE if self._samples is not None:
                 self._samples.add(frame.records)
+            case Block.CALL if self._stacks is not None:
+                self._stacks.add_calls(frame.records)
+            case Block.STACK if self._stacks is not None:
+                self._stacks.add(frame.records)
+                if self._stacks.crowded:
+                    self._digest()
 
     def due(self, controls: Controls) -> bool:
         length_ns = self._assembler.clock_ns - self._interval.begin_ns
@@ -165,6 +176,7 @@ class StreamSession(BlockReader):
             self._total = _Span(self._now_ns, loss=self._loss_counts())
             for one in self._groupings.values():
                 one.reset()
+            self._last_minute.reset()
         if self._watch is not None:
             self._watch.advance(self._assembler.clock_ns, everything=ended)
         self._digest(ended=ended)
@@ -182,6 +194,7 @@ class StreamSession(BlockReader):
             for one in controls.also
             if one in self._groupings
         }
+        recent = self._recent_stacks(by, interval)
         for one in self._groupings.values():
             one.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
@@ -190,7 +203,14 @@ class StreamSession(BlockReader):
         for key in self._keys.offered if self._offers_tags else ():
             self._group_by(TAG + key)
         sampled = None if self._samples is None else self._samples.take(self._now_ns)
-        return Snapshot(interval, total, elapsed_s, ended, tuple(self._groupings), also, sampled)
+        groups = tuple(self._groupings)
+        return Snapshot(interval, total, elapsed_s, ended, groups, also, sampled, recent)
+
+    def _recent_stacks(self, by: str, interval: Attribution) -> RecentStacks | None:
+        if self._stacks is None:
+            return None
+        stacks = {one: grouping.take_stacks() for one, grouping in self._groupings.items()}
+        return self._last_minute.add(by, interval, stacks[by], self._stacks.take_unused())
 
     def _group_by(self, by: str) -> None:
         """Adds this grouping from now on, if it does not exist yet."""
@@ -217,7 +237,12 @@ class StreamSession(BlockReader):
 
     def _add(self, chunk: Chunk) -> None:
         anomalies = Anomalies()
-        tagging = self._tagged(chunk.aggregates)
+        samples = None
+        if self._stacks is None:
+            tagging = self._tagged(chunk.aggregates)
+        else:
+            samples = self._stacks.take(int(chunk.energy.boundaries_ns[-1]))
+            tagging = samples.tagged(self._tagged, chunk.aggregates)
         # Where the kernel side counts queries, client-reported calls would be counted twice.
         unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
@@ -226,7 +251,12 @@ class StreamSession(BlockReader):
             owners, which = identities(
                 sums, tagging.with_calls(calls) if grouping.reads_tags else None
             )
-            group = grouping.numbers(owners, tagging.tags)[which]
+            numbers = grouping.numbers(owners, tagging.tags)
+            group = numbers[which]
+            if samples is not None:
+                by_owner = dict(zip(owners, numbers.tolist(), strict=True))
+                groups = samples.groups(by_owner, by_tags=grouping.reads_tags)
+                grouping.add_stacks(groups, samples.stacks)
             batch = from_aggregates(
                 sums,
                 group,

@@ -54,6 +54,11 @@ class SumTags:
     tags: Sequence[Tagged]
     counts: Bool  #: (n,) whether its calls are counted by tag here, and not by the clients' reports
 
+    def divided(self, count: int) -> tuple[SumTags, I64]:
+        """Those of the first `count` records, and the places of the others."""
+        first = SumTags(self.places[:count], self.tags, self.counts[:count])
+        return first, self.places[count:]
+
     def with_calls(self, calls: Records) -> I64:
         """`places`, followed by those of client-reported calls, whose shapes have tags."""
         return np.append(self.places, np.zeros(len(calls), np.int64))

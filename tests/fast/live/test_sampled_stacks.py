@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampled stacks of a live stream: they come to the rows that their queries are summed in, and
+their memory is bounded.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fake_tracer
+from fake_attribution import attribution, query_row
+from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
+from qjoule.contract import CALLS, Block, Mode, OwnerKind, StackFlag
+from qjoule.engine.stacks import CUT, KERNEL, OTHER, RecentStacks, RowStacks, Stack
+from qjoule.live import sampled_stacks
+from qjoule.live.grouping import REMEMBERED, SPARE
+from qjoule.live.options import LiveOptions
+from qjoule.live.sampled_stacks import (
+    HALF_S,
+    LastMinute,
+    SampledStacks,
+    StackCounts,
+    StackOptions,
+)
+from qjoule.live.sources import StreamSource
+from qjoule.model.labels import Identity
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.trace.meta import Meta, Server
+
+WINDOW = 100 * MS
+META = Meta(host="db1", servers=(Server(1, "mariadb", attach_mode="symbol"),))
+WHOLE = StackFlag.WHOLE
+#: main calls sort and scan; frame: caller, offset
+TREE = {1: (0, 10), 2: (1, 20), 3: (1, 30)}
+NAMES = {10: "main", 20: "sort", 30: "scan"}
+SORT, SCAN = ("main", "sort"), ("main", "scan")
+CALLED = block(
+    Block.CALL,
+    *({"frame": f, "caller": c, "module": 1, "offset": o} for f, (c, o) in TREE.items()),
+)
+
+
+def name(module: int, offset: int) -> str:
+    return NAMES.get(offset, f"{module}+{offset:#x}")
+
+
+def sampled(number: int, frame: int, flags: int = WHOLE, **owner: Any) -> dict[str, Any]:
+    """A STACK record in the middle of a window."""
+    t_ns = BEGIN_NS + number * WINDOW + WINDOW // 2
+    segment = np.zeros((), fake_tracer.DTYPES[Block.STACK]["segment"])
+    segment["t0_ns"] = segment["t1_ns"] = t_ns
+    segment["server"], segment["owner_kind"] = 1, owner.get("owner_kind", OwnerKind.QUERY)
+    segment["pid"] = segment["tgid"] = owner.get("pid", 77)
+    said: dict[str, Any] = {key: owner[key] for key in ("shape", "tags", "naming") if key in owner}
+    return {"segment": segment, "frame": frame, "flags": flags, **said}
+
+
+def window(number: int, sums: list[dict[str, Any]], *samples: dict[str, Any]) -> bytes:
+    """As the tracer writes it: the reading that ends it, its sums, new frames, and samples."""
+    t0_ns = BEGIN_NS + number * WINDOW
+    rows = [{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW, "server": 1, **one} for one in sums]
+    stacks = block(Block.STACK, *samples) if samples else b""
+    reading = energy(t0_ns + WINDOW, (number + 2) * 1000, 0)
+    return reading + block(Block.AGGREGATE, *rows) + stacks + flush(t0_ns + WINDOW)
+
+
+def query(shape: int, cpu_ms: int = 40) -> dict[str, Any]:
+    return {"owner_kind": OwnerKind.QUERY, "shape": shape, "cpu_ns": cpu_ms * MS, "calls": 1}
+
+
+def snapshots(*windows: bytes, controls: Controls | None = None) -> Iterator[Snapshot]:
+    stream = head(mode=Mode.LIVE) + text(1, b"SELECT 1") + energy(BEGIN_NS, 1000, 0) + CALLED
+    stream += b"".join(windows) + end(BEGIN_NS + len(windows) * WINDOW)
+    options = LiveOptions(stacks=StackOptions(name, lambda: ("mysql has none",)))
+    source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
+    return source.snapshots(controls or Controls(0.5))
+
+
+def by_shape(one: Snapshot) -> dict[str, Counter[Stack]]:
+    assert one.stacks is not None
+    return {found.row.shape: found.samples for found in one.stacks.rows.values()}
+
+
+def test_samples_come_to_the_rows_of_their_queries() -> None:
+    thread = {"owner_kind": OwnerKind.SERVER, "pid": 7, "tgid": 7, "cpu_ns": 9 * MS}
+    samples = [
+        *(sampled(n, frame, shape=1) for n in range(5) for frame in (2, 2, 3)),
+        sampled(5, 2, shape=2, flags=WHOLE | StackFlag.KERNEL),
+        sampled(6, 3, shape=2, flags=0),
+        sampled(6, 0, shape=2, flags=0),
+        sampled(6, 2, owner_kind=OwnerKind.SERVER, pid=7),
+        sampled(6, 2, shape=99),  # of which no time is known
+    ]
+    at = [int(one["segment"]["t0_ns"] - BEGIN_NS) // WINDOW for one in samples]
+    windows = [
+        window(
+            n,
+            [query(1), query(2, 10), thread],
+            *(one for one, when in zip(samples, at, strict=True) if when == n),
+        )
+        for n in range(20)
+    ]
+    seen = list(snapshots(windows[0] + text(2, b"DELETE"), *windows[1:]))
+    last = seen[-1]
+    assert by_shape(last) == {
+        "SELECT ?": Counter({SORT: 10, SCAN: 5}),
+        "DELETE": Counter({(*SORT, KERNEL): 1, (CUT, *SCAN): 1, (CUT,): 1}),
+    }
+    assert last.stacks is not None
+    assert last.stacks.missing == ("mysql has none",)
+    total = {row.shape: row for row in last.total.rows}
+    for found in last.stacks.rows.values():
+        assert found.row.energy_nj == total[found.row.shape].energy_nj, "of all intervals so far"
+    assert last.stacks.seconds == pytest.approx(2.0)
+
+
+def test_without_the_option_there_are_none() -> None:
+    stream = head() + energy(BEGIN_NS, 1000, 0) + CALLED
+    stream += b"".join(window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(20))
+    source = StreamSource(
+        Stream(io.BytesIO(stream + end(BEGIN_NS + 20 * WINDOW))), fake_tracer.context(META)
+    )
+    assert all(one.stacks is None for one in source.snapshots(Controls(0.5)))
+
+
+def test_another_grouping_and_a_reset_begin_anew() -> None:
+    controls, seen = Controls(0.5), []
+    windows = [window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(40)]
+    for one in snapshots(*windows, controls=controls):
+        seen.append(one.stacks)
+        if len(seen) == 2:
+            controls.set(group="server")
+        if len(seen) == 4:
+            controls.reset()
+    found = [(round(one.seconds, 1), one) for one in seen if one is not None]
+    assert [seconds for seconds, _ in found[:6]] == [0.4, 0.8, 0.4, 0.8, 0.4, 0.8]
+    identities = [set(one.rows) for _, one in found]
+    assert identities[2] == {("queries", (("server", "mariadb"),), "")}
+    assert [next(iter(one.rows.values())).count for _, one in found[:6]] == [4, 8] * 3
+
+
+def test_a_text_that_comes_late_takes_its_samples_along() -> None:
+    windows = [window(n, [query(1), query(3)], sampled(n, 3, shape=3)) for n in range(10)]
+    windows[3] += text(3, b"SELECT 2")  # the same statement as 1
+    first = next(iter(snapshots(*windows)))
+    assert by_shape(first)["SELECT ?"] == Counter({SCAN: 4})
+
+
+def test_rows_that_are_forgotten_have_a_common_row_of_samples() -> None:
+    shapes = range(2, 2 + REMEMBERED + SPARE + 10)
+    names = b"".join(text(one, b"SELECT " + b"x" * one) for one in shapes)
+    rows = [query(one, 1) for one in shapes]
+    samples = [sampled(0, 2, shape=one) for one in shapes]
+    last = list(snapshots(names + window(0, rows, *samples[:1999]), *([window(1, [query(1)])] * 3)))
+    assert last[-1].stacks is not None
+    counts = [found.count for found in last[-1].stacks.rows.values()]
+    assert sum(counts) == 1999
+    assert max(counts) > 1
+
+
+def tracer_sends(stacks: list[int], remembered: dict[int, int], places: int) -> list[int]:
+    """The frames that `send_frame()` of tracer/stacks.c sends for stacks of TREE-like frames, in
+    which each frame's caller is half of its number."""
+    sent = []
+    for innermost in stacks:
+        chain = [innermost >> n for n in range(innermost.bit_length())]
+        for frame in reversed(chain):
+            if remembered.get(frame % places) != frame:
+                remembered[frame % places] = frame
+                sent.append(frame)
+    return sent
+
+
+@given(st.lists(st.lists(st.integers(1, 200), min_size=1, max_size=8), max_size=30))
+def test_frames_are_remembered_as_the_tracer_does(blocks: list[list[int]]) -> None:
+    """With so few places for frames, most are sent again and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampled_stacks, "CALLS", 7)
+        found = SampledStacks(lambda _module, offset: str(offset))
+        remembered: dict[int, int] = {}
+        for stacks in blocks:
+            calls = [
+                {"frame": f, "caller": f >> 1, "module": 1, "offset": f}
+                for f in tracer_sends(stacks, remembered, 7)
+            ]
+            if calls:
+                found.add_calls(fake_tracer.records(Block.CALL, calls))
+            found.add(fake_tracer.records(Block.STACK, [sampled(0, f) for f in stacks]))
+            assert len(found._frames._frames) <= 7
+    taken = found.take(BEGIN_NS + WINDOW).stacks
+    expected = [one for stacks in blocks for one in stacks]
+    assert [stack[-1] for stack in taken] == [str(one) for one in expected]
+    assert [len(stack) for stack in taken] == [one.bit_length() for one in expected]
+    assert CALLS == 1 << 16, "as the tracer is compiled"
+
+
+def test_samples_are_bounded_and_those_left_out_are_counted() -> None:
+    found = SampledStacks(name)
+    many = fake_tracer.records(Block.STACK, [sampled(0, 2, shape=n) for n in range(4_999)])
+    found.add(many)
+    assert len(found.take(BEGIN_NS + WINDOW).stacks) == 1_667, "each third one"
+    assert found.take_unused() == 4_999 - 1_667
+    for _ in range(40):
+        found.add(many)
+    assert len(found.take(BEGIN_NS + WINDOW).stacks) == sampled_stacks.MOST_WAITING
+    assert found.take_unused() == 40 * 4_999 - sampled_stacks.MOST_WAITING
+    assert found.take_unused() == 0
+
+
+def test_long_intervals_lose_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampled_stacks, "MOST_WAITING", 100)
+    samples = [[sampled(n, 2, shape=1)] * 10 for n in range(60)]
+    windows = [window(n, [query(1)], *some) for n, some in enumerate(samples)]
+    *_, last = snapshots(*windows, controls=Controls(30.0))
+    assert by_shape(last) == {"SELECT ?": Counter({SORT: 600})}
+    assert last.stacks is not None
+    assert last.stacks.lost == 0
+
+
+def test_different_stacks_are_bounded_and_the_rest_is_one() -> None:
+    counts: StackCounts[int] = StackCounts()
+    for row in range(30):
+        for n in range(sampled_stacks.MOST_OF_ROW + 5):
+            counts.add(row, (str(n),))
+    assert len(counts.rows[0]) == sampled_stacks.MOST_OF_ROW + 1
+    assert counts.rows[0][(OTHER,)] == 5
+    assert counts.rows[29] == Counter({(OTHER,): sampled_stacks.MOST_OF_ROW + 5})
+    assert sum(map(len, counts.rows.values())) <= sampled_stacks.MOST + 30
+
+
+def added(minute: LastMinute, seconds: float, count: int, rows: int = 1) -> RecentStacks:
+    table = attribution(
+        tuple(query_row(10**9, f"q{n}", keys={"fingerprint": f"{n}"}) for n in range(rows)),
+        {},
+        duration_s=seconds,
+        loss={"stack": 1},
+    )
+    stacks: Mapping[Identity, Counter[Stack]] = {
+        row.identity: Counter({("f",): count}) for row in table.rows
+    }
+    return minute.add("fingerprint", table, stacks)
+
+
+@given(st.lists(st.sampled_from([0.5, 2.0, 5.0, 10.0, 30.0, 60.0]), min_size=1, max_size=200))
+def test_the_last_minute_is_longer_than_half_of_one_and_bounded(lengths: list[float]) -> None:
+    minute = LastMinute()
+    for number, seconds in enumerate(lengths, 1):
+        found = added(minute, seconds, 3)
+        recent, before = 0.0, number
+        while before and recent < found.seconds:
+            before -= 1
+            recent += lengths[before]
+        assert recent == found.seconds, "the last intervals, whole ones"
+        taken = number - before
+        (row,) = found.rows.values()
+        assert (row.count, row.row.energy_nj, found.lost) == (3 * taken, taken * 10**9, taken)
+        low, high = row.row.energy_nj_ci95
+        assert (low, high) == pytest.approx((taken * 0.97e9, taken * 1.03e9))
+        assert found.seconds < 2 * HALF_S + max(lengths)
+        assert found.seconds >= min(HALF_S, sum(lengths[:number]))
+        assert taken == 1 or seconds < HALF_S
+
+
+def test_rows_of_the_last_minute_are_bounded() -> None:
+    minute = LastMinute()
+    added(minute, 1.0, 1, rows=3)
+    found = added(minute, 1.0, 1, rows=sampled_stacks.MOST_ROWS + 50)
+    assert len(found.rows) == sampled_stacks.MOST_ROWS
+    assert all(isinstance(one, RowStacks) for one in found.rows.values())
+    assert found.rows["queries", (("fingerprint", "0"),), ""].count == 2
