@@ -253,12 +253,13 @@ def _start(task: Task) -> _Running:
 def _work(task: Task, pipe: int) -> None:
     """The whole life of the new process: no other code of ours runs in it."""
     hide()
-    _limit(task.cpu_s)
+    limit(task.cpu_s)
     confine()
     write_all(pipe, task.work(FIRST))
 
 
-def _limit(cpu_s: int) -> None:
+def limit(cpu_s: int = resource.RLIM_INFINITY) -> None:
+    """This process gets at most so much more memory, starts no other, and writes no file."""
     pages = [int(word) for word in Path("/proc/self/statm").read_text().split()]
     page = resource.getpagesize()
     for kind, most in (

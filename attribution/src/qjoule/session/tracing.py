@@ -20,7 +20,7 @@ import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -51,7 +51,7 @@ from qjoule.stream.watch import Watch
 from qjoule.tags.connections import Addresses
 from qjoule.tags.listening import DEFAULT_PATH
 from qjoule.tags.tagging import TagSource
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, Module
 from qjoule.trace.vocabulary import ATTACH_MODES
 
 _CREDENTIALS = struct.Struct("iII")  #: struct ucred: pid, uid, gid
@@ -145,6 +145,7 @@ def tracing(
     applications: Applications = Applications.NONE,
     meanwhile: Callable[[], object] = lambda: None,
     attached: Callable[[Tracer], object] = lambda _tracer: None,
+    modules: Callable[[Sequence[Module]], object] = lambda _modules: None,
     confined: bool = True,
 ) -> Iterator[Tracing]:
     """Traces the targets while the block runs. Afterwards the tracer has ended.
@@ -154,6 +155,8 @@ def tracing(
     Args:
         meanwhile: called while the tracer attaches; it leaves one thread.
         attached: called once the tracer is attached, before this process is confined.
+        modules: called with the files whose functions are on sampled stacks, if any are sampled,
+            while this process has one thread.
         confined: False if programs are started while the block runs.
 
     Raises:
@@ -176,6 +179,7 @@ def tracing(
             tables = stack.enter_context(stack_tables(targets.plan))
             settings = replace(settings, stack_tables=tables.descriptors)
             meta = replace(meta, modules=tables.modules)
+            modules(tables.modules)
         tracer = start_tracer(targets.plan, settings, targets.pids, targets.agents)
         stack.callback(tracer.abandon)
         share_memory()
