@@ -146,6 +146,8 @@ def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
         (("-b", "--where", "tag:tenant=3"), "--replay"),
         (("-b", "--replay", "x", "--pid", "1"), "live tracing"),
         (("-b", "--replay", "x", "--rung", "symbol"), "live tracing"),
+        (("-b", "--replay", "x", "--stacks"), "--stacks is for the screen"),
+        (("--via", "ssh db1", "-b", "--stacks=99"), "use record --stacks"),
         (("-b", "--replay", "/nothing"), "is not a trace"),
     ],
 )

@@ -124,6 +124,22 @@ no_follow = click.option(
     "only named, and nothing is attached once tracing has begun.",
 )
 
+
+def stacks(what: str) -> Option:
+    """The option that samples stacks; `what` says what shows them."""
+    return click.option(
+        "--stacks",
+        "stacks_hz",
+        type=click.IntRange(0, 10_000),
+        is_flag=False,
+        flag_value=99,
+        default=0,
+        metavar="[HZ]",
+        help="Also sample the stacks of servers' threads, so often per second of CPU time (99; 0: "
+        f"none), for {what}.",
+    )
+
+
 credentials = click.option(
     "--credentials",
     type=click.Path(path_type=Path, readable=False),  # by this user: the root part opens it

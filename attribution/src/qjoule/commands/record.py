@@ -110,17 +110,7 @@ Examples:
     is_flag=True,
     help="MySQL, MariaDB: also separate what procedures, functions and triggers execute.",
 )
-@click.option(
-    "--stacks",
-    "stacks_hz",
-    type=click.IntRange(0, 10_000),
-    is_flag=False,
-    flag_value=99,
-    default=0,
-    metavar="[HZ]",
-    help="Also sample the stacks of servers' threads, so often per second of CPU time (99; 0: "
-    "none), for `qjoule flame`.",
-)
+@options.stacks("`qjoule flame`")
 @options.client_tags
 @options.ids
 @options.pin_map

@@ -32,7 +32,7 @@ from qjoule.snapshots import Controls, SnapshotSource
 #: Parameters that a replay has no use for.
 _LIVE = (
     *("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode"),
-    "pin_map",
+    *("pin_map", "stacks_hz"),
 )
 
 
@@ -52,13 +52,15 @@ class _Printing:
     short_help="Which queries draw how much power now.",
     epilog="""\b
 Keys: e c l n sort, < turn, w waits, / filter, Space pause, Enter detail,
-g group, + - interval, a all since reset, E export, R reset, h help, q quit.
+f functions, g group, + - interval, a all since reset, E export, R reset,
+h help, q quit.
 
 \b
 Examples:
   sudo qjoule top
   sudo qjoule top --pid 812 --by server
   sudo qjoule top --generic
+  sudo qjoule top --stacks
   sudo qjoule top --by tag:endpoint --where tag:tenant=42
   sudo qjoule top --client-tags --where tag:tenant=42
   sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
@@ -134,6 +136,7 @@ Examples:
 )
 @options.generic
 @options.agent
+@options.stacks("the key f")
 @options.client_tags
 @options.ids
 @options.pin_map
@@ -153,6 +156,7 @@ def command(
     speed: float | None,
     shown: Shown,
     energy: str | None,
+    stacks_hz: int,
     wanted: TracingOptions,
     via: str | None,
     streamed: bool,
@@ -163,6 +167,11 @@ def command(
     """
     prints = printing.batch or streamed
     _check(printing, prints=prints)
+    if stacks_hz and (prints or via is not None):
+        raise UsageError(
+            "--stacks is for the screen of this machine's servers: for files, use record --stacks "
+            "and qjoule flame"
+        )
     streams = Streams() if streamed else None
     keys = check_keys(list(shown.keys))
     from_where: contextlib.AbstractContextManager[SnapshotSource]
@@ -172,7 +181,7 @@ def command(
         if is_given(*_LIVE):
             raise UsageError(
                 "--energy, --pid, --generic, --agent, --client-tags, --credentials, --attach, "
-                "--pin-map are for live tracing, not for --replay"
+                "--pin-map, --stacks are for live tracing, not for --replay"
             )
         from qjoule.live.replay import ReplaySource  # noqa: PLC0415 (Arrow, which live tracing
         from qjoule.trace.reader import Trace  # noqa: PLC0415  never needs, holds 30 MB)
@@ -196,7 +205,7 @@ def command(
         _check_live(keys, selection(shown.where), client_tags=wanted.client_tags)
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
-        from_where = live(wanted, shown, energy or "auto")
+        from_where = live(wanted, shown, energy or "auto", stacks_hz)
     # The total decides which of a tag's values are named.
     totals = not prints or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
@@ -209,7 +218,7 @@ def command(
             elif printing.batch:
                 _print(limited, controls, printing)
             else:
-                _show(limited, controls)
+                _show(limited, controls, _no_stacks(via, replay, stacks_hz))
         finally:
             controls.stop()
             source.close()
@@ -280,7 +289,16 @@ def _print(source: SnapshotSource, controls: Controls, printing: _Printing) -> N
             sys.stdout.flush()
 
 
-def _show(source: SnapshotSource, controls: Controls) -> None:
+def _no_stacks(via: str | None, replay: Path | None, stacks_hz: int) -> str:
+    """What the key f says if there are no stacks."""
+    if replay is not None:
+        return "functions of a recording: qjoule flame"
+    if via is not None:
+        return "functions are not sent by --via: start top --stacks there"
+    return "" if stacks_hz else "functions are not sampled: start top with --stacks"
+
+
+def _show(source: SnapshotSource, controls: Controls, no_stacks: str) -> None:
     """The full-screen view, until the user leaves it. A failure of the source is then reported
     again."""
     from qjoule.reporters.live_view import LiveView  # noqa: PLC0415 (textual takes its time)
@@ -288,7 +306,8 @@ def _show(source: SnapshotSource, controls: Controls) -> None:
     for name in ("COLUMNS", "LINES"):
         # Exported by some shells and by readline; with them the size would never change.
         os.environ.pop(name, None)
-    view = LiveView(source, controls, export, color=not os.environ.get("NO_COLOR"))
+    color = not os.environ.get("NO_COLOR")
+    view = LiveView(source, controls, export, color=color, no_stacks=no_stacks)
     view.run()
     if view.failure is not None:
         if isinstance(view.failure, QjouleError):

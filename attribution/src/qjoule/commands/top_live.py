@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qjoule.commands.option_groups import Shown
 from qjoule.commands.say import say
@@ -15,6 +16,7 @@ from qjoule.engine.keys import selection
 from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
+from qjoule.live.sampled_stacks import StackOptions
 from qjoule.live.sources import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
@@ -28,14 +30,20 @@ from qjoule.session.tracing import Applications, tracing
 from qjoule.snapshots import SnapshotSource
 from qjoule.stream.context import StreamContext
 
+if TYPE_CHECKING:
+    from qjoule.commands.naming_process import NamingProcess
+    from qjoule.trace.meta import Module
+
 #: The kernel side sums per window, so a window costs the tracer the same however busy the servers
 #: are.
 WINDOW_MS = 100
 
 
 @contextmanager
-def live(wanted: TracingOptions, shown: Shown, energy: str) -> Iterator[SnapshotSource]:
-    """Traces while the block runs.
+def live(
+    wanted: TracingOptions, shown: Shown, energy: str, stacks_hz: int = 0
+) -> Iterator[SnapshotSource]:
+    """Traces while the block runs. `stacks_hz`: stacks to sample in a second of CPU time.
 
     Raises:
         QjouleError: no root part, no server, no tracer, or the tracer's own message.
@@ -52,11 +60,15 @@ def live(wanted: TracingOptions, shown: Shown, energy: str) -> Iterator[Snapshot
         window_ms=WINDOW_MS,
         energy=energy,
         client_tags=wanted.client_tags,
+        ring_mb=Settings.ring_mb + _ring_mb(stacks_hz),
         pin_map=wanted.pin_map,
+        stacks_hz=stacks_hz,
     )
     try:
-        with tracing(targets, settings, applications=Applications.ALL) as running:
-            for words in (running.unheard, running.pinned):
+        naming = _Naming()
+        traced = tracing(targets, settings, applications=Applications.ALL, modules=naming.start)
+        with closing(naming), traced as running:
+            for words in (*running.no_stacks, running.unheard, running.pinned):
                 if words:
                     say(words)
             context = StreamContext(
@@ -71,7 +83,13 @@ def live(wanted: TracingOptions, shown: Shown, energy: str) -> Iterator[Snapshot
             yield StreamSource(
                 running.stream,
                 context,
-                LiveOptions(shown.idle, choose, where=selection(shown.where), told=told),
+                LiveOptions(
+                    shown.idle,
+                    choose,
+                    where=selection(shown.where),
+                    told=told,
+                    stacks=naming.options(running.no_stacks),
+                ),
                 stop=running.tracer.stop,
                 failure=running.tracer.last_words,
                 name=targets.names,
@@ -79,6 +97,34 @@ def live(wanted: TracingOptions, shown: Shown, energy: str) -> Iterator[Snapshot
     finally:
         for words in (*failures[:1], *targets.asked()):  # not while the view has the screen
             say(words)
+
+
+def _ring_mb(stacks_hz: int) -> int:
+    """What the stacks of all CPUs take until the tracer comes for them, after a window of sums."""
+    stack_bytes, cpus = 31 << 10, os.cpu_count() or 1
+    return min(512, round(stacks_hz * cpus * stack_bytes * 2 * WINDOW_MS / 1e3 / (1 << 20)))
+
+
+class _Naming:
+    """The process that names what is on stacks, if any are sampled."""
+
+    def __init__(self) -> None:
+        self._process: NamingProcess | None = None
+
+    def start(self, modules: Sequence[Module]) -> None:
+        from qjoule.commands.naming_process import NamingProcess  # noqa: PLC0415 (--stacks alone)
+
+        self._process = NamingProcess(modules)
+
+    def options(self, no_stacks: tuple[str, ...]) -> StackOptions | None:
+        process = self._process
+        if process is None:
+            return None
+        return StackOptions(process.name, lambda: (*no_stacks, *filter(None, [process.problem])))
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
 
 
 def _remembering(choice: str | None, failures: list[str]) -> Told:

@@ -21,6 +21,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.json_report import document
 from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
+from qjoule.reporters.live_stacks import selected_row, stacks_document, stacks_page
 from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy, power_factor, time_alone
 from qjoule.reporters.result_columns import HELPERS, STOLEN_TIME, WAITS, flat_table, json_row
@@ -30,6 +31,15 @@ from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 _NAME = 18  #: cells of the figures' names
 _FIGURE = 24  #: cells of a figure, if there is room
+_GONE = "this row is in no snapshot since the last reset"
+
+
+def stacks(state: ViewState, width: int) -> list[Line]:
+    """Where the selected row's joules went in the server's code."""
+    row = selected_row(state)
+    if row is None:
+        return [Line(), flow([(_GONE, "dim")], width)] if state.shown is not None else []
+    return stacks_page(state, _identity(row, width), width)
 
 
 def detail(state: ViewState, width: int) -> list[Line]:
@@ -40,7 +50,7 @@ def detail(state: ViewState, width: int) -> list[Line]:
     total = _find(state.shown.total, state.selected)
     row = total or interval
     if row is None:
-        return [Line(), flow([("this row is in no snapshot since the last reset", "dim")], width)]
+        return [Line(), flow([(_GONE, "dim")], width)]
     lines = [Line(), _identity(row, width), Line()]
     lines += [Line((Span(2, piece),)) for piece in wrap(query_label(row), max(8, width - 4))]
     for name, text in id_pairs(row):
@@ -166,6 +176,7 @@ _HELP = (
     ("Space", "pause the view; counting goes on"),
     ("↑ ↓ PgUp PgDn", "move the cursor"),
     ("Enter", "everything about one row"),
+    ("f", "where a row's joules went in the server's code (top --stacks)"),
     ("g", "group by fingerprint, server, database, user or a tag, as far as the source knows them"),
     ("a", "figures of the last interval, or of everything since the last reset"),
     ("+ -", "longer or shorter interval"),
@@ -265,12 +276,13 @@ def screen_document(state: ViewState) -> dict[str, Any]:
 
 def _selected(state: ViewState, known: bool, in_rows: bool) -> dict[str, Any] | None:
     """The row of the drill-down with its power history."""
-    row = state.selected_row() if state.mode is Mode.DETAIL else None
+    row = state.selected_row() if state.mode in (Mode.DETAIL, Mode.STACKS) else None
     if row is None:
         return None
     history = state.history_w.get(row_key(row), ())
     watts = [value if value == value else None for value in history]  # noqa: PLR0124 (NaN)
-    return {**json_row(row, known, in_rows), "history_w": watts}
+    found = {**json_row(row, known, in_rows), "history_w": watts}
+    return found | {"stacks": stacks_document(state)} if state.mode is Mode.STACKS else found
 
 
 def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:

@@ -14,7 +14,7 @@ from qjoule.model.result import OWNERS, PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import FIXED_NAMES, key_cells, statement_label
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, header, place
-from qjoule.reporters.live_pages import detail, help_lines
+from qjoule.reporters.live_pages import detail, help_lines, stacks
 from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit, key_width
 from qjoule.reporters.provenance import has_energy
@@ -52,7 +52,7 @@ _BESIDE_WAITS = {
 }  # fmt: skip
 _SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "latency_ns_mean", "n": "rate"}
 HEADER_LINES = 4
-_KEYS = "ecln sort  / filter  Space pause  ⏎ detail  w waits  g group  h help  q quit"
+_KEYS = "ecln sort  / filter  Space pause  ⏎ f detail  w waits  g group  h help  q quit"
 _COMPACT_BELOW = 18  #: lines; a lower screen has the fixed rows in one line
 
 
@@ -68,6 +68,8 @@ def _compose(state: ViewState, width: int, height: int) -> list[Line]:
         body = help_lines(width)
     elif state.mode is Mode.DETAIL:
         body = detail(state, width)
+    elif state.mode is Mode.STACKS:
+        body = stacks(state, width)
     else:
         return fill([*head, *fill(_table(state, width, room), room), _footer(state, width)], height)
     state.scroll = min(state.scroll, max(0, len(body) - room))
@@ -286,9 +288,8 @@ def _footer(state: ViewState, width: int) -> Line:
         return Line((Span(1, cut(text, width - 2), "accent"),))
     if state.message:
         return Line((Span(1, cut(fmt.one_line(state.message), width - 2), "accent"),))
-    keys = (
-        _KEYS
-        if state.mode is Mode.TABLE
-        else "↑ ↓ scroll  Esc back  Space pause  a all/last  q quit"
-    )
+    keys = {
+        Mode.TABLE: _KEYS,
+        Mode.STACKS: "↑ ↓ scroll  Esc back  Space pause  q quit",
+    }.get(state.mode, "↑ ↓ scroll  Esc back  Space pause  a all/last  q quit")
     return Line((Span(1, cut(keys, width - 2), "dim"),))

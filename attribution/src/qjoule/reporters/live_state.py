@@ -28,6 +28,7 @@ SORTS: dict[str, tuple[str, Callable[[Row], float]]] = {
 class Mode(Enum):
     TABLE = "table"
     DETAIL = "detail"
+    STACKS = "stacks"
     HELP = "help"
 
 
@@ -76,6 +77,7 @@ class ViewState:
     selected: str | None = None  #: key of the row under the cursor
     scroll: int = 0  #: first line shown in the detail and help modes
     message: str = ""  #: one line for the user, gone with the next key
+    no_stacks: str = ""  #: why no stacks are sampled
     shown: Snapshot | None = None
     ended: bool = False
     history_w: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
@@ -137,7 +139,7 @@ class ViewState:
         if key in ("up", "down", "pageup", "pagedown", "home", "end"):
             self._move(key)
         elif key == "enter":
-            self._drill_down()
+            self._drill_down(Mode.DETAIL)
         elif key == "escape":
             self.filter = ""
         else:
@@ -152,6 +154,8 @@ class ViewState:
             self.descending = not self.descending
         elif character == "w":
             self.waits = not self.waits
+        elif character == "f":
+            self._drill_down(Mode.STACKS)
         elif character == "/":
             self.typing = self.filter
         elif character == " ":
@@ -195,6 +199,10 @@ class ViewState:
             self.scroll = 0
         elif key in ("escape", "enter", "backspace") or character in ("h", "?"):
             self.mode, self.scroll = Mode.TABLE, 0
+        elif character == "f" and self.mode is Mode.DETAIL:
+            self._drill_down(Mode.STACKS)
+        elif character == "f" and self.mode is Mode.STACKS:
+            self.mode, self.scroll = Mode.TABLE, 0
         elif character == "E":
             return Effect.EXPORT
         elif character == " ":
@@ -212,13 +220,15 @@ class ViewState:
         target = {**targets, "home": 0, "end": last}[key]
         self.selected = row_key(rows[min(last, max(0, target))])
 
-    def _drill_down(self) -> None:
+    def _drill_down(self, mode: Mode) -> None:
         row = self.selected_row()
-        if row is None:
+        if mode is Mode.STACKS and self.no_stacks:
+            self.message = self.no_stacks
+        elif row is None:
             self.message = "no row to look into"
-            return
-        self.selected = row_key(row)
-        self.mode, self.scroll = Mode.DETAIL, 0
+        else:
+            self.selected = row_key(row)
+            self.mode, self.scroll = mode, 0
 
     def _next_group(self) -> Effect:
         groups = list(self.groups)

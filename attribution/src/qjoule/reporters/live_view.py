@@ -203,13 +203,16 @@ class LiveView(App[int]):
         export: Callable[[ViewState], str],
         *,
         color: bool = True,
+        no_stacks: str = "",
     ) -> None:
+        """`no_stacks`: why the source has no stacks; empty: it has."""
         super().__init__(driver_class=Terminal, ansi_color=True)
         self.state = ViewState(
             title=source.name,
             groups=source.groups,
             group=controls.group,
             interval_s=controls.interval_s,
+            no_stacks=no_stacks,
         )
         self.failure: Exception | None = None
         self._source = source

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view's page of where one row's joules went in the server's code: functions, and nodes
+of plans.
+
+Names come from files of strangers; `Span` makes them safe to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import (
+    CUT,
+    PlanNode,
+    RecentStacks,
+    RowStacks,
+    samples_with,
+    sampling_share,
+)
+from qjoule.model.result import Attribution, Row
+from qjoule.reporters import format as fmt
+from qjoule.reporters.labels import query_label
+from qjoule.reporters.live_frame import ELLIPSIS, Line, Span, flow, place, wrap
+from qjoule.reporters.live_state import ViewState, row_key
+from qjoule.reporters.plain import GAP, Column, fit
+from qjoule.reporters.provenance import has_energy
+
+LEAST = 20  #: samples; of fewer no share is shown
+_SHOWN = 10  #: functions, and nodes
+_LABEL_LINES = 2
+_UNKNOWN = "unknown (not followed)"
+_NO_NODE = "(no node)"
+_COLUMNS = (
+    Column("self", "SELF ± 95 %", 13, 0),
+    Column("total", "WITH CALLS", 10, 1),
+    Column("joules", "SELF J", 8, 2),
+    Column("samples", "SAMPLES", 7, 3),
+    Column("name", "", 20, 0, "left", stretch=True),
+)
+_MEANING = (
+    "SELF: samples in the function itself; WITH CALLS: also in what it called. ± is what the "
+    "number of samples leaves open, not the errors of the row's joules.",
+)
+_NO_SAMPLES = "No row has samples. Linux before 5.19 gives none."
+_NOT_FOLLOWED = (
+    "Not followed: servers that started after top did, code that is compiled at run time, and all "
+    "stacks of JVMs.",
+)
+
+
+def stacks_page(state: ViewState, identity: Line, width: int) -> list[Line]:
+    """`identity`: the line that names the selected row."""
+    row = selected_row(state)
+    if state.shown is None or row is None:
+        return []
+    text = wrap(query_label(row), max(8, width - 4))
+    if len(text) > _LABEL_LINES:
+        text = [*text[: _LABEL_LINES - 1], f"{text[_LABEL_LINES - 1][: width - 5]}{ELLIPSIS}"]
+    lines = [identity, *(Line((Span(2, piece, "dim"),)) for piece in text), Line()]
+    recent = state.shown.stacks
+    if recent is None:
+        return [*lines, *_words([state.no_stacks], width)]
+    found = recent.rows.get(row.identity)
+    lines.append(_summary(recent, found, state.shown.interval, width))
+    if found is None or found.count < LEAST:
+        few = [f"too few samples to divide its joules: at least {LEAST} are needed"]
+        if not recent.rows:
+            few.append(_NO_SAMPLES)
+        return [*lines, Line(), *_words([*few, *recent.missing], width, "warn")]
+    lines += [Line(), *_tables(found, state.shown.interval, width), Line()]
+    unknown = samples_with(found).get(CUT, (0, 0))[1]
+    notes = [*_MEANING, *(_NOT_FOLLOWED if unknown else ()), *recent.missing]
+    return [*lines, *_words(notes, width)]
+
+
+def selected_row(state: ViewState) -> Row | None:
+    """The row that a page is about, as it is in the last interval, or was since the reset."""
+    if state.shown is None:
+        return None
+    rows = (*state.shown.interval.tabled, *state.shown.total.tabled)
+    return next((row for row in rows if row_key(row) == state.selected), None)
+
+
+def stacks_document(state: ViewState) -> dict[str, Any] | None:
+    """What the page shows, for an export; None: no stacks are known of the row."""
+    row = selected_row(state)
+    recent = None if state.shown is None else state.shown.stacks
+    found = None if row is None or recent is None else recent.rows.get(row.identity)
+    if recent is None or found is None:
+        return None
+    return {
+        "seconds": recent.seconds,
+        "samples": found.count,
+        "lost": recent.lost,
+        "energy_j": fmt.in_joules(found.row.energy_nj),
+        "functions": [
+            {"name": name, "self_samples": own, "samples": inside}
+            for name, own, inside in _functions(found)
+        ],
+        "nodes": [
+            {"name": name, "self_samples": own, "samples": inside}
+            for name, own, inside in _nodes(found)
+        ],
+    }
+
+
+def _summary(
+    recent: RecentStacks, found: RowStacks | None, interval: Attribution, width: int
+) -> Line:
+    count = 0 if found is None else found.count
+    cut = 0 if found is None else samples_with(found).get(CUT, (0, 0))[1]
+    joules = fmt.joules(fmt.in_joules(found.row.energy_nj)) if found is not None else ""
+    return flow(
+        [
+            (f"last {fmt.duration(recent.seconds * 1e9)}", "title"),
+            (f"{fmt.count(count)} samples", ""),
+            (joules if has_energy(interval) else "", ""),
+            (f"{fmt.share(cut / count)} not followed to the end" if cut else "", "warn"),
+            (f"{fmt.count(recent.lost)} lost, of all rows" if recent.lost else "", "warn"),
+        ],
+        width,
+        x=2,
+    )
+
+
+def _tables(found: RowStacks, interval: Attribution, width: int) -> Iterator[Line]:
+    nodes = _nodes(found)
+    if any(name != _NO_NODE for name, _, _ in nodes):
+        yield from _table("NODE OF THE PLAN", nodes, found, interval, width)
+        yield Line()
+    yield from _table("FUNCTION", _functions(found), found, interval, width)
+
+
+def _table(
+    title: str,
+    entries: Sequence[tuple[str, int, int]],
+    found: RowStacks,
+    interval: Attribution,
+    width: int,
+) -> Iterator[Line]:
+    """`entries`: name, samples of its own, samples with it; the hottest first."""
+    layout = fit(_COLUMNS, max(1, width - 4), GAP)
+    yield _line(layout, {one.key: one.title for one in _COLUMNS} | {"name": title}, "head")
+    for name, own, inside in entries[:_SHOWN]:
+        share, half = own / found.count, sampling_share(own, found.count)
+        joules = fmt.joules(fmt.in_joules(found.row.energy_nj) * share)
+        cells = {
+            "self": fmt.share_with_interval(share, (share - half, share + half)),
+            "total": fmt.share(inside / found.count),
+            "joules": joules if has_energy(interval) else fmt.UNKNOWN,
+            "samples": fmt.count(own),
+            "name": name,
+        }
+        yield _line(layout, cells, "")
+    if len(entries) > _SHOWN:
+        yield Line((Span(2, f"and {fmt.count(len(entries) - _SHOWN)} more", "dim"),))
+
+
+def _functions(found: RowStacks) -> list[tuple[str, int, int]]:
+    """The hottest first; those that only call others are left out."""
+    return _hottest(
+        (_UNKNOWN if name == CUT else name, own, inside)
+        for name, (own, inside) in samples_with(found).items()
+        if own and not isinstance(name, PlanNode)
+    )
+
+
+def _nodes(found: RowStacks) -> list[tuple[str, int, int]]:
+    """The hottest first, and what no node executed."""
+    inside = samples_with(found)
+    return _hottest(
+        (_NO_NODE, node.samples, node.samples)
+        if node.name is None
+        else (node.name, node.samples, inside[node.name][1])
+        for node in plan_nodes(found)
+    )
+
+
+def _hottest(entries: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    return sorted(entries, key=lambda one: (-one[1], -one[2], one[0]))
+
+
+def _line(layout: Sequence[tuple[Column, int]], cells: dict[str, str], style: str) -> Line:
+    spans, x = [], 2
+    for column, width in layout:
+        right = column.align == "right"
+        spans.append(place(cells[column.key], x, width, right=right, style=style))
+        x += width + GAP
+    return Line(tuple(spans), style)
+
+
+def _words(texts: Iterable[str], width: int, style: str = "dim") -> Iterator[Line]:
+    for text in texts:
+        for piece in wrap(text, max(8, width - 4)):
+            yield Line((Span(2, piece, style),))
