@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule top --stacks` on real servers, in a real terminal: the key f shows the function, and the
+node of the plan, that the statement is known to spend its time in.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from qjoule_studies.servers.process import DatabaseServer
+from tmux import Terminal
+from tracing.recording import QJOULE
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.server,
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
+]
+LEAST = 300  #: samples, so that the largest share is certain to be the first
+SORTED = "select max(p) from (select p from item order by p desc offset 10) s"
+HASHED = "select benchmark(1000, md5(space(100000)))"
+
+
+@contextmanager
+def busy(server: DatabaseServer, *statements: str) -> Iterator[None]:
+    """Executes the last statement over and over, after the others."""
+    ended = threading.Event()
+
+    def work() -> None:
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            for statement in statements[:-1]:
+                cursor.execute(statement)
+            while not ended.is_set():
+                cursor.execute(statements[-1])
+                cursor.fetchall()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def page(server: DatabaseServer, directory: Path) -> Iterator[list[str]]:
+    """The lines of the page of the hottest row, once it has samples."""
+    terminal = Terminal(directory)
+    try:
+        options = f"--pid {server.pid} --stacks 499 --energy estimated:5,8,12,20"
+        terminal.resize(120, 40)
+        terminal.type(f"{QJOULE} top {options} -d 1; echo code=$?", "Enter")
+        terminal.until(lambda screen: "select" in screen and "TOTAL estimated" in screen)
+        terminal.type("f")
+        yield terminal.until(enough).splitlines()
+        terminal.type("q")
+        terminal.until(lambda screen: "code=0" in screen)
+    finally:
+        terminal.close()
+
+
+def enough(screen: str) -> bool:
+    found = re.search(r"· ([\d,]+) samples ·", screen)
+    return found is not None and int(found[1].replace(",", "")) >= LEAST and "FUNCTION" in screen
+
+
+def first(lines: list[str], title: str) -> tuple[float, float, str]:
+    """Share of its own and with calls, in percent, and name of the first one below a title."""
+    below = lines[next(at for at, line in enumerate(lines) if line.endswith(title)) + 1]
+    own, inside, _joules, _samples, name = re.split(r"\s{2,}", below.strip())
+    return float(own.split()[0]), float(inside.split()[0]), name
+
+
+@pytest.mark.timeout(240)
+def test_a_sort_stands_first_among_the_nodes(postgres: DatabaseServer, tmp_path: Path) -> None:
+    table = "create temp table item as select (n::bigint * 7919) % 1000003 p from "
+    prepare = f"{table} generate_series(1, 300000) n", "set work_mem = '256MB'"
+    with busy(postgres, *prepare, SORTED), page(postgres, tmp_path) as lines:
+        own, inside, node = first(lines, "NODE OF THE PLAN")
+    assert re.fullmatch(r"Sort #\d", node), lines
+    assert 50 < own < inside
+    assert first(lines, "FUNCTION")[2] != "unknown (not followed)", lines
+
+
+@pytest.mark.timeout(240)
+def test_a_hash_function_stands_first_among_the_functions(
+    mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    with busy(mariadb, HASHED), page(mariadb, tmp_path) as lines:
+        own, _, function = first(lines, "FUNCTION")
+    assert re.match(r"libcrypto\.so|\w*md5_block", function), lines
+    assert own > 50
+    assert not [line for line in lines if "NODE OF THE PLAN" in line]
