@@ -32,6 +32,7 @@ from qjoule.live.sampled_stacks import (
 )
 from qjoule.live.sources import StreamSource
 from qjoule.model.labels import Identity
+from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server
@@ -39,6 +40,7 @@ from qjoule.trace.meta import Meta, Server
 WINDOW = 100 * MS
 META = Meta(host="db1", servers=(Server(1, "mariadb", attach_mode="symbol"),))
 WHOLE = StackFlag.WHOLE
+TAGS = registry.dialect("tags")
 #: main calls sort and scan; frame: caller, offset
 TREE = {1: (0, 10), 2: (1, 20), 3: (1, 30)}
 NAMES = {10: "main", 20: "sort", 30: "scan"}
@@ -77,11 +79,14 @@ def query(shape: int, cpu_ms: int = 40) -> dict[str, Any]:
     return {"owner_kind": OwnerKind.QUERY, "shape": shape, "cpu_ns": cpu_ms * MS, "calls": 1}
 
 
-def snapshots(*windows: bytes, controls: Controls | None = None) -> Iterator[Snapshot]:
+def snapshots(
+    *windows: bytes, controls: Controls | None = None, client_tags: bool = False
+) -> Iterator[Snapshot]:
     stream = head(mode=Mode.LIVE) + text(1, b"SELECT 1") + energy(BEGIN_NS, 1000, 0) + CALLED
     stream += b"".join(windows) + end(BEGIN_NS + len(windows) * WINDOW)
     options = LiveOptions(stacks=StackOptions(name, lambda: ("mysql has none",)))
-    source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
+    context = fake_tracer.context(META, client_tags=client_tags)
+    source = StreamSource(Stream(io.BytesIO(stream)), context, options)
     return source.snapshots(controls or Controls(0.5))
 
 
@@ -146,6 +151,21 @@ def test_another_grouping_and_a_reset_begin_anew() -> None:
     identities = [set(one.rows) for _, one in found]
     assert identities[2] == {("queries", (("server", "mariadb"),), "")}
     assert [next(iter(one.rows.values())).count for _, one in found[:6]] == [4, 8] * 3
+
+
+def test_by_a_tag_samples_come_to_the_rows_of_their_values() -> None:
+    tagged = {number: b"endpoint='%s'" % value for number, value in ((5, b"cart"), (6, b"pay"))}
+    tags = b"".join(text(one, said, dialect=TAGS) for one, said in tagged.items())
+    rows = [query(1) | {"tags": one} for one in (5, 6, 0)]
+    windows = [
+        window(n, rows, *(sampled(n, f, shape=1, tags=t) for f, t in ((2, 5), (2, 5), (3, 6))))
+        for n in range(10)
+    ]
+    controls = Controls(0.5, "tag:endpoint")
+    *_, last = snapshots(tags + windows[0], *windows[1:], controls=controls, client_tags=True)
+    assert last.stacks is not None
+    found = {one.row.keys["tag:endpoint"]: one.samples for one in last.stacks.rows.values()}
+    assert found == {"cart": Counter({SORT: 20}), "pay": Counter({SCAN: 10})}
 
 
 def test_a_text_that_comes_late_takes_its_samples_along() -> None:
