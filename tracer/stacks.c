@@ -3,6 +3,7 @@
 #include "stacks.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,7 +66,8 @@ static bool open_space(int fd, struct space *space)
 	if (fstat(fd, &status) || status.st_size < (off_t)sizeof(space->head))
 		return false;
 	space->size = status.st_size;
-	space->bytes = mmap(NULL, space->size, PROT_READ, MAP_SHARED, fd, 0);
+	/* Private: before Linux 6.7 no file that is sealed against writes could be shared. */
+	space->bytes = mmap(NULL, space->size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (space->bytes == MAP_FAILED)
 		return false;
 	memcpy(&space->head, space->bytes, sizeof(space->head));
@@ -98,8 +100,13 @@ struct stacks *stacks_new(const int *fds, unsigned count, struct stream *stream)
 	for (unsigned i = 0; i < count && i < QJ_MAX_SERVERS; i++)
 		if (open_space(fds[i], &stacks->spaces[stacks->space_count]))
 			stacks->space_count++;
-		else
+		else {
+			fprintf(stderr,
+				"qjoule-tracer: stacks of server %u of %u are not followed: "
+				"its tables cannot be mapped, or are damaged\n",
+				i + 1, count);
 			memset(&stacks->spaces[stacks->space_count], 0, sizeof(struct space));
+		}
 	return stacks;
 }
 

@@ -61,27 +61,30 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
             fcntl.fcntl(memory[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         pids = [pid for _, pid in servers]
         answers = run_in_subprocess(lambda: _examine(pids, memory))
-        _seal(memory)
+        sealed: list[int] = []
         modules: list[Module] = []
         missing: list[str] = []
         for number, (label, _) in enumerate(servers):
             try:
                 modules += _modules(answers[number], number * MODULES_MAX + 1)
+                sealed.append(_sealed(memory[number]))
             except QjouleError as error:
                 missing.append(f"--stacks: {label} has none: {error}")
-        yield OpenTables(tuple(memory), tuple(modules), tuple(missing))
+        yield OpenTables(tuple(sealed), tuple(modules), tuple(missing))
     finally:
         for descriptor in memory:
             os.close(descriptor)
 
 
-def _seal(memory: Sequence[int]) -> None:
-    """From here on nobody changes what the tracer reads. Fails while an examiner has it mapped."""
+def _sealed(memory: int) -> int:
+    """The memory, sealed against writes before the tracer maps it. Raises `QjouleError` while an
+    examiner can still write to it.
+    """
     try:
-        for descriptor in memory:
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
     except OSError:
-        raise QjouleError("--stacks: an examiner has not ended") from None
+        raise QjouleError("its examiner has not ended") from None
+    return memory
 
 
 def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
