@@ -25,7 +25,7 @@ from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import EDGES, Family, Sample, page, plain
 from qjoule.metrics.interval import interval_of
 from qjoule.push import events, otlp
-from qjoule.push.__main__ import MOST_RETRY_S, families_of, run
+from qjoule.push.__main__ import MOST_RETRY_S, families_of, run, with_events
 from qjoule.push.events import MOST_EVENTS, TopQueries
 from qjoule.push.otlp import Otlp
 from waiting import until
@@ -162,6 +162,9 @@ def test_otlp_uses_the_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- events --------------------------------------------------------------------------------------
 
 
+NODE = (("domain", "package"), ("grade", "estimated"))
+
+
 def top_queries(patch: pytest.MonkeyPatch, url: str) -> TopQueries:
     patch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", url)
     return TopQueries("db1", to(patch, url).about)
@@ -182,6 +185,7 @@ def shown(began_s: str, *queries: tuple[str, str, Mapping[str, str]]) -> list[Fa
     kinds = [Sample((("server", one), ("kind", one)), "1") for one in ("postgres", "mariadb")]
     return as_read(
         plain("qjoule_start_time_seconds", "", float(began_s), "seconds"),
+        Family("qjoule_node_joules", "counter", "", samples=[Sample(NODE, "9")]),
         Family("qjoule_server", "info", "", samples=kinds),
         Family("qjoule_query", "info", "", samples=infos),
         *(Family(f"qjoule_query_{name}", "counter", "", samples=of) for name, of in sums.items()),
@@ -216,7 +220,7 @@ def test_events_have_what_was_added_since_the_last_page_that_was_taken(
     assert by_a == {
         **{"db.system.name": "postgresql", "db.namespace": "shop", "postgresql.queryid": "-7"},
         **{"db.query.text": "select a from t", "db.query.summary": "SELECT t"},
-        **{"qjoule.server": "postgres", "qjoule.fingerprint": "a"},
+        **{"qjoule.server": "postgres", "qjoule.fingerprint": "a", "qjoule.grade": "estimated"},
         **{"qjoule.query.energy": 2.000000001, "qjoule.query.calls": 3, "qjoule.query.rows": 0},
         **{"qjoule.query.wait.time.lock": 0.5, "postgresql.calls": 3, "postgresql.rows": 0},
     }
@@ -236,9 +240,28 @@ def test_no_event_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
         top.send(shown("1", one), 10.0)
         assert top.events(shown("2", one)) == []
         assert top.events(shown("1", ("mariadb", "b", {"joules": "4", "calls": "8"}))) == []
+        gone = "mariadb", "retired", {"joules": "500", "calls": "7"}
+        assert top.events(shown("1", one, gone)) == [], "all of it was in events before"
         new = [("mariadb", f"n{n}", {"joules": str(n), "calls": "1"}) for n in range(300)]
         found = top.events(shown("1", one, *new))
     assert [of["qjoule.query.energy"] for of in found] == list(range(299, 299 - MOST_EVENTS, -1))
+
+
+def test_events_that_are_not_taken_do_not_hold_up_the_metrics(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answers = iter([True, False, False, True])
+    metrics: list[float] = []
+
+    def taken(_families: object, unix_s: float) -> bool:
+        metrics.append(unix_s)
+        return unix_s != 2
+
+    send = with_events(taken, lambda _families, _unix_s: next(answers))
+    assert [send([], float(at)) for at in range(5)] == [True, True, False, True, True]
+    assert metrics == [0, 1, 2, 3, 4]
+    refused, again = capsys.readouterr().err.splitlines()
+    assert "did not take the events" in refused and "sends events again" in again
 
 
 @pytest.mark.parametrize("code", [307, 401, 503])

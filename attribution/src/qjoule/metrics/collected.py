@@ -140,7 +140,7 @@ def _queries(counters: Counters) -> Iterator[Family]:
     )
     yield _waits(
         "qjoule_query_helper_wait_seconds",
-        "What threads that helped queries in parallel waited for; absent where none did.",
+        "Waits of parallel workers and other helpers of queries; absent where there were none.",
         [(labels, waits, at) for labels, waits, at in of_helpers if waits and waits.latency_ns],
     )
     yield Family(

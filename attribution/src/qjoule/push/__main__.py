@@ -47,30 +47,48 @@ def main() -> NoReturn:
             raise QjouleError("usage: python -m qjoule.push [http://HOST:PORT/metrics]")
         _check_receiver("metrics")
         sender = Otlp(os.uname().nodename)
-        sends: list[Send] = [sender.send]
+        send: Send = sender.send
         if os.environ.get("OTEL_LOGS_EXPORTER") == "otlp":
             _check_receiver("logs")
-            sends.append(TopQueries(os.uname().nodename, sender.about).send)
+            send = with_events(send, TopQueries(os.uname().nodename, sender.about).send)
         every_s = _interval_s()
         hide()
         keep_from_starting(connecting=True)
     except QjouleError as error:
         sys.exit(f"qjoule: {error}")
-    run(lambda: read_page(url), lambda *page: all(send(*page) for send in sends), every_s)
+    run(lambda: read_page(url), send, every_s)
+
+
+def with_events(metrics: Send, events: Send) -> Send:
+    """Sends the metrics of a page, then its events. Events that are not taken do not hold up the
+    metrics: the next page's events have what was added since the last ones that were taken.
+    """
+    refused = False
+
+    def send(families: Sequence[Family], unix_s: float) -> bool:
+        nonlocal refused
+        if not metrics(families, unix_s):
+            return False
+        before, refused = refused, not events(families, unix_s)
+        if refused != before:
+            words = "the receiver did not take the events" if refused else "sends events again"
+            print(f"qjoule: {words}", file=sys.stderr, flush=True)
+        return True
+
+    return send
 
 
 def _check_receiver(signal: str) -> None:
     """Raises `QjouleError`: there is no receiver of this signal, or others could read its keys."""
-    kind = f"{signal.upper()}_"
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_"
     endpoints, headers = (
-        [os.environ.get(f"OTEL_EXPORTER_OTLP_{kind}{what}") for kind in (kind, "")]
+        [os.environ.get(prefix + what) for prefix in (own, "OTEL_EXPORTER_OTLP_")]
         for what in ("ENDPOINT", "HEADERS")
     )
     endpoint = endpoints[0] or endpoints[1] or ""
     if not re.match("https?://", endpoint):
         raise QjouleError(
-            f"OTEL_EXPORTER_OTLP_{kind}ENDPOINT must be the receiver's URL, such as "
-            f"https://host:4318/v1/{signal}"
+            f"{own}ENDPOINT must be the receiver's URL, such as https://host:4318/v1/{signal}"
         )
     if any(headers) and endpoint.startswith("http:"):
         raise QjouleError("headers need https: others on the way could read them")

@@ -2,8 +2,8 @@
 """The statements with the most energy between two pages, as events `db.server.top_query` in OTLP.
 
 OpenTelemetry's collector has such events of MySQL and PostgreSQL (opentelemetry-collector-contrib,
-documentation.md of mysqlreceiver and postgresqlreceiver). What is counted there, too, has the
-receivers' names beside ours, so that what shows theirs shows these.
+documentation.md of mysqlreceiver and postgresqlreceiver). Figures that these send, too, have their
+attributes' names in addition to ours, so dashboards that are made for them work.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from qjoule import __version__
+from qjoule.metrics.counters import RETIRED
 from qjoule.metrics.exposition import Family
 from qjoule.push.otlp import QUERIES, TIMEOUT_S, About, quiet_session, resource
 from qjoule.servers.decoding import decoding_of_flavour
@@ -64,9 +65,9 @@ class TopQueries:
                 found.append((key, added))
         nothing = Decimal()
         found.sort(key=lambda one: (one[1].get(_ENERGY, nothing), one[1].get(_CPU, nothing)))
-        about, infos = self._about(families), _infos(families)
+        about, infos, grade = self._about(families), _infos(families), _grade(families)
         return [
-            dict(_attributes(key, added, about, infos.get(key, {})))
+            {"qjoule.grade": grade, **dict(_attributes(key, added, about, infos.get(key, {})))}
             for key, added in found[: -MOST_EVENTS - 1 : -1]
         ]
 
@@ -111,6 +112,12 @@ def _began(families: Sequence[Family]) -> str:
     return next((samples[0].value for samples in found), "")
 
 
+def _grade(families: Sequence[Family]) -> str:
+    """How the joules were found: measured, estimated or simulated; of several domains, all."""
+    found = (one.samples for one in families if one.name == "qjoule_node_joules")
+    return ", ".join(sorted({dict(sample.labels)["grade"] for of in found for sample in of}))
+
+
 def _sums(families: Sequence[Family]) -> Sums:
     sums: Sums = {}
     for family in families:
@@ -119,6 +126,8 @@ def _sums(families: Sequence[Family]) -> Sums:
         name, _unit = QUERIES[family.name]
         for sample in family.samples:
             labels = dict(sample.labels)
+            if labels.get("fingerprint") == RETIRED:
+                continue  # statements that had to leave, with all that they have ever taken
             kind = labels.get("kind", "")
             attribute = f"{name}.{kind}" if kind else name
             sums.setdefault(_key(labels), {})[attribute] = Decimal(sample.value)
