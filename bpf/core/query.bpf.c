@@ -108,8 +108,8 @@ static __always_inline void sum_waits(struct qj_sums *row, const __u64 *wait_ns,
 }
 
 /* Live view: what a helper has waited for while it worked for its leader's query. */
-static __always_inline void sum_helper(struct qj_cpu_state *cpu, struct thread_state *thread,
-				       __u64 end_ns)
+static __always_inline void sum_helper_waits(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     __u64 end_ns)
 {
 	const __u64 *wait_ns = thread->waits.replied_ns;
 	struct qj_sums_key key = {};
@@ -344,13 +344,14 @@ int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_
 	if (thread->waits.any) {
 		waits_mark(thread);
 		if (plan.mode == QJ_MODE_LIVE)
-			sum_helper(cpu, thread, end_ns);
+			sum_helper_waits(cpu, thread, end_ns);
 		else
 			send_helper(cpu, thread, end_ns, pid_tgid);
 	}
 	thread->borrowed = 0;
 	thread->query = 0;
 	thread->begin_ns = 0;
+	thread->shape = 0;
 	return 0;
 }
 

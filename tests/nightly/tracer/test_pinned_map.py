@@ -168,7 +168,7 @@ def test_only_root_can_read_the_pin_which_goes_with_the_recording(
         assert (place.pin.stat().st_uid, place.pin.parent.stat().st_uid) == (0, 0)
         number = place.map_id
         with place.recorder(tmp_path / "second", *pid, "--pin-map") as second:
-            assert "not pinned: the pin belongs to another recorder" in second.words
+            assert "not pinned: another recorder has pinned its own" in second.words
             assert second.stop() == 0
         assert place.map_id == number
         first.process.kill()

@@ -141,6 +141,7 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     yield "latency p95", fmt.duration(row.latency_ns_p95)
     yield "latency p99", fmt.duration(row.latency_ns_p99)
     yield from _latency_parts(row)
+    yield from _helpers_waited(row)
     yield "cycles", fmt.si(row.cycles, "")
     yield "instructions", fmt.si(row.instructions, "")
     ipc = row.instructions / row.cycles if row.instructions and row.cycles else None
@@ -157,8 +158,12 @@ def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
     for key, title in WAIT_TITLES.items():
         share = getattr(row.waits, key) / row.waits.latency_ns
         yield f"latency, {title}", fmt.duration(share * row.latency_ns_mean)
+
+
+def _helpers_waited(row: Row) -> Iterator[tuple[str, str]]:
+    """Per call, or as a whole where they left in an interval without a call that ended."""
     if row.helpers and (waited_ns := sum(row.helpers[1:])):
-        yield "helpers waited", fmt.duration(waited_ns / row.calls)
+        yield "helpers waited", fmt.duration(waited_ns / max(row.calls, 1))
 
 
 def _domain_energy(row: Row, domain: str, energy_nj: int) -> str:

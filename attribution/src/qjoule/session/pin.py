@@ -12,7 +12,7 @@ BPFFS = "/sys/fs/bpf"
 PIN = f"{BPFFS}/qjoule/threads"  #: QJ_THREADS_PIN
 _NOT_ROOTS = f"{BPFFS}/qjoule is not a directory of root's alone: remove it"
 _REASONS = {
-    errno.EAGAIN: "the pin belongs to another recorder, which goes on with it",
+    errno.EAGAIN: "another recorder has pinned its own",
     errno.ENODEV: f"{BPFFS} is no BPF file system here: mount -t bpf bpf {BPFFS}",
     errno.EACCES: _NOT_ROOTS,
     errno.ENOTDIR: _NOT_ROOTS,
