@@ -282,7 +282,9 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_documents_every_key_with_its_default() -> None:
-    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]*)` \| (↻?)", DOCS.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z_.]+)` \| `([^`]*)` \| (↻?)", DOCS.read_text("utf-8"), re.MULTILINE
+    )
     assert rows == [
         (name, to_value(of), "↻" * (name in LIVE)) for name, of in Config().values.items()
     ]
