@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from qjoule.commands.frame_names import frame_names
 from qjoule.commands.naming_process import NamingProcess
 from qjoule.contract import NODE, NODE_KIND
 from qjoule.engine.stacks import PlanNode
+from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.elf import open_executable
 from qjoule.trace.meta import Module
 
@@ -66,20 +68,81 @@ def test_names_are_those_of_the_files() -> None:
 
 def _ended(how: str) -> list[str]:
     with naming(PYTHON) as process:
-        if how == "killed":
-            os.kill(process._pid, signal.SIGKILL)
-        else:
-            os.kill(process._pid, signal.SIGSTOP)
-            process._connection.settimeout(0.1)
+        process.name(9, 1)  # it serves, and ends with this one
+        os.kill(process._pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+        if how == "silent":
+            process._patience_s = 0.1
+        confine_reader()  # as the command is while it reads the stream
         first = process.name(1, 0x40)
         return [first, process.name(9, SORT), process.problem]
 
 
-@pytest.mark.parametrize("how", ["killed", "silent"])
-def test_without_the_process_a_frame_is_its_file_and_offset(how: str) -> None:
+@pytest.mark.parametrize(("how", "reason"), [("killed", "has ended"), ("silent", "20 s in all")])
+def test_without_the_process_a_frame_is_its_file_and_offset(how: str, reason: str) -> None:
     found = apart(partial(_ended, how))
     assert found[:2] == [f"{PYTHON.name}+0x40", "node #3"]
-    assert found[2].startswith("functions have no names")
+    assert found[2].startswith("some functions have no names")
+    assert reason in found[2]
+
+
+def name_after(seconds: float) -> None:
+    """In this process, which ends with its test."""
+
+    def named(_module: int, _offset: int) -> str:
+        time.sleep(seconds)
+        return "f"
+
+    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules: named)
+
+
+def _stalling() -> list[str]:
+    """Each name takes a third of the time that all may take."""
+    naming_process._PATIENCE_S = 0.3
+    name_after(0.1)
+    with naming(PYTHON) as process:
+        return [process.name(1, offset) for offset in range(5)] + [process.problem]
+
+
+def test_all_names_together_have_a_limit_of_time() -> None:
+    *found, problem = apart(partial(_stalling))
+    assert found[0] == "f"
+    assert found[3:] == [f"{PYTHON.name}+{offset:#x}" for offset in (3, 4)]
+    assert "in all" in problem
+
+
+def _hanging() -> list[str]:
+    naming_process._PATIENCE_S = 0.05
+    name_after(600)
+    with naming(PYTHON) as process:
+        process.name(1, 1)
+        return [str(os.WTERMSIG(os.waitpid(process._pid, 0)[1]))]
+
+
+def test_a_process_that_hangs_ends_itself() -> None:
+    assert apart(partial(_hanging)) == [str(int(signal.SIGALRM))]
+
+
+def _failing() -> list[str]:
+    calls = []
+
+    def named(module: int, offset: int) -> str:
+        calls.append(module)
+        if module == 1:
+            raise LookupError(f"a file that nobody foresaw: {offset}")
+        return "x" * 500 + f"{len(calls)}"
+
+    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules: named)
+    with naming(PYTHON) as process:
+        found = [process.name(*place) for place in ((1, 1), (1, 2), (9, 3))]
+        assert len(process.name(9, SORT)) <= 224 + len(" #3")
+        return [*found, process.problem]
+
+
+def test_a_file_that_cannot_be_read_costs_its_own_names_alone() -> None:
+    first, second, other, problem = apart(partial(_failing))
+    assert [first, second] == [f"{PYTHON.name}+0x1", f"{PYTHON.name}+0x2"]
+    assert other == "x" * 224
+    assert problem == ""
 
 
 def _remembered() -> list[str]:
