@@ -23,7 +23,9 @@ NO_SAMPLE = "[no sample]"
 OTHER = "[other stacks]"  #: of a row that has more different ones than are remembered
 KERNEL = "[kernel]"
 CUT = "[callers unknown]"
+BEYOND = "[more callers]"  #: of a stack that is deeper than is kept
 _MOST_FRAMES = 2048
+_MOST_STACKS = 1 << 14  #: that are kept with their names
 Name = Callable[[int, int], str]
 Stack = tuple[str, ...]
 
@@ -82,20 +84,23 @@ class FunctionEnergy:
 class RecentStacks:
     """What the live view knows of the last so many seconds. A row's energy is of this time.
 
-    `rows`: those with samples, by `Row.identity`. `lost`: samples, of all rows.
+    `rows`: those with samples, by `Row.identity`. `lost`: samples, of all rows. `unknown`:
+    samples of no known row.
     """
 
     rows: Mapping[Identity, RowStacks]
     seconds: float
     lost: int = 0
     missing: tuple[str, ...] = ()  #: lines that say of which servers stacks or names are missing
+    unknown: int = 0
 
 
 class Frames:
     """Stacks by their innermost frame. Frames are (caller, module, offset)."""
 
-    def __init__(self, name: Name) -> None:
-        self._name = name
+    def __init__(self, name: Name, most: int = _MOST_FRAMES) -> None:
+        """`most`: frames of a stack; of a deeper one the innermost are kept."""
+        self._name, self._most = name, most
         self._frames: dict[int, tuple[int, int, int]] = {}
         self._stacks: dict[int, Stack] = {}
 
@@ -103,24 +108,32 @@ class Frames:
         self._frames[frame] = caller, module, offset
 
     def forget(self, frames: Iterable[int]) -> None:
-        """Forgets these frames, and what is kept of any stack."""
-        for frame in frames:
-            self._frames.pop(frame, None)
-        self._stacks.clear()
+        """Forgets these frames, and what is kept of any stack, if there are any frames."""
+        forgotten = [self._frames.pop(frame, None) for frame in frames]
+        if forgotten:
+            self._stacks.clear()
 
     def stack(self, frame: int, *, whole: bool, in_kernel: bool = False) -> Stack:
         """The names from the outermost on."""
-        if frame not in self._stacks:
-            self._stacks[frame] = self._read(frame)
-        stack = self._stacks[frame] if whole else (CUT, *self._stacks[frame])
+        stack = self._stacks.get(frame) or self._read(frame)
+        if not whole and stack[:1] != (CUT,):
+            stack = (CUT, *stack)
         return (*stack, KERNEL) if in_kernel else stack
 
-    def _read(self, frame: int) -> Stack:
+    def _read(self, innermost: int) -> Stack:
         names: list[str] = []
-        while frame in self._frames and len(names) < _MOST_FRAMES:
+        frame = innermost
+        while frame in self._frames and len(names) < self._most:
             frame, module, offset = self._frames[frame]
             names.append(self._name(module, offset))
-        return tuple(reversed(names))
+        if frame and frame not in self._frames:  # it may come later, so this is not kept
+            return (CUT, *reversed(names))
+        if frame:
+            names.append(BEYOND)
+        if len(self._stacks) >= _MOST_STACKS:
+            self._stacks.clear()
+        self._stacks[innermost] = tuple(reversed(names))
+        return self._stacks[innermost]
 
 
 def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
@@ -133,13 +146,9 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
     squares: defaultdict[str, float] = defaultdict(float)
     model: defaultdict[str, float] = defaultdict(float)
     for one in rows:
-        inside: Counter[str] = Counter()
-        for stack, count in one.samples.items():
-            own[stack[-1] if stack else CUT] += _part(one, count)
-            for name in set(stack):
-                inside[name] += count
         low, high = one.row.energy_nj_ci95
-        for name, count in inside.items():
+        for name, (innermost, count) in samples_with(one).items():
+            own[name] += _part(one, innermost)
             total[name] += _part(one, count)
             seen[name] += count
             squares[name] += sampling_nj(one, count) ** 2

@@ -26,17 +26,21 @@ from qjoule.model.labels import GroupLabel
 from qjoule.model.labels import Identity as RowIdentity
 from qjoule.model.result import Attribution, Row
 
-#: Of a block, which has 0.1 s: with more, each second one is taken, or each third, ...
+#: Of a block: with more, each second one is taken, or each third, ...
 MOST_IN_BLOCK = 2_000
 #: Samples may wait for the end of their window; those beyond are lost.
 MOST_WAITING = 50_000
+MOST_NEW = CALLS  #: frames before their stacks; with more, some callers are unknown
 #: Different stacks of a row, and of all rows together.
 MOST_OF_ROW, MOST = 1_000, 20_000
 MOST_ROWS = 4_096  #: that have energy or samples in half a minute
+MOST_FRAMES = 128  #: of a stack, the innermost
 HALF_S = 30.0
 _Row = TypeVar("_Row")
-#: The samples of an interval, by `Row.identity`.
+#: The samples of an interval, by `Row.identity`; those of no known row by `NO_ROW`.
 Stacks = Mapping[RowIdentity, Counter[Stack]]
+NO_ROW: RowIdentity = ("", (), "")
+_NO_GROUP = -1
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,18 @@ class StackCounts(Generic[_Row]):
 
     def add(self, row: _Row, stack: Stack, count: int = 1) -> None:
         counts = self.rows.setdefault(row, Counter())
-        if stack not in counts:
+        if stack not in counts and stack != (OTHER,):
             if len(counts) < MOST_OF_ROW and self._different < MOST:
                 self._different += 1
             else:
                 stack = (OTHER,)
         counts[stack] += count
+
+    def take(self, row: _Row) -> Counter[Stack]:
+        """Takes a row's samples out."""
+        counts = self.rows.pop(row, Counter())
+        self._different -= len(counts) - ((OTHER,) in counts)
+        return counts
 
     def add_all(self, row: _Row, counts: Counter[Stack]) -> None:
         for stack, count in counts.items():
@@ -75,34 +85,36 @@ class GroupStacks:
         self._counts: StackCounts[int] = StackCounts()
 
     def add(self, groups: Sequence[int], stacks: Sequence[Stack]) -> None:
+        """Adds samples of these groups; -1: of none that is known, which are only counted."""
         for group, stack in zip(groups, stacks, strict=True):
-            if group >= 0:
-                self._counts.add(group, stack)
+            self._counts.add(group, () if group == _NO_GROUP else stack)
 
     def move(self, source: int, target: int) -> None:
         """Moves the samples of group `source` to group `target`."""
-        moved = self._counts.rows.pop(source, None)
-        if moved is not None:
-            self._counts.add_all(target, moved)
+        self._counts.add_all(target, self._counts.take(source))
 
     def renumber(self, renumbering: Renumbering) -> None:
         """Renumbers the groups; merged groups are added up."""
         before, self._counts = self._counts, StackCounts()
         for group, counts in before.rows.items():
-            self._counts.add_all(int(renumbering.group[group]), counts)
+            after = group if group == _NO_GROUP else int(renumbering.group[group])
+            self._counts.add_all(after, counts)
 
     def take(self, labels: Sequence[GroupLabel]) -> Stacks:
         """The samples since the last call."""
         before, self._counts = self._counts, StackCounts()
         found: dict[RowIdentity, Counter[Stack]] = {}
         for group, counts in before.rows.items():
-            kind, keys, apart = labels[group].identity
-            found[kind, tuple(sorted(keys)), apart] = counts
+            if group == _NO_GROUP:
+                found[NO_ROW] = counts
+            else:
+                kind, keys, apart = labels[group].identity
+                found[kind, tuple(sorted(keys)), apart] = counts
         return found
 
 
 @dataclass
-class Samples:
+class WindowStacks:
     """Of complete windows: as sums without time, which have the same owners, and their stacks."""
 
     sums: Records
@@ -117,7 +129,7 @@ class Samples:
     def groups(self, by_owner: Mapping[Identity, int], *, by_tags: bool) -> list[int]:
         """The group of each sample; -1: its owner has none, as it has no time in these windows."""
         owners, which = identities(self.sums, self._places if by_tags else None)
-        groups = np.array([by_owner.get(owner, -1) for owner in owners], np.int64)
+        groups = np.array([by_owner.get(owner, _NO_GROUP) for owner in owners], np.int64)
         found: list[int] = groups[which].tolist()
         return found
 
@@ -126,12 +138,12 @@ class SampledStacks:
     """Takes CALL and STACK blocks; `take` returns what was sampled in complete windows."""
 
     def __init__(self, name: Name) -> None:
-        self._frames = Frames(name)
+        self._frames = Frames(name, MOST_FRAMES)
         self._remembered = np.zeros(CALLS, np.uint64)
-        self._new = np.zeros(0, np.uint64)
+        self._new: list[int] = []
         self._waiting = np.zeros(0, STACK)
         self._stacks: list[Stack] = []
-        self._unused = 0
+        self._dropped = 0
 
     def add_calls(self, records: Records) -> None:
         """Frames of the STACK block that follows, as far as it has new ones."""
@@ -139,12 +151,14 @@ class SampledStacks:
             ["frame", "caller", "offset", "module"]
         ].tolist():
             self._frames.add(frame, caller, module, offset)
-        self._new = np.append(self._new, records["frame"])
+        self._new += records["frame"].tolist()
+        if len(self._new) > MOST_NEW:
+            self._forget()
 
     def add(self, records: Records) -> None:
         taken = records[:: max(1, -(-len(records) // MOST_IN_BLOCK))]
         taken = taken[: max(0, MOST_WAITING - len(self._waiting))]
-        self._unused += len(records) - len(taken)
+        self._dropped += len(records) - len(taken)
         self._waiting = np.concatenate([self._waiting, taken])
         for frame, flags in taken[["frame", "flags"]].tolist():
             whole, in_kernel = bool(flags & StackFlag.WHOLE), bool(flags & StackFlag.KERNEL)
@@ -153,30 +167,31 @@ class SampledStacks:
 
     def _forget(self) -> None:
         """Forgets the frames that the tracer has forgotten: it sends them again."""
-        places = self._new % CALLS
-        gone = set(self._remembered[places].tolist()) | set(self._new.tolist())
-        self._remembered[places] = self._new  # of several at one place the last one
+        new = np.array(self._new, np.uint64)
+        places = new % CALLS
+        gone = set(self._remembered[places].tolist()) | set(self._new)
+        self._remembered[places] = new  # of several at one place the last one
         self._frames.forget(gone - set(self._remembered[places].tolist()) - {0})
-        self._new = self._new[:0]
+        self._new.clear()
 
     @property
     def crowded(self) -> bool:
         """Whether so many wait that complete windows should be taken."""
         return len(self._stacks) > MOST_WAITING // 2
 
-    def take_unused(self) -> int:
-        """How many samples were too many since the last call."""
-        unused, self._unused = self._unused, 0
-        return unused
+    def take_dropped(self) -> int:
+        """How many samples were dropped, as too many, since the last call."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
 
-    def take(self, end_ns: int) -> Samples:
+    def take(self, end_ns: int) -> WindowStacks:
         """What was sampled before `end_ns`, once."""
         before = self._waiting["segment"]["t0_ns"] < end_ns
         ended = self._waiting[before]
         stacks = list(compress(self._stacks, before.tolist()))
         self._stacks = list(compress(self._stacks, (~before).tolist()))
         self._waiting = self._waiting[~before]
-        return Samples(_as_sums(ended), stacks)
+        return WindowStacks(_as_sums(ended), stacks)
 
 
 def _as_sums(samples: Records) -> Records:
@@ -210,10 +225,11 @@ class _Energy:
 
 @dataclass
 class _Half:
-    """Half a minute, or one longer interval."""
+    """At most half a minute, or one longer interval."""
 
     seconds: float = 0.0
     lost: int = 0
+    unknown: int = 0  #: samples of no known row
     energies: dict[RowIdentity, _Energy] = field(default_factory=dict)
     stacks: StackCounts[RowIdentity] = field(default_factory=StackCounts)
 
@@ -224,11 +240,15 @@ class _Half:
             if key in self.energies or len(self.energies) < MOST_ROWS:
                 self.energies.setdefault(key, _Energy(row)).add(row)
                 self.stacks.add_all(key, stacks.get(key, Counter()))
+            else:
+                self.lost += stacks.get(key, Counter()).total()
+        self.unknown += stacks.get(NO_ROW, Counter()).total()
 
 
 class LastMinute:
     """Rows' energies and samples of the last 30 to 60 seconds; of the last interval, if that has 30
-    seconds or more. It is kept in halves, so its memory does not grow with the number of intervals.
+    seconds or more, and then of what follows it until that has 30. It is kept in halves, so its
+    memory does not grow with the number of intervals.
     """
 
     def __init__(self, missing: Callable[[], tuple[str, ...]] = tuple) -> None:
@@ -239,18 +259,18 @@ class LastMinute:
     def reset(self) -> None:
         self._halves = [_Half()]
 
-    def add(self, by: str, interval: Attribution, stacks: Stacks, unused: int = 0) -> RecentStacks:
-        """Adds an interval whose rows are grouped by `by`; returns what is known then. `unused`:
-        samples that were too many."""
+    def add(self, by: str, interval: Attribution, stacks: Stacks, dropped: int = 0) -> RecentStacks:
+        """Adds an interval whose rows are grouped by `by`; returns what is known then.
+        `dropped`: samples that were too many."""
         if by != self._by:
             self._by = by
             self.reset()
         if interval.trace.duration_s >= HALF_S:
             self.reset()
-        elif self._halves[-1].seconds >= HALF_S:
+        elif self._halves[-1].seconds + interval.trace.duration_s > HALF_S:
             self._halves = [self._halves[-1], _Half()]
         self._halves[-1].add(interval, stacks)
-        self._halves[-1].lost += interval.trace.loss.get("stack", 0) + unused
+        self._halves[-1].lost += interval.trace.loss.get("stack", 0) + dropped
         return self._known()
 
     def _known(self) -> RecentStacks:
@@ -270,7 +290,8 @@ class LastMinute:
         }
         seconds = sum(half.seconds for half in self._halves)
         lost = sum(half.lost for half in self._halves)
-        return RecentStacks(rows, seconds, lost, self._missing())
+        unknown = sum(half.unknown for half in self._halves)
+        return RecentStacks(rows, seconds, lost, self._missing(), unknown)
 
 
 def _with_energy(sums: _Energy) -> Row:

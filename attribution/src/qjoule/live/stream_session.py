@@ -210,7 +210,7 @@ class StreamSession(BlockReader):
         if self._stacks is None:
             return None
         stacks = {one: grouping.take_stacks() for one, grouping in self._groupings.items()}
-        return self._last_minute.add(by, interval, stacks[by], self._stacks.take_unused())
+        return self._last_minute.add(by, interval, stacks[by], self._stacks.take_dropped())
 
     def _group_by(self, by: str) -> None:
         """Adds this grouping from now on, if it does not exist yet."""
