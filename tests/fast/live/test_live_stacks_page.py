@@ -58,12 +58,14 @@ def showing(
     grade: str = "measured",
     lost: int = 0,
     missing: tuple[str, ...] = (),
+    unknown: int = 0,
 ) -> ViewState:
     row = query_row(energy_nj, shape)
     table = attribution((row,), {}, grade=grade)
     rows = {} if samples is None else {row.identity: RowStacks(row, samples)}
     state = ViewState(title="mariadb")
-    state.accept(Snapshot(table, table, 42.0, stacks=RecentStacks(rows, 42.0, lost, missing)))
+    recent = RecentStacks(rows, 42.0, lost, missing, unknown)
+    state.accept(Snapshot(table, table, 42.0, stacks=recent))
     state.press("f", "f")
     return state
 
@@ -133,14 +135,16 @@ def test_of_too_few_samples_no_share_is_shown(count: int | None) -> None:
     assert f"too few samples to divide its joules: at least {LEAST} are needed" in text
     assert missing[0] in text
     assert "sort" not in text and "%" not in "".join(text.splitlines()[4:])
-    assert ("No row has samples" in text) == (count is None)
+    assert ("no row has samples in this time" in text) == (count is None)
 
 
 def test_losses_and_servers_without_stacks_are_said() -> None:
-    state = showing(SAMPLES, lost=1234, missing=("--stacks: mysql has none: no rights",))
+    missing = ("--stacks: mysql has none: no rights",)
+    state = showing(SAMPLES, lost=1234, unknown=4321, missing=missing)
     text = screen(state, 120, 40)
     assert "1,234 lost, of all rows" in text
     assert "--stacks: mysql has none: no rights" in text
+    assert "of all rows: 4,321 samples of no known row" in text
 
 
 def test_without_energy_shares_have_no_joules() -> None:
@@ -229,24 +233,39 @@ def test_a_paused_page_stays() -> None:
 
 
 def test_an_export_has_what_the_page_shows() -> None:
-    found = screen_document(showing(PLANNED, lost=3))["view"]["selected"]["stacks"]
+    state = showing(PLANNED, lost=3, unknown=4, missing=("mysql has none",))
+    found = screen_document(state)["view"]["selected"]["stacks"]
+    entries = found.pop("functions"), found.pop("nodes")
     assert found == {
         "seconds": 42.0,
         "samples": 100,
+        "too_few": False,
         "lost": 3,
+        "of_no_row": 4,
         "energy_j": 10.0,
-        "functions": [
-            {"name": "sort", "self_samples": 60, "samples": 60},
-            {"name": "scan", "self_samples": 30, "samples": 30},
-            {"name": "plan", "self_samples": 10, "samples": 10},
-        ],
-        "nodes": [
-            {"name": NODE, "self_samples": 60, "samples": 90},
-            {"name": SCAN, "self_samples": 30, "samples": 30},
-            {"name": "(no node)", "self_samples": 10, "samples": 10},
-        ],
+        "missing": ["mysql has none"],
     }
-    assert screen_document(showing(None))["view"]["selected"]["stacks"] is None
+    for entry in (*entries[0], *entries[1]):
+        for key in ("self", ""):
+            samples = entry.pop(f"{key}_samples" if key else "samples")
+            half = entry.pop(f"{key}_share_half_width" if key else "share_half_width")
+            assert half == pytest.approx(sampling_share(samples, 100))
+            entry[key or "all"] = samples
+    assert [[tuple(entry.values()) for entry in some] for some in entries] == [
+        [("sort", 60, 60), ("scan", 30, 30), ("plan", 10, 10)],
+        [(NODE, 60, 90), (SCAN, 30, 30), ("(no node)", 10, 10)],
+    ]
+
+
+@pytest.mark.parametrize("count", [None, LEAST - 1])
+def test_an_export_marks_too_few_samples(count: int | None) -> None:
+    stack: Stack = ("main", "sort")
+    samples = None if count is None else Counter({stack: count})
+    state = showing(samples, missing=("mysql has none",))
+    found = screen_document(state)["view"]["selected"]["stacks"]
+    assert (found["samples"], found["too_few"]) == (count or 0, True)
+    assert found["energy_j"] == (None if count is None else 10.0)
+    assert found["missing"] == ["mysql has none"]
 
 
 def test_the_page_of_functions_is_in_the_help() -> None:

@@ -7,7 +7,8 @@ Names come from files of strangers; `Span` makes them safe to show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qjoule.engine.plan_nodes import plan_nodes
@@ -32,6 +33,8 @@ _SHOWN = 10  #: functions, and nodes
 _LABEL_LINES = 2
 _UNKNOWN = "unknown (not followed)"
 _NO_NODE = "(no node)"
+_Entry = tuple[str, int, int]  #: name, samples of its own, samples with it
+_Counts = Mapping[str, tuple[int, int]]  #: as of `samples_with`
 _COLUMNS = (
     Column("self", "SELF ± 95 %", 13, 0),
     Column("total", "WITH CALLS", 10, 1),
@@ -43,7 +46,7 @@ _MEANING = (
     "SELF: samples in the function itself; WITH CALLS: also in what it called. ± is what the "
     "number of samples leaves open, not the errors of the row's joules.",
 )
-_NO_SAMPLES = "No row has samples. Linux before 5.19 gives none."
+_NO_SAMPLES = "no row has samples in this time"
 _NOT_FOLLOWED = (
     "Not followed: servers that started after top did, code that is compiled at run time, and all "
     "stacks of JVMs.",
@@ -63,15 +66,15 @@ def stacks_page(state: ViewState, identity: Line, width: int) -> list[Line]:
     if recent is None:
         return [*lines, *_words([state.no_stacks], width)]
     found = recent.rows.get(row.identity)
-    lines.append(_summary(recent, found, state.shown.interval, width))
+    counts = {} if found is None else samples_with(found)
+    lines.append(_summary(recent, found, counts, state.shown.interval, width))
     if found is None or found.count < LEAST:
         few = [f"too few samples to divide its joules: at least {LEAST} are needed"]
         if not recent.rows:
             few.append(_NO_SAMPLES)
-        return [*lines, Line(), *_words([*few, *recent.missing], width, "warn")]
-    lines += [Line(), *_tables(found, state.shown.interval, width), Line()]
-    unknown = samples_with(found).get(CUT, (0, 0))[1]
-    notes = [*_MEANING, *(_NOT_FOLLOWED if unknown else ()), *recent.missing]
+        return [*lines, Line(), *_words([*few, *_missing(recent)], width, "warn")]
+    lines += [Line(), *_tables(found, counts, state.shown.interval, width), Line()]
+    notes = [*_MEANING, *(_NOT_FOLLOWED if CUT in counts else ()), *_missing(recent)]
     return [*lines, *_words(notes, width)]
 
 
@@ -88,29 +91,51 @@ def stacks_document(state: ViewState) -> dict[str, Any] | None:
     row = selected_row(state)
     recent = None if state.shown is None else state.shown.stacks
     found = None if row is None or recent is None else recent.rows.get(row.identity)
-    if recent is None or found is None:
+    if row is None or recent is None:
         return None
+    samples = RowStacks(row, Counter()) if found is None else found
+    counts = samples_with(samples)
     return {
         "seconds": recent.seconds,
-        "samples": found.count,
+        "samples": samples.count,
+        "too_few": samples.count < LEAST,
         "lost": recent.lost,
-        "energy_j": fmt.in_joules(found.row.energy_nj),
-        "functions": [
-            {"name": name, "self_samples": own, "samples": inside}
-            for name, own, inside in _functions(found)
-        ],
-        "nodes": [
-            {"name": name, "self_samples": own, "samples": inside}
-            for name, own, inside in _nodes(found)
-        ],
+        "of_no_row": recent.unknown,
+        "energy_j": None if found is None else fmt.in_joules(found.row.energy_nj),
+        "functions": _documents(_functions(counts), samples),
+        "nodes": _documents(_nodes(samples, counts) if samples.count else [], samples),
+        "missing": list(recent.missing),
     }
 
 
+def _missing(recent: RecentStacks) -> Iterator[str]:
+    if recent.unknown:
+        yield f"of all rows: {fmt.count(recent.unknown)} samples of no known row"
+    yield from recent.missing
+
+
+def _documents(entries: Sequence[_Entry], found: RowStacks) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "self_samples": own,
+            "samples": inside,
+            "self_share_half_width": sampling_share(own, found.count),
+            "share_half_width": sampling_share(inside, found.count),
+        }
+        for name, own, inside in entries
+    ]
+
+
 def _summary(
-    recent: RecentStacks, found: RowStacks | None, interval: Attribution, width: int
+    recent: RecentStacks,
+    found: RowStacks | None,
+    counts: _Counts,
+    interval: Attribution,
+    width: int,
 ) -> Line:
     count = 0 if found is None else found.count
-    cut = 0 if found is None else samples_with(found).get(CUT, (0, 0))[1]
+    cut = counts.get(CUT, (0, 0))[1]
     joules = fmt.joules(fmt.in_joules(found.row.energy_nj)) if found is not None else ""
     return flow(
         [
@@ -125,22 +150,22 @@ def _summary(
     )
 
 
-def _tables(found: RowStacks, interval: Attribution, width: int) -> Iterator[Line]:
-    nodes = _nodes(found)
+def _tables(found: RowStacks, counts: _Counts, interval: Attribution, width: int) -> Iterator[Line]:
+    nodes = _nodes(found, counts)
     if any(name != _NO_NODE for name, _, _ in nodes):
         yield from _table("NODE OF THE PLAN", nodes, found, interval, width)
         yield Line()
-    yield from _table("FUNCTION", _functions(found), found, interval, width)
+    yield from _table("FUNCTION", _functions(counts), found, interval, width)
 
 
 def _table(
     title: str,
-    entries: Sequence[tuple[str, int, int]],
+    entries: Sequence[_Entry],
     found: RowStacks,
     interval: Attribution,
     width: int,
 ) -> Iterator[Line]:
-    """`entries`: name, samples of its own, samples with it; the hottest first."""
+    """`entries`: the hottest first."""
     layout = fit(_COLUMNS, max(1, width - 4), GAP)
     yield _line(layout, {one.key: one.title for one in _COLUMNS} | {"name": title}, "head")
     for name, own, inside in entries[:_SHOWN]:
@@ -158,27 +183,26 @@ def _table(
         yield Line((Span(2, f"and {fmt.count(len(entries) - _SHOWN)} more", "dim"),))
 
 
-def _functions(found: RowStacks) -> list[tuple[str, int, int]]:
+def _functions(counts: _Counts) -> list[_Entry]:
     """The hottest first; those that only call others are left out."""
     return _hottest(
         (_UNKNOWN if name == CUT else name, own, inside)
-        for name, (own, inside) in samples_with(found).items()
+        for name, (own, inside) in counts.items()
         if own and not isinstance(name, PlanNode)
     )
 
 
-def _nodes(found: RowStacks) -> list[tuple[str, int, int]]:
+def _nodes(found: RowStacks, counts: _Counts) -> list[_Entry]:
     """The hottest first, and what no node executed."""
-    inside = samples_with(found)
     return _hottest(
         (_NO_NODE, node.samples, node.samples)
         if node.name is None
-        else (node.name, node.samples, inside[node.name][1])
+        else (node.name, node.samples, counts[node.name][1])
         for node in plan_nodes(found)
     )
 
 
-def _hottest(entries: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+def _hottest(entries: Iterable[_Entry]) -> list[_Entry]:
     return sorted(entries, key=lambda one: (-one[1], -one[2], one[0]))
 
 
