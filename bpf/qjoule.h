@@ -281,8 +281,10 @@ struct qj_stack {
 #define QJ_NODE_KIND 32
 
 /*
- * A place in code with all of its callers: frames of stacks form a tree. The tracer remembers the
- * last one of each `frame % QJ_CALLS`, and sends every other again before the next stack with it.
+ * A place in code with all of its callers: frames of stacks form a tree. The tracer remembers
+ * those that it has sent in a direct-mapped cache of QJ_CALLS slots, indexed by
+ * `frame % QJ_CALLS`. A frame that was evicted is sent again before the next stack that contains
+ * it.
  */
 #define QJ_CALLS (1u << 16)
 
