@@ -12,12 +12,43 @@
  * that keep running.
  */
 
+/*
+ * Ends the slice of a task from which the switch was not seen. A tick may interrupt, and labels
+ * what follows with the running thread, whose wait it ends. So the label is copied before it is
+ * decided who accounts for the slice. With counters, and in the live view, it is read after that.
+ */
+static __always_inline void end_unseen(struct qj_cpu_state *cpu, __u64 now)
+{
+	struct qj_ring_segment *r;
+	__u64 t0;
+
+	if (plan.mode != QJ_MODE_RECORD || plan.counters || plan.more ||
+	    cpu->owner_kind == QJ_OWNER_IDLE) {
+		end_slice(cpu, now);
+		return;
+	}
+	r = reserve(sizeof(*r));
+	if (!r) {
+		end_slice(cpu, now);
+		return;
+	}
+	r->head.block = QJ_BLOCK_SEGMENT;
+	r->head.text_bytes = 0;
+	fill_segment(&r->segment, cpu, 0, now);
+	t0 = restart_slice(cpu, now);
+	r->segment.t0_ns = t0;
+	if (t0 && t0 < now)
+		submit(r);
+	else
+		bpf_ringbuf_discard(r, 0);
+}
+
 /* Not inline, so that the verifier checks it once. */
 __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
 {
 	if (!cpu)
 		return 0;
-	end_slice(cpu, now);
+	end_unseen(cpu, now);
 	count_loss(cpu, QJ_LOSS_SWITCH);
 	label_slice(cpu, bpf_get_current_task_btf(), now);
 	return 0;
