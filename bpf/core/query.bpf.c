@@ -99,12 +99,14 @@ static __always_inline const __u64 *waits_until(struct thread_state *thread, __u
 	return thread->waits.replied_ns;
 }
 
-static __always_inline void sum_waits(struct qj_sums *row, const __u64 *wait_ns, __u64 latency_ns)
+/* `whole_ns`, `parts_ns`: of a row: how long threads have taken, and what of it they waited for. */
+static __always_inline void sum_waits(__u64 *whole_ns, __u64 *parts_ns, __u64 ns,
+				      const __u64 *wait_ns)
 {
-	__sync_fetch_and_add(&row->waited_ns, latency_ns);
+	__sync_fetch_and_add(whole_ns, ns);
 	for (int i = 0; i < QJ_WAITS; i++)
 		if (wait_ns[i])
-			__sync_fetch_and_add(&row->wait_ns[i], wait_ns[i]);
+			__sync_fetch_and_add(&parts_ns[i], wait_ns[i]);
 }
 
 /* Live view: what a helper has waited for while it worked for its leader's query. */
@@ -129,10 +131,7 @@ static __always_inline void sum_helper_waits(struct qj_cpu_state *cpu, struct th
 		count_loss(cpu, QJ_LOSS_QUERY);
 		return;
 	}
-	__sync_fetch_and_add(&row->helpers_ns, end_ns - thread->begin_ns);
-	for (int i = 0; i < QJ_WAITS; i++)
-		if (wait_ns[i])
-			__sync_fetch_and_add(&row->helpers_wait_ns[i], wait_ns[i]);
+	sum_waits(&row->helpers_ns, row->helpers_wait_ns, end_ns - thread->begin_ns, wait_ns);
 }
 
 static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -169,7 +168,7 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 	__sync_fetch_and_add(&row->latency_ns, latency_ns);
 	__sync_fetch_and_add(&row->latency[latency_bucket(latency_ns)], 1);
 	if (thread->flags & QJ_QUERY_WAITS)
-		sum_waits(row, wait_ns, latency_ns);
+		sum_waits(&row->waited_ns, row->wait_ns, latency_ns, wait_ns);
 	if (thread->flags & QJ_QUERY_ERROR)
 		__sync_fetch_and_add(&row->errors, 1);
 	else if (!(thread->flags & QJ_QUERY_OK))
