@@ -216,11 +216,11 @@ class _Energy:
     low_nj: float = 0.0
     high_nj: float = 0.0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row, energy_nj: int, ends_nj: tuple[float, float]) -> None:
         self.row = row
-        self.energy_nj += row.energy_nj
-        low, high = row.energy_nj_ci95
-        self.low_nj, self.high_nj = self.low_nj + low, self.high_nj + high
+        self.energy_nj += energy_nj
+        self.low_nj += ends_nj[0]
+        self.high_nj += ends_nj[1]
 
 
 @dataclass
@@ -238,7 +238,8 @@ class _Half:
         for row in interval.tabled:
             key = row.identity
             if key in self.energies or len(self.energies) < MOST_ROWS:
-                self.energies.setdefault(key, _Energy(row)).add(row)
+                sums = self.energies.setdefault(key, _Energy(row))
+                sums.add(row, row.energy_nj, row.energy_nj_ci95)
                 self.stacks.add_all(key, stacks.get(key, Counter()))
             else:
                 self.lost += stacks.get(key, Counter()).total()
@@ -281,9 +282,7 @@ class LastMinute:
                 stacks.add_all(key, counts)
             for key, one in half.energies.items():
                 sums = energies.setdefault(key, _Energy(one.row))
-                sums.row = one.row
-                sums.energy_nj += one.energy_nj
-                sums.low_nj, sums.high_nj = sums.low_nj + one.low_nj, sums.high_nj + one.high_nj
+                sums.add(one.row, one.energy_nj, (one.low_nj, one.high_nj))
         rows = {
             key: RowStacks(_with_energy(energies[key]), counts)
             for key, counts in stacks.rows.items()
