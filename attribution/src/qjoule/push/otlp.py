@@ -56,14 +56,14 @@ class Otlp:
             from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
                 metric_exporter,
             )
+
+            session = quiet_session()
         except ImportError:
             raise QjouleError(
                 "OpenTelemetry is not installed: pip install 'qjoule[push]'"
             ) from None
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the program says it
-        self._exporter = metric_exporter.OTLPMetricExporter(
-            timeout=TIMEOUT_S, session=quiet_session()
-        )
+        self._exporter = metric_exporter.OTLPMetricExporter(timeout=TIMEOUT_S, session=session)
         self._host = host
         self._summary: dict[tuple[str, str], str] = {}  #: by kind and text
 
