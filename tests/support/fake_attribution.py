@@ -7,6 +7,8 @@ import queue
 from collections.abc import Iterator
 from dataclasses import replace
 
+from rich.cells import cell_len
+
 from qjoule.model.result import (
     OWNERS,
     PARTS,
@@ -17,6 +19,8 @@ from qjoule.model.result import (
     Row,
     TraceInfo,
 )
+from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
 from qjoule.snapshots import Controls, Snapshot
 
 SHAPES = (
@@ -179,3 +183,16 @@ class FakeSource:
 def snapshot(elapsed_s: float = 12.5, **other: object) -> Snapshot:
     attribution = typical(**other)
     return Snapshot(attribution, attribution, elapsed_s)
+
+
+def screen(state: ViewState, width: int, height: int) -> list[str]:
+    """The lines of the live view, none of which is wider than the screen, or overlaps itself."""
+    lines = compose(state, width, height)
+    assert len(lines) == height
+    for line in lines:
+        end = 0
+        for span in line.spans:
+            assert span.x >= end, "spans do not overlap"
+            end = span.x + cell_len(span.text)
+        assert end <= width
+    return [line.plain() for line in lines]

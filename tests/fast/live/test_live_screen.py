@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from fake_attribution import attribution, query_row, snapshot, typical
+from fake_attribution import attribution, query_row, screen, snapshot, typical
 from qjoule.model.result import PARTS, Attribution, Row, Waits
 from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap
-from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import (
     HISTORY,
     HISTORY_ROWS,
@@ -28,18 +27,6 @@ from qjoule.reporters.live_state import (
 )
 from qjoule.shapes.shape import OtherId
 from qjoule.snapshots import Snapshot
-
-
-def screen(state: ViewState, width: int, height: int) -> list[str]:
-    lines = compose(state, width, height)
-    assert len(lines) == height
-    for line in lines:
-        end = 0
-        for span in line.spans:
-            assert span.x >= end, "spans do not overlap"
-            end = span.x + cell_len(span.text)
-        assert end <= width
-    return [line.plain() for line in lines]
 
 
 def showing(table: Attribution) -> ViewState:

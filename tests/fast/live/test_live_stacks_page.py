@@ -9,9 +9,8 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
-from fake_attribution import attribution, query_row
+from fake_attribution import attribution, query_row, screen
 from qjoule.engine.stacks import (
     CUT,
     KERNEL,
@@ -24,7 +23,6 @@ from qjoule.engine.stacks import (
 )
 from qjoule.reporters.format import UNKNOWN
 from qjoule.reporters.live_pages import screen_document
-from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_stacks import LEAST
 from qjoule.reporters.live_state import Mode, ViewState
 from qjoule.snapshots import Snapshot
@@ -70,16 +68,8 @@ def showing(
     return state
 
 
-def screen(state: ViewState, width: int = 80, height: int = 24) -> str:
-    lines = compose(state, width, height)
-    assert len(lines) == height
-    for line in lines:
-        end = 0
-        for span in line.spans:
-            assert span.x >= end, "spans do not overlap"
-            end = span.x + cell_len(span.text)
-        assert end <= width
-    return "\n".join(line.plain() for line in lines)
+def text_of(state: ViewState, width: int = 80, height: int = 24) -> str:
+    return "\n".join(screen(state, width, height))
 
 
 def table(text: str, title: str) -> list[list[str]]:
@@ -95,7 +85,7 @@ def table(text: str, title: str) -> list[list[str]]:
 
 
 def test_the_hottest_functions_stand_first_with_joules_samples_and_error() -> None:
-    text = screen(showing(SAMPLES))
+    text = text_of(showing(SAMPLES))
     assert "last 42.0 s · 100 samples · 10.0 J · 25.0 % not followed to the end" in text
     found = table(text, "FUNCTION")
     assert [cells[-1] for cells in found] == [
@@ -108,11 +98,11 @@ def test_the_hottest_functions_stand_first_with_joules_samples_and_error() -> No
         ["75.0 %", "2.00 J", "20"],
     ]
     assert sum(int(cells[3]) for cells in found) == 100, "each sample has one innermost function"
-    assert "Not followed: servers that started after top did" in screen(showing(SAMPLES), 80, 40)
+    assert "Not followed: servers that started after top did" in text_of(showing(SAMPLES), 80, 40)
 
 
 def test_nodes_of_a_plan_stand_above_the_functions() -> None:
-    text = screen(showing(PLANNED), 120, 40)
+    text = text_of(showing(PLANNED), 120, 40)
     nodes = table(text, "NODE OF THE PLAN")
     assert [(cells[1], cells[-1]) for cells in nodes] == [
         ("90.0 %", NODE),
@@ -122,7 +112,7 @@ def test_nodes_of_a_plan_stand_above_the_functions() -> None:
     assert [cells[3] for cells in nodes] == ["60", "30", "10"]
     assert text.index("NODE OF THE PLAN") < text.index("FUNCTION")
     assert [cells[-1] for cells in table(text, "FUNCTION")] == ["sort", "scan", "plan"]
-    assert "NODE OF THE PLAN" not in screen(showing(SAMPLES))
+    assert "NODE OF THE PLAN" not in text_of(showing(SAMPLES))
 
 
 @pytest.mark.parametrize("count", [None, 1, LEAST - 1])
@@ -130,7 +120,7 @@ def test_of_too_few_samples_no_share_is_shown(count: int | None) -> None:
     missing = ("--stacks: mariadb has none: it has ended",)
     stack: Stack = ("main", "sort")
     samples = None if count is None else Counter({stack: count})
-    text = screen(showing(samples, missing=missing))
+    text = text_of(showing(samples, missing=missing))
     assert f"{count or 0} samples" in text
     assert f"too few samples to divide its joules: at least {LEAST} are needed" in text
     assert missing[0] in text
@@ -141,20 +131,20 @@ def test_of_too_few_samples_no_share_is_shown(count: int | None) -> None:
 def test_losses_and_servers_without_stacks_are_said() -> None:
     missing = ("--stacks: mysql has none: no rights",)
     state = showing(SAMPLES, lost=1234, unknown=4321, missing=missing)
-    text = screen(state, 120, 40)
+    text = text_of(state, 120, 40)
     assert "1,234 lost, of all rows" in text
     assert "--stacks: mysql has none: no rights" in text
     assert "of all rows: 4,321 samples of no known row" in text
 
 
 def test_without_energy_shares_have_no_joules() -> None:
-    found = table(screen(showing(SAMPLES, grade="none")), "FUNCTION")
+    found = table(text_of(showing(SAMPLES, grade="none")), "FUNCTION")
     assert found[0][1:4] == ["40.0 %", UNKNOWN, "40"]
 
 
 def test_more_than_ten_are_counted() -> None:
     many: Counter[Stack] = Counter({("main", f"f{n:02}"): 5 + n for n in range(25)})
-    found = table(screen(showing(many)), "FUNCTION")
+    found = table(text_of(showing(many)), "FUNCTION")
     assert [cells[-1] for cells in found] == [*(f"f{24 - n:02}" for n in range(10)), "and 15 more"]
 
 
@@ -170,10 +160,10 @@ def test_every_page_fits_and_is_safe(width: int, height: int) -> None:
         )
         for samples in (stacks, None):
             state = showing(samples, shape=hostile, missing=(hostile,), lost=5)
-            text = screen(state, width, height)
+            text = text_of(state, width, height)
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
             state.press("pagedown")
-            screen(state, width, height)
+            text_of(state, width, height)
 
 
 @given(
@@ -210,7 +200,7 @@ def test_without_the_option_the_key_says_how_to_get_it() -> None:
         for key in (*keys, "f"):
             state.press(key, key if len(key) == 1 else None)
         assert state.mode is not Mode.STACKS
-        assert "start top with --stacks" in screen(state).splitlines()[-1]
+        assert "start top with --stacks" in text_of(state).splitlines()[-1]
 
 
 def test_a_row_that_no_longer_runs_keeps_its_page() -> None:
@@ -218,9 +208,9 @@ def test_a_row_that_no_longer_runs_keeps_its_page() -> None:
     shown = state.shown
     assert shown is not None
     state.accept(Snapshot(attribution((), {"idle": 5}), shown.total, 44.0, stacks=shown.stacks))
-    assert "100 samples" in screen(state)
+    assert "100 samples" in text_of(state)
     state.accept(Snapshot(attribution((), {"idle": 5}), attribution((), {"idle": 5}), 46.0))
-    assert "this row is in no snapshot since the last reset" in screen(state)
+    assert "this row is in no snapshot since the last reset" in text_of(state)
 
 
 def test_a_paused_page_stays() -> None:
@@ -229,7 +219,7 @@ def test_a_paused_page_stays() -> None:
     shown = state.shown
     assert shown is not None
     state.accept(Snapshot(shown.interval, shown.total, 44.0, stacks=RecentStacks({}, 44.0)))
-    assert "100 samples" in screen(state)
+    assert "100 samples" in text_of(state)
 
 
 def test_an_export_has_what_the_page_shows() -> None:
@@ -272,4 +262,4 @@ def test_the_page_of_functions_is_in_the_help() -> None:
     state = showing(SAMPLES)
     state.press("escape")
     state.press("h", "h")
-    assert "where a row's joules went in the server's code" in screen(state)
+    assert "where a row's joules went in the server's code" in text_of(state)
