@@ -214,6 +214,13 @@ def error(case: Case, coefficients: Coefficients) -> float:
     return shape_error(case, ledger.domains["package"].energy_nj.astype(np.float64))
 
 
+def test_a_full_run_on_an_idle_machine_tells_its_power_at_rest_within_a_few_percent() -> None:
+    case, _ = cases()
+    estimate, true_w = calibrated(case).idle_w[0, "package"], case.truth.idle_w[0, "package"]
+    assert estimate.low_w <= true_w <= estimate.high_w
+    assert estimate.high_w - estimate.low_w < 0.06 * true_w
+
+
 def test_it_is_nearly_as_good_as_a_full_one_and_refines_it() -> None:
     case, quick = cases()
     known = calibrated(case)

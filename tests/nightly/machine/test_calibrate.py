@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`qjoule calibrate` as a whole, on a package whose power is known.
 
-How precise the results can be depends on how quiet this machine is. What the calibration claims
-must be true on any machine. On a quiet one it must make claims, with narrow intervals.
+What the calibration claims must be true on any machine. How much it can claim depends on how quiet
+this one is, so tests/fast/machine/test_calibrate_load.py demands that of simulated machines.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from waiting import is_running, until
 
 pytestmark = pytest.mark.root
 WAIT_S = 60.0
-#: Below this busy share of the idle phases, idle and shared power can be separated.
-QUIET = 0.2
 #: Busy for a third of the time.
 THIRD = """
 import time
@@ -86,17 +84,6 @@ def test_the_known_powers_are_near_the_printed_intervals(
     for phase in document["phases"]:
         assert phase["windows"] > 0.2 * (phase["t1_ns"] - phase["t0_ns"]) / 20e6, phase
         assert phase["power_w"]["package.0"] > 0.9 * rapl.idle_w, phase
-    resting = [phase for phase in document["phases"] if phase["kernel"] == "idle"]
-    drawn_w = max(phase["power_w"]["package.0"] for phase in resting)
-    # Above idle, the package draws its shared and CPU power in proportion to how busy it is.
-    if drawn_w - rapl.idle_w <= QUIET * rapl.shared_w:
-        assert idle["ok"]
-        # Nineteen phases of a second are what `--short` has: 37 % of idle power was seen.
-        assert idle["high"] - idle["low"] < 0.6 * rapl.idle_w
-        # One busy core, and all of them if there are two: saturation could explain as much.
-        assert shared["high"] - shared["low"] < 2 * rapl.shared_w
-        awake_w = rapl.idle_w + rapl.shared_w
-        assert idle["value"] + shared["value"] == pytest.approx(awake_w, rel=0.25)
 
 
 def test_the_file_is_of_this_machine_and_everybody_may_read_it(calibration: Path) -> None:

@@ -39,11 +39,14 @@ def test_cores_are_read_once_a_second_and_used_if_the_package_draws_more(
     energy = Trace(directory).table("energy").to_pandas()
     cores = energy[energy["domain"] == "one_core"]
     assert set(cores["die"]) == set(CPUS)
-    for _, one in cores.groupby("die"):
-        assert SECONDS - 1 <= len(one) <= SECONDS + 3
-        assert (np.diff(one["t_ns"])[:-1] >= 10**9).all()
-        assert not one["status"].any()
-    assert len(energy[energy["domain"] == "package"]) > 10 * len(cores) // len(CPUS)
+    package_ns = energy[energy["domain"] == "package"]["t_ns"].to_numpy()
+    for _, core in cores.groupby("die"):
+        assert SECONDS - 1 <= len(core) <= SECONDS + 3
+        # Cores are read after the package, and anything can run in between.
+        due_ns = package_ns[np.searchsorted(package_ns, core["t_ns"], side="right") - 1]
+        assert (np.diff(due_ns)[:-1] >= 10**9).all()
+        assert not core["status"].any()
+    assert len(package_ns) > 10 * len(cores) // len(CPUS)
     found = attribute(directory)
     assert found["energy_source"]["domains"] == ["package"]
     words = "counters of single cores are not used: cores of package 0 show more than the package"
