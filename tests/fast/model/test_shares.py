@@ -229,3 +229,19 @@ def test_a_trace_twice_has_the_shares_of_one(case: Case) -> None:
         # Errors of edges are independent in two recordings; all others are common.
         assert row.share_ci95[1] <= same.share_ci95[1] + 1e-6
         assert row.share_ci95[0] >= same.share_ci95[0] - 1e-6
+
+
+@pytest.mark.parametrize(("windows", "unresolved"), [(1, True), (24, True), (25, False)])
+def test_what_ran_for_less_than_a_window_is_resolved_by_many_windows(
+    windows: int, unresolved: bool
+) -> None:
+    length_ns = 20_000_000
+    ran_ns = length_ns // 2 // windows
+    rows = [(n * length_ns, n * length_ns + ran_ns, 0, 0) for n in range(windows)]
+    made = model_cases.energy(
+        [n * length_ns for n in range(51)], {(0, "package"): [30 * length_ns] * 50}
+    )
+    segments = model_cases.segments(rows)
+    case = Case(model_cases.machine(0), made, segments, (), Coefficients(), "separate")
+    (row,) = [row for row in result(case).rows if row.cpu_ns]
+    assert ("below_resolution" in row.flags) == unresolved

@@ -34,6 +34,7 @@ from qjoule.model.row_sums import in_order, without
 from qjoule.model.shares import shares_of
 
 UNNAMED_ROLES = ("", "(unknown)")
+FEW_WINDOWS = 25  #: less than these tell little about the power of what ran in them
 
 
 def by_server(ledger: Ledger, labels: Sequence[GroupLabel]) -> tuple[ServerCoverage, ...]:
@@ -298,10 +299,13 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
 
 
 def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
-    # All of its time fits into one window, so its joules reflect only that window's mean power.
-    short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
+    """The label's and the ledger's flags. A row is below the resolution if it ran so briefly, in so
+    few windows, that its joules show only the mean power of these.
+    """
+    brief = 0 < ledger.cpu_ns[g] < ledger.window_ns_max and ledger.windows_run[g] < FEW_WINDOWS
     flags = (*label.flags, *ledger.flags.get(g, ()))
-    return (*flags, "below_resolution") if short and ledger.series else flags
+    unresolved = brief and label.kind == "queries" and bool(ledger.series)
+    return (*flags, "below_resolution") if unresolved else flags
 
 
 def _outcomes(calls: CallStats, g: int) -> Outcomes | None:

@@ -28,7 +28,8 @@ from qjoule.model.zones import zones
 #: Rows are about the first of these domains that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core", WALL)
 
-_OF_GROUPS = ("cpu_ns", "stolen_ns", "counters", "counted_ns")  #: sums per group, besides energies
+#: Sums per group, besides energies.
+_OF_GROUPS = ("cpu_ns", "stolen_ns", "counters", "counted_ns", "windows_run")
 
 
 def main_domain(names: Sequence[str]) -> str:
@@ -61,6 +62,7 @@ class Ledger:
         self.core_blocks = 0  #: blocks in which counters of single cores were used
         self.models: dict[str, PowerModel] = {}  #: the models that split the last windows
         self.cpu_ns = np.zeros(0, np.int64)
+        self.windows_run = np.zeros(0, np.int64)  #: by package, so that it counts in each
         self.stolen_ns = np.zeros(0)
         self.counters = np.zeros((0, COUNTERS))
         self.counted_ns = np.zeros((0, COUNTERS))
@@ -175,6 +177,7 @@ class Ledger:
         if missing <= 0:
             return
         self.cpu_ns = np.append(self.cpu_ns, np.zeros(missing, np.int64))
+        self.windows_run = np.append(self.windows_run, np.zeros(missing, np.int64))
         self.stolen_ns = np.append(self.stolen_ns, np.zeros(missing))
         self.counters = np.vstack([self.counters, np.zeros((missing, COUNTERS))])
         self.counted_ns = np.vstack([self.counted_ns, np.zeros((missing, COUNTERS))])
@@ -258,6 +261,7 @@ class Ledger:
     def _add_time(self, batch: WindowBatch) -> None:
         entries, bounds_ns = batch.entries, batch.energy.boundaries_ns
         np.add.at(self.cpu_ns, entries.group, entries.cpu_ns)
+        np.add.at(self.windows_run, entries.group, entries.cpu_ns > 0)
         if entries.stolen_ns.any():
             np.add.at(self.stolen_ns, entries.group, entries.stolen_ns)
         if self.spans:
