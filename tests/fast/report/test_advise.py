@@ -21,7 +21,7 @@ from qjoule.contract import QueryFlag
 from qjoule.engine.advice import Advice, advise, worth_it
 from qjoule.engine.attribute import AttributionRequest, attribute
 from qjoule.reporters.advice import render
-from qjoule.servers.decoding import AVOIDABLE
+from qjoule.servers.decoding import AVOIDABLE, EXECUTES
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Module, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.vocabulary import WAITS
@@ -33,7 +33,9 @@ PARENT, CHILD, OTHER = "select list", "select one from t where id = ?", "update 
 TEXTS = {"par": PARENT, "chi": CHILD, "oth": OTHER}
 #: A function of each kind that the stacks show, by its offset.
 OFFSETS = {kind: number for number, kind in enumerate(AVOIDABLE, 20)}
+EXECUTE_OFFSET = 19
 FUNCTIONS = {OFFSETS[kind]: min(names) for kind, names in AVOIDABLE.items()}
+FUNCTIONS[EXECUTE_OFFSET] = min(EXECUTES)
 #: (begin in ms, milliseconds, fingerprint, further columns)
 Call = tuple[float, float, str, dict[str, Any]]
 
@@ -191,11 +193,15 @@ TOTAL = "select count(*) from t where b = ?"
 def stacked(
     directory: Path, text: str, counts: dict[str, int], others: int, *servers: Server
 ) -> Path:
-    """A statement with so many samples in a function of each kind."""
+    """A statement with so many samples in a function of each kind; "worker": in a parallel worker
+    that executes the statement's plan.
+    """
     columns = ("frame", "caller", "module", "offset")
     frames = [(1, None, 1, 1), (2, 1, 1, 2), (3, 2, 1, 3)]
     frames += [(offset, 3, 1, offset) for offset in OFFSETS.values()]
-    inner = [OFFSETS[kind] for kind, count in counts.items() for _ in range(count)]
+    frames.append((EXECUTE_OFFSET, OFFSETS["parallel"], 1, EXECUTE_OFFSET))
+    at = OFFSETS | {"worker": EXECUTE_OFFSET}
+    inner = [at[kind] for kind, count in counts.items() for _ in range(count)]
     samples = [sample(n + 0.5, frame, 1) for n, frame in enumerate([*inner, *[3] * others])]
     return made(
         directory,
@@ -221,6 +227,9 @@ def stacked(
         (SLOW, {"width": 40}, 60, []),
         (SLOW, {"parsing": 50}, 50, ["parsing"]),
         (SLOW, {"parsing": 4}, 4, []),
+        (TOTAL, {"parallel": 60}, 40, ["parallel"]),
+        (TOTAL, {"parallel": 30}, 70, []),
+        (TOTAL, {"worker": 80, "parallel": 15}, 5, []),
     ],
 )
 def test_what_stacks_show(

@@ -94,6 +94,13 @@ class Faults:
                 cursor.execute(text, **({"prepare": False} if self.is_postgres else {}))
                 cursor.fetchall()
 
+    def many_workers(self) -> None:
+        """Four workers for a table that one process reads in some milliseconds. PostgreSQL only."""
+        costs = ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size")
+        settings = [f"set {name} = 0" for name in costs]
+        text = "select count(word) from orders where price < %s"
+        self._beside(text, [500] * 60, *settings, "set max_parallel_workers_per_gather = 4")
+
     def lock_convoy(self) -> None:
         """Writers of one row, each of which holds it for a while."""
         threads = [threading.Thread(target=self._hold) for _ in range(WRITERS)]
@@ -149,4 +156,5 @@ FAULTS: dict[str, Callable[[Faults], None]] = {
     "n+1": Faults.n_plus_one,
     "lock": Faults.lock_convoy,
     "polling": Faults.polling,
+    "parallel": Faults.many_workers,
 }

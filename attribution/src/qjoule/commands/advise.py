@@ -25,7 +25,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(trace: Path, *, as_json: bool) -> None:
     """Advise what to change, most joules first: indexes, sorts that spill, SELECT *, prepared
-    statements, N+1, polling and lock convoys.
+    statements, N+1, polling, lock convoys and too many parallel workers.
 
     Each advice says what the trace shows, and how much it could save at most, with its 95 %
     interval. Scans, sorts, columns and parsing are seen in sampled stacks (record --stacks).

@@ -2,9 +2,10 @@
 """What a trace shows that could be saved, in joules of its own attribution.
 
 Each advice is about one statement and rests on evidence of the trace: on sampled stacks (the
-statement spends its time in functions that read whole tables, spill sorts, send columns or parse),
-on the order of calls (N+1, polling), or on waits (lock convoys). What it would save is at most what
-that part took, so savings of one statement overlap. Below the resolution nothing is advised.
+statement spends its time in functions that read whole tables, spill sorts, send columns, parse, or
+start parallel workers), on the order of calls (N+1, polling), or on waits (lock convoys). What it
+would save is at most what that part took, so savings of one statement overlap. Below the resolution
+nothing is advised.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from qjoule.engine.flame import Flame, flame
 from qjoule.engine.stacks import Name, PlanNode, RowStacks, sampling_nj
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
-from qjoule.servers.decoding import AVOIDABLE, decoding_of_flavour
+from qjoule.servers.decoding import AVOIDABLE, EXECUTES, decoding_of_flavour
 from qjoule.trace.reader import Trace
 
 KINDS = ("scan", "spill", "width", "parsing", "n+1", "polling", "lock", "parallel")
 #: The least share of a statement's samples, at the interval's lower end.
-LEAST = {"scan": 0.3, "spill": 0.02, "width": 0.1, "parsing": 0.2}
+LEAST = {"scan": 0.3, "spill": 0.02, "width": 0.1, "parsing": 0.2, "parallel": 0.3}
 LEAST_SAVED = 0.01  #: of the joules of all queries; two recordings would not show less
 LEAST_LOCK = 0.2  #: of a statement's latency
 _FAR_ABOVE = 10  #: time reading rows over time sending them
@@ -37,7 +38,6 @@ NO_NAMES = "the server's functions have no names: install its debug symbols"
 NO_WAITS = "waits are not recorded"
 NO_REST = "power at rest is not known: calibrate, or record with --rest"
 NO_SESSIONS = "sessions are not recorded"
-NO_OTHER_PLAN = "a trace does not say what the same plan takes with fewer workers"
 
 #: Statements that have to read many rows for each that they return, whatever indexes there are.
 _READS_MANY = re.compile(r"\b(group by|distinct|(count|sum|avg|min|max)\s*\()", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _not_judged(
     }
     named = sum(_named(one) for one in rows)
     samples = sum(one.count for one in rows)
-    reasons = {"parallel": NO_OTHER_PLAN}
+    reasons: dict[str, str] = {}
     if not samples or 2 * named < samples:
         reasons |= dict.fromkeys(LEAST, NO_NAMES if samples else NO_STACKS)
     elif unknown:
@@ -155,12 +155,20 @@ def _by_stacks(rows: list[RowStacks]) -> Iterator[Advice]:
 
 
 def _samples_in(one: RowStacks, names: frozenset[str]) -> int:
-    """How many samples of a row are in one of these functions, or in what it called."""
+    """How many samples of a row are in one of these functions, or in what it called. What it called
+    to execute a plan does not count.
+    """
+    either = names | EXECUTES
     return sum(
         count
         for stack, count in one.samples.items()
-        if any(frame.partition("(")[0] in names for frame in stack)
+        if next((f for f in map(_function, reversed(stack)) if f in either), None) in names
     )
+
+
+def _function(frame: str) -> str:
+    """A frame's function without the parameters of C++."""
+    return frame.partition("(")[0]
 
 
 def _suits(kind: str, text: str) -> bool:

@@ -85,6 +85,7 @@ _EVIDENCE: dict[str, Callable[[Figures], str]] = {
     "spill": _of_samples("write runs of a sort to disk and merge them"),
     "width": _of_samples("make and send the columns of SELECT *"),
     "parsing": _of_samples("parse its text"),
+    "parallel": _of_samples("start parallel workers, end them, or pass rows between them"),
     "n+1": _loops,
     "polling": _polls,
     "lock": _convoy,

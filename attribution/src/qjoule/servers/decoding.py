@@ -107,6 +107,9 @@ AVOIDABLE = {
     for word in sorted({word for one in _BY_NAME.values() for word in one.avoidable})
 }
 
+#: Functions of all servers that execute a plan, in whatever they are called.
+EXECUTES = frozenset(name for one in _BY_NAME.values() for name in one.executes)
+
 
 @cache
 def kinds_of(dialect: int) -> frozenset[int]:

@@ -176,6 +176,7 @@ class Decoding:
     #: Functions that do work which a better statement or schema avoids, by a word of
     #: `qjoule.engine.advice`: names without their arguments.
     avoidable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    executes: tuple[str, ...] = ()  #: and those in which all others call what executes a plan
     #: Attributes of events of OpenTelemetry's collector, by our attribute or label that has the
     #: same (`qjoule.push.events`).
     collector: Mapping[str, str] = field(default_factory=dict)

@@ -252,7 +252,13 @@ DECODING = Decoding(
             *("raw_parser", "parse_analyze", "pg_analyze_and_rewrite"),  # until 14
             *("pg_analyze_and_rewrite_fixedparams", "pg_analyze_and_rewrite_varparams"),
         ),
+        "parallel": (
+            *("StartBackgroundWorker", "BackgroundWorkerMain", "ParallelWorkerMain"),  # 16, 17
+            *("ExecInitParallelPlan", "LaunchParallelWorkers", "WaitForParallelWorkersToFinish"),
+            *("DestroyParallelContext", "shm_mq_send", "shm_mq_sendv", "shm_mq_receive"),
+        ),
     },
+    executes=("standard_ExecutorRun",),
     collector={
         "qjoule.query.calls": "postgresql.calls",
         "qjoule.query.rows": "postgresql.rows",
