@@ -269,7 +269,8 @@ struct qj_ring_session {
 #define QJ_STACK_PAGES	  7  /* 24 KiB from sp on at least; a per-CPU map holds less than 32 */
 #define QJ_REGISTERS	  17 /* of x86-64 by their numbers in DWARF, the last is the address */
 #define QJ_STACK_NODES	  32
-#define QJ_NODE_FUNCTIONS 8
+#define QJ_NODE_FUNCTIONS 21 /* the first is ExecScan() ... */
+#define QJ_NODE_ACCESS	  5  /* ... which calls those from here on to find the next row */
 
 /* A node of a plan in a server's memory that a word of its stack points to. */
 struct qj_plan_node {

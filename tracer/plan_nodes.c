@@ -22,12 +22,19 @@ static uint32_t at_address(const struct qj_ring_stack *s, uint32_t nodes, uint64
 	return 0;
 }
 
-static bool is_shared(const struct qj_ring_stack *s, uint64_t function)
+/* From 1; 0: none of these. */
+static uint32_t shared_function(const struct qj_ring_stack *s, uint64_t function)
 {
 	for (unsigned i = 0; i < QJ_NODE_FUNCTIONS; i++)
 		if (s->functions[i] == function)
-			return true;
-	return false;
+			return i + 1;
+	return 0;
+}
+
+/* What ExecScan() calls finds the next row of the same node. */
+static bool is_of_scan_above(const struct place *place, const struct place *above)
+{
+	return place->shared > QJ_NODE_ACCESS && above->shared == 1 && above->node;
 }
 
 static bool is_slot(const struct unwind_saved *saved, uint64_t address)
@@ -57,11 +64,11 @@ void nodes_of_frame(const struct qj_ring_stack *s, const struct unwind_memory *s
 		    const struct node_frame *frame, struct place *place)
 {
 	uint32_t preserved = PRESERVED & frame->saved->registers, nodes = 0;
-	bool shared = is_shared(s, frame->function);
 
+	place->shared = shared_function(s, frame->function);
 	place->holds = held(s, ~0u, frame->registers, preserved);
 	for (unsigned i = 0; i < nodes_in(s); i++)
-		if (shared || s->nodes[i].function == frame->function)
+		if (place->shared || s->nodes[i].function == frame->function)
 			nodes |= 1u << i;
 	if (!nodes)
 		return;
@@ -114,13 +121,14 @@ static unsigned choose(const struct qj_ring_stack *s, uint32_t nodes, uint32_t h
 void nodes_choose(const struct qj_ring_stack *s, struct place *places, unsigned count)
 {
 	const struct qj_plan_node *last = NULL;
+	unsigned outermost = count - 1;
 	uint32_t left = ~0u;
 
 	while (count--) {
 		struct place *place = &places[count];
 		uint32_t nodes = place->executes & left;
 
-		if (!nodes)
+		if (!nodes || (count < outermost && is_of_scan_above(place, place + 1)))
 			continue;
 		place->node = choose(s, nodes, place->holds, last) + 1;
 		last = &s->nodes[place->node - 1];

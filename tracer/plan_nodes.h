@@ -11,13 +11,15 @@
 
 /*
  * A frame of a stack, and bits of nodes: `executes`: that its function executes; `holds`: in its
- * own registers, whatever the function is. `node`: the one that was chosen, from 1.
+ * own registers, whatever the function is. `shared`: its number among functions that execute nodes
+ * of several kinds, from 1. `node`: the one that was chosen, from 1.
  */
 struct place {
 	uint64_t offset;
 	uint32_t module;
 	uint32_t executes;
 	uint32_t holds;
+	uint32_t shared;
 	uint32_t node;
 };
 

@@ -41,6 +41,9 @@ struct plan {
 	__u32 id;
 };
 
+_Static_assert(QJ_POSTGRES_FOREIGN_NEXT - QJ_POSTGRES_EXEC_SCAN == QJ_NODE_FUNCTIONS - 1,
+	       "the facts that are functions follow each other");
+
 struct node_search {
 	struct qj_ring_stack *r;
 	__u64 code, code_end; /* of the executable */
@@ -109,14 +112,11 @@ static __always_inline void postgres_sampled(const struct qj_cpu_state *cpu,
 	if (!facts[QJ_POSTGRES_EXEC_SCAN])
 		return;
 	search.code_end = BPF_CORE_READ(task, mm, end_code);
-	r->functions[0] = r->start_code + facts[QJ_POSTGRES_EXEC_SCAN];
-	r->functions[1] = r->start_code + facts[QJ_POSTGRES_MULTI_HASH];
-	r->functions[2] = r->start_code + facts[QJ_POSTGRES_MULTI_BITMAP_INDEX];
-	r->functions[3] = r->start_code + facts[QJ_POSTGRES_MULTI_BITMAP_AND];
-	r->functions[4] = r->start_code + facts[QJ_POSTGRES_MULTI_BITMAP_OR];
-	r->functions[5] = r->start_code + facts[QJ_POSTGRES_SEQ_NEXT];
-	r->functions[6] = r->start_code + facts[QJ_POSTGRES_INDEX_NEXT];
-	r->functions[7] = r->start_code + facts[QJ_POSTGRES_INDEX_ONLY_NEXT];
+	for (__u32 i = 0; i < QJ_NODE_FUNCTIONS; i++) {
+		__u64 offset = facts[QJ_POSTGRES_EXEC_SCAN + i];
+
+		r->functions[i] = offset ? r->start_code + offset : 0;
+	}
 	bpf_loop(QJ_REGISTERS - 1 + NODE_WORDS, search_node, &search, 0);
 }
 

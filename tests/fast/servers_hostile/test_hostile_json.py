@@ -20,7 +20,7 @@ from qjoule.servers.examine import examine
 from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
 from qjoule.servers.postgres.find import BackendStates
 from qjoule.servers.postgres.memory import BackendMemory
-from qjoule.servers.postgres.plan_nodes import ACCESS, SHARED
+from qjoule.servers.postgres.plan_nodes import NODE_FACTS
 from qjoule.servers.postgres.statements import PreparedStatements, QueryIds
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
@@ -59,7 +59,7 @@ POSTGRES = Examined(
             **BackendMemory(1, 2, 3, 4, 5).facts(),
             **PreparedStatements(1, 2, 3, 4).facts(),
             **QueryIds(88, 8).facts(),
-            **dict.fromkeys((*SHARED, *ACCESS), 0x300),
+            **dict.fromkeys(NODE_FACTS, 0x300),
         },
         symbol_notes=("a",),
         notes=("b", "c"),

@@ -127,11 +127,12 @@ def test_a_stack_of_another_process_is_not_followed() -> None:
     assert (found.names, found.whole) == ([], False)
 
 
-def _plan(process: Waiting) -> tuple[list[Node], int]:
-    """The nodes that `unwound.c` has, and the function that all of its scans call."""
-    first, join, scan, shared = (
+def _plan(process: Waiting) -> tuple[list[Node], list[int]]:
+    """The nodes that `unwound.c` has, and the functions that all of its scans call, at the places
+    of `ExecScan()` and of `SeqNext()`."""
+    first, join, scan, all_scans, next_row = (
         process.address(built() / "unwound", name)
-        for name in ("nodes", "join", "scan", "scan_rows")
+        for name in ("nodes", "join", "scan", "scan_rows", "next_row")
     )
     at = [first + 24 * number for number in range(5)]
     nodes = [
@@ -139,7 +140,7 @@ def _plan(process: Waiting) -> tuple[list[Node], int]:
         Node(at[1], 7, at[2], at[3], join, 1, 92),
         *(Node(at[number], 7, 0, 0, scan, number, 72) for number in (2, 3, 4)),
     ]
-    return nodes, shared
+    return nodes, [all_scans, 0, 0, 0, 0, next_row]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (1, 3, 0, 4, 2)])
@@ -153,7 +154,7 @@ def test_nodes_of_a_plan_stand_before_the_functions_that_execute_them(
         found = follow(sample, *process.tables())
     assert found.whole
     executed = found.names[found.names.index("main") + 1 :]
-    assert executed == ["92 #0", "join", "92 #1", "join", "72 #2", "scan_rows", "here"]
+    assert executed == ["92 #0", "join", "92 #1", "join", "72 #2", "scan_rows", "next_row", "here"]
 
 
 def test_what_only_looks_like_a_node_is_none() -> None:

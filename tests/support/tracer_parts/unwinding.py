@@ -23,7 +23,7 @@ from qjoule.servers.symbols import Symbols
 
 _HERE = Path(__file__).parent
 _REGISTERS, _PAGES, _PAGE = struct.Struct("=17Q"), 7, 4096
-_NODE, _NODES, _FUNCTIONS = struct.Struct("=5Q2I"), 32, 8  #: of `struct qj_ring_stack`
+_NODE, _NODES, _FUNCTIONS = struct.Struct("=5Q2I"), 32, 21  #: of `struct qj_ring_stack`
 _SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _FOLLOWS = ("stacks", "plan_nodes", "unwind", "unwind_program")
 KERNEL, WHOLE = 1, 2
@@ -82,9 +82,9 @@ class Waiting:
     said: bytes
 
     def sample(
-        self, nodes: Sequence[Node] = (), shared: int = 0, count: int | None = None
+        self, nodes: Sequence[Node] = (), shared: Sequence[int] = (), count: int | None = None
     ) -> bytes:
-        """As `struct qj_ring_stack`. `shared`: a function that executes several kinds of nodes;
+        """As `struct qj_ring_stack`. `shared`: functions that execute several kinds of nodes;
         `count`: of nodes, if the record lies."""
         stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         start_code, start_stack = int(stat[23]), int(stat[25])
@@ -92,7 +92,7 @@ class Waiting:
         head = bytes(8 + 40) + struct.pack("=II5Q", 0, pages, 0, 0, 0, start_code, start_stack)
         content = self.said[_REGISTERS.size + 8 :]
         said = struct.pack("=II", len(nodes) if count is None else count, 0)
-        said += struct.pack(f"={_FUNCTIONS}Q", shared, *[0] * (_FUNCTIONS - 1))
+        said += struct.pack(f"={_FUNCTIONS}Q", *shared, *[0] * (_FUNCTIONS - len(shared)))
         listed = b"".join(_NODE.pack(*astuple(node)) for node in nodes)
         said += listed.ljust(_NODES * _NODE.size, b"\0")
         return head + self.said[: _REGISTERS.size] + said + content[: pages * _PAGE]

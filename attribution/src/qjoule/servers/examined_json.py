@@ -45,7 +45,7 @@ from qjoule.servers.types import (
 from qjoule.shapes.safe_text import WORDS_MAX
 
 DOCUMENT_MAX = 1 << 20  #: bytes
-_PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 32
+_PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 64
 _WORDS_MAX, _WORD_MAX = 4096, 64
 _CODE_MAX = 15  #: bytes of an instruction: Intel SDM, volume 2, 2.3.11
 _U16, _U32, _U63, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1

@@ -22,7 +22,7 @@ from qjoule.servers.postgres.memory import (
     send_buffer,
     wait_event,
 )
-from qjoule.servers.postgres.plan_nodes import ACCESS, SHARED, node_functions
+from qjoule.servers.postgres.plan_nodes import NODE_FACTS, node_functions
 from qjoule.servers.postgres.statements import (
     PreparedStatements,
     QueryIds,
@@ -162,7 +162,7 @@ FACTS = (
         "application",
     ),
     *QueryIds().facts(),
-    *(*SHARED, *ACCESS),
+    *NODE_FACTS,
     *SYMBOL_FACTS,
 )
 
@@ -248,7 +248,7 @@ def _node_functions(executable: Executable) -> dict[str, int]:
     try:
         return node_functions(executable)
     except QjouleError:  # `record --stacks` then shows functions alone
-        return dict.fromkeys((*SHARED, *ACCESS), 0)
+        return dict.fromkeys(NODE_FACTS, 0)
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:

@@ -42,10 +42,23 @@ SHARED = {
 }
 #: Functions that find a scan's next row, by how the scan is initialised. They have no symbols.
 ACCESS = {
-    "seq-next": "ExecInitSeqScan",
-    "index-next": "ExecInitIndexScan",
-    "index-only-next": "ExecInitIndexOnlyScan",
+    "ExecInitSeqScan": ("seq-next",),
+    "ExecInitIndexScan": ("index-next", "other-index-next"),
+    "ExecInitIndexOnlyScan": ("index-only-next",),
+    "ExecInitBitmapHeapScan": ("bitmap-heap-next",),
+    "ExecInitSampleScan": ("sample-next",),
+    "ExecInitTidScan": ("tid-next",),
+    "ExecInitTidRangeScan": ("tid-range-next",),  # since 14
+    "ExecInitSubqueryScan": ("subquery-next",),
+    "ExecInitFunctionScan": ("function-next",),
+    "ExecInitValuesScan": ("values-next",),
+    "ExecInitCteScan": ("cte-next",),
+    "ExecInitTableFuncScan": ("table-func-next",),
+    "ExecInitNamedTuplestoreScan": ("named-tuplestore-next",),
+    "ExecInitWorkTableScan": ("work-table-next",),
+    "ExecInitForeignScan": ("foreign-next",),
 }
+NODE_FACTS = (*SHARED, *(fact for facts in ACCESS.values() for fact in facts))
 _SET = "ExecSetExecProcNode"
 _EXECUTE, _EXECUTE_REAL = 24, 32  #: in a PlanState
 _TAG_MAX = 1023
@@ -77,7 +90,7 @@ _TITLES = {
 
 
 def node_functions(executable: Executable) -> dict[str, int]:
-    """The functions of `SHARED` and `ACCESS`, in bytes from the start of the executable's code.
+    """The functions `NODE_FACTS`, in bytes from the start of the executable's code; 0: it has none.
 
     Raises:
         CannotResolve: one is missing, or nodes are not as they are known.
@@ -91,15 +104,19 @@ def node_functions(executable: Executable) -> dict[str, int]:
     if set(stores) != {_EXECUTE, _EXECUTE_REAL} or stores[_EXECUTE_REAL] != "rsi":
         raise CannotResolve(f"{_SET} does not set a node's functions as expected")
     found = {fact: the_function(executable, name).vaddr for fact, name in SHARED.items()}
-    found |= {fact: _access(executable, name) for fact, name in ACCESS.items()}
-    return {fact: vaddr - executable.code_vaddr for fact, vaddr in found.items()}
+    for name, facts in ACCESS.items():
+        if executable.functions(name):
+            found |= dict(zip(facts, _access(executable, name), strict=False))
+    found = {fact: vaddr - executable.code_vaddr for fact, vaddr in found.items()}
+    return dict.fromkeys(NODE_FACTS, 0) | found
 
 
-def _access(executable: Executable, name: str) -> int:
-    """The second argument of the last call of `ExecScan()` in the function that this one sets."""
+def _access(executable: Executable, name: str) -> list[int]:
+    """The second arguments of the calls of `ExecScan()` in the function that this one sets."""
     init = the_function(executable, name)
     computed: dict[str, int] = {}
     executes = access = 0
+    found: list[int] = []
     for step in steps(code_of(executable, init, _INIT_BYTES)[1], init.vaddr):
         if (place := step.computes()) is not None:
             computed[place[0]] = place[1].distance if place[1].base == "rip" else 0
@@ -114,9 +131,11 @@ def _access(executable: Executable, name: str) -> int:
     for step in steps(executable.read(offset, _SCAN_BYTES), executes):
         if (place := step.computes()) is not None and place[0] == "rsi":
             access = place[1].distance
-        elif step.target == scan and access:
-            return access
-    raise CannotResolve(f"what {name} sets does not call ExecScan as expected")
+        elif step.target == scan and access not in (0, *found):
+            found.append(access)
+    if not found:
+        raise CannotResolve(f"what {name} sets does not call ExecScan as expected")
+    return found
 
 
 def node_kinds(executable: Executable) -> Mapping[int, str]:
