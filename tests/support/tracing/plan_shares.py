@@ -79,10 +79,8 @@ def timed(plans: Sequence[dict[str, Any]], clock_ns: float = 0.0) -> dict[int, T
     """
     every = [_own_ms(plan, clock_ns) for plan in plans]
     names = [name for name, _, _ in every[0]]
-    own_ms, rounding_ms = (
-        [median(nodes[number][at] for nodes in every) for number in range(len(names))]
-        for at in (1, 2)
-    )
+    own_ms = [median(took for _, took, _ in times) for times in zip(*every, strict=True)]
+    rounding_ms = [median(off for _, _, off in times) for times in zip(*every, strict=True)]
     total_ms = sum(own_ms)
     return {
         number: TimedNode(name, own_ms[number] / total_ms, rounding_ms[number] / total_ms)
