@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -156,3 +157,13 @@ def _remembered() -> list[str]:
 
 def test_names_are_remembered_in_bounded_memory() -> None:
     assert apart(partial(_remembered)) == []
+
+
+def test_files_of_a_container_are_found_below_its_root(tmp_path: Path) -> None:
+    executable = open_executable(PYTHON)
+    (function,) = executable.functions("Py_BytesMain")
+    (tmp_path / "usr").mkdir()
+    shutil.copy(PYTHON, tmp_path / "usr" / "serverd")
+    modules = [Module(1, "/usr/serverd", executable.build_id)]
+    assert frame_names(modules, tmp_path)(1, function.vaddr) == "Py_BytesMain"
+    assert frame_names(modules)(1, function.vaddr) == f"serverd+{function.vaddr:#x}"

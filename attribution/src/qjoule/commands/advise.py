@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from qjoule.commands import options
 from qjoule.commands.option_groups import Shown
 
 
@@ -23,7 +24,8 @@ Examples:
 )
 @click.argument("trace", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(trace: Path, *, as_json: bool) -> None:
+@options.symfs
+def command(trace: Path, *, as_json: bool, symfs: Path | None) -> None:
     """Advise what to change, most joules first: indexes, sorts that spill, SELECT *, prepared
     statements, N+1, polling, lock convoys and too many parallel workers.
 
@@ -41,6 +43,6 @@ def command(trace: Path, *, as_json: bool) -> None:
     keep_freed_memory()
     opened = Trace(readable([trace])[0])
     request = request_of(opened, Shown("fingerprint", "separate"))
-    found = advise(opened, request, frame_names(opened.meta.modules))
+    found = advise(opened, request, frame_names(opened.meta.modules, symfs))
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(advice.to_json(found) if as_json else advice.render(found, color=color), nl=False)

@@ -43,9 +43,12 @@ Examples:
 @options.idle
 @options.calibration
 @options.memory
+@options.symfs
 @options.output
 @gathered(Shown, "shown")
-def command(form: str, trace: Path, *, shown: Shown, output: Path | None) -> None:
+def command(
+    form: str, trace: Path, *, shown: Shown, symfs: Path | None, output: Path | None
+) -> None:
     """Write the joules and the CPU time of a trace for other tools, with the query as labels.
 
     Of a trace with stacks, pprof, speedscope and otlp have what `qjoule flame` shows; of any other,
@@ -59,7 +62,7 @@ def command(form: str, trace: Path, *, shown: Shown, output: Path | None) -> Non
         raise UsageError(f"{form} is not for a terminal: add -o FILE")
     from qjoule.commands.export_run import run  # noqa: PLC0415 (`--help` stays fast)
 
-    content, notes = run(form, trace, shown)
+    content, notes = run(form, trace, shown, symfs)
     for words in notes:
         say(words)
     write_bytes(content, output)

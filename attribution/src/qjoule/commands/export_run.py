@@ -28,7 +28,7 @@ from qjoule.trace.reader import Trace
 _BUCKETS = 4000
 
 
-def run(form: str, path: Path, shown: Shown) -> tuple[bytes, Sequence[str]]:
+def run(form: str, path: Path, shown: Shown, symfs: Path | None) -> tuple[bytes, Sequence[str]]:
     """The file, and lines that say what is missing.
 
     Raises:
@@ -38,7 +38,7 @@ def run(form: str, path: Path, shown: Shown) -> tuple[bytes, Sequence[str]]:
     trace = Trace(readable([path])[0])
     if form == "perfetto":
         return timeline(trace, shown)
-    found = divided(trace, shown)
+    found = divided(trace, shown, symfs)
     lines = tuple(notes(found))
     profile = profile_of(found, trace, Path(as_given(str(path))).name, lines)
     if form == "speedscope":

@@ -56,10 +56,18 @@ Examples:
     metavar="N",
     help="Functions in the table.",
 )
+@options.symfs
 @options.output
 @gathered(Shown, "shown")
 def command(
-    trace: Path, *, shape: str | None, shown: Shown, form: str, top: int, output: Path | None
+    trace: Path,
+    *,
+    shape: str | None,
+    shown: Shown,
+    form: str,
+    top: int,
+    symfs: Path | None,
+    output: Path | None,
 ) -> None:
     """Divide the joules of a trace over the stacks that were sampled.
 
@@ -69,7 +77,7 @@ def command(
     """
     from qjoule.commands.flame_run import run  # noqa: PLC0415 (`--help` stays fast)
 
-    text, notes = run(trace, shape, shown, form, top)
+    text, notes = run(trace, shape, shown, form, top, symfs=symfs)
     for words in notes:
         say(words)
     write_text(text, output)

@@ -24,7 +24,7 @@ NO_STACKS = "no stacks: record it with --stacks"
 
 
 def run(
-    path: Path, shape: str | None, shown: Shown, form: str, top: int
+    path: Path, shape: str | None, shown: Shown, form: str, top: int, *, symfs: Path | None
 ) -> tuple[str, Sequence[str]]:
     """The text in one of the formats, and lines that say what is missing.
 
@@ -37,15 +37,15 @@ def run(
     trace = Trace(readable([path])[0])
     if not trace.rows("samples"):
         raise QjouleError(f"{path} has {NO_STACKS}")
-    found = divided(trace, shown)
+    found = divided(trace, shown, symfs)
     if shape is not None:
         found = replace(found, rows=_of_shape(found.rows, shape))
     return _text(found, form, top, str(path)), tuple(notes(found))
 
 
-def divided(trace: Trace, shown: Shown) -> Flame:
-    """A trace's rows, divided over the stacks that were sampled."""
-    return flame(trace, request_of(trace, shown), frame_names(trace.meta.modules))
+def divided(trace: Trace, shown: Shown, symfs: Path | None) -> Flame:
+    """A trace's rows, divided over the stacks that were sampled. `symfs`: as of `frame_names`."""
+    return flame(trace, request_of(trace, shown), frame_names(trace.meta.modules, symfs))
 
 
 def _text(found: Flame, form: str, top: int, title: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 
 from qjoule.contract import NODE, NODE_KIND
 from qjoule.engine.stacks import Name, PlanNode
@@ -13,11 +14,11 @@ from qjoule.servers.symbols import Symbols
 from qjoule.trace.meta import Module
 
 
-def frame_names(modules: Iterable[Module]) -> Name:
+def frame_names(modules: Iterable[Module], symfs: Path | None = None) -> Name:
     """Names a frame by its module and its offset there. It opens the modules' files as they are
-    asked for.
+    asked for, below `symfs` if that is given.
     """
-    files = {one.id: (one.path, one.build_id) for one in modules}
+    files = {one.id: (f"{symfs or ''}{one.path}", one.build_id) for one in modules}
     symbols = Symbols(lambda number: files.get(number, ("", "")))
     kinds = cache(lambda number: _node_kinds(*files.get(number, ("", ""))))
 

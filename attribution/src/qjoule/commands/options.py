@@ -66,6 +66,14 @@ output = click.option(
     help="Write to this file. [default: standard output]",
 )
 
+symfs = click.option(
+    "--symfs",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Where the root directory of the traced servers is, such as a container's, to read the "
+    "names of functions from their files. [default: /]",
+)
+
 columns = click.option(
     "--columns",
     type=click.Choice(("usual", "waits")),

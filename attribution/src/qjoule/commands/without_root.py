@@ -34,6 +34,8 @@ from qjoule.process import (
 _WRITTEN = ("output", "junit", "plots", "figures")
 #: Those that are directories, of commands and of their options.
 _DIRECTORIES = ("plots", "figures")
+#: Directories in which files are looked for: whose they are does not decide who reads the others.
+_SEARCHED = ("symfs",)
 _MAKES_DIRECTORY = ("convert", "import perf")
 #: It reaches into the network, so its user is never the owner of what it reads.
 _SHIP = "ship"
@@ -86,7 +88,10 @@ def give_up(command: str, given: Given) -> Given:
         store: Path = given["store"]
         user: User | None = shipper(pinned.get(str(store), store))
     else:
-        user = reader([path for path in pinned.values() if path.exists()])
+        judged = {
+            str(text) for name in readable if name not in _SEARCHED for text in _texts(given[name])
+        }
+        user = reader([path for text, path in pinned.items() if text in judged and path.exists()])
     reached = {name: _each(given[name], partial(_readable, user, pinned)) for name in readable}
     if user is None:
         return {**given, **reached}
