@@ -167,8 +167,10 @@ def _samples_in(one: RowStacks, names: frozenset[str]) -> int:
 
 
 def _function(frame: str) -> str:
-    """A frame's function without the parameters of C++."""
-    return frame.partition("(")[0]
+    """A frame's function without what C++ adds: parameters, those of templates and what is
+    returned, as in `bool merge_many_buff<Sort_param>(THD*)`.
+    """
+    return frame.partition("(")[0].partition("<")[0].rpartition(" ")[2]
 
 
 def _suits(kind: str, text: str) -> bool:

@@ -285,7 +285,7 @@ DECODING = Decoding(
     avoidable={
         "scan": ("rr_sequential", "TableScanIterator::Read", "handler::ha_rnd_next"),
         "spill": ("merge_many_buff", "merge_buffers", "merge_index", "my_b_flush_io_cache"),
-        "width": ("select_send::send_data", "Query_result_send::send_data"),
+        "width": ("select_send::send_data", "Query_result_send::send_data", "my_net_write"),
         "parsing": ("parse_sql", "MYSQLparse", "THD::sql_parser"),
     },
     collector={
