@@ -116,32 +116,45 @@ struct qj_recent_row {
 	__u32 row; /* its index + 1; 0: none */
 };
 
+/* Whose a slice is. Live view: `tags` are the query's, and `naming` is its session's. */
+#define QJ_SLICE_LABEL                                                                             \
+	__u64 query;                                                                               \
+	__u64 shape;                                                                               \
+	__u32 pid;                                                                                 \
+	__u32 tgid;                                                                                \
+	__u16 server;                                                                              \
+	__u8 owner_kind;                                                                           \
+	__u64 tags;                                                                                \
+	__u64 naming;
+
+struct qj_slice_label {
+	QJ_SLICE_LABEL
+};
+
 /*
  * What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines;
  * what every context switch and every read needs is in the first line.
  */
 struct qj_cpu_state {
-	__u64 t0_ns; /* start of the open slice; 0 until the first event on this CPU */
-	__u64 query;
-	__u64 shape;
+	__u64 t0_ns;	  /* start of the open slice; 0 until the first event on this CPU */
 	__u64 busy_clock; /* see core/counted.h */
-	__u64 ids;	  /* query and session ids made on this CPU */
-	__u32 pid;
-	__u32 tgid;
-	__u32 adopted; /* `adopted` of struct qj_control for which `serving` holds */
-	__u16 server;
-	__u8 owner_kind;
-	__u8 serving;	 /* enum qj_server_kind of the thread, QJ_SERVING_NONE, or 0: not certain */
-	__u8 valid;	 /* counters that were readable at t0_ns */
-	__u8 has_ended;	 /* the running thread has a query record to send with its slice */
-	__u8 woke;	 /* enum qj_woke: idle times that the open slice ended */
-	__u8 exchanging; /* early kernels: a program is taking the slice over */
+	__u32 adopted;	  /* `adopted` of struct qj_control for which `serving` holds */
+	__u8 serving;	/* enum qj_server_kind of the thread, QJ_SERVING_NONE, or 0: not certain */
+	__u8 valid;	/* counters that were readable at t0_ns */
+	__u8 has_ended; /* the running thread has a query record to send with its slice */
+	__u8 woke;	/* enum qj_woke: idle times that the open slice ended */
+	union {		/* of the open slice */
+		struct {
+			QJ_SLICE_LABEL
+		};
+		struct qj_slice_label label;
+	};
+	__u64 ids;	 /* query and session ids made on this CPU */
 	__u32 rise_ns;	 /* by how much `ahead_ns` was to rise at the last reading */
+	__u8 exchanging; /* early kernels: a program is taking the slice over */
 	__u64 ahead_ns;	 /* CLOCK_MONOTONIC beyond the clock of the scheduler ... */
 	__u64 read_ns;	 /* ... when both were read last, by the latter */
 	__u64 event_ns;	 /* a query began or ended */
-	__u64 tags;	 /* live view: the query's tags ... */
-	__u64 naming;	 /* ... and its session's naming */
 	__u64 since_ns;	 /* first event on this CPU */
 	__u64 lost_ns;
 	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */

@@ -101,7 +101,7 @@ static __always_inline void batch_segment(struct qj_cpu_state *cpu, __u64 t0, __
 	/* There is always room for one more record: otherwise the batch would have been sent. */
 	used = at_most(batch->used, QJ_BATCH_BYTES - QJ_BATCH_RECORD_MAX);
 	segment = (struct qj_segment *)(batch->bytes + used);
-	fill_segment(segment, cpu, t0, now);
+	fill_segment(segment, &cpu->label, t0, now);
 	if (thread && thread->ended.query) {
 		segment->counted = QJ_BATCH_QUERY_FOLLOWS;
 		*(struct qj_query *)(segment + 1) = thread->ended;

@@ -3,10 +3,16 @@
 #include "query.bpf.h"
 #include "sample.bpf.h"
 
+/* Copies the label first: once the slice is taken, a tick may label the CPU with another thread. */
 int end_slice(struct qj_cpu_state *cpu, __u64 now)
 {
-	if (cpu)
-		account_slice(cpu, restart_slice(cpu, now), now);
+	struct qj_slice_label label;
+
+	if (!cpu)
+		return 0;
+	label = cpu->label;
+	barrier();
+	account_slice(cpu, &label, restart_slice(cpu, now), now);
 	return 0;
 }
 

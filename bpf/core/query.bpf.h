@@ -24,7 +24,7 @@ extern int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u
 /* Sends the query that ended last, or the drawn one, if it has not been sent. */
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
-/* Likewise in segments.bpf.c: ends the open slice and starts one of the current thread. */
+/* Likewise in segments.bpf.c: the open slice is the current thread's. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in statement.bpf.c. */
 /* From here on the thread has this role, NUL-terminated. 0: its own name is its role. */
@@ -83,8 +83,10 @@ static __always_inline bool owns_time(const struct thread_state *thread)
  */
 static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 {
-	if (cpu->pid != (__u32)bpf_get_current_pid_tgid())
-		relabel(cpu, now);
+	if (cpu->pid == (__u32)bpf_get_current_pid_tgid())
+		return;
+	end_slice(cpu, now);
+	relabel(cpu, now);
 }
 
 /* Labels the open slice with this thread's query and the keys for its sums known so far. */

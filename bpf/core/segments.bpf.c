@@ -12,43 +12,11 @@
  * that keep running.
  */
 
-/*
- * Ends the slice of a task from which the switch was not seen. A tick may interrupt, and labels
- * what follows with the running thread, whose wait it ends. So the label is copied before it is
- * decided who accounts for the slice. With counters, and in the live view, it is read after that.
- */
-static __always_inline void end_unseen(struct qj_cpu_state *cpu, __u64 now)
-{
-	struct qj_ring_segment *r;
-	__u64 t0;
-
-	if (plan.mode != QJ_MODE_RECORD || plan.counters || plan.more ||
-	    cpu->owner_kind == QJ_OWNER_IDLE) {
-		end_slice(cpu, now);
-		return;
-	}
-	r = reserve(sizeof(*r));
-	if (!r) {
-		end_slice(cpu, now);
-		return;
-	}
-	r->head.block = QJ_BLOCK_SEGMENT;
-	r->head.text_bytes = 0;
-	fill_segment(&r->segment, cpu, 0, now);
-	t0 = restart_slice(cpu, now);
-	r->segment.t0_ns = t0;
-	if (t0 && t0 < now)
-		submit(r);
-	else
-		bpf_ringbuf_discard(r, 0);
-}
-
 /* Not inline, so that the verifier checks it once. */
 __noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
 {
 	if (!cpu)
 		return 0;
-	end_unseen(cpu, now);
 	count_loss(cpu, QJ_LOSS_SWITCH);
 	label_slice(cpu, bpf_get_current_task_btf(), now);
 	return 0;
@@ -99,11 +67,11 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 	return now > cpu->event_ns ? now : cpu->event_ns;
 }
 
-/* Not inline: with its measurements on the stack, on_switch() has too little left for relabel(). */
+/* Not inline: programs have too little stack left for it beside what else they call. */
 __noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
 	if (cpu)
-		account_slice(cpu, t0, now);
+		account_slice(cpu, &cpu->label, t0, now);
 	return 0;
 }
 
@@ -172,7 +140,7 @@ int BPF_PROG(on_tick, struct hrtimer *timer)
 			return 0;
 		t0 = restart_slice_alone(cpu, now);
 	}
-	account_slice(cpu, t0, now);
+	account_apart(cpu, t0, now);
 	return 0;
 }
 

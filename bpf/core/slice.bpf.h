@@ -176,33 +176,33 @@ static __always_inline void count_counter_loss(struct qj_cpu_state *cpu, const s
 		count_loss(cpu, QJ_LOSS_MULTIPLEXED);
 }
 
-static __always_inline void fill_segment(struct qj_segment *s, const struct qj_cpu_state *cpu,
+static __always_inline void fill_segment(struct qj_segment *s, const struct qj_slice_label *label,
 					 __u64 t0, __u64 now)
 {
 	s->t0_ns = t0;
 	s->t1_ns = now;
-	s->query = cpu->owner_kind == QJ_OWNER_QUERY ? cpu->query : 0;
-	s->pid = cpu->pid;
-	s->tgid = cpu->tgid;
+	s->query = label->owner_kind == QJ_OWNER_QUERY ? label->query : 0;
+	s->pid = label->pid;
+	s->tgid = label->tgid;
 	s->cpu = bpf_get_smp_processor_id();
-	s->server = cpu->server;
-	s->owner_kind = cpu->owner_kind;
+	s->server = label->server;
+	s->owner_kind = label->owner_kind;
 	s->valid = 0;
 	s->counted = 0;
 }
 
 static __always_inline void fill_counted(struct qj_segment_counters *s,
-					 const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					 const struct qj_slice_label *label, __u64 t0, __u64 now,
 					 const struct measured *m)
 {
-	fill_segment(&s->segment, cpu, t0, now);
+	fill_segment(&s->segment, label, t0, now);
 	s->segment.valid = m->valid;
 	s->segment.counted = m->counted;
 	for (int i = 0; i < QJ_COUNTERS; i++)
 		s->counters[i] = m->counters[i];
 }
 
-static __always_inline bool emit_plain(const struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+static __always_inline bool emit_plain(const struct qj_slice_label *label, __u64 t0, __u64 now)
 {
 	struct qj_ring_segment *r = reserve(sizeof(*r));
 
@@ -210,13 +210,13 @@ static __always_inline bool emit_plain(const struct qj_cpu_state *cpu, __u64 t0,
 		return false;
 	r->head.block = QJ_BLOCK_SEGMENT;
 	r->head.text_bytes = 0;
-	fill_segment(&r->segment, cpu, t0, now);
+	fill_segment(&r->segment, label, t0, now);
 	submit(r);
 	return true;
 }
 
-static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					       const struct measured *m)
+static __always_inline bool emit_with_counters(const struct qj_slice_label *label, __u64 t0,
+					       __u64 now, const struct measured *m)
 {
 	struct qj_ring_segment_counters *r = reserve(sizeof(*r));
 
@@ -224,15 +224,16 @@ static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, _
 		return false;
 	r->head.block = QJ_BLOCK_SEGMENT_COUNTERS;
 	r->head.text_bytes = 0;
-	fill_counted(&r->segment, cpu, t0, now, m);
+	fill_counted(&r->segment, label, t0, now, m);
 	submit(r);
 	return true;
 }
 
-static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+static __always_inline void emit_segment(struct qj_cpu_state *cpu,
+					 const struct qj_slice_label *label, __u64 t0, __u64 now,
 					 const struct measured *m)
 {
-	if (plan.counters ? emit_with_counters(cpu, t0, now, m) : emit_plain(cpu, t0, now))
+	if (plan.counters ? emit_with_counters(label, t0, now, m) : emit_plain(label, t0, now))
 		return;
 	count_loss(cpu, QJ_LOSS_SEGMENT);
 	__sync_fetch_and_add(&cpu->lost_ns, now - t0);
@@ -242,9 +243,10 @@ static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u
  * Like account_slice(), with further counters. These are too many for the stack, so room in the
  * ring is reserved first and they are read into it. They are read even if there is no room.
  */
-static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+static __always_inline void
+account_with_more(struct qj_cpu_state *cpu, const struct qj_slice_label *label, __u64 t0, __u64 now)
 {
-	bool owned = cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now;
+	bool owned = label->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now;
 	struct qj_ring_segment_more *r = owned ? reserve(sizeof(*r)) : 0;
 	struct measured m = {};
 	__u32 least;
@@ -265,7 +267,7 @@ static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0
 		count_loss(cpu, QJ_LOSS_MULTIPLEXED);
 	r->head.block = QJ_BLOCK_SEGMENT_MORE;
 	r->head.text_bytes = 0;
-	fill_counted(&r->segment.counted, cpu, t0, now, &m);
+	fill_counted(&r->segment.counted, label, t0, now, &m);
 	submit(r);
 }
 
@@ -273,26 +275,27 @@ static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0
  * Accounts for the time from t0 to now, once, and takes the readings with which the next slice
  * begins. t0 is 0 if there is no slice yet.
  */
-static __always_inline void account_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+static __always_inline void account_slice(struct qj_cpu_state *cpu,
+					  const struct qj_slice_label *label, __u64 t0, __u64 now)
 {
 	struct measured m = {};
 
 	if (plan.more) {
-		account_with_more(cpu, t0, now);
+		account_with_more(cpu, label, t0, now);
 		return;
 	}
 	if (plan.counters)
 		counters_since(cpu, &m);
 	if (measures_overlap())
 		m.overlap_ns = overlap_since(cpu, now, now - t0);
-	if (cpu->owner_kind == QJ_OWNER_IDLE || !t0 || t0 >= now)
+	if (label->owner_kind == QJ_OWNER_IDLE || !t0 || t0 >= now)
 		return;
 	if (plan.counters)
 		count_counter_loss(cpu, &m);
 	if (plan.mode == QJ_MODE_LIVE)
-		sum_slice(cpu, t0, now, &m);
+		sum_slice(cpu, label, t0, now, &m);
 	else
-		emit_segment(cpu, t0, now, &m);
+		emit_segment(cpu, label, t0, now, &m);
 }
 
 #ifdef QJ_EARLY

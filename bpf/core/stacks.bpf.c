@@ -93,7 +93,7 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	read_registers(r, (const struct pt_regs *)bpf_task_pt_regs(task));
 	r->head.block = QJ_RING_STACK;
 	r->head.text_bytes = 0;
-	fill_segment(&r->segment, cpu, now, now);
+	fill_segment(&r->segment, &cpu->label, now, now);
 	fill_query(r, cpu);
 	r->flags = interrupted[17] & 3 ? 0 : QJ_STACK_KERNEL; /* the code segment's privilege */
 	r->start_code = BPF_CORE_READ(task, mm, start_code);

@@ -60,22 +60,22 @@ static __always_inline __u64 thread_naming(struct thread_state *thread)
 	return thread->naming;
 }
 
-/* The key of this CPU's open slice. `key` is zeroed. */
-static __always_inline void fill_key(const struct qj_cpu_state *cpu, struct qj_sums_key *key)
+/* The key of a slice. `key` is zeroed. */
+static __always_inline void fill_key(const struct qj_slice_label *label, struct qj_sums_key *key)
 {
 	key->package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
-	key->owner_kind = cpu->owner_kind;
-	if (cpu->owner_kind == QJ_OWNER_QUERY) {
-		key->shape = cpu->shape;
-		key->tags = cpu->tags;
-		key->naming = cpu->naming;
-		key->server = cpu->server;
-	} else if (cpu->owner_kind == QJ_OWNER_SERVER) {
-		key->server = cpu->server;
-		key->tgid = cpu->tgid;
-		key->pid = cpu->pid;
-	} else if (cpu->owner_kind == QJ_OWNER_PROCESS) {
-		key->tgid = cpu->tgid;
+	key->owner_kind = label->owner_kind;
+	if (label->owner_kind == QJ_OWNER_QUERY) {
+		key->shape = label->shape;
+		key->tags = label->tags;
+		key->naming = label->naming;
+		key->server = label->server;
+	} else if (label->owner_kind == QJ_OWNER_SERVER) {
+		key->server = label->server;
+		key->tgid = label->tgid;
+		key->pid = label->pid;
+	} else if (label->owner_kind == QJ_OWNER_PROCESS) {
+		key->tgid = label->tgid;
 	}
 }
 
@@ -340,19 +340,19 @@ static __always_inline void add_used(struct qj_used *used, __u64 ns, const struc
  * Where the kept use of the running thread's query is added up, which has no shape yet; 0: nowhere.
  * It is kept of one row in one window. What came before stays without a shape.
  */
-static __always_inline struct qj_used *kept_unnamed(const struct qj_cpu_state *cpu,
-						    const struct qj_sums_key *key, __u32 epoch)
+static __always_inline struct qj_used *kept_unnamed(__u64 query, const struct qj_sums_key *key,
+						    __u32 epoch)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct unnamed_use *kept;
 
-	if (!thread || thread->query != cpu->query)
+	if (!thread || thread->query != query)
 		return 0;
 	kept = &thread->unnamed;
-	if (kept->query != cpu->query || kept->epoch != epoch || kept->tags != key->tags ||
+	if (kept->query != query || kept->epoch != epoch || kept->tags != key->tags ||
 	    kept->naming != key->naming || kept->package != key->package) {
 		__builtin_memset(&kept->used, 0, sizeof(kept->used));
-		kept->query = cpu->query;
+		kept->query = query;
 		kept->tags = key->tags;
 		kept->naming = key->naming;
 		kept->package = key->package;
@@ -362,7 +362,8 @@ static __always_inline struct qj_used *kept_unnamed(const struct qj_cpu_state *c
 }
 
 /* Adds `ns` of a slice that is `whole` ns long. */
-static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
+static __always_inline void add_to_sums(struct qj_cpu_state *cpu,
+					const struct qj_slice_label *label, __u32 epoch, __u64 ns,
 					const struct measured *m, __u64 whole)
 {
 	struct qj_sums_key key = {};
@@ -373,14 +374,14 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 	if (IS_EARLY) {
 		struct qj_ring_sum sum = {.epoch = epoch, .cpu_ns = ns};
 
-		fill_key(cpu, &sum.key);
+		fill_key(label, &sum.key);
 		if (m->overlap_ns)
 			sum.overlap_ns = qj_scaled(m->overlap_ns, ns, whole);
 		if (!send_sum(cpu, &sum, QJ_LOSS_SEGMENT))
 			__sync_fetch_and_add(&cpu->lost_ns, ns);
 		return;
 	}
-	fill_key(cpu, &key);
+	fill_key(label, &key);
 	row = sums_of(cpu, &key, epoch);
 	if (!row) {
 		count_loss(cpu, QJ_LOSS_SEGMENT);
@@ -392,42 +393,42 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 	add_used(&row->used, ns, m, whole, woke);
 	if (key.owner_kind != QJ_OWNER_QUERY || key.shape)
 		return;
-	kept = kept_unnamed(cpu, &key, epoch);
+	kept = kept_unnamed(label->query, &key, epoch);
 	if (kept)
 		add_used(kept, ns, m, whole, woke);
 }
 
 /* Adds a slice to what its query has used, which may have ended before. */
-static __always_inline void add_to_query(const struct qj_cpu_state *cpu, __u64 ns)
+static __always_inline void add_to_query(__u64 query, __u64 ns)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
 	if (!thread)
 		return;
-	if (thread->query == cpu->query)
+	if (thread->query == query)
 		thread->cpu_ns += ns;
-	else if (thread->ended.query == cpu->query)
+	else if (thread->ended.query == query)
 		thread->ended_cpu_ns += ns;
 }
 
 /* Divides a slice that began in the previous window between both windows. */
-static __always_inline void sum_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-				      const struct measured *m)
+static __always_inline void sum_slice(struct qj_cpu_state *cpu, const struct qj_slice_label *label,
+				      __u64 t0, __u64 now, const struct measured *m)
 {
 	__u32 epoch = control.epoch;
 	__u64 edge = control.epoch_ns;
 	__u64 whole = now - t0;
 
-	if (plan.samples && cpu->owner_kind == QJ_OWNER_QUERY)
-		add_to_query(cpu, whole);
+	if (plan.samples && label->owner_kind == QJ_OWNER_QUERY)
+		add_to_query(label->query, whole);
 	if (t0 < edge) {
 		__u64 before = (now < edge ? now : edge) - t0;
 
-		add_to_sums(cpu, epoch - 1, before, m, whole);
+		add_to_sums(cpu, label, epoch - 1, before, m, whole);
 		t0 += before;
 	}
 	if (t0 < now)
-		add_to_sums(cpu, epoch, now - t0, m, whole);
+		add_to_sums(cpu, label, epoch, now - t0, m, whole);
 }
 
 #endif

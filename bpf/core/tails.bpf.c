@@ -112,7 +112,7 @@ int begin_idle(struct qj_cpu_state *cpu, __u64 now)
 
 	if (!cpu)
 		return 0;
-	fill_key(cpu, &owner);
+	fill_key(&cpu->label, &owner);
 	idle = bpf_map_lookup_elem(&idles, &core);
 	if (!idle)
 		return 0;
