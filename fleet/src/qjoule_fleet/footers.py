@@ -16,7 +16,16 @@ from typing import Any
 import pyarrow as pa
 
 from qjoule.api.command import pq
-from qjoule.api.rollups import FORMER_NAMES, HOUR_S, ROWS, SLOW_COLUMNS, TAG_ROWS, WAITS, Part
+from qjoule.api.rollups import (
+    FORMER_NAMES,
+    HELPERS,
+    HOUR_S,
+    ROWS,
+    SLOW_COLUMNS,
+    TAG_ROWS,
+    WAITS,
+    Part,
+)
 from qjoule.api.rollups import rollup_layout as layout
 from qjoule_fleet.files import File, Files, Refused
 
@@ -24,7 +33,7 @@ from qjoule_fleet.files import File, Files, Refused
 MOST_BYTES, MOST_ROWS, MOST_ROW_GROUPS, MOST_COLUMNS = 1 << 28, 10_000_000, 10_000, 1_000
 _LEAST_BYTES = 12
 #: Columns that a part may lack: an earlier schema does not have them.
-_LATER = {"host_id", "policy", *WAITS}
+_LATER = {"host_id", "policy", *WAITS, *HELPERS}
 _BYTES_OF_TEXT = 1 << 20
 #: In a part's metadata: it has the rows of the hour's part of schema 1, which may still be there.
 _INCLUDES_KEY = "qjoule.includes"

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 
 from qjoule.api import UsageError
 from qjoule.api.model import Z95
-from qjoule.api.rollups import ERRORS, WAITS
+from qjoule.api.rollups import ERRORS, HELPERS, WAITS
 from qjoule_fleet.views import text
 
-#: Sums that are exact integers. Those of `WAITS` are null where no waits are recorded.
-INTEGERS = ("calls", "cpu_ns", "energy_nj", "latency_ns", *WAITS)
+#: Sums that are exact integers. Those of `WAITS` and `HELPERS` are null where none are recorded.
+INTEGERS = ("calls", "cpu_ns", "energy_nj", "latency_ns", *WAITS, *HELPERS)
 SUMS = (*INTEGERS, "without_error", *ERRORS)
 LATENCY_BUCKETS = 48
 #: What rows of different values of these must not be added up to.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule.api.rollups import FORMER_NAMES, WAITS
+from qjoule.api.rollups import FORMER_NAMES, HELPERS, WAITS
 from qjoule_fleet import views
 from qjoule_fleet.catalog import Selection
 from qjoule_fleet.files import Files, RemoteFiles
@@ -34,7 +34,7 @@ _TYPES = {
     "minute": "timestamptz", "valid_from": "timestamptz", "valid_to": "timestamptz",
     "latency": "bigint[]", "seconds": "float",
     **dict.fromkeys(("calls", "cpu_ns", "energy_nj", "latency_ns"), "bigint"),
-    **dict.fromkeys(("lost_records", "lost_cpu_ns", *WAITS), "bigint"),
+    **dict.fromkeys(("lost_records", "lost_cpu_ns", *WAITS, *HELPERS), "bigint"),
 }  # fmt: skip
 _FLOATS = ("_nj", "_nj2")
 #: What a row takes in a table of DuckDB, with its histogram, and the share of the memory that such

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.api.model import NOT_EQUALLY, Waits, from_histograms
-from qjoule.api.rollups import HOUR_S, WAITS
+from qjoule.api.rollups import HELPERS, HOUR_S, WAITS
 from qjoule_fleet.asked import Answer, Parts, Question, Reader, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.files import Refused
@@ -52,6 +52,7 @@ class Row:
     texts: int = 0
     same_total_nj_ci95: tuple[float, float] | None = None  #: without the error of hosts' totals
     waits: Waits | None = None  #: None: recorded of none of its queries
+    helpers: Waits | None = None  #: as `qjoule.api.model.Row`
     in_doubt_nj: float = 0.0  #: that lost records, or records without an owner, may have moved
 
     @property
@@ -213,15 +214,18 @@ def rows_of(found: Answer, by: By, measured: dict[tuple[str, str], int]) -> list
                 shape.get("ids") or "",
                 int(shape.get("texts") or 0),
                 None if None in same else same,
-                _waits(one),
+                _waits(one, WAITS),
+                _waits(one, HELPERS),
                 float(one["in_doubt_nj"]),
             )
         )
     return rows
 
 
-def _waits(row: dict[str, Any]) -> Waits | None:
-    return Waits(*(int(row[name] or 0) for name in WAITS)) if row[WAITS[0]] else None
+def _waits(row: dict[str, Any], names: Sequence[str]) -> Waits | None:
+    if row[WAITS[0]] and row[names[0]] is not None:
+        return Waits(*(int(row[name] or 0) for name in names))
+    return None
 
 
 def _identity(row: dict[str, Any], by: By) -> tuple[Any, ...]:

@@ -13,7 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from qjoule.api.rollups import HOURLY, HOURS, ROLLUPS, ROWS, SLOW_COLUMNS, TAG_ROWS, TAGS, WAITS
+from qjoule.api.rollups import (
+    HELPERS,
+    HOURLY,
+    HOURS,
+    ROLLUPS,
+    ROWS,
+    SLOW_COLUMNS,
+    TAG_ROWS,
+    TAGS,
+    WAITS,
+)
 
 Dialect = Literal["duckdb", "spark"]
 #: In an order in which each stands on earlier ones.
@@ -90,7 +100,7 @@ def _files(root: str, table: str, dialect: Dialect) -> str:
     files = f"read_parquet({glob}, hive_partitioning = true, union_by_name = true)"
     if table not in HOURLY:
         return files
-    none = ", ".join(f"null::bigint as {name}" for name in WAITS)
+    none = ", ".join(f"null::bigint as {name}" for name in (*WAITS, *HELPERS))
     return f"(select * from {files} union all by name select {none} where false)"
 
 

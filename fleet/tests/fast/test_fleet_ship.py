@@ -123,7 +123,7 @@ def test_a_part_that_changed_after_it_was_closed_is_named_and_not_shipped(
         lambda data: data[: len(data) // 2],
         lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:],
         lambda data: data[:-8] + b"\xff" * 8,
-        lambda data: data.replace(b"qjoule.rollup\x18\x032.1", b"qjoule.rollup\x18\x039.1"),
+        lambda data: data.replace(b"qjoule.rollup\x18\x032.2", b"qjoule.rollup\x18\x039.1"),
         lambda data: data.replace(ID.encode(), OTHER_ID.encode()),
     ],
 )

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 import fleet_dataset as made
 from fleet_asked import BEGIN_S
 from fleet_dataset import Fleet, Host
-from qjoule.agent.hourly_tables import WAITS
+from qjoule.agent.hourly_tables import HELPERS, WAITS
 from qjoule.agent.rollup_layout import HOUR_S, Part
 from qjoule_fleet.commands.fleet import command
 
@@ -68,12 +68,13 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert low < row["energy_j"] < high
     assert row["j_per_call"] == pytest.approx(row["energy_j"] / row["calls"])
     assert 1e3 < row["latency_ns_p50"] < row["latency_ns_p95"] < 1e6
-    waits = [{name: one[name] for name in WAITS} for one in document(root, *DAY)["rows"]]
+    names = (*WAITS, *HELPERS)
+    waits = [{name: one[name] for name in names} for one in document(root, *DAY)["rows"]]
     recorded = [one for one in waits if one["waits_latency_ns"] is not None]
     assert 0 < len(recorded) < len(waits)
     for one in recorded:
         calls = one["waits_latency_ns"] // made.WAITED_NS[0]
-        assert list(one.values()) == [calls * ns for ns in made.WAITED_NS]
+        assert list(one.values()) == [calls * ns for ns in (*made.WAITED_NS, *made.HELPED_NS)]
     assert printed["read"]["refused"] == [] and printed["read"]["missing_hours"] == []
 
 
@@ -85,12 +86,15 @@ def test_the_table_of_waits_has_shares_of_the_latency(
     assert "not recorded for 5 of 12 rows" in text and "J/call" not in text
     titles, *lines = (line for line in text.splitlines() if "lat mean" in line or "c1 FROM" in line)
     assert len(lines) == 3
-    for title, share in (("on CPU", "69.7 %"), ("lock", "25.0 %"), ("network", "0.3 %")):
+    shares = {"on CPU": "69.7 %", "lock": "25.0 %", "network": "0.3 %", "helpers": "4.2 %"}
+    for title, share in shares.items():
         assert all(line[: titles.index(title) + len(title)].endswith(share) for line in lines)
     usual = run(root, *DAY).output
     assert "lock" not in usual and "not recorded" not in usual
-    old = made.write(tmp_path, Fleet([Host("db1", schema="2")], 1, (0,)))
-    assert "waits     not recorded" in run(old, *DAY, "--columns", "waits").output
+    for schema, lacks in (("2", "waits"), ("2.1", "helpers")):
+        old = made.write(tmp_path / schema, Fleet([Host("db1", schema=schema)], 2, (0,)))
+        told = run(old, *DAY, "--columns", "waits").output.splitlines()
+        assert [lacks, "not", "recorded"] in [line.split() for line in told]
 
 
 def test_rows_lack_the_error_of_the_total_unless_hosts_differ(root: Path, tmp_path: Path) -> None:

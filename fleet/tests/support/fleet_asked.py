@@ -61,7 +61,7 @@ def assert_same(one: Top, other: Top) -> None:
     assert totals(one) == totals(other) and one.count == other.count
     for a, b in zip(one.rows, other.rows, strict=True):
         exact = ("keys", "grade", "policy", "energy_nj", "calls", "cpu_ns", "hosts", "shapes")
-        for name in (*exact, "text", "texts", "ids", "latency_ns_p95", "waits"):
+        for name in (*exact, "text", "texts", "ids", "latency_ns_p95", "waits", "helpers"):
             assert getattr(a, name) == getattr(b, name)
         assert b.energy_nj_ci95 == pytest.approx(a.energy_nj_ci95, rel=1e-9)
 

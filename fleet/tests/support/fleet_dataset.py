@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qjoule.agent import rollup_layout as layout
-from qjoule.agent.hourly_tables import AMOUNTS, ERRORS, ROWS, TAG_ROWS, WAITS, of_hour, thinned
+from qjoule.agent.hourly_tables import (
+    AMOUNTS,
+    ERRORS,
+    HELPERS,
+    ROWS,
+    TAG_ROWS,
+    WAITS,
+    of_hour,
+    thinned,
+)
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, TAGS, Part
 from qjoule.typed_json import FORMER_NAMES
 
@@ -37,6 +46,8 @@ _OWNERS = (
 )
 #: Of each call: its latency, and what it waited for.
 WAITED_NS = (120_000, 1_000, 30_000, 5_000, 400, 0, 7)
+#: Of helpers of each call: for how long they helped, and what of it they waited for.
+HELPED_NS = (90_000, 2_000, 3_000, 0, 0, 0, 11)
 _BUCKETS = 14  #: half octaves that calls fall into
 
 
@@ -122,8 +133,8 @@ def put(
     if schema.startswith("1"):
         metadata = {layout.VERSION_KEY: schema}
         table = table.drop_columns(["host_id", "policy"])
-    if schema in ("1", "2"):
-        table = table.select([name for name in table.schema.names if name not in WAITS])
+    later = {"1": (*WAITS, *HELPERS), "2": (*WAITS, *HELPERS), "2.1": HELPERS}.get(schema, ())
+    table = table.select([name for name in table.schema.names if name not in later])
     metadata |= {f"qjoule.{key}": value for key, value in more.items()}
     path = root / part.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,8 +200,8 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
 
 
 def _waits(calls: I64, after: int, locked_ns: int) -> dict[str, list[int | None]]:
-    """None is recorded of every third statement."""
-    waited_ns = dict(zip(WAITS, WAITED_NS, strict=True))
+    """Also of helpers. None is recorded of every third statement."""
+    waited_ns = dict(zip((*WAITS, *HELPERS), (*WAITED_NS, *HELPED_NS), strict=True))
     for name in ("waits_latency_ns", "wait_lock_ns"):
         waited_ns[name] += locked_ns
     return {

@@ -153,6 +153,9 @@ def test_a_days_sums_are_those_of_pythons_integers() -> None:
         each = (1_200_000, *WAITED_NS)
         is_query = row["kind"] == "queries" and row["calls"]
         assert waits == [row["calls"] * ns if is_query else None for ns in each]
+        assert is_query or row["helpers_ns"] is None
+    helpers = [sum(row[name] or 0 for row in whole) for name in hourly_tables.HELPERS]
+    assert helpers == [len(raw) * ns for ns in (1_203_007, *HELPERS_WAITED_NS)], "of shape 1"
 
 
 def test_waits_have_series_where_they_are_recorded() -> None:

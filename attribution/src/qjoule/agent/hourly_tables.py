@@ -27,8 +27,13 @@ from qjoule.trace import vocabulary
 ERRORS = tuple(one.name for one in fields(EnergyErrors))
 #: The latency of the calls whose waits are recorded, and what they waited for, as `Waits`.
 WAITS = ("waits_latency_ns", *vocabulary.WAITS)
+#: The same of threads that helped these in parallel, and waited: first how long they helped.
+HELPERS = ("helpers_ns", *(f"helpers_{name}" for name in vocabulary.WAITS))
 #: Integers that add up exactly.
-AMOUNTS = ("calls", "cpu_ns", "energy_nj", "latency_ns", "lost_records", "lost_cpu_ns", *WAITS)
+AMOUNTS = (
+    *("calls", "cpu_ns", "energy_nj", "latency_ns", "lost_records", "lost_cpu_ns"),
+    *(*WAITS, *HELPERS),
+)
 #: What two rows of one minute cannot have in common.
 KEYS = ("kind", "server", "database", "name", "fingerprint", "grade", "policy", "host_id")
 
@@ -55,7 +60,7 @@ ROWS = pa.schema(
         ("latency", pa.list_(pa.field("element", pa.int64()))),
         ("lost_records", pa.int64()),  # of the node
         ("lost_cpu_ns", pa.int64()),
-        *((name, pa.int64()) for name in WAITS),  # null where not recorded
+        *((name, pa.int64()) for name in (*WAITS, *HELPERS)),  # null where not recorded
     ]
 )
 

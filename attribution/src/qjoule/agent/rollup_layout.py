@@ -23,7 +23,7 @@ from pathlib import PurePosixPath
 from qjoule import __version__
 
 #: The version that is written. Another minor version only adds columns.
-SCHEMA_VERSION = "2.1"
+SCHEMA_VERSION = "2.2"
 #: Major versions that can be read. A part of version 1 has no host id: it is `""`.
 READABLE = (1, 2)
 #: The dataset of this machine's agent, unless it is configured otherwise.

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from qjoule.agent.hourly_tables import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS, WAITS, rounded_up
+from qjoule.agent.hourly_tables import (
+    ERRORS,
+    HELPERS,
+    ROWS,
+    SAMPLE_ROWS,
+    TAG_ROWS,
+    WAITS,
+    rounded_up,
+)
 from qjoule.agent.minute import Minute
 from qjoule.metrics.interval import Query
 from qjoule.model.interval import RowErrors
@@ -80,7 +88,8 @@ def _amounts(query: Query) -> dict[str, Any]:
         **{"calls": amounts.calls, "cpu_ns": amounts.cpu_ns, "energy_nj": amounts.energy_nj},
         **{"latency_ns": amounts.latency_ns, "latency": latency.tolist()},
         **_errors(query.error),
-        **({} if amounts.waits is None else dict(zip(WAITS, amounts.waits, strict=True))),
+        **dict(zip(WAITS, amounts.waits or (), strict=False)),
+        **dict(zip(HELPERS, amounts.helpers or (), strict=False)),
     }
 
 

@@ -4,6 +4,7 @@
 from qjoule.agent import rollup_layout
 from qjoule.agent.hourly_tables import (
     ERRORS,
+    HELPERS,
     ROWS,
     SAMPLE_ROWS,
     SLOW_COLUMNS,
@@ -39,6 +40,7 @@ __all__ = [
     "CLOSED_KEY",
     "ERRORS",
     "FORMER_NAMES",
+    "HELPERS",
     "HOURLY",
     "HOURS",
     "HOUR_S",

@@ -16,10 +16,11 @@ from qjoule.reporters.plain import (
     ruled_table,
     sized,
 )
-from qjoule.reporters.waits import WAIT_TITLES, notes_on_waits, wait_cells
+from qjoule.reporters.waits import HELPERS, WAIT_TITLES, helpers_cell, notes_on_waits, wait_cells
 
 __all__ = [
     "FIXED_NAMES",
+    "HELPERS",
     "NO_TEXT",
     "STATEMENT",
     "WAIT_TITLES",
@@ -28,6 +29,7 @@ __all__ = [
     "fit",
     "fitted_table",
     "format",
+    "helpers_cell",
     "key_width",
     "lost",
     "notes_grid",

@@ -118,8 +118,6 @@ def render(
     told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
     if waits and any(row.calls for row in attribution.rows):
         told += notes_on_waits(attribution.rows)
-        if any(row.waits and row.helpers is None for row in attribution.rows):
-            told.append((HELPERS, "not recorded"))
     elif waits:
         told.append(("waits", "not recorded: no query was seen"))
     listed = id_notes(attribution, limit) if ids else []

@@ -35,7 +35,16 @@ def wait_cells(waits: Waits | None) -> dict[str, str]:
     return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
 
 
-def helpers_cell(row: Row) -> dict[str, str]:
+class _Called(Protocol):
+    @property
+    def calls(self) -> int: ...
+    @property
+    def waits(self) -> Waits | None: ...
+    @property
+    def helpers(self) -> Waits | None: ...
+
+
+def helpers_cell(row: _Called) -> dict[str, str]:
     """The thread time for which helpers waited, as a share of the latency; empty: none did."""
     if not row.waits or not row.helpers or not (waited_ns := sum(row.helpers[1:])):
         return {}
@@ -58,21 +67,17 @@ def stolen_words(attribution: Attribution) -> str:
     return f"stolen {fmt.share(stolen_ns / cpu_ns)} of CPU" if stolen_ns else ""
 
 
-class _Called(Protocol):
-    @property
-    def calls(self) -> int: ...
-    @property
-    def waits(self) -> Waits | None: ...
-
-
 def notes_on_waits(rows: Iterable[_Called]) -> Iterator[tuple[str, str]]:
-    """Of how many of the rows that have calls nothing is recorded: a name and a text."""
+    """Of how many of the rows that have calls nothing is recorded, and whether that of helpers is:
+    names and texts."""
     called = [row for row in rows if row.calls]
     without = sum(row.waits is None for row in called)
     if without and without == len(called):
         yield "waits", "not recorded"
     elif without:
         yield "waits", f"not recorded for {fmt.count(without)} of {fmt.count(len(called))} rows"
+    if any(row.waits and row.helpers is None for row in called):
+        yield HELPERS, "not recorded"
 
 
 def latency_parts(waits: Waits | None, mean_ns: float | None) -> dict[str, float]:

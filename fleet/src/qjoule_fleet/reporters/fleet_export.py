@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from qjoule.api.rollups import WAITS
+from qjoule.api.rollups import HELPERS, WAITS
 from qjoule.api.screen import format as fmt
 from qjoule.api.screen import writers
 from qjoule_fleet.times import iso
@@ -24,6 +24,10 @@ SCHEMA = "qjoule.fleet/1"
 
 def _waited(row: Row, at: int) -> int | None:
     return None if row.waits is None else row.waits[at]
+
+
+def _helped(row: Row, at: int) -> int | None:
+    return None if row.helpers is None else row.helpers[at]
 
 
 #: Columns of a row, beside its keys. The text and ids of a statement are of rows by fingerprint.
@@ -46,6 +50,10 @@ _FIGURES: writers.DataColumns[Row] = writers.DataColumns(
         writers.field("latency_ns_p50", float),
         writers.field("latency_ns_p95", float),
         *(writers.DataColumn(name, int, partial(_waited, at=at)) for at, name in enumerate(WAITS)),
+        *(
+            writers.DataColumn(name, int, partial(_helped, at=at))
+            for at, name in enumerate(HELPERS)
+        ),
         writers.field("hosts", int),
         writers.field("shapes", int),
     )

@@ -9,11 +9,13 @@ from rich.text import Text
 
 from qjoule.api.screen import (
     FIXED_NAMES,
+    HELPERS,
     NO_TEXT,
     STATEMENT,
     WAIT_TITLES,
     Page,
     fitted_table,
+    helpers_cell,
     key_width,
     notes_grid,
     notes_on_waits,
@@ -49,7 +51,7 @@ _COLUMNS = {
 _OF_WAITS = {
     **{key: _COLUMNS[key] for key in ("label", "energy", "share", "calls")},
     "mean": ("lat mean", 3),
-    **{key: (title, 1) for key, title in WAIT_TITLES.items()},
+    **{key: (title, 1) for key, title in (WAIT_TITLES | {HELPERS: HELPERS}).items()},
     **{key: _COLUMNS[key] for key in ("hosts", "grade", "policy", "flags")},
 }
 
@@ -130,6 +132,7 @@ def _cells(row: Row, found: Top) -> dict[str, str]:
         "policy": fmt.one_line(row.policy) or fmt.UNKNOWN,
         "flags": "T" if row.texts > 1 else "",
         **wait_cells(row.waits),
+        **({HELPERS: ""} | helpers_cell(row)),
     }
 
 

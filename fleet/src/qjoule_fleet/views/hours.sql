@@ -15,7 +15,14 @@ select
   sum(wait_io_ns) as wait_io_ns,
   sum(wait_network_ns) as wait_network_ns,
   sum(wait_sleep_ns) as wait_sleep_ns,
-  sum(wait_other_ns) as wait_other_ns
+  sum(wait_other_ns) as wait_other_ns,
+  sum(helpers_ns) as helpers_ns,
+  sum(helpers_wait_run_queue_ns) as helpers_wait_run_queue_ns,
+  sum(helpers_wait_lock_ns) as helpers_wait_lock_ns,
+  sum(helpers_wait_io_ns) as helpers_wait_io_ns,
+  sum(helpers_wait_network_ns) as helpers_wait_network_ns,
+  sum(helpers_wait_sleep_ns) as helpers_wait_sleep_ns,
+  sum(helpers_wait_other_ns) as helpers_wait_other_ns
 from spans
 group by
   date_trunc('hour', minute), kind, server, database, name, fingerprint, grade, policy, host,

@@ -7,5 +7,6 @@ select
   random_nj2, model_nj, scaled_nj, total_nj, loss_nj, unnamed_nj, down_nj, up_nj,
   latency_ns, latency, lost_records, lost_cpu_ns,
   waits_latency_ns, wait_run_queue_ns, wait_lock_ns, wait_io_ns, wait_network_ns, wait_sleep_ns,
-  wait_other_ns
+  wait_other_ns, helpers_ns, helpers_wait_run_queue_ns, helpers_wait_lock_ns, helpers_wait_io_ns,
+  helpers_wait_network_ns, helpers_wait_sleep_ns, helpers_wait_other_ns
 from span_parts
