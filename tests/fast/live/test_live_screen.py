@@ -170,6 +170,11 @@ def test_detail_has_the_parts_of_the_latency_per_call() -> None:
     assert re.search(r"latency, lock +6\.00 ms +6\.00 ms\n", text)
     each_us = 4_000 / row.calls
     assert re.search(rf"helpers waited +{each_us:.3g} .s +{each_us:.3g} .s\n", text)
+    whole = dataclasses.replace(row, keys={"transaction": "begin; commit"}, latency_ns_mean=9e9)
+    state = showing(attribution((whole,), {}))
+    state.press("enter", None)
+    text = "\n".join(screen(state, 80, 60))
+    assert re.search(r"latency, lock +75\.0 % +75\.0 %\n", text), "not of the transaction's latency"
     state = showing(attribution((query_row(10**9),), {}))
     state.press("w", "w")
     assert "waits not recorded · " in screen(state, 80, 24)[3]

@@ -190,6 +190,15 @@ def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
     facts = texts(browser, "#detail .facts > *")
     each_ms = 6 / int(facts[facts.index("calls") + 1])
     assert facts[facts.index("helpers waited") + 1] == f"{each_ms:.2f} ms per call"
+    queries[0]["transaction"] = 1
+    whole = {"transaction": 1, "begin_ns": hand.at(0), "end_ns": hand.at(12), "session": 7} | {
+        **{"outcome": "committed", "statements": 1, "text": "begin; commit", "last": 1},
+    }
+    trace = hand.write(tmp_path / "transactions", queries=queries, transactions=[whole])
+    load(browser, page(tmp_path, trace, "--by", "transaction"))
+    browser.execute_script("document.querySelector('tr:has(.latency) button').click()")
+    parts = texts(browser, "#detail .parts li")
+    assert (parts[0], parts[2], len(parts)) == ("on CPU 25.0 %", "lock 75.0 %", 7), "of its queries"
     load(browser, page(tmp_path, hand.write(tmp_path / "without")))
     assert look(browser, f"{bars}.length") == 0
     assert "on CPU" not in look(browser, "document.querySelector('main').textContent")

@@ -102,6 +102,32 @@ def test_of_a_trace_without_the_table_helpers_are_not_recorded(tmp_path: Path) -
     assert any(line.split() == ["helpers", "not", "recorded"] for line in text.splitlines())
 
 
+def test_a_transactions_waits_are_the_sums_of_its_queries(tmp_path: Path) -> None:
+    """Queries 1 and 2, and a helper of the first. The transaction lasts longer than both."""
+    queries = [hand.query(*row) for row in hand.QUERIES]
+    for query in queries[:2]:
+        query["transaction"] = 1
+    queries[0] |= waited(6, lock=4)
+    queries[1] |= waited(5, io=3, run_queue=1) | {"begin_ns": hand.at(15), "end_ns": hand.at(20)}
+    whole = {"transaction": 1, "begin_ns": hand.at(0), "end_ns": hand.at(20), "session": 7} | {
+        **{"outcome": "committed", "statements": 2, "text": "begin; commit", "last": 2},
+    }
+    helpers = [helper(1, 0, 12, run_queue=5, io=4)]
+    trace = hand.write(tmp_path / "t", queries=queries, transactions=[whole], helpers=helpers)
+    plain, by = (
+        [row for row in document(trace, "--by", key)["rows"] if row.get(key)]
+        for key in ("query", "transaction")
+    )
+    row, other = sorted(by, key=lambda one: one["transaction"] == "(none)")
+    assert (row["calls"], row["latency_ns_mean"]) == (1, 20 * hand.MS), "the transaction's"
+    assert row["waits_latency_ns"] == 11 * hand.MS == row["ran_ns"] + sum(row[k] for k in WAITS)
+    names = ("waits_latency_ns", *WAITS, "helpers_ns", *(f"helpers_{name}" for name in WAITS))
+    assert row["helpers_ns"] == 12 * hand.MS and row["wait_lock_ns"] == 4 * hand.MS
+    for name in names:
+        assert row[name] == sum(one.get(name, 0) for one in plain), name
+    assert other["calls"] == 0 and "ran_ns" not in other
+
+
 def test_a_query_may_span_days(tmp_path: Path) -> None:
     long = {
         **waited(1, lock=0),

@@ -75,21 +75,26 @@ class Calls:
 def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> Calls:
     """Calls by variant. Children count only if queries are grouped by child. The time of a
     PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
-    that is recorded elsewhere. With transactions, the query that ends one is its one call."""
+    that is recorded elsewhere. With transactions, the query that ends one is its one call; the
+    others of it have no execution and no latency."""
     begin_ns, end_ns = records.times_ns
     called = records.command.among(commands)
     executions = records.executions
     child = records.command.among(("child",))
     if child.any():
         executions = np.where(child, 1, executions)
+    executed = executions > 0
+    untimed = records.flags & QueryFlag.NO_END != 0
     if records.transactions is not None:
         inside, ended, first_ns, _ = records.ended
         executions = np.where(inside & ~child, ended, executions)
         begin_ns = np.where(ended & ~child, first_ns, begin_ns)
+        executed |= executions > 0
+        untimed |= inside & ~ended & ~child
     lasted_ns = end_ns - begin_ns
-    counts = called & ~records.unfinished & (lasted_ns >= 0) & (executions > 0)
-    if records.flags.any():
-        lasted_ns = np.where(records.flags & QueryFlag.NO_END, -1, lasted_ns)
+    counts = called & ~records.unfinished & (lasted_ns >= 0) & executed
+    if untimed.any():
+        lasted_ns = np.where(untimed, -1, lasted_ns)
     row = np.arange(len(records))
     calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions, row)
     return calls if counts.all() else calls.take(counts)
@@ -286,7 +291,7 @@ class QueryGroups:
     def _with_waits(self, number: int, records: QueryRecords, calls: Calls) -> Calls:
         """The calls of a part with what they waited for, where that is recorded."""
         recorded = records.flags[calls.row] & QueryFlag.WAITS != 0
-        if self._transactions is not None or not recorded.any():
+        if not recorded.any():
             return calls
         waits = self._read(number, ["begin_ns", "end_ns", *WAITS])
         if waits is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from qjoule.engine.keys import TRANSACTION
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pa
 from qjoule.model.gpsup import Form
@@ -276,8 +277,9 @@ def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> F
 
 
 def _waits(row: dict[str, Any]) -> Waits | None:
+    """None also for a transaction, whose queries' latency is only a part of its own."""
     whole_ns = row.get("waits_latency_ns")
-    if whole_ns is None:
+    if whole_ns is None or TRANSACTION in row:
         return None
     return Waits(int(whole_ns), *(int(row[name]) for name in vocabulary.WAITS))
 

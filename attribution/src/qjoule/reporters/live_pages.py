@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from qjoule.engine.keys import TRANSACTION
 from qjoule.errors import QjouleError
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
@@ -150,14 +151,16 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
 
 
 def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
-    """What the mean latency consists of, as far as it is recorded."""
+    """What the mean latency consists of, as far as it is recorded. A transaction's is longer than
+    its queries', of which these are parts: without times."""
     if row.waits is None or row.latency_ns_mean is None:
         if row.calls:
             yield "waits", "not recorded"
         return
     for key, title in WAIT_TITLES.items():
         share = getattr(row.waits, key) / row.waits.latency_ns
-        yield f"latency, {title}", fmt.duration(share * row.latency_ns_mean)
+        mean_ns = None if TRANSACTION in row.keys else share * row.latency_ns_mean
+        yield f"latency, {title}", fmt.share(share) if mean_ns is None else fmt.duration(mean_ns)
 
 
 def _helpers_waited(row: Row) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ qj.showDetail = (number, go) => {
 
   host.append(qj.el('pre', { class: 'statement-text', tabindex: '0', 'aria-label': 'Statement without its literals' }, row.text || '(empty)'));
   host.append(facts(row));
-  if (trace.rows.waits_latency_ns) latencyParts(host, row);
+  if (trace.rows.waits_latency_ns) latencyParts(host, row, !row.keys.some(([name]) => name === 'transaction'));
   const detail = trace.details[number];
   if (detail) overTime(host, trace, row, detail);
   else host.append(qj.el('p', { class: 'note' }, 'Figures over time are kept for the statements with the most energy only: this is none of them.'));
@@ -49,8 +49,8 @@ function facts(row) {
     .flatMap(([name, value]) => [qj.el('dt', {}, name), qj.el('dd', {}, value)]));
 }
 
-/** Where the mean latency went: a bar, and the parts, which add up to it. */
-function latencyParts(host, row) {
+/** Where the mean latency went: a bar, and the parts, which add up to it. A transaction's is longer than its queries', of which these are parts: it is not `timed`. */
+function latencyParts(host, row, timed) {
   const bar = qj.latencyBar(row);
   if (!bar) {
     host.append(qj.el('p', { class: 'note' }, 'What its calls waited for was not recorded.'));
@@ -60,10 +60,10 @@ function latencyParts(host, row) {
     ...qj.LATENCY_PARTS.map(([id, name, colour]) => {
       const share = row[id] / row.waits_latency_ns;
       return qj.el('li', { class: share ? null : 'none' }, qj.swatch(colour), qj.el('span', {}, name), ' ',
-        qj.el('b', {}, qj.duration(row.latency_ns_mean && share * row.latency_ns_mean)), ' ', qj.share(share));
+        ...(timed ? [qj.el('b', {}, qj.duration(row.latency_ns_mean && share * row.latency_ns_mean)), ' '] : []), qj.share(share));
     }),
-    qj.el('li', { class: 'sum' }, qj.el('span', {}, '= mean latency'), ' ', qj.el('b', {}, qj.duration(row.latency_ns_mean))));
-  host.append(qj.el('figure', {}, qj.el('figcaption', {}, 'Where the latency went'), bar, list));
+    timed ? qj.el('li', { class: 'sum' }, qj.el('span', {}, '= mean latency'), ' ', qj.el('b', {}, qj.duration(row.latency_ns_mean))) : null);
+  host.append(qj.el('figure', {}, qj.el('figcaption', {}, timed ? 'Where the latency went' : 'Where the latency of its queries went'), bar, list));
 }
 
 function figure(host, title, options) {
