@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
+import select
 import shutil
 import signal
+import socket
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,9 +23,10 @@ from qjoule.commands import naming_process
 from qjoule.commands.frame_names import frame_names
 from qjoule.commands.naming_process import NamingProcess
 from qjoule.contract import NODE, NODE_KIND
-from qjoule.engine.stacks import PlanNode
+from qjoule.engine.stacks import Name, NotYetNamed, PlanNode
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.elf import open_executable
+from qjoule.servers.symbols import demangled
 from qjoule.trace.meta import Module
 
 PYTHON = Path(sys.executable).resolve()
@@ -42,6 +46,13 @@ def naming(*paths: Path) -> Iterator[NamingProcess]:
         process.close()
 
 
+def ask(process: NamingProcess, module: int, offset: int) -> str:
+    """Again and again, as the view does."""
+    while True:
+        with suppress(NotYetNamed):
+            return process.name(module, offset)
+
+
 def apart(work: partial[list[str]]) -> list[str]:
     """A process that was forked for `work` has one thread, as the command has."""
     return run_in_subprocess(work)
@@ -54,9 +65,9 @@ def _named() -> list[str]:
     assert symbols(1, function.vaddr) == "Py_BytesMain"
     with naming(PYTHON) as process:
         places = (1, function.vaddr), (1, 1), (9, 0x10), (5, 0x10), (9, SORT)
-        found = [process.name(*place) for place in places]
+        found = [ask(process, *place) for place in places]
         assert found[1] == symbols(1, 1)
-        assert isinstance(process.name(9, SORT), PlanNode)
+        assert isinstance(ask(process, 9, SORT), PlanNode)
         assert not process.problem
         return found
 
@@ -69,13 +80,13 @@ def test_names_are_those_of_the_files() -> None:
 
 def _ended(how: str) -> list[str]:
     with naming(PYTHON) as process:
-        process.name(9, 1)  # it serves, and ends with this one
+        ask(process, 9, 1)  # it serves, and ends with this one
         os.kill(process._pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         if how == "silent":
             process._patience_s = 0.1
         confine_reader()  # as the command is while it reads the stream
-        first = process.name(1, 0x40)
-        return [first, process.name(9, SORT), process.problem]
+        first = ask(process, 1, 0x40)
+        return [first, ask(process, 9, SORT), process.problem]
 
 
 @pytest.mark.parametrize(("how", "reason"), [("killed", "has ended"), ("silent", "20 s in all")])
@@ -86,22 +97,78 @@ def test_without_the_process_a_frame_is_its_file_and_offset(how: str, reason: st
     assert reason in found[2]
 
 
-def name_after(seconds: float) -> None:
+def name_by(named: Name) -> None:
     """In this process, which ends with its test."""
+    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules, _open: named)
 
-    def named(_module: int, _offset: int) -> str:
-        time.sleep(seconds)
-        return "f"
 
-    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules: named)
+def _late() -> list[str]:
+    with naming(PYTHON) as process:
+        ask(process, 9, 1)
+        os.kill(process._pid, signal.SIGSTOP)
+        missing = []
+        for offset in (2, 3):
+            with pytest.raises(NotYetNamed):
+                process.name(9, offset)
+            missing.append(process.missing)
+        assert process.name(9, 1), "of what is known"
+        os.kill(process._pid, signal.SIGCONT)
+        return [ask(process, 9, 3), ask(process, 9, 2), *missing, process.missing]
+
+
+def test_nobody_waits_for_a_late_name() -> None:
+    *found, before, again, after = apart(partial(_late))
+    assert found == ["\ufffd[2Jx+0x3", "\ufffd[2Jx+0x2"]
+    assert before == again == naming_process.READING
+    assert after == ""
+
+
+FORBIDDEN: tuple[Callable[[], object], ...] = (
+    lambda: os.open(PYTHON, os.O_RDONLY),
+    lambda: list(Path("/").iterdir()),
+    lambda: mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC),
+    *(os.fork, socket.socket, lambda: os.kill(os.getppid(), 9), os.pipe),
+)
+
+
+def _confined() -> list[str]:
+    def named(_module: int, offset: int) -> str:
+        try:
+            return repr(FORBIDDEN[offset]())
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
+
+    name_by(named)
+    with naming(PYTHON) as process:
+        return [ask(process, 1, number) for number in range(len(FORBIDDEN))]
+
+
+def test_it_opens_and_starts_nothing() -> None:
+    assert apart(partial(_confined)) == ["EPERM"] * len(FORBIDDEN)
+
+
+def _demangled() -> list[str]:
+    name_by(lambda _module, _offset: demangled("_ZNK4qnew3maxERKi"))
+    with naming() as process:
+        return [ask(process, 9, 1)]
+
+
+def test_names_of_cxx_are_read_there() -> None:
+    assert apart(partial(_demangled)) == ["qnew::max(int const&) const"]
 
 
 def _stalling() -> list[str]:
     """Each name takes a third of the time that all may take."""
-    naming_process._PATIENCE_S = 0.3
-    name_after(0.1)
+
+    def named(_module: int, _offset: int) -> str:
+        select.poll().poll(100)  # ms; it may not sleep
+        return "f"
+
+    name_by(named)
     with naming(PYTHON) as process:
-        return [process.name(1, offset) for offset in range(5)] + [process.problem]
+        ask(process, 9, 1)  # it takes a while to start
+        process._patience_s = 0.3
+        return [ask(process, 1, offset) for offset in range(5)] + [process.problem]
 
 
 def test_all_names_together_have_a_limit_of_time() -> None:
@@ -111,16 +178,20 @@ def test_all_names_together_have_a_limit_of_time() -> None:
     assert "in all" in problem
 
 
-def _hanging() -> list[str]:
-    naming_process._PATIENCE_S = 0.05
-    name_after(600)
+def _looping() -> list[str]:
+    def named(_module: int, _offset: int) -> str:
+        while True:
+            pass
+
+    naming_process._PATIENCE_S, naming_process._CPU_S = 0.05, 1
+    name_by(named)
     with naming(PYTHON) as process:
-        process.name(1, 1)
+        ask(process, 1, 1)
         return [str(os.WTERMSIG(os.waitpid(process._pid, 0)[1]))]
 
 
-def test_a_process_that_hangs_ends_itself() -> None:
-    assert apart(partial(_hanging)) == [str(int(signal.SIGALRM))]
+def test_a_process_that_loops_ends() -> None:
+    assert apart(partial(_looping)) == [str(int(signal.SIGKILL))]
 
 
 def _failing() -> list[str]:
@@ -132,10 +203,10 @@ def _failing() -> list[str]:
             raise LookupError(f"a file that nobody foresaw: {offset}")
         return "x" * 500 + f"{len(calls)}"
 
-    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules: named)
+    name_by(named)
     with naming(PYTHON) as process:
-        found = [process.name(*place) for place in ((1, 1), (1, 2), (9, 3))]
-        assert len(process.name(9, SORT)) <= 224 + len(" #3")
+        found = [ask(process, *place) for place in ((1, 1), (1, 2), (9, 3))]
+        assert len(ask(process, 9, SORT)) <= 224 + len(" #3")
         return [*found, process.problem]
 
 
@@ -150,7 +221,7 @@ def _remembered() -> list[str]:
     naming_process._REMEMBERED = 3
     with naming(PYTHON) as process:
         for offset in range(20):
-            process.name(9, offset)
+            ask(process, 9, offset)
             assert len(process._names) <= 3
     return []
 

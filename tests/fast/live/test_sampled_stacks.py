@@ -20,7 +20,17 @@ from fake_attribution import attribution, query_row
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from qjoule.contract import CALLS, Block, Mode, OwnerKind, StackFlag
 from qjoule.engine import stacks as stacks_module
-from qjoule.engine.stacks import BEYOND, CUT, KERNEL, OTHER, Frames, RecentStacks, RowStacks, Stack
+from qjoule.engine.stacks import (
+    BEYOND,
+    CUT,
+    KERNEL,
+    OTHER,
+    Frames,
+    NotYetNamed,
+    RecentStacks,
+    RowStacks,
+    Stack,
+)
 from qjoule.live import sampled_stacks
 from qjoule.live.grouping import REMEMBERED, SPARE
 from qjoule.live.options import LiveOptions
@@ -84,11 +94,15 @@ def query(shape: int, cpu_ms: int = 40) -> dict[str, Any]:
 
 
 def snapshots(
-    *windows: bytes, controls: Controls | None = None, client_tags: bool = False
+    *windows: bytes,
+    controls: Controls | None = None,
+    client_tags: bool = False,
+    stacks: StackOptions | None = None,
 ) -> Iterator[Snapshot]:
     stream = head(mode=Mode.LIVE) + text(1, b"SELECT 1") + energy(BEGIN_NS, 1000, 0) + CALLED
     stream += b"".join(windows) + end(BEGIN_NS + len(windows) * WINDOW)
-    options = LiveOptions(stacks=StackOptions(name, lambda: ("mysql has none",)))
+    stacks = stacks or StackOptions(name, lambda: ("mysql has none",))
+    options = LiveOptions(stacks=stacks)
     context = fake_tracer.context(META, client_tags=client_tags)
     source = StreamSource(Stream(io.BytesIO(stream)), context, options)
     return source.snapshots(controls or Controls(0.5))
@@ -131,6 +145,49 @@ def test_samples_come_to_the_rows_of_their_queries() -> None:
     for found in last.stacks.rows.values():
         assert found.row.energy_nj == total[found.row.shape].energy_nj, "of all intervals so far"
     assert last.stacks.seconds == pytest.approx(2.0)
+
+
+def test_the_view_goes_on_while_names_are_late() -> None:
+    """Until then each snapshot says so. What was sampled meanwhile comes with the next one."""
+    late = ["main"]
+
+    def sometime(module: int, offset: int) -> str:
+        if name(module, offset) in late:
+            raise NotYetNamed
+        return name(module, offset)
+
+    windows = [window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(20)]
+    options = StackOptions(sometime, lambda: ("late",) if late else ())
+    found = []
+    for one in snapshots(*windows, stacks=options):
+        assert one.stacks is not None
+        assert one.interval.rows[0].calls, "an interval like any other"
+        found.append((sum(by_shape(one).values(), Counter()), one.stacks.missing))
+        if len(found) == 2:
+            late.clear()
+    assert found[:2] == [(Counter(), ("late",))] * 2
+    assert found[2] == (Counter({SORT: 12}), ()), "of all windows that are complete by then"
+    assert found[-1] == (Counter({SORT: 20}), ())
+
+
+def test_samples_that_wait_for_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampled_stacks, "MOST_WAITING", 30)
+
+    def never(_module: int, _offset: int) -> str:
+        raise NotYetNamed
+
+    stacks = SampledStacks(never)
+    for call in Stream(io.BytesIO(head(mode=Mode.LIVE) + CALLED)):
+        if call.kind is Block.CALL:
+            stacks.add_calls(call.records)
+    for number in range(20):
+        records = np.array([], fake_tracer.DTYPES[Block.STACK])
+        records = np.resize(records, 3)
+        records["frame"], records["segment"]["t0_ns"] = 2, number
+        stacks.add(records)
+    assert stacks.take_dropped() == 30
+    assert not stacks.take(1 << 60).stacks
+    assert not stacks.crowded, "complete windows would not help"
 
 
 def test_without_the_option_there_are_none() -> None:

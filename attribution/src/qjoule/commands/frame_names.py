@@ -4,23 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from qjoule.contract import NODE, NODE_KIND
 from qjoule.engine.stacks import Name, PlanNode
+from qjoule.errors import QjouleError
+from qjoule.servers.direct_access import open_regular
+from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.registered import supported
-from qjoule.servers.symbols import Symbols
+from qjoule.servers.stack_tables import own_vdso
+from qjoule.servers.symbols import OpenFile, Symbols, cxx
 from qjoule.trace.meta import Module
 
 
-def frame_names(modules: Iterable[Module], symfs: Path | None = None) -> Name:
+def frame_names(
+    modules: Iterable[Module], symfs: Path | None = None, open_file: OpenFile = open_regular
+) -> Name:
     """Names a frame by its module and its offset there. It opens the modules' files as they are
     asked for, below `symfs` if that is given.
     """
     files = {one.id: (f"{symfs or ''}{one.path}", one.build_id) for one in modules}
-    symbols = Symbols(lambda number: files.get(number, ("", "")))
-    kinds = cache(lambda number: _node_kinds(*files.get(number, ("", ""))))
+    symbols = Symbols(lambda number: files.get(number, ("", "")), open_file=open_file)
+    kinds = cache(lambda number: _node_kinds(*files.get(number, ("", "")), open_file))
 
     def named(module: int, offset: int) -> str:
         if not offset & NODE:
@@ -31,6 +38,18 @@ def frame_names(modules: Iterable[Module], symfs: Path | None = None) -> Name:
     return named
 
 
-def _node_kinds(path: str, build_id: str) -> Mapping[int, str]:
-    found = (one.node_kinds(path, build_id) for one in supported() if one.node_kinds)
-    return next(filter(None, found), {})
+def load_all() -> None:
+    """Loads what naming would otherwise load, opening files of our own and of libraries."""
+    supported()
+    load_disassembler()
+    cxx()
+    own_vdso()
+
+
+def _node_kinds(path: str, build_id: str, open_file: OpenFile) -> Mapping[int, str]:
+    for one in supported():
+        if one.node_kinds:
+            with suppress(QjouleError):
+                if found := one.node_kinds(open_file(Path(path), path), build_id):
+                    return found
+    return {}

@@ -2,37 +2,46 @@
 """Names the frames of sampled stacks in a process of its own, for `qjoule top --stacks`.
 
 That process alone reads the servers' files and demangles their names, which are a stranger's. It
-has no rights, no descriptor but one, and its memory and time are limited. If it fails, frames that
-it has not named are files and offsets.
+is confined as the processes that examine servers are: it holds the files, opens no other, and its
+memory and time are limited. If it fails, frames that it has not named are files and offsets.
 """
 
 from __future__ import annotations
 
-import signal
+import os
 import socket
 import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 from qjoule.children import FIRST, fork_helper, wait_shortly
-from qjoule.commands.frame_names import frame_names
+from qjoule.commands.frame_names import frame_names, load_all
 from qjoule.contract import NODE
-from qjoule.engine.stacks import PlanNode
+from qjoule.engine.stacks import Name, NotYetNamed, PlanNode
+from qjoule.errors import QjouleError
 from qjoule.process import hide
-from qjoule.root_part.examiner import limit
-from qjoule.root_part.reader_filter import confine_reader
+from qjoule.root_part.examiner import confine, limit
+from qjoule.servers.access import Opened, Unreadable
+from qjoule.servers.direct_access import open_regular
+from qjoule.servers.symbols import OpenFile, files_read
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
 
 _FRAME = struct.Struct("=IQ")  #: module, offset
 _NAME_BYTES = 1024
 _SHOWN_MAX = 224  #: characters of a name: 200, as in `Symbols`, and an offset
-#: For all names together: meanwhile nobody reads the stream. Reading the symbols of a large server
-#: takes some seconds, once.
+#: For all names together. Reading the symbols of a large server takes some seconds, once.
 _PATIENCE_S = 20.0
+#: How long the stream may wait for a name. Most take less than 1 ms.
+_MOMENT_S = 0.02
 _CPU_S = 60
 _REMEMBERED = 1 << 16
+#: Files that are held: those of the first modules. A process may have 1,024 descriptors.
+_FILES_MAX = 768
+READING = "reading the servers' symbols: newer samples are not shown yet"
 
 
 class NamingProcess:
@@ -48,44 +57,69 @@ class NamingProcess:
             self._pid = fork_helper(lambda: _serve(modules), [theirs.fileno()])
         self._connection = ours
         self._patience_s = _PATIENCE_S
+        self._asked: tuple[int, int] | None = None  #: what it has not answered yet
+        self._asked_s = 0.0
 
     def name(self, module: int, offset: int) -> str:
-        """As `frame_names`."""
+        """As `frame_names`. Raises `NotYetNamed` if that takes more than a moment."""
         key = module, offset
+        if key not in self._names and self._asked is not None:
+            self._take_answer(self._asked)
         if key not in self._names:
-            if len(self._names) >= _REMEMBERED:
-                self._names.clear()
-            self._names[key] = self._ask(module, offset)
+            self._ask(key)
+            self._take_answer(key)
         return self._names[key]
+
+    @property
+    def missing(self) -> str:
+        """Why the last frames have no names; empty: they have."""
+        return self.problem or ("" if self._asked is None else READING)
 
     def close(self) -> None:
         self._connection.close()
         wait_shortly(self._pid)
 
-    def _ask(self, module: int, offset: int) -> str:
-        said = b"" if self.problem else self._answer(_FRAME.pack(module, offset))
+    def _ask(self, key: tuple[int, int]) -> None:
+        self._asked, self._asked_s = key, time.monotonic()
+        with suppress(OSError):  # it has ended: there will be no answer
+            self._connection.send(_FRAME.pack(*key))
+
+    def _take_answer(self, key: tuple[int, int]) -> None:
+        """Raises `NotYetNamed`."""
+        said = b"" if self.problem else self._answer()
+        self._asked = None
+        if len(self._names) >= _REMEMBERED:
+            self._names.clear()
+        self._names[key] = self._shown(*key, said)
+
+    def _shown(self, module: int, offset: int, said: bytes) -> str:
         text = sanitise(said.decode(errors="replace"))
         if offset & NODE:  # its number is the tracer's, whatever was said
             kind = text.rpartition(" #")[0][:_SHOWN_MAX] or "node"
             return PlanNode(f"{kind} #{offset & 0xFFFF_FFFF}")
         return text[:_SHOWN_MAX] or f"{self._files.get(module) or '(unknown file)'}+{offset:#x}"
 
-    def _answer(self, frame: bytes) -> bytes:
+    def _answer(self) -> bytes:
         """Empty: the process cannot name the frame, or has failed for good (`problem`)."""
-        said, began_s = b"", time.monotonic()
-        with suppress(OSError):
-            self._connection.settimeout(max(0.0, self._patience_s))
-            self._connection.send(frame)
+        said = b""
+        try:
+            self._connection.settimeout(_MOMENT_S)
             said = self._connection.recv(_NAME_BYTES)
-        self._patience_s -= time.monotonic() - began_s
+        except TimeoutError:
+            if time.monotonic() - self._asked_s < self._patience_s:
+                raise NotYetNamed from None
+            self._fail(f"reading servers' symbols takes more than {_PATIENCE_S:.0f} s in all")
+            return b""
+        except OSError:
+            pass
+        self._patience_s -= time.monotonic() - self._asked_s
         if not said:
-            late = f"reading servers' symbols takes more than {_PATIENCE_S:.0f} s in all"
-            ended = "the process that reads servers' symbols has ended"
-            self._fail(late if self._patience_s <= 0 else ended)
+            self._fail("the process that reads servers' symbols has ended")
         return said[1:]
 
     def _fail(self, reason: str) -> None:
-        """This process may send no signal (`confine_reader`); that one ends by its own clock."""
+        """This process may send no signal (`confine_reader`); that one ends when it has its name,
+        or has used up its CPU time."""
         self.problem = f"some functions have no names: {reason}"
         self._connection.close()
 
@@ -93,19 +127,37 @@ class NamingProcess:
 def _serve(modules: Sequence[Module]) -> None:
     """The whole life of the other process."""
     hide()
+    load_all()
+    name = frame_names(modules, open_file=_held(modules))
     limit(_CPU_S)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    name = frame_names(modules)
-    confine_reader()
-    broken: set[int] = set()
     with socket.socket(fileno=FIRST) as connection:
-        while frame := connection.recv(_FRAME.size):
-            module, offset = _FRAME.unpack(frame)
-            said = ""
-            signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)
-            try:
-                said = "" if module in broken else name(module, offset)
-            except Exception:  # nobody foresaw it; it costs the names of this file alone
-                broken.add(module)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            connection.send(b"=" + said[:_SHOWN_MAX].encode(errors="replace"))
+        confine()
+        _answer_all(connection, name)
+
+
+def _answer_all(connection: socket.socket, name: Name) -> None:
+    broken: set[int] = set()
+    while frame := connection.recvmsg(_FRAME.size)[0]:
+        module, offset = _FRAME.unpack(frame)
+        said = ""
+        try:
+            said = "" if module in broken else name(module, offset)
+        except Exception:  # nobody foresaw it; it costs the names of this file alone
+            broken.add(module)
+        connection.sendmsg([b"=" + said[:_SHOWN_MAX].encode(errors="replace")])
+
+
+def _held(modules: Sequence[Module]) -> OpenFile:
+    """Opens the modules' files now: later this process may open none."""
+    files: dict[Path, Opened] = {}
+    for path in (path for one in modules for path in files_read(one.path, one.build_id)):
+        if path not in files and len(files) < _FILES_MAX:
+            with suppress(QjouleError):
+                files[path] = open_regular(path, str(path))
+
+    def again(path: Path, shown: str) -> Opened:
+        if path not in files:
+            raise Unreadable(f"{shown} is not open")
+        return replace(files[path], fd=os.dup(files[path].fd))
+
+    return again

@@ -120,7 +120,7 @@ class _Naming:
         process = self._process
         if process is None:
             return None
-        return StackOptions(process.name, lambda: (*no_stacks, *filter(None, [process.problem])))
+        return StackOptions(process.name, lambda: (*no_stacks, *filter(None, [process.missing])))
 
     def close(self) -> None:
         if self._process is not None:

@@ -95,6 +95,10 @@ class RecentStacks:
     unknown: int = 0
 
 
+class NotYetNamed(Exception):
+    """A frame's name is not known yet: ask again later."""
+
+
 class Frames:
     """Stacks by their innermost frame. Frames are (caller, module, offset)."""
 
@@ -114,7 +118,7 @@ class Frames:
             self._stacks.clear()
 
     def stack(self, frame: int, *, whole: bool, in_kernel: bool = False) -> Stack:
-        """The names from the outermost on."""
+        """The names from the outermost on. Raises what `name` raises."""
         stack = self._stacks.get(frame) or self._read(frame)
         if not whole and stack[:1] != (CUT,):
             stack = (CUT, *stack)

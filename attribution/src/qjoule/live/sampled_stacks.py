@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Generic, TypeVar
@@ -18,7 +19,15 @@ import numpy as np
 
 from qjoule.contract import AGGREGATE, CALLS, STACK, OwnerKind, StackFlag
 from qjoule.engine.live_groups import Identity, Records, identities
-from qjoule.engine.stacks import OTHER, Frames, Name, RecentStacks, RowStacks, Stack
+from qjoule.engine.stacks import (
+    OTHER,
+    Frames,
+    Name,
+    NotYetNamed,
+    RecentStacks,
+    RowStacks,
+    Stack,
+)
 from qjoule.live.tagged_sums import SumTags
 from qjoule.model.arrays import Renumbering
 from qjoule.model.energy import I64
@@ -45,7 +54,8 @@ _NO_GROUP = -1
 
 @dataclass(frozen=True)
 class StackOptions:
-    """`name` names a frame by its module and its offset; `missing` as in `RecentStacks`, now."""
+    """`name` names a frame by its module and its offset, or raises `NotYetNamed`; `missing` as in
+    `RecentStacks`, now."""
 
     name: Name
     missing: Callable[[], tuple[str, ...]] = tuple
@@ -135,14 +145,18 @@ class WindowStacks:
 
 
 class SampledStacks:
-    """Takes CALL and STACK blocks; `take` returns what was sampled in complete windows."""
+    """Takes CALL and STACK blocks; `take` returns what was sampled in complete windows.
+
+    Samples wait until their frames are named. Those that are named late count in the windows that
+    are complete by then.
+    """
 
     def __init__(self, name: Name) -> None:
         self._frames = Frames(name, MOST_FRAMES)
         self._remembered = np.zeros(CALLS, np.uint64)
         self._new: list[int] = []
         self._waiting = np.zeros(0, STACK)
-        self._stacks: list[Stack] = []
+        self._stacks: list[Stack] = []  #: of the first that wait; the others are not named yet
         self._dropped = 0
 
     def add_calls(self, records: Records) -> None:
@@ -160,10 +174,16 @@ class SampledStacks:
         taken = taken[: max(0, MOST_WAITING - len(self._waiting))]
         self._dropped += len(records) - len(taken)
         self._waiting = np.concatenate([self._waiting, taken])
-        for frame, flags in taken[["frame", "flags"]].tolist():
-            whole, in_kernel = bool(flags & StackFlag.WHOLE), bool(flags & StackFlag.KERNEL)
-            self._stacks.append(self._frames.stack(frame, whole=whole, in_kernel=in_kernel))
+        self._name()
         self._forget()
+
+    def _name(self) -> None:
+        """Names the samples that wait, as far as that is possible now."""
+        unnamed = self._waiting[len(self._stacks) :]
+        with suppress(NotYetNamed):
+            for frame, flags in unnamed[["frame", "flags"]].tolist():
+                whole, in_kernel = bool(flags & StackFlag.WHOLE), bool(flags & StackFlag.KERNEL)
+                self._stacks.append(self._frames.stack(frame, whole=whole, in_kernel=in_kernel))
 
     def _forget(self) -> None:
         """Forgets the frames that the tracer has forgotten: it sends them again."""
@@ -186,7 +206,9 @@ class SampledStacks:
 
     def take(self, end_ns: int) -> WindowStacks:
         """What was sampled before `end_ns`, once."""
+        self._name()
         before = self._waiting["segment"]["t0_ns"] < end_ns
+        before[len(self._stacks) :] = False
         ended = self._waiting[before]
         stacks = list(compress(self._stacks, before.tolist()))
         self._stacks = list(compress(self._stacks, (~before).tolist()))

@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -82,6 +83,7 @@ def mapped(maps: bytes) -> Iterator[Mapped]:
             )
 
 
+@cache
 def own_vdso() -> bytes:
     """The code that the kernel maps into every process of this machine, from our own memory."""
     for one in mapped(Path("/proc/self/maps").read_bytes()):

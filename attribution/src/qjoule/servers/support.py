@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from qjoule.contract import AttachMode
+from qjoule.servers.access import Opened
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.elf import Executable
@@ -110,9 +111,9 @@ class ServerSupport:
     #: Reads what ids of its statements depend on from an executable: numbers by word. Called if the
     #: user asks for ids. Raises `QjouleError`.
     vocabulary: Callable[[Executable, str], Mapping[str, int]] | None = None
-    #: Names of kinds of its plans' nodes, by their numbers in the file with this path and build id;
-    #: none if it is not this server's, or another one now.
-    node_kinds: Callable[[str, str], Mapping[int, str]] | None = None
+    #: Names of kinds of its plans' nodes, by their numbers in this file, which is closed; none if
+    #: it is not this server's, or does not have this build id.
+    node_kinds: Callable[[Opened, str], Mapping[int, str]] | None = None
     #: What is never seen of such a server, one line each.
     blind_spots: Callable[[Server], tuple[str, ...]] = lambda _server: ()
     agent: AgentSupport | None = None

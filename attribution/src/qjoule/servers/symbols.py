@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.errors import QjouleError
+from qjoule.servers.access import Opened
 from qjoule.servers.direct_access import open_regular
 from qjoule.servers.elf import build_id_of
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource
@@ -40,6 +41,15 @@ _USUAL_INDEX, _INDEX_HEAD = b"\x01\x1b\x03\x3b", 12
 _ENTRY_SIZE = 12  #: where an entry has the size of its function
 
 Numbers = npt.NDArray[np.uint64]
+#: Opens a file by its path; the second argument is for messages. Raises `QjouleError`.
+OpenFile = Callable[[Path, str], Opened]
+
+
+def files_read(path: str, build_id: str, debug_files: Path = DEBUG_FILES) -> tuple[Path, ...]:
+    """The files that may name the functions of this module."""
+    if not _BUILD_ID.fullmatch(build_id):
+        return ()
+    return debug_files / build_id[:2] / f"{build_id[2:]}.debug", Path(path)
 
 
 @dataclass(frozen=True)
@@ -128,9 +138,12 @@ class Symbols:
     """Names frames. `module`: what a frame's module is called: its path and build id."""
 
     def __init__(
-        self, module: Callable[[int], tuple[str, str]], debug_files: Path = DEBUG_FILES
+        self,
+        module: Callable[[int], tuple[str, str]],
+        debug_files: Path = DEBUG_FILES,
+        open_file: OpenFile = open_regular,
     ) -> None:
-        self._module, self._debug_files = module, debug_files
+        self._module, self._debug_files, self._open_file = module, debug_files, open_file
         self._files: dict[int, _File] = {}
         self._names: dict[tuple[int, int], str] = {}
 
@@ -158,33 +171,29 @@ class Symbols:
 
     def _read(self, path: str, build_id: str) -> _File:
         bounds = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-        if not _BUILD_ID.fullmatch(build_id):
-            return _File(None, *bounds)
-        debug = self._debug_files / build_id[:2] / f"{build_id[2:]}.debug"
         parts = []
-        for place in (debug, Path(path)):
-            with suppress(QjouleError, OSError, *MALFORMED), _elf(place) as elf:
+        for place in files_read(path, build_id, self._debug_files):
+            with suppress(QjouleError, OSError, *MALFORMED), self._elf(place) as elf:
                 if elf.is_64_bit_little_endian and build_id_of(elf) == build_id:
                     parts += function_tables(elf)
                     bounds = function_bounds(elf)
         return _File(Functions(parts) if parts else None, *bounds)
 
-
-@contextmanager
-def _elf(path: Path) -> Iterator[ElfFile]:
-    """Raises `QjouleError`, `OSError`, and what `elf_file.MALFORMED` lists."""
-    if str(path) == VDSO:
-        yield ElfFile(MemorySource(own_vdso()))
-        return
-    file = open_regular(path, str(path))
-    try:
-        yield ElfFile(FileSource(file.fd))
-    finally:
-        file.close()
+    @contextmanager
+    def _elf(self, path: Path) -> Iterator[ElfFile]:
+        """Raises `QjouleError`, `OSError`, and what `elf_file.MALFORMED` lists."""
+        if str(path) == VDSO:
+            yield ElfFile(MemorySource(own_vdso()))
+            return
+        file = self._open_file(path, str(path))
+        try:
+            yield ElfFile(FileSource(file.fd))
+        finally:
+            file.close()
 
 
 @cache
-def _cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
+def cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
     """What demangles names of C++, and what frees its result; None: it is not installed."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
@@ -197,7 +206,7 @@ def _cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
 
 def demangled(name: str) -> str:
     """A name of C++ as it was written; any other as it is."""
-    found = _cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
+    found = cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
     if found is None:
         return name
     demangle, free = found

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers.access import Opened
 from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.elf_file import MALFORMED
 from qjoule.servers.function_code import (
@@ -150,10 +150,10 @@ def node_kinds(executable: Executable) -> Mapping[int, str]:
     return kinds
 
 
-def kinds_of_file(path: str, build_id: str) -> Mapping[int, str]:
-    """Likewise of a file, if it is still the one that had this build id."""
+def kinds_of_file(file: Opened, build_id: str) -> Mapping[int, str]:
+    """Likewise of a file, which is closed, if it is still the one that had this build id."""
     with suppress(QjouleError, OSError, *MALFORMED):
-        executable = open_executable(Path(path))
+        executable = open_executable(file)
         if build_id and executable.build_id == build_id:
             return node_kinds(executable)
     return {}
