@@ -6,25 +6,28 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attribute_trace as hand
 from fake_attribution import query_row, typical
 from qjoule.commands.attribute import command
 from qjoule.contract import QueryFlag
+from qjoule.engine.attribute import attribute
 from qjoule.model.assemble import with_waiting
 from qjoule.model.result import Attribution, Waits
 from qjoule.model.row_sums import added
 from qjoule.reporters.json_report import to_arrow, to_json
 from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
+from qjoule.trace.reader import Trace
 from qjoule.trace.vocabulary import WAITS
 
 DAY_NS = 86_400 * 10**9
@@ -126,6 +129,47 @@ def test_a_transactions_waits_are_the_sums_of_its_queries(tmp_path: Path) -> Non
     for name in names:
         assert row[name] == sum(one.get(name, 0) for one in plain), name
     assert other["calls"] == 0 and "ran_ns" not in other
+
+
+@st.composite
+def in_transactions(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Queries, some of them in transactions, of which some have not ended."""
+    queries, members = [], dict[str, list[int]]()
+    for number in range(1, draw(st.integers(1, 8)) + 1):
+        command = draw(st.sampled_from(("query", "execute", "prepare", "connect")))
+        latency = draw(st.integers(0, 30))
+        extra = waited(latency, lock=draw(st.integers(0, latency)))
+        extra["flags"] = draw(st.sampled_from((0, int(QueryFlag.WAITS))))
+        extra["status"] = draw(st.sampled_from(("ok", "error", "unfinished")))
+        if name := draw(st.sampled_from(("", "a", "b"))):
+            members.setdefault(name, []).append(number)
+            extra["transaction"] = members[name][0]
+        extra["executions"] = draw(st.integers(1 if name else 0, 3))
+        queries.append(hand.query(0, latency, number, "aaaa", command, extra))
+    rows = [
+        {"transaction": ids[0], "begin_ns": hand.at(0), "end_ns": hand.at(30), "session": 1}
+        | {"outcome": "committed", "statements": len(ids), "text": name}
+        | {"last": ids[-1] if draw(st.booleans()) else None}
+        for name, ids in members.items()
+    ]
+    return queries, rows
+
+
+@settings(max_examples=30)
+@given(in_transactions())
+def test_waits_by_transaction_add_up_to_those_by_query(
+    found: tuple[list[dict[str, Any]], list[dict[str, Any]]],
+) -> None:
+    queries, transactions = found
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "t"
+        ran = [hand.segment(at, at + 1, 0, 1, at + 1) for at in range(len(queries))]
+        trace = hand.write(path, queries=queries, transactions=transactions, segments=ran)
+        sums = [
+            Waits.added(row.waits for row in attribute(Trace(trace), [key]).rows)
+            for key in ("query", "transaction")
+        ]
+    assert sums[0] == sums[1]
 
 
 def test_a_query_may_span_days(tmp_path: Path) -> None:
