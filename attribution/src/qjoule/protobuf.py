@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields of protobuf messages as bytes (https://protobuf.dev/programming-guides/encoding/): for the
-page of metrics and for profiles. `field`: its number in the message."""
+page of metrics and for profiles, and read from such a profile. `field`: its number in the message.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 _UNSIGNED = (1 << 64) - 1
@@ -43,3 +44,41 @@ def varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message of numbers and bytes, in order. Raises `ValueError`: it is no such
+    message.
+    """
+    at = 0
+    while at < len(content):
+        key, at = _number_at(content, at)
+        found, at = _number_at(content, at)
+        if key & 7 == _VARINT:
+            yield key >> 3, found
+        elif key & 7 == _BYTES and at + found <= len(content):
+            yield key >> 3, content[at : at + found]
+            at += found
+        else:
+            raise ValueError("it is no message of numbers and bytes")
+
+
+def numbers(content: bytes) -> Iterator[int]:
+    """The values of a `packed` field. Raises `ValueError`."""
+    at = 0
+    while at < len(content):
+        value, at = _number_at(content, at)
+        yield value - _UNSIGNED - 1 if value >> 63 else value
+
+
+def _number_at(content: bytes, at: int) -> tuple[int, int]:
+    """A varint, and where it ends. Raises `ValueError`."""
+    found = 0
+    for shift in range(0, 64, 7):
+        if at >= len(content):
+            break
+        found |= (content[at] & 0x7F) << shift
+        at += 1
+        if content[at - 1] < 0x80:
+            return found & _UNSIGNED, at
+    raise ValueError("it has a number that does not end")

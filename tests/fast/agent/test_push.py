@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from metrics_pages import snapshots
+from otlp_receiver import program, receiver
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import EDGES, Family, Sample, page, plain
@@ -29,48 +25,6 @@ from qjoule.push.__main__ import MOST_RETRY_S, families_of, run, with_events
 from qjoule.push.events import MOST_EVENTS, TopQueries
 from qjoule.push.otlp import Otlp
 from waiting import until
-
-
-@dataclass
-class Receiver:
-    """Keeps requests, and answers as told: codes in turn, the last one for ever."""
-
-    codes: list[int] = field(default_factory=lambda: [200])
-    headers: dict[str, str] = field(default_factory=dict)
-    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-    url: str = ""
-    page: bytes = b""  #: what it answers to GET
-
-
-@contextmanager
-def receiver(*codes: int, **headers: str) -> Iterator[Receiver]:
-    its = Receiver(list(codes) or [200], headers)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            content = self.rfile.read(int(self.headers["Content-Length"]))
-            its.got.append(({name.lower(): of for name, of in self.headers.items()}, content))
-            self.send_response(its.codes.pop(0) if len(its.codes) > 1 else its.codes[0])
-            for name, value in its.headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(its.page)
-
-        def log_message(self, *_words: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    its.url = f"http://127.0.0.1:{server.server_address[1]}/api"
-    try:
-        yield its
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def to(patch: pytest.MonkeyPatch, url: str, headers: str = "") -> Otlp:
@@ -310,12 +264,6 @@ def test_a_page_is_sent_once_and_a_failed_one_replaced_by_the_next_after_growing
         assert most_s / 2 <= pause_s <= most_s
     refused, not_taken, again = capsys.readouterr().err.splitlines()
     assert "refused" in refused and "did not take" in not_taken and "sends again" in again
-
-
-def program(uid: int, *words: str) -> list[str]:
-    """As if we were this user."""
-    code = f"import os; os.geteuid = lambda: {uid}; from qjoule.push.__main__ import main; main()"
-    return [sys.executable, "-c", code, *words]
 
 
 @pytest.mark.parametrize(

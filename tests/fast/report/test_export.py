@@ -9,6 +9,7 @@ import gzip
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 
 import attribute_trace as hand
 from fake_attribution import attribution, query_row
+from otlp_receiver import Values, of_otlp
 from proto_reader import PERFETTO, PPROF, read
 from qjoule.cli import cli
 from qjoule.engine.attribute import attribute
 from qjoule.engine.flame import Flame
 from qjoule.engine.stacks import RowStacks
 from qjoule.export.otlp import otlp_profiles
-from qjoule.export.pprof import pprof
+from qjoule.export.pprof import pprof, pprof_message, read_pprof
 from qjoule.export.profile import Profile, samples_of, types_of
 from qjoule.export.speedscope import speedscope
 from qjoule.export.timeline import query_slices
@@ -40,8 +42,6 @@ from qjoule.trace.meta import Server
 from qjoule.trace.reader import Trace
 from stacked_trace import made
 
-#: By frames, the outermost first, and labels.
-Values = dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[int]]
 KINDS = {"mariadb:3306": "mariadb"}
 UNIX_NS = 1_795_000_000_000_000_000
 
@@ -52,8 +52,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def profile(found: Flame, *notes: str) -> Profile:
-    samples = tuple(samples_of(found, KINDS))
-    return Profile("shop", "db1", UNIX_NS, 10**9, notes, types_of(found), samples)
+    types = types_of(found.result)
+    samples = tuple(samples_of(found.rows, KINDS, types, stacks=bool(found.samples)))
+    return Profile("shop", "db1", UNIX_NS, 10**9, notes, types, samples)
 
 
 def flame_of(*rows: RowStacks, grade: str = "measured") -> Flame:
@@ -78,28 +79,6 @@ def of_pprof(content: bytes) -> tuple[list[tuple[str, str]], Values]:
             a + b for a, b in zip(values[stack, labels], sample.value, strict=True)
         ]
     return [(text[one.type], text[one.unit]) for one in found.sample_type], values
-
-
-def of_otlp(content: bytes) -> dict[str, Values]:
-    """By the type of the values."""
-    found = ExportProfilesServiceRequest.FromString(content)
-    tables = found.dictionary
-    text = tables.string_table
-    for table in (tables.function_table, tables.location_table, tables.stack_table):
-        assert not table[0].ByteSize(), "a zero value comes first"
-    assert text[0] == "" and not tables.attribute_table[0].ByteSize()
-    by_type: dict[str, Values] = {}
-    for one in found.resource_profiles[0].scope_profiles[0].profiles:
-        values = by_type[text[one.sample_type.type_strindex]] = {}
-        for sample in one.samples:
-            places = tables.stack_table[sample.stack_index].location_indices
-            lines = [tables.location_table[at].lines[0] for at in reversed(places)]
-            names = [tables.function_table[line.function_index].name_strindex for line in lines]
-            attributes = [tables.attribute_table[at] for at in sample.attribute_indices]
-            labels = tuple((text[one.key_strindex], one.value.string_value) for one in attributes)
-            key = tuple(text[name] for name in names), labels
-            values[key] = [*values.get(key, ()), *sample.values]
-    return by_type
 
 
 def total(values: Mapping[Any, list[int]], at: int = -1) -> int:
@@ -145,6 +124,7 @@ def test_all_formats_have_the_rows_joules_and_time(
     types, values = of_pprof(pprof(made))
     assert types == [("cpu", "nanoseconds"), ("energy", "nanojoules")]
     assert (total(values, 0), total(values)) == (cpu_ns, energy_nj)
+    assert read_pprof(pprof_message(made), made.host) == made
     of_types = of_otlp(otlp_profiles(made))
     assert list(of_types) == ["energy", "cpu"]
     assert sum(map(sum, of_types["energy"].values())) == energy_nj
@@ -156,6 +136,14 @@ def test_all_formats_have_the_rows_joules_and_time(
         assert sum(one["weights"]) == one["endValue"]
         frames = {at for stack in one["samples"] for at in stack}
         assert frames <= set(range(len(document["shared"]["frames"])))
+
+
+@given(st.binary(max_size=60), st.integers(0, 400))
+def test_what_is_no_profile_is_refused_or_read(content: bytes, at: int) -> None:
+    whole = pprof_message(profile(flame_of(RowStacks(query_row(7), Counter({("f",): 1}))), "note"))
+    for one in (content, whole[: at % len(whole)], whole[:at] + content + whole[at:]):
+        with suppress(ValueError, LookupError):
+            read_pprof(one, "db1")
 
 
 def test_the_same_profile_gives_the_same_bytes() -> None:

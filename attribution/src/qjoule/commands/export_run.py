@@ -50,14 +50,15 @@ def profile_of(found: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -
     """`lines`: on where the figures come from."""
     meta = trace.meta
     begin_ns, offset_ns = trace.begin_ns, meta.realtime_offset_ns
+    types = types_of(found.result)
     return Profile(
         fmt.one_line(title),
         fmt.one_line(meta.host),
         0 if offset_ns is None else begin_ns + offset_ns,
         max(trace.end_ns - begin_ns, 0),
         tuple(map(fmt.one_line, lines)),
-        types_of(found),
-        tuple(samples_of(found, _kinds(meta))),
+        types,
+        tuple(samples_of(found.rows, _kinds(meta), types, stacks=bool(found.samples))),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as pprof writes it: the message `Profile` of profile.proto, compressed by gzip.
+"""A profile as pprof has it: the message `Profile` of profile.proto, in files compressed by gzip.
 
 https://github.com/google/pprof/blob/main/proto/profile.proto
 
@@ -11,13 +11,19 @@ mapping, which has the trace's name.
 from __future__ import annotations
 
 import gzip
+from collections import defaultdict
 
 from qjoule.export.profile import Numbered, Profile, ProfileSample
-from qjoule.protobuf import message, number, packed, text
+from qjoule.protobuf import fields, message, number, numbers, packed, text
 
 
 def pprof(profile: Profile) -> bytes:
     """The file. The same profile gives the same bytes."""
+    return gzip.compress(pprof_message(profile), mtime=0)
+
+
+def pprof_message(profile: Profile) -> bytes:
+    """The message, not compressed."""
     texts, frames = Numbered(known=[""]), Numbered[str](1)
     types = [
         message(1, number(1, texts[kind]) + number(2, texts[unit])) for kind, unit in profile.types
@@ -31,7 +37,7 @@ def pprof(profile: Profile) -> bytes:
     table = [text(6, one) for one in texts]
     # Perfetto recognises the file by its beginning, the types.
     parts = (*types, *samples, mapping, *places, *functions, *table, about)
-    return gzip.compress(b"".join(parts), mtime=0)
+    return b"".join(parts)
 
 
 def _sample(sample: ProfileSample, texts: Numbered[str], frames: Numbered[str]) -> bytes:
@@ -51,3 +57,52 @@ def _place(at: int) -> bytes:
 
 def _function(at: int, name: int) -> bytes:
     return number(1, at) + number(2, name) + number(3, name)
+
+
+def read_pprof(content: bytes, host: str) -> Profile:
+    """A profile of a host from what `pprof_message` makes. Raises `ValueError` or `LookupError`: it
+    is none.
+    """
+    found: defaultdict[int, list[bytes]] = defaultdict(list)
+    at: dict[int, int] = {}
+    for field, value in fields(content):
+        if isinstance(value, bytes):
+            found[field].append(value)
+        else:
+            at[field] = value
+    texts = [one.decode("utf-8", "replace") for one in found[6]]
+    names: dict[int, str] = {}
+    for one in found[5]:
+        function = _of_numbers(one)
+        names[function[1]] = texts[function[2]]
+    return Profile(
+        texts[_of_numbers(found[3][0])[5]],
+        host,
+        at.get(9, 0),
+        at.get(10, 0),
+        tuple(texts[one] for notes in found[13] for one in numbers(notes)),
+        tuple((texts[one[1]], texts[one[2]]) for one in map(_of_numbers, found[1])),
+        tuple(_sample_of(one, texts, names) for one in found[2]),
+    )
+
+
+def _sample_of(content: bytes, texts: list[str], names: dict[int, str]) -> ProfileSample:
+    frames: list[str] = []
+    values: list[int] = []
+    labels: list[tuple[str, str]] = []
+    for field, value in fields(content):
+        if not isinstance(value, bytes):
+            raise ValueError("it has a sample that is none")
+        if field == 1:
+            frames = [names[one] for one in numbers(value)]
+        elif field == 2:
+            values = list(numbers(value))
+        else:
+            label = _of_numbers(value)
+            labels.append((texts[label[1]], texts[label[2]]))
+    return ProfileSample(tuple(reversed(frames)), tuple(labels), tuple(values))
+
+
+def _of_numbers(content: bytes) -> dict[int, int]:
+    """A message's fields that are numbers."""
+    return {field: one for field, one in fields(content) if isinstance(one, int)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as profilers know it, before it is written for one of them: what `flame` computes as
+"""A profile as profilers know it, before it is written for one of them: rows with their stacks as
 samples with frames, labels and values.
 
 Labels have the names of OpenTelemetry's semantic conventions (1.37) where it has any, as metrics
@@ -8,15 +8,14 @@ have them; what it lacks is called `qjoule.*`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from qjoule.engine.flame import Flame
 from qjoule.engine.keys import TAG, TRANSACTION
-from qjoule.engine.stacks import Stack
+from qjoule.engine.stacks import RowStacks, Stack
 from qjoule.model.labels import NONE_LABEL, stands_for_no_text
-from qjoule.model.result import Row
+from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.flame_text import first_frames
 from qjoule.reporters.labels import fingerprint
@@ -53,25 +52,27 @@ class Profile:
     samples: tuple[ProfileSample, ...]
 
 
-def samples_of(found: Flame, kinds: Mapping[str, str]) -> Iterator[ProfileSample]:
-    """What all rows took, by CPU time and, if it is known, energy: a sample for each stack. Without
-    any stack in the trace, a row is one sample, with its name as the innermost frame.
+def samples_of(
+    rows: Iterable[RowStacks], kinds: Mapping[str, str], types: Collection[object], *, stacks: bool
+) -> Iterator[ProfileSample]:
+    """What all rows took, in the order of `types_of`: a sample for each stack. Without `stacks`, a
+    row is one sample, with its name as the innermost frame.
 
     `kinds`: of the servers, by name.
     """
-    with_energy = bool(found.result.domains)
-    for one in found.rows:
+    with_energy = ENERGY in types
+    for one in rows:
         first, labels = first_frames(one.row), labels_of(one.row, kinds)
         times_ns, energies_nj = one.divided(one.row.cpu_ns), one.energies_nj()
         for (stack, cpu_ns), (_, energy_nj) in zip(times_ns, energies_nj, strict=True):
             values = (cpu_ns, energy_nj) if with_energy else (cpu_ns,)
             if any(values):
-                yield ProfileSample((*first, *(stack if found.samples else ())), labels, values)
+                yield ProfileSample((*first, *(stack if stacks else ())), labels, values)
 
 
-def types_of(found: Flame) -> tuple[tuple[str, str], ...]:
-    """The types of the values of `samples_of`."""
-    return (CPU_TIME, ENERGY) if found.result.domains else (CPU_TIME,)
+def types_of(found: Attribution) -> tuple[tuple[str, str], ...]:
+    """The types of the values of a profile of these rows."""
+    return (CPU_TIME, ENERGY) if found.domains else (CPU_TIME,)
 
 
 def labels_of(row: Row, kinds: Mapping[str, str]) -> Labels:

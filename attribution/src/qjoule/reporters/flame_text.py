@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from qjoule.engine.flame import Flame
 from qjoule.engine.plan_nodes import plan_nodes
 from qjoule.engine.stacks import PlanNode, RowStacks, functions
 from qjoule.model.result import Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import FIXED_NAMES, query_label
 from qjoule.shapes.safe_text import shorten
+
+if TYPE_CHECKING:
+    from qjoule.engine.flame import Flame
 
 _NAME = 72  #: columns of a function
 QUERIES = "queries"
