@@ -68,7 +68,10 @@ def _named() -> list[str]:
         found = [ask(process, *place) for place in places]
         assert found[1] == symbols(1, 1)
         assert isinstance(ask(process, 9, SORT), PlanNode)
-        assert not process.problem
+        assert process.missing == (
+            "no functions' names in \ufffd[2Jx: cannot open /nowhere/"
+            "\ufffd[2Jx: No such file or directory",
+        )
         return found
 
 
@@ -81,7 +84,7 @@ def test_names_are_those_of_the_files() -> None:
 def _ended(how: str) -> list[str]:
     with naming(PYTHON) as process:
         ask(process, 9, 1)  # it serves, and ends with this one
-        os.kill(process._pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         if how == "silent":
             process._patience_s = 0.1
         confine_reader()  # as the command is while it reads the stream
@@ -99,28 +102,28 @@ def test_without_the_process_a_frame_is_its_file_and_offset(how: str, reason: st
 
 def name_by(named: Name) -> None:
     """In this process, which ends with its test."""
-    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules, _open: named)
+    pytest.MonkeyPatch().setattr(naming_process, "frame_names", lambda _modules, **_how: named)
 
 
 def _late() -> list[str]:
     with naming(PYTHON) as process:
         ask(process, 9, 1)
-        os.kill(process._pid, signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         missing = []
         for offset in (2, 3):
             with pytest.raises(NotYetNamed):
                 process.name(9, offset)
-            missing.append(process.missing)
+            missing.append(process.missing[0])
         assert process.name(9, 1), "of what is known"
-        os.kill(process._pid, signal.SIGCONT)
-        return [ask(process, 9, 3), ask(process, 9, 2), *missing, process.missing]
+        os.kill(process.pid, signal.SIGCONT)
+        return [ask(process, 9, 3), ask(process, 9, 2), *missing, *process.missing]
 
 
 def test_nobody_waits_for_a_late_name() -> None:
     *found, before, again, after = apart(partial(_late))
     assert found == ["\ufffd[2Jx+0x3", "\ufffd[2Jx+0x2"]
     assert before == again == naming_process.READING
-    assert after == ""
+    assert after.startswith("no functions' names in")
 
 
 FORBIDDEN: tuple[Callable[[], object], ...] = (
@@ -187,7 +190,7 @@ def _looping() -> list[str]:
     name_by(named)
     with naming(PYTHON) as process:
         ask(process, 1, 1)
-        return [str(os.WTERMSIG(os.waitpid(process._pid, 0)[1]))]
+        return [str(os.WTERMSIG(os.waitpid(process.pid, 0)[1]))]
 
 
 def test_a_process_that_loops_ends() -> None:
@@ -207,14 +210,14 @@ def _failing() -> list[str]:
     with naming(PYTHON) as process:
         found = [ask(process, *place) for place in ((1, 1), (1, 2), (9, 3))]
         assert len(ask(process, 9, SORT)) <= 224 + len(" #3")
-        return [*found, process.problem]
+        return [*found, *process.missing]
 
 
 def test_a_file_that_cannot_be_read_costs_its_own_names_alone() -> None:
-    first, second, other, problem = apart(partial(_failing))
+    first, second, other, missing = apart(partial(_failing))
     assert [first, second] == [f"{PYTHON.name}+0x1", f"{PYTHON.name}+0x2"]
     assert other == "x" * 224
-    assert problem == ""
+    assert missing == f"no functions' names in {PYTHON.name}: its symbols cannot be read"
 
 
 def _remembered() -> list[str]:

@@ -15,18 +15,23 @@ from qjoule.servers.direct_access import open_regular
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.registered import supported
 from qjoule.servers.stack_tables import own_vdso
-from qjoule.servers.symbols import OpenFile, Symbols, cxx
+from qjoule.servers.symbols import OpenFile, Symbols, Unnamed, cxx
 from qjoule.trace.meta import Module
 
 
 def frame_names(
-    modules: Iterable[Module], symfs: Path | None = None, open_file: OpenFile = open_regular
+    modules: Iterable[Module],
+    symfs: Path | None = None,
+    open_file: OpenFile = open_regular,
+    unnamed: Unnamed = lambda _module, _why: None,
 ) -> Name:
     """Names a frame by its module and its offset there. It opens the modules' files as they are
-    asked for, below `symfs` if that is given.
+    asked for, below `symfs` if that is given. `open_file` and `unnamed`: as of `Symbols`.
     """
     files = {one.id: (f"{symfs or ''}{one.path}", one.build_id) for one in modules}
-    symbols = Symbols(lambda number: files.get(number, ("", "")), open_file=open_file)
+    symbols = Symbols(
+        lambda number: files.get(number, ("", "")), open_file=open_file, unnamed=unnamed
+    )
     kinds = cache(lambda number: _node_kinds(*files.get(number, ("", "")), open_file))
 
     def named(module: int, offset: int) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the frames of sampled stacks in a process of its own, for `qjoule top --stacks`.
+"""Names the frames of sampled stacks in a process of its own, for `qjoule top --stacks` and the
+agent.
 
 That process alone reads the servers' files and demangles their names, which are a stranger's. It
 is confined as the processes that examine servers are: it holds the files, opens no other, and its
@@ -31,10 +32,12 @@ from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
 
 _FRAME = struct.Struct("=IQ")  #: module, offset
-_NAME_BYTES = 1024
+_NAME_BYTES = 2048
+_MOST_LINES = 8
 _SHOWN_MAX = 224  #: characters of a name: 200, as in `Symbols`, and an offset
-#: For all names together. Reading the symbols of a large server takes some seconds, once.
-_PATIENCE_S = 20.0
+#: For all names together. Reading the symbols of a large server takes some seconds, once. A share of
+#: the time that passes is added, for an agent that runs on.
+_PATIENCE_S, _PATIENCE_SHARE = 20.0, 0.01
 #: How long the stream may wait for a name. Most take less than 1 ms.
 _MOMENT_S = 0.02
 _CPU_S = 60
@@ -45,20 +48,21 @@ READING = "reading the servers' symbols: newer samples are not shown yet"
 
 
 class NamingProcess:
-    """The command's end. `problem`: why frames have no names; empty: they have."""
+    """The command's end. `problem`: why frames have no names from now on; empty: they have."""
 
     def __init__(self, modules: Sequence[Module]) -> None:
         """Starts it, while this process has one thread. Raises `QjouleError`."""
         self.problem = ""
         self._files = {one.id: sanitise(one.path.rpartition("/")[2])[:200] for one in modules}
         self._names: dict[tuple[int, int], str] = {}
+        self._unnamed: dict[str, str] = {}  #: files without names, and why
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._pid = fork_helper(lambda: _serve(modules), [theirs.fileno()])
+            self.pid = fork_helper(lambda: _serve(modules), [theirs.fileno()])
         self._connection = ours
         self._patience_s = _PATIENCE_S
         self._asked: tuple[int, int] | None = None  #: what it has not answered yet
-        self._asked_s = 0.0
+        self._asked_s = time.monotonic()
 
     def name(self, module: int, offset: int) -> str:
         """As `frame_names`. Raises `NotYetNamed` if that takes more than a moment."""
@@ -71,15 +75,21 @@ class NamingProcess:
         return self._names[key]
 
     @property
-    def missing(self) -> str:
-        """Why the last frames have no names; empty: they have."""
-        return self.problem or ("" if self._asked is None else READING)
+    def missing(self) -> tuple[str, ...]:
+        """Lines that say what has no names, and why."""
+        lines = [f"no functions' names in {file}: {why}" for file, why in self._unnamed.items()]
+        if len(lines) > _MOST_LINES:
+            lines[_MOST_LINES:] = [f"nor in {len(lines) - _MOST_LINES} more files"]
+        now = self.problem or ("" if self._asked is None else READING)
+        return (*filter(None, [now]), *lines)
 
     def close(self) -> None:
         self._connection.close()
-        wait_shortly(self._pid)
+        wait_shortly(self.pid)
 
     def _ask(self, key: tuple[int, int]) -> None:
+        gained_s = (time.monotonic() - self._asked_s) * _PATIENCE_SHARE
+        self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
         self._asked, self._asked_s = key, time.monotonic()
         with suppress(OSError):  # it has ended: there will be no answer
             self._connection.send(_FRAME.pack(*key))
@@ -93,7 +103,9 @@ class NamingProcess:
         self._names[key] = self._shown(*key, said)
 
     def _shown(self, module: int, offset: int, said: bytes) -> str:
-        text = sanitise(said.decode(errors="replace"))
+        text, why = (sanitise(one.decode(errors="replace")) for one in said.partition(b"\0")[::2])
+        if why and module in self._files:
+            self._unnamed[self._files[module]] = why[:_SHOWN_MAX]
         if offset & NODE:  # its number is the tracer's, whatever was said
             kind = text.rpartition(" #")[0][:_SHOWN_MAX] or "node"
             return PlanNode(f"{kind} #{offset & 0xFFFF_FFFF}")
@@ -108,7 +120,8 @@ class NamingProcess:
         except TimeoutError:
             if time.monotonic() - self._asked_s < self._patience_s:
                 raise NotYetNamed from None
-            self._fail(f"reading servers' symbols takes more than {_PATIENCE_S:.0f} s in all")
+            most = f"{_PATIENCE_S:.0f} s in all and {_PATIENCE_SHARE:.0%} of the time"
+            self._fail(f"reading servers' symbols takes more than {most}")
             return b""
         except OSError:
             pass
@@ -128,14 +141,15 @@ def _serve(modules: Sequence[Module]) -> None:
     """The whole life of the other process."""
     hide()
     load_all()
-    name = frame_names(modules, open_file=_held(modules))
+    whys: dict[int, str] = {}
+    name = frame_names(modules, open_file=_held(modules), unnamed=whys.__setitem__)
     limit(_CPU_S)
     with socket.socket(fileno=FIRST) as connection:
         confine()
-        _answer_all(connection, name)
+        _answer_all(connection, name, whys)
 
 
-def _answer_all(connection: socket.socket, name: Name) -> None:
+def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> None:
     broken: set[int] = set()
     while frame := connection.recvmsg(_FRAME.size)[0]:
         module, offset = _FRAME.unpack(frame)
@@ -144,20 +158,25 @@ def _answer_all(connection: socket.socket, name: Name) -> None:
             said = "" if module in broken else name(module, offset)
         except Exception:  # nobody foresaw it; it costs the names of this file alone
             broken.add(module)
-        connection.sendmsg([b"=" + said[:_SHOWN_MAX].encode(errors="replace")])
+            whys[module] = "its symbols cannot be read"
+        text = f"={said[:_SHOWN_MAX]}\0{whys.pop(module, '')[:_SHOWN_MAX]}"
+        connection.sendmsg([text.encode(errors="replace")])
 
 
 def _held(modules: Sequence[Module]) -> OpenFile:
     """Opens the modules' files now: later this process may open none."""
     files: dict[Path, Opened] = {}
+    refused: dict[Path, str] = {}
     for path in (path for one in modules for path in files_read(one.path, one.build_id)):
         if path not in files and len(files) < _FILES_MAX:
-            with suppress(QjouleError):
+            try:
                 files[path] = open_regular(path, str(path))
+            except QjouleError as error:
+                refused[path] = str(error)
 
     def again(path: Path, shown: str) -> Opened:
         if path not in files:
-            raise Unreadable(f"{shown} is not open")
+            raise Unreadable(refused.get(path, f"{shown} is one of too many files"))
         return replace(files[path], fd=os.dup(files[path].fd))
 
     return again

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +43,7 @@ _ENTRY_SIZE = 12  #: where an entry has the size of its function
 Numbers = npt.NDArray[np.uint64]
 #: Opens a file by its path; the second argument is for messages. Raises `QjouleError`.
 OpenFile = Callable[[Path, str], Opened]
+Unnamed = Callable[[int, str], object]
 
 
 def files_read(path: str, build_id: str, debug_files: Path = DEBUG_FILES) -> tuple[Path, ...]:
@@ -135,15 +136,24 @@ class _File:
 
 
 class Symbols:
-    """Names frames. `module`: what a frame's module is called: its path and build id."""
+    """Names frames.
+
+    Args:
+        module: what a frame's module is called: its path and build id.
+        debug_files: the directory of debug files by build id.
+        open_file: opens the modules' files and debug files.
+        unnamed: called once with each module that gives no names, and why.
+    """
 
     def __init__(
         self,
         module: Callable[[int], tuple[str, str]],
         debug_files: Path = DEBUG_FILES,
         open_file: OpenFile = open_regular,
+        unnamed: Unnamed = lambda _module, _why: None,
     ) -> None:
-        self._module, self._debug_files, self._open_file = module, debug_files, open_file
+        self._module, self._debug_files = module, debug_files
+        self._open_file, self._unnamed = open_file, unnamed
         self._files: dict[int, _File] = {}
         self._names: dict[tuple[int, int], str] = {}
 
@@ -161,7 +171,9 @@ class Symbols:
     def _found(self, module: int, offset: int) -> str:
         path, build_id = self._module(module)
         if module not in self._files:
-            self._files[module] = self._read(path, build_id)
+            self._files[module], why = self._read(path, build_id)
+            if why:
+                self._unnamed(module, why)
         file = self._files[module]
         function = file.functions.at(offset) if file.functions else ""
         if function:
@@ -169,15 +181,28 @@ class Symbols:
         name = sanitise(path.rpartition("/")[2])[:_SHOWN_MAX] or "(unknown file)"
         return f"{name}+{file.begin(offset):#x}"
 
-    def _read(self, path: str, build_id: str) -> _File:
+    def _read(self, path: str, build_id: str) -> tuple[_File, str]:
+        """What the file and its debug file tell; why that is no names."""
         bounds = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-        parts = []
+        why = "it has no build id"
+        parts: list[FunctionTable] = []
         for place in files_read(path, build_id, self._debug_files):
-            with suppress(QjouleError, OSError, *MALFORMED), self._elf(place) as elf:
-                if elf.is_64_bit_little_endian and build_id_of(elf) == build_id:
-                    parts += function_tables(elf)
-                    bounds = function_bounds(elf)
-        return _File(Functions(parts) if parts else None, *bounds)
+            why = "it has no symbols"
+            try:
+                with self._elf(place) as elf:
+                    if elf.is_64_bit_little_endian and build_id_of(elf) == build_id:
+                        parts += function_tables(elf)
+                        bounds = function_bounds(elf)
+                    else:
+                        why = "another file is in its place"
+            except OSError as error:
+                why = error.strerror or "it cannot be read"
+            except QjouleError as error:
+                why = str(error)
+            except MALFORMED:
+                why = "its symbols are malformed"
+        named = any(len(one.begins) for one in parts)
+        return _File(Functions(parts) if parts else None, *bounds), "" if named else why
 
     @contextmanager
     def _elf(self, path: Path) -> Iterator[ElfFile]:
