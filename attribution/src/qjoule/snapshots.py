@@ -51,7 +51,8 @@ class Snapshot:
     also: Mapping[str, Attribution] = field(default_factory=dict)
     """The interval by each of `Controls.also`."""
     sampled: Sampled | None = None  #: queries of the interval that were drawn; None: none are
-    stacks: RecentStacks | None = None  #: of the rows of `interval`; None: none are sampled
+    stacks: RecentStacks | None = None
+    """Of the rows of `interval`. None: none are sampled, or their minute has not ended."""
 
 
 class Controls:

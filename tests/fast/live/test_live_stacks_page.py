@@ -62,7 +62,7 @@ def showing(
     table = attribution((row,), {}, grade=grade)
     rows = {} if samples is None else {row.identity: RowStacks(row, samples)}
     state = ViewState(title="mariadb")
-    recent = RecentStacks(rows, 42.0, lost, missing, unknown)
+    recent = RecentStacks(rows, 42.0, {"no room": lost}, missing, unknown)
     state.accept(Snapshot(table, table, 42.0, stacks=recent))
     state.press("f", "f")
     return state

@@ -34,15 +34,8 @@ from qjoule.engine.stacks import (
 from qjoule.live import sampled_stacks
 from qjoule.live.grouping import REMEMBERED, SPARE
 from qjoule.live.options import LiveOptions
-from qjoule.live.sampled_stacks import (
-    HALF_S,
-    NO_ROW,
-    GroupStacks,
-    LastMinute,
-    SampledStacks,
-    StackCounts,
-    StackOptions,
-)
+from qjoule.live.recent_stacks import HALF_S, MOST_ROWS, LastMinute, StackOptions
+from qjoule.live.sampled_stacks import NO_ROW, GroupStacks, SampledStacks, StackCounts
 from qjoule.live.sources import StreamSource
 from qjoule.model.arrays import Renumbering
 from qjoule.model.labels import GroupLabel, Identity
@@ -425,7 +418,7 @@ def test_the_last_minute_is_longer_than_half_of_one_and_bounded(lengths: list[fl
 def test_rows_of_the_last_minute_are_bounded() -> None:
     minute = LastMinute()
     added(minute, 1.0, 1, rows=3)
-    found = added(minute, 1.0, 1, rows=sampled_stacks.MOST_ROWS + 50)
-    assert len(found.rows) == sampled_stacks.MOST_ROWS
+    found = added(minute, 1.0, 1, rows=MOST_ROWS + 50)
+    assert len(found.rows) == MOST_ROWS
     assert all(isinstance(one, RowStacks) for one in found.rows.values())
     assert found.rows["queries", (("fingerprint", "0"),), ""].count == 2

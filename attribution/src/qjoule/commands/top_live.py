@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qjoule.commands.option_groups import Shown
 from qjoule.commands.say import say
+from qjoule.commands.stack_sampling import Naming, ring_mb
 from qjoule.contract import Mode
 from qjoule.engine.keys import selection
 from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
-from qjoule.live.sampled_stacks import StackOptions
 from qjoule.live.sources import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
@@ -29,10 +28,6 @@ from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, tracing
 from qjoule.snapshots import SnapshotSource
 from qjoule.stream.context import StreamContext
-
-if TYPE_CHECKING:
-    from qjoule.commands.naming_process import NamingProcess
-    from qjoule.trace.meta import Module
 
 #: The kernel side sums per window, so a window costs the tracer the same however busy the servers
 #: are.
@@ -60,12 +55,12 @@ def live(
         window_ms=WINDOW_MS,
         energy=energy,
         client_tags=wanted.client_tags,
-        ring_mb=Settings.ring_mb + _ring_mb(stacks_hz),
+        ring_mb=Settings.ring_mb + ring_mb(stacks_hz, WINDOW_MS),
         pin_map=wanted.pin_map,
         stacks_hz=stacks_hz,
     )
     try:
-        naming = _Naming()
+        naming = Naming()
         traced = tracing(targets, settings, applications=Applications.ALL, modules=naming.start)
         with closing(naming), traced as running:
             for words in (*running.no_stacks, running.unheard, running.pinned):
@@ -97,34 +92,6 @@ def live(
     finally:
         for words in (*failures[:1], *targets.asked()):  # not while the view has the screen
             say(words)
-
-
-def _ring_mb(stacks_hz: int) -> int:
-    """What the stacks of all CPUs take until the tracer comes for them, after a window of sums."""
-    stack_bytes, cpus = 31 << 10, os.cpu_count() or 1
-    return min(512, round(stacks_hz * cpus * stack_bytes * 2 * WINDOW_MS / 1e3 / (1 << 20)))
-
-
-class _Naming:
-    """The process that names what is on stacks, if any are sampled."""
-
-    def __init__(self) -> None:
-        self._process: NamingProcess | None = None
-
-    def start(self, modules: Sequence[Module]) -> None:
-        from qjoule.commands.naming_process import NamingProcess  # noqa: PLC0415 (--stacks alone)
-
-        self._process = NamingProcess(modules)
-
-    def options(self, no_stacks: tuple[str, ...]) -> StackOptions | None:
-        process = self._process
-        if process is None:
-            return None
-        return StackOptions(process.name, lambda: (*no_stacks, *filter(None, [process.missing])))
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.close()
 
 
 def _remembering(choice: str | None, failures: list[str]) -> Told:

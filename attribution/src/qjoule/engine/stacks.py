@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -82,17 +82,23 @@ class FunctionEnergy:
 
 @dataclass(frozen=True)
 class RecentStacks:
-    """What the live view knows of the last so many seconds. A row's energy is of this time.
+    """What a live stream told of some seconds. A row's energy and CPU time are of this time.
 
-    `rows`: those with samples, by `Row.identity`. `lost`: samples, of all rows. `unknown`:
-    samples of no known row.
+    `rows`: by `Row.identity`. `losses`: samples, of all rows, by the reason. `unknown`: samples of
+    no known row. `left_out_nj`: energy of rows that were too many.
     """
 
     rows: Mapping[Identity, RowStacks]
     seconds: float
-    lost: int = 0
+    losses: Mapping[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  #: lines that say of which servers stacks or names are missing
     unknown: int = 0
+    left_out_nj: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Samples, for whatever reason."""
+        return sum(self.losses.values())
 
 
 class NotYetNamed(Exception):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.memory_adapter import Told, nobody
-from qjoule.live.sampled_stacks import StackOptions
+from qjoule.live.recent_stacks import StackOptions
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution

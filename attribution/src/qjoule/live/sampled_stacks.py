@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks that the tracer sampled, for the rows of the live view: held until their windows are
-complete, counted by group, and added up over the last minute.
+"""Stacks that the tracer sampled, for the rows of the live view and of the agent's profiles: held
+until their windows are complete, and counted by group. `recent_stacks` adds them up.
 
 All of it is bounded, whatever servers execute: frames as the tracer remembers them, samples in a
 block, different stacks of a row and of all rows.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Generic, TypeVar
 
@@ -19,21 +19,12 @@ import numpy as np
 
 from qjoule.contract import AGGREGATE, CALLS, STACK, OwnerKind, StackFlag
 from qjoule.engine.live_groups import Identity, Records, identities
-from qjoule.engine.stacks import (
-    OTHER,
-    Frames,
-    Name,
-    NotYetNamed,
-    RecentStacks,
-    RowStacks,
-    Stack,
-)
+from qjoule.engine.stacks import OTHER, Frames, Name, NotYetNamed, Stack
 from qjoule.live.tagged_sums import SumTags
 from qjoule.model.arrays import Renumbering
 from qjoule.model.energy import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.labels import Identity as RowIdentity
-from qjoule.model.result import Attribution, Row
 
 #: Of a block: with more, each second one is taken, or each third, ...
 MOST_IN_BLOCK = 2_000
@@ -42,23 +33,12 @@ MOST_WAITING = 50_000
 MOST_NEW = CALLS  #: frames before their stacks; with more, some callers are unknown
 #: Different stacks of a row, and of all rows together.
 MOST_OF_ROW, MOST = 1_000, 20_000
-MOST_ROWS = 4_096  #: that have energy or samples in half a minute
 MOST_FRAMES = 128  #: of a stack, the innermost
-HALF_S = 30.0
 _Row = TypeVar("_Row")
 #: The samples of an interval, by `Row.identity`; those of no known row by `NO_ROW`.
 Stacks = Mapping[RowIdentity, Counter[Stack]]
 NO_ROW: RowIdentity = ("", (), "")
 _NO_GROUP = -1
-
-
-@dataclass(frozen=True)
-class StackOptions:
-    """`name` names a frame by its module and its offset, or raises `NotYetNamed`; `missing` as in
-    `RecentStacks`, now."""
-
-    name: Name
-    missing: Callable[[], tuple[str, ...]] = tuple
 
 
 class StackCounts(Generic[_Row]):
@@ -227,93 +207,3 @@ def _as_sums(samples: Records) -> Records:
     for name in ("tgid", "pid"):
         sums[name] = np.where(is_server, segments[name], 0)
     return sums
-
-
-@dataclass
-class _Energy:
-    """Of a row in half a minute."""
-
-    row: Row  #: as it was last
-    energy_nj: int = 0
-    low_nj: float = 0.0
-    high_nj: float = 0.0
-
-    def add(self, row: Row, energy_nj: int, ends_nj: tuple[float, float]) -> None:
-        self.row = row
-        self.energy_nj += energy_nj
-        self.low_nj += ends_nj[0]
-        self.high_nj += ends_nj[1]
-
-
-@dataclass
-class _Half:
-    """At most half a minute, or one longer interval."""
-
-    seconds: float = 0.0
-    lost: int = 0
-    unknown: int = 0  #: samples of no known row
-    energies: dict[RowIdentity, _Energy] = field(default_factory=dict)
-    stacks: StackCounts[RowIdentity] = field(default_factory=StackCounts)
-
-    def add(self, interval: Attribution, stacks: Stacks) -> None:
-        self.seconds += interval.trace.duration_s
-        for row in interval.tabled:
-            key = row.identity
-            if key in self.energies or len(self.energies) < MOST_ROWS:
-                sums = self.energies.setdefault(key, _Energy(row))
-                sums.add(row, row.energy_nj, row.energy_nj_ci95)
-                self.stacks.add_all(key, stacks.get(key, Counter()))
-            else:
-                self.lost += stacks.get(key, Counter()).total()
-        self.unknown += stacks.get(NO_ROW, Counter()).total()
-
-
-class LastMinute:
-    """Rows' energies and samples of the last 30 to 60 seconds; of the last interval, if that has 30
-    seconds or more, and then of what follows it until that has 30. It is kept in halves, so its
-    memory does not grow with the number of intervals.
-    """
-
-    def __init__(self, missing: Callable[[], tuple[str, ...]] = tuple) -> None:
-        self._missing = missing
-        self._by = ""
-        self._halves = [_Half()]
-
-    def reset(self) -> None:
-        self._halves = [_Half()]
-
-    def add(self, by: str, interval: Attribution, stacks: Stacks, dropped: int = 0) -> RecentStacks:
-        """Adds an interval whose rows are grouped by `by`; returns what is known then.
-        `dropped`: samples that were too many."""
-        if by != self._by:
-            self._by = by
-            self.reset()
-        if interval.trace.duration_s >= HALF_S:
-            self.reset()
-        elif self._halves[-1].seconds + interval.trace.duration_s > HALF_S:
-            self._halves = [self._halves[-1], _Half()]
-        self._halves[-1].add(interval, stacks)
-        self._halves[-1].lost += interval.trace.loss.get("stack", 0) + dropped
-        return self._known()
-
-    def _known(self) -> RecentStacks:
-        energies: dict[RowIdentity, _Energy] = {}
-        stacks: StackCounts[RowIdentity] = StackCounts()
-        for half in self._halves:
-            for key, counts in half.stacks.rows.items():
-                stacks.add_all(key, counts)
-            for key, one in half.energies.items():
-                sums = energies.setdefault(key, _Energy(one.row))
-                sums.add(one.row, one.energy_nj, (one.low_nj, one.high_nj))
-        rows = {
-            key: RowStacks(_with_energy(energies[key]), counts)
-            for key, counts in stacks.rows.items()
-        }
-        seconds = sum(half.seconds for half in self._halves)
-        lost = sum(half.lost for half in self._halves)
-        unknown = sum(half.unknown for half in self._halves)
-        return RecentStacks(rows, seconds, lost, self._missing(), unknown)
-
-
-def _with_energy(sums: _Energy) -> Row:
-    return replace(sums.row, energy_nj=sums.energy_nj, energy_nj_ci95=(sums.low_nj, sums.high_nj))

@@ -23,7 +23,8 @@ from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.stacks import RecentStacks
 from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
-from qjoule.live.sampled_stacks import LastMinute, SampledStacks
+from qjoule.live.recent_stacks import LastMinute
+from qjoule.live.sampled_stacks import SampledStacks
 from qjoule.live.tagged_sums import CallSums, Keys, Samples, SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, WindowAssembler
 from qjoule.model import assemble
@@ -109,7 +110,7 @@ class StreamSession(BlockReader):
         self._samples = Samples(names) if options.samples else None
         stacks = options.stacks
         self._stacks = None if stacks is None else SampledStacks(stacks.name)
-        self._last_minute = LastMinute(tuple if stacks is None else stacks.missing)
+        self._recent = LastMinute() if stacks is None else stacks.kept(stacks.missing)
         self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
@@ -176,7 +177,7 @@ class StreamSession(BlockReader):
             self._total = _Span(self._now_ns, loss=self._loss_counts())
             for one in self._groupings.values():
                 one.reset()
-            self._last_minute.reset()
+            self._recent.reset()
         if self._watch is not None:
             self._watch.advance(self._assembler.clock_ns, everything=ended)
         self._digest(ended=ended)
@@ -210,7 +211,7 @@ class StreamSession(BlockReader):
         if self._stacks is None:
             return None
         stacks = {one: grouping.take_stacks() for one, grouping in self._groupings.items()}
-        return self._last_minute.add(by, interval, stacks[by], self._stacks.take_dropped())
+        return self._recent.add(by, interval, stacks[by], self._stacks.take_dropped())
 
     def _group_by(self, by: str) -> None:
         """Adds this grouping from now on, if it does not exist yet."""

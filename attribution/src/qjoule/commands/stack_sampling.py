@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `qjoule top` and the agent need to sample stacks: room in the rings, and names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from qjoule.live.recent_stacks import LastMinute, StackOptions, WholeMinutes
+
+if TYPE_CHECKING:
+    from qjoule.commands.naming_process import NamingProcess
+    from qjoule.trace.meta import Module
+
+
+def ring_mb(stacks_hz: int, window_ms: int) -> int:
+    """What the stacks of all CPUs take until the tracer comes for them, after a window of sums."""
+    stack_bytes, cpus = 31 << 10, os.cpu_count() or 1
+    return min(512, round(stacks_hz * cpus * stack_bytes * 2 * window_ms / 1e3 / (1 << 20)))
+
+
+class Naming:
+    """The process that names what is on stacks, if any are sampled. `pid`: 0: there is none."""
+
+    def __init__(self) -> None:
+        self._process: NamingProcess | None = None
+
+    def start(self, modules: Sequence[Module]) -> None:
+        from qjoule.commands.naming_process import NamingProcess  # noqa: PLC0415 (--stacks alone)
+
+        self._process = NamingProcess(modules)
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def options(
+        self,
+        no_stacks: tuple[str, ...],
+        kept: type[LastMinute] | type[WholeMinutes] = LastMinute,
+    ) -> StackOptions | None:
+        """`no_stacks`: lines that name servers without stacks."""
+        process = self._process
+        if process is None:
+            return None
+        return StackOptions(process.name, lambda: (*no_stacks, *process.missing), kept)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
