@@ -116,6 +116,10 @@ class Metrics(_Section, frozen=True):
         return bare, int(port)
 
 
+class StackSampling(_Section, frozen=True):
+    hertz: Annotated[int, Meta(ge=0, le=999)] = 0
+
+
 class Recordings(_Section, frozen=True):
     kept: Annotated[int, Meta(ge=1, le=16)] = 8
 
@@ -137,6 +141,7 @@ class Config(_Section, frozen=True):
     tracing: Tracing = Tracing()
     budget: Budget = Budget()
     metrics: Metrics = Metrics()
+    stacks: StackSampling = StackSampling()
     recordings: Recordings = Recordings()
     store: Store = Store()
 
@@ -190,6 +195,8 @@ def _wrong(config: Config) -> Iterator[str]:
         yield f"metrics.listen must be {allowed}, not {metrics.listen!r}"
     if metrics.page and not address.is_loopback:
         yield "metrics.page has no password: metrics.listen must be a loopback address"
+    if config.stacks.hertz and not metrics.enabled:
+        yield "stacks.hertz needs metrics.enabled: profiles are served where metrics are"
     try:
         _ = config.budget.share
     except ValueError:

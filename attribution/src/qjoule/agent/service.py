@@ -56,6 +56,8 @@ class Service:
     controller: Controller | None = None  #: keeps that within the budget
     tags: TagCounters | None = None  #: of queries by the tag `tracing.tag`
     recorder: FlightRecorder | None = None  #: beside the agent
+    #: Is given each snapshot, the servers and the Unix time, if stacks are sampled.
+    profile: Callable[[Snapshot, Sequence[Server], float], object] | None = None
     processes: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
     wants_reload: bool = False
@@ -83,6 +85,8 @@ class Service:
                 self.rollups.take_samples(sample_rows(snapshot.sampled, found, wall_s))
             self.rollups.describe(counters, servers, wall_s)
         self._show(snapshot, servers, wall_s)
+        if self.profile is not None:
+            self.profile(snapshot, servers, wall_s)
         self._be_alive(wall_s)
         self._show_live(snapshot, servers)
         self._look_for_servers(snapshot)

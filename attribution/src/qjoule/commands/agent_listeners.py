@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 
 from qjoule.agent.config import Config
 from qjoule.children import FIRST, fork_helper
@@ -15,7 +16,7 @@ from qjoule.errors import QjouleError
 from qjoule.metrics.exposition import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
 from qjoule.metrics.messages import Origins, UserOf
-from qjoule.metrics.server import LivePage, MetricsServer, warm_up
+from qjoule.metrics.server import LivePage, MetricsServer, ShownBytes, warm_up
 from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.root_part.reader_filter import confine_listener
 from qjoule.tags.connections import SocketOwners
@@ -28,6 +29,7 @@ class Listeners:
 
     board: Board | None = None
     snapshots: SnapshotBoard | None = None  #: for the live page
+    profiles: SnapshotBoard | None = None  #: of the last minute, if stacks are sampled
     processes: dict[str, int] = field(default_factory=dict)
 
 
@@ -40,11 +42,16 @@ def start_listeners(config: Config) -> Listeners:
         if config.metrics.page:
             found.snapshots = SnapshotBoard()
             live = LivePage(found.snapshots)
+        profile = None
+        if config.stacks.hertz:
+            found.profiles = SnapshotBoard()
+            profile = ShownBytes(found.profiles, "application/octet-stream")
         rate = config.metrics.requests_per_second
         bounds = Bounds(config.metrics.connections, rate)
         with _listening(config) as listening:
             kept = (listening.fileno(),)
-            found.processes["metrics"] = fork_helper(lambda: _serve(board, bounds, live), kept)
+            life = partial(_serve, board, bounds, live, profile)
+            found.processes["metrics"] = fork_helper(life, kept)
     return found
 
 
@@ -67,10 +74,11 @@ def user_of_sockets() -> UserOf:
     return user_of
 
 
-def _serve(board: Board, bounds: Bounds, live: LivePage | None) -> None:
+def _serve(board: Board, bounds: Bounds, live: LivePage | None, profile: ShownBytes | None) -> None:
     """The whole life of the process."""
     origins = Origins(user_of_sockets())
-    server = MetricsServer(socket.socket(fileno=FIRST), board, bounds, live, origins)
+    listening = socket.socket(fileno=FIRST)
+    server = MetricsServer(listening, board, bounds, live, origins, profile=profile)
     board.read()
     warm_up([Family("qjoule_build", "info", "", samples=[Sample((("version", ""),), "1")])])
     confine_listener()

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -27,12 +27,14 @@ from qjoule.commands.agent_listeners import Listeners
 from qjoule.commands.agent_writer import WriterProcess
 from qjoule.commands.options import attach_mode
 from qjoule.commands.say import say
+from qjoule.commands.stack_sampling import Naming, ring_mb
 from qjoule.contract import AttachMode, Block, Mode
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import leave_masks_out
 from qjoule.live.options import LiveOptions
+from qjoule.live.recent_stacks import WholeMinutes
 from qjoule.live.sources import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
@@ -93,7 +95,7 @@ def run(
     if writer is not None:
         service.processes["store"] = writer.pid
     try:
-        _trace_servers(service, recordings, pids)
+        _trace_servers(service, listeners, recordings, pids)
     finally:
         # Also if the tracer failed: what was counted until then is true.
         manager.stopping()
@@ -113,7 +115,9 @@ def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecor
     return FlightRecorder(made(directory), root_part().flight_recorder, config.recordings.kept, say)
 
 
-def _trace_servers(service: Service, recordings: Path | None, pids: Collection[int]) -> None:
+def _trace_servers(
+    service: Service, listeners: Listeners, recordings: Path | None, pids: Collection[int]
+) -> None:
     config = service.config
     service.controller = _controller(service)
     service.level = level = service.handed.shed.level
@@ -133,24 +137,36 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     if tag:
         service.tags = TagCounters(tag, limits(config))
     targets = _targets(service, pids, client_tags=bool(tag or summed))
+    hertz = 0 if level else config.stacks.hertz
+    window_ms = COARSE_WINDOW_MS if level else WINDOW_MS
+    ring = min(max(os.cpu_count() or 1, _LEAST_RING_MB), _MOST_RING_MB)
     settings = Settings(
         Mode.LIVE,
-        window_ms=COARSE_WINDOW_MS if level else WINDOW_MS,
+        window_ms=window_ms,
         energy=config.tracing.energy,
         counters=config.tracing.counters and not level,
         client_tags=bool(tag or summed),
         samples=_samples(config, level),
-        ring_mb=min(max(os.cpu_count() or 1, _LEAST_RING_MB), _MOST_RING_MB),
+        ring_mb=ring + ring_mb(hertz, window_ms),
+        stacks_hz=hertz,
     )
-    with tracing(targets, settings, applications=Applications.ALL) as running:
+    naming = Naming()
+    traced = tracing(targets, settings, applications=Applications.ALL, modules=naming.start)
+    with closing(naming), traced as running:
         service.processes["tracer"] = running.tracer.pid
         if targets.reattach_helper is not None:
             service.processes["keeper"] = targets.reattach_helper.pid
+        if naming.pid:
+            service.processes["names"] = naming.pid
+        if hertz and listeners.profiles is not None:
+            from qjoule.commands.agent_profiles import MinuteProfiles  # noqa: PLC0415 (if wanted)
+
+            service.profile = MinuteProfiles(listeners.profiles, hertz, say).take
         service.meter = CostMeter(service.processes, _ran, config.budget.trap_ns, say)
         if service.rollups is not None:
             service.rollups.start()
         with _signals(service, running.tracer.stop):
-            _trace(service, targets, running)
+            _trace(service, targets, running, naming)
 
 
 def _samples(config: Config, level: int) -> int:
@@ -222,12 +238,13 @@ class TickingStream(Stream):
         self._end_as(self._inner)
 
 
-def _trace(service: Service, targets: Targets, running: Tracing) -> None:
+def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming) -> None:
     config = service.config
     servers: list[Server] = list(running.meta.servers)
     running.watch.learnt.append(servers.append)
-    if running.unheard:
-        say(running.unheard)
+    for words in (*running.no_stacks, running.unheard):
+        if words:
+            say(words)
     by_tag = () if service.tags is None else (TAG + service.tags.key,)
     also = (*by_tag, *(() if service.level else map(per_tag, config.tags)))
     context = StreamContext(
@@ -244,6 +261,7 @@ def _trace(service: Service, targets: Targets, running: Tracing) -> None:
         samples=_samples(config, service.level) > 0,
         groups=(PER_SERVER, *also),
         refresh_s=REFRESH_S,
+        stacks=naming.options(running.no_stacks, WholeMinutes),
     )
     source = StreamSource(
         TickingStream(running.stream, service.tick),

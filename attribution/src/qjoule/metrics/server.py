@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that listens: answers GET /metrics and /healthz, and with a page / and /snapshot. It
-can do nothing else.
+"""The process that listens: answers GET /metrics and /healthz, with a page also / and /snapshot,
+with stacks /profile. It can do nothing else.
 
 On loopback only an IP address or `localhost` is answered as `Host`. A browser lets a page of a
 stranger whose name leads to 127.0.0.1 (DNS rebinding) ask, but then that name is in `Host`.
@@ -32,7 +32,7 @@ _PORT = re.compile(r":[0-9]{1,5}\Z")
 class MetricsServer(HttpServer):
     """Serves what `board` shows on a listening socket, each page made once per interval.
 
-    `live`: for browsers, if that is wanted.
+    `live`: for browsers, if that is wanted. `profile`: of each minute, if stacks are sampled.
     """
 
     def __init__(
@@ -42,10 +42,12 @@ class MetricsServer(HttpServer):
         bounds: Bounds,
         live: LivePage | None = None,
         origins: Origins | None = None,
+        *,
+        profile: ShownBytes | None = None,
     ) -> None:
         super().__init__(listening, bounds, origins)
         self._is_loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
-        self._board, self._live = board, live
+        self._board, self._live, self._profile = board, live, profile
         self._pages: dict[str, bytes] = {}
         self._version = -1
         self._families: list[Family] = []
@@ -58,6 +60,8 @@ class MetricsServer(HttpServer):
             return Response(403, content=b"on loopback, Host must be an IP address or localhost\n")
         if self._live is not None and (answer := self._live.respond(request)) is not None:
             return answer
+        if request.path == "/profile" and self._profile is not None:
+            return self._profile.respond(request)
         if request.path not in ("/metrics", "/healthz"):
             return Response(404, content=b"there are /metrics and /healthz\n")
         self._refresh()
@@ -122,23 +126,14 @@ def warm_up(families: Iterable[Family]) -> None:
         os.nice(5)
 
 
-class LivePage:
-    """Answers `/` and `/snapshot`."""
+class ShownBytes:
+    """Answers what a board shows, and 304 to whoever has it already."""
 
-    def __init__(self, board: SnapshotBoard) -> None:
-        self._board = board
-        self._html, self._headers = _page()
+    def __init__(self, board: SnapshotBoard, kind: str) -> None:
+        self._board, self._kind = board, kind
         self._start = os.urandom(8).hex()
 
-    def respond(self, request: Request) -> Response | None:
-        """None: it is another path."""
-        if request.path not in ("/", "/snapshot"):
-            return None
-        if request.path == "/":
-            return Response(200, "text/html; charset=utf-8", self._html, self._headers)
-        return self._snapshot(request)
-
-    def _snapshot(self, request: Request) -> Response:
+    def respond(self, request: Request) -> Response:
         version, shown = self._board.version, self._board.read()
         shown_s, stale_s, content = shown or (None, 0.0, b"")
         if (unwell := _unwell(shown_s, stale_s)) is not None:
@@ -147,7 +142,23 @@ class LivePage:
         headers = (f"ETag: {tag}",)
         if request.headers.get("if-none-match", "") == tag:
             return Response(304, headers=headers)
-        return Response(200, "application/json", content, headers)
+        return Response(200, self._kind, content, headers)
+
+
+class LivePage:
+    """Answers `/` and `/snapshot`."""
+
+    def __init__(self, board: SnapshotBoard) -> None:
+        self._snapshot = ShownBytes(board, "application/json")
+        self._html, self._headers = _page()
+
+    def respond(self, request: Request) -> Response | None:
+        """None: it is another path."""
+        if request.path not in ("/", "/snapshot"):
+            return None
+        if request.path == "/":
+            return Response(200, "text/html; charset=utf-8", self._html, self._headers)
+        return self._snapshot.respond(request)
 
 
 def _page() -> tuple[bytes, tuple[str, ...]]:

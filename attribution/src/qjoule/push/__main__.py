@@ -7,7 +7,8 @@ It reaches into the network and holds keys, so it is no process of the agent: wh
 another user. Its settings are the variables of OpenTelemetry's specification, such as
 OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_HEADERS and
 OTEL_METRIC_EXPORT_INTERVAL (ms). With OTEL_LOGS_EXPORTER=otlp it sends the statements with the most
-energy as events, too, to OTEL_EXPORTER_OTLP_LOGS_ENDPOINT.
+energy as events, too, to OTEL_EXPORTER_OTLP_LOGS_ENDPOINT; with OTEL_PROFILES_EXPORTER=otlp the
+agent's profile of each minute, to OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -16,26 +17,33 @@ import os
 import random
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import NoReturn
+from typing import NoReturn, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import urljoin
 from urllib.request import ProxyHandler, Request, build_opener
 
 from qjoule.errors import QjouleError
 from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
 from qjoule.process import hide
 from qjoule.push.events import TopQueries
-from qjoule.push.otlp import Otlp
+from qjoule.push.otlp import Otlp, check_receiver
+from qjoule.push.profiles import Profiles
 from qjoule.root_part.reader_filter import keep_from_starting
 
 _PAGE = "http://127.0.0.1:9779/metrics"
 #: Seconds between two attempts after a failure, doubled each time between these.
 RETRY_S, MOST_RETRY_S = 1.0, 60.0
+PROFILES_S = 15.0  #: between two looks for a new one, which there is once a minute
 
-Read = Callable[[], tuple[float, Sequence[Family]]]  #: the Unix time of a page, and what it shows
-Send = Callable[[Sequence[Family], float], bool]  #: whether such a page was taken
+_T = TypeVar("_T")
+Read = Callable[[], tuple[float, _T]]  #: the Unix time of a page, and what it shows
+Send = Callable[[_T, float], bool]  #: whether such a page was taken
+Pages = Send[Sequence[Family]]
 
 
 def main() -> NoReturn:
@@ -45,21 +53,32 @@ def main() -> NoReturn:
             raise QjouleError("qjoule.push needs a user of its own: start it not as root")
         if len(sys.argv) > 2 or not re.match("https?://", url):
             raise QjouleError("usage: python -m qjoule.push [http://HOST:PORT/metrics]")
-        _check_receiver("metrics")
+        check_receiver("metrics")
         sender = Otlp(os.uname().nodename)
-        send: Send = sender.send
+        send: Pages = sender.send
         if os.environ.get("OTEL_LOGS_EXPORTER") == "otlp":
-            _check_receiver("logs")
+            check_receiver("logs")
             send = with_events(send, TopQueries(os.uname().nodename, sender.about).send)
         every_s = _interval_s()
+        profiles = None
+        if os.environ.get("OTEL_PROFILES_EXPORTER") == "otlp":
+            profiles = Profiles(os.uname().nodename, check_receiver("profiles", "v1development/"))
         hide()
         keep_from_starting(connecting=True)
     except QjouleError as error:
         sys.exit(f"qjoule: {error}")
+    if profiles is not None:
+        threading.Thread(target=_send_profiles, args=(profiles, url), daemon=True).start()
     run(lambda: read_page(url), send, every_s)
 
 
-def with_events(metrics: Send, events: Send) -> Send:
+def _send_profiles(profiles: Profiles, url: str) -> NoReturn:
+    """Beside the metrics: a profile that is not sent before the next one is ready is lost."""
+    place = urljoin(url, "/profile")
+    run(lambda: profiles.read(read(place)), profiles.send, PROFILES_S, what="profile")
+
+
+def with_events(metrics: Pages, events: Pages) -> Pages:
     """Sends the metrics of a page, then its events. Events that are not taken do not hold up the
     metrics: the next page's events have what was added since the last ones that were taken.
     """
@@ -78,22 +97,6 @@ def with_events(metrics: Send, events: Send) -> Send:
     return send
 
 
-def _check_receiver(signal: str) -> None:
-    """Raises `QjouleError`: there is no receiver of this signal, or others could read its keys."""
-    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_"
-    endpoints, headers = (
-        [os.environ.get(prefix + what) for prefix in (own, "OTEL_EXPORTER_OTLP_")]
-        for what in ("ENDPOINT", "HEADERS")
-    )
-    endpoint = endpoints[0] or endpoints[1] or ""
-    if not re.match("https?://", endpoint):
-        raise QjouleError(
-            f"{own}ENDPOINT must be the receiver's URL, such as https://host:4318/v1/{signal}"
-        )
-    if any(headers) and endpoint.startswith("http:"):
-        raise QjouleError("headers need https: others on the way could read them")
-
-
 def _interval_s() -> float:
     try:
         return max(1.0, float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000) / 1000)
@@ -102,7 +105,11 @@ def _interval_s() -> float:
 
 
 def run(
-    read: Read, send: Send, every_s: float, sleep: Callable[[float], object] = time.sleep
+    read: Read[_T],
+    send: Send[_T],
+    every_s: float,
+    sleep: Callable[[float], object] = time.sleep,
+    what: str = "page",
 ) -> NoReturn:
     """Counters are cumulative, so only the newest page has to arrive: one that could not be sent
     costs resolution, not joules. A page that was sent is not sent again.
@@ -113,11 +120,12 @@ def run(
         try:
             shown_s, families = read()
             if shown_s != sent_s and not send(families, shown_s):
-                trouble = "the receiver did not take the page"
+                trouble = f"the receiver did not take the {what}"
         except (OSError, ValueError, LookupError, HTTPException) as error:
-            trouble = f"no page of metrics: {error}"
+            trouble = f"no {what} of the agent: {error}"
         if trouble != before:
-            print(f"qjoule: {trouble or 'sends again'}", file=sys.stderr, flush=True)
+            again = "sends again" if what == "page" else f"sends {what}s again"
+            print(f"qjoule: {trouble or again}", file=sys.stderr, flush=True)
         if trouble:
             sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, MOST_RETRY_S)
@@ -153,17 +161,29 @@ def read_page(url: str) -> tuple[float, list[Family]]:
     Raises `OSError` or `HTTPException`: there is no answer; `ValueError` or `LookupError`: it is
     not such a page.
     """
-    request = Request(url, headers={"Accept": "application/openmetrics-text"})
-    opener = build_opener(ProxyHandler({}))  # no proxies of the environment
-    with opener.open(request, timeout=_TIMEOUT_S) as answer:
-        content: bytes = answer.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError("it is too large")
-    families = families_of(content.decode("utf-8", "replace"))
+    families = families_of(read(url).decode("utf-8", "replace"))
     shown = next((one for one in families if one.name == _SHOWN), None)
     if shown is None:
         raise ValueError("it is not the page of an agent that has counted an interval")
     return float(shown.samples[0].value), families
+
+
+def read(url: str) -> bytes:
+    """What the agent serves there. Raises `OSError` or `HTTPException`: there is no answer;
+    `ValueError`: it is too large.
+    """
+    request = Request(url, headers={"Accept": "application/openmetrics-text"})
+    opener = build_opener(ProxyHandler({}))  # no proxies of the environment
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            content: bytes = answer.read(_MOST_BYTES + 1)
+    except HTTPError as error:
+        with error:
+            why = error.read(200).decode("ascii", "replace").strip()
+        raise OSError(f"{error}: {why}") from None
+    if len(content) > _MOST_BYTES:
+        raise ValueError("it is too large")
+    return content
 
 
 def families_of(page: str) -> list[Family]:

@@ -8,6 +8,8 @@ Semantic conventions 1.37: hardware metrics (`hw.energy`, `hw.host.energy`), dat
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +21,7 @@ from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
 from qjoule.servers.decoding import summary_of
 from qjoule.servers.registered import system_name
 
+NOT_INSTALLED = "OpenTelemetry is not installed: pip install 'qjoule[push]'"
 TIMEOUT_S = 10.0
 _BOUNDS_S = tuple(float(edge) for edge in EDGES_S)
 #: What a domain of RAPL is, as `hw.type` says it.
@@ -59,9 +62,7 @@ class Otlp:
 
             session = quiet_session()
         except ImportError:
-            raise QjouleError(
-                "OpenTelemetry is not installed: pip install 'qjoule[push]'"
-            ) from None
+            raise QjouleError(NOT_INSTALLED) from None
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the program says it
         self._exporter = metric_exporter.OTLPMetricExporter(timeout=TIMEOUT_S, session=session)
         self._host = host
@@ -116,6 +117,29 @@ class Otlp:
                 self._summary.clear()
             self._summary[kind, text] = summary_of(kind, text)
         return self._summary[kind, text]
+
+
+def check_receiver(signal: str, version: str = "v1/") -> str:
+    """The receiver's URL of a signal. Raises `QjouleError`: there is none, or others could read its
+    keys.
+    """
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_"
+    endpoint, headers = setting(signal, "ENDPOINT"), setting(signal, "HEADERS")
+    if not re.match("https?://", endpoint):
+        raise QjouleError(
+            f"{own}ENDPOINT must be the receiver's URL, such as https://host:4318/{version}{signal}"
+        )
+    if headers and endpoint.startswith("http:"):
+        raise QjouleError("headers need https: others on the way could read them")
+    if os.environ.get(f"{own}ENDPOINT"):
+        return endpoint
+    return f"{endpoint.rstrip('/')}/{version}{signal}"
+
+
+def setting(signal: str, what: str) -> str:
+    """Of the environment, of this signal or else of all."""
+    own, common = (f"OTEL_EXPORTER_OTLP_{of}{what}" for of in (f"{signal.upper()}_", ""))
+    return os.environ.get(own) or os.environ.get(common) or ""
 
 
 def quiet_session() -> Any:
