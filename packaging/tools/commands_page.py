@@ -22,6 +22,7 @@ error. `NO_COLOR` is respected, and Ctrl-C leaves a complete trace.
 #: Those of studies and fleets have pages of their own.
 ELSEWHERE = {
     "bench": "studies/README.md",
+    "cap": "studies/README.md",
     "characterise": "studies/README.md",
     "import": "studies/docs/import-perf.md",
     "learn": "studies/README.md",

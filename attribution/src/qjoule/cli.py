@@ -55,6 +55,7 @@ COMMANDS = {
     "learn": (STUDIES, "Repeat a trace's statements to learn what each draws."),
     "run": ("qjoule.commands.run", "Run an application that tags its queries."),
     "bench": (STUDIES, "Designed experiments on a server."),
+    "cap": (STUDIES, "Joules per call under limits of power or frequency."),
     "physical": (STUDIES, "Test the joules of this machine against its counters."),
     "import": (STUDIES, "Make a trace of what another tool recorded."),
 }
@@ -63,7 +64,7 @@ COMMANDS = {
 #: that only read.
 NEED_ROOT = (
     *("doctor", "record", "dump", "agent", "calibrate", "run"),
-    *("learn", "bench", "physical"),
+    *("learn", "bench", "cap", "physical"),
 )
 
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.

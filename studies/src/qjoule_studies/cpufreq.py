@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Governor and frequency of all CPUs as a study sets them, by sysfs, and puts them back.
+"""Governor, frequency and power limit of all CPUs as a study sets them, by sysfs, and puts back.
 
 Kernel documentation: Documentation/admin-guide/pm/cpufreq.rst. A frequency is set as the policy's
-least and greatest at once, whatever the governor.
+least and greatest at once, whatever the governor; a greatest frequency leaves the least as it is.
 
 The control workload is fixed work, timed again and again until the machine is at rest. A run heats
 the machine, fills its caches and leaves dirty pages, which would affect the next measurement. When
@@ -17,7 +17,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,25 +25,36 @@ from statistics import fmean, stdev
 
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import write_whole
-from qjoule_studies.plan import CPU_FACTORS, FREQUENCY, GOVERNOR, Control, Plan
+from qjoule_studies.plan import (
+    CPU_FACTORS,
+    FREQUENCY,
+    GOVERNOR,
+    MAX_FREQUENCY,
+    POWER_LIMIT,
+    Control,
+    Plan,
+)
+from qjoule_studies.power_limit import POWERCAP, PowerLimit, read_setting, write_setting
 from qjoule_studies.workload import Value
 
 ROOT = Path("/sys/devices/system/cpu")
 SAVED = "cpufreq.json"  #: in the study's directory, as long as something is set
 _GOVERNOR, _LEAST, _GREATEST = "scaling_governor", "scaling_min_freq", "scaling_max_freq"
+_FILES = {GOVERNOR: (_GOVERNOR,), FREQUENCY: (_LEAST, _GREATEST), MAX_FREQUENCY: (_GREATEST,)}
 _STEP_KHZ = 1_000
 
 
 class CpuFrequency:
-    """Sets levels of the factors `governor` and `frequency_mhz`.
+    """Sets levels of the factors of `CPU_FACTORS`.
 
     The old values are written to `saved` before anything is set. After a killed study, the next one
     in the same directory restores them.
     """
 
-    def __init__(self, saved: Path, root: Path = ROOT) -> None:
+    def __init__(self, saved: Path, root: Path = ROOT, powercap: Path = POWERCAP) -> None:
         self._saved = saved
         self._policies = sorted(root.glob("cpu[0-9]*/cpufreq"))
+        self._power = PowerLimit(powercap)
 
     def check(self, plan: Plan) -> None:
         """Whether every level can be set here. Sets nothing.
@@ -51,14 +62,16 @@ class CpuFrequency:
         Raises `QjouleError` with the first that cannot, or `UsageError` if no CPU has it.
         """
         for factor, levels in plan.factors.items():
-            if factor not in CPU_FACTORS:
+            if factor == POWER_LIMIT:
+                self._power.check(levels)
+            if factor not in CPU_FACTORS or factor == POWER_LIMIT:
                 continue
             if not self._policies:
                 raise QjouleError(
                     f"{factor} cannot be set: this machine shows no cpufreq (virtual "
                     "machines often have none); leave the factor out"
                 )
-            files = (_GOVERNOR,) if factor == GOVERNOR else (_LEAST, _GREATEST)
+            files = _FILES[factor]
             for policy in self._policies:
                 for file in files:
                     if not os.access(policy / file, os.W_OK):
@@ -68,6 +81,19 @@ class CpuFrequency:
                         )
                 for level in levels:
                     _check_level(policy, factor, level)
+
+    def present(self, factor: str) -> float:
+        """The level of `power_limit_w` or `max_frequency_mhz` that holds now. Raises `QjouleError`:
+        there is none, or not the same for all.
+        """
+        if factor == POWER_LIMIT:
+            found = self._power.present_w()
+        else:
+            found = {int(read_setting(policy / _GREATEST)) / 1000 for policy in self._policies}
+        if len(found) != 1:
+            shown = ", ".join(f"{one:g}" for one in sorted(found)) or "none"
+            raise QjouleError(f"{factor} is not one and the same here now: {shown}")
+        return found.pop()
 
     def restore_from_before(self) -> None:
         """Puts back what a study that was killed has left."""
@@ -79,12 +105,16 @@ class CpuFrequency:
         wanted = {name: levels[name] for name in CPU_FACTORS if name in levels}
         if not wanted:
             return
-        self._save()
+        self._save(wanted)
         for policy in self._policies:
             if GOVERNOR in wanted:
                 _write(policy / _GOVERNOR, str(wanted[GOVERNOR]))
             if FREQUENCY in wanted:
                 _set_limits(policy, *2 * (_khz(wanted[FREQUENCY]),))
+            if MAX_FREQUENCY in wanted:
+                _write(policy / _GREATEST, str(_khz(wanted[MAX_FREQUENCY])))
+        if POWER_LIMIT in wanted:
+            self._power.set(float(wanted[POWER_LIMIT]))
 
     def restore(self) -> None:
         """As it was before the study. Raises `QjouleError` after trying them all."""
@@ -100,29 +130,36 @@ class CpuFrequency:
         for place, values in before.items():
             policy = Path(place)
             try:
+                if _GOVERNOR not in values:
+                    self._power.restore(policy, values)
+                    continue
                 _write(policy / _GOVERNOR, values[_GOVERNOR])
                 _set_limits(policy, int(values[_LEAST]), int(values[_GREATEST]))
             except (QjouleError, ValueError, KeyError) as error:
                 failed.append(str(error))
         if failed:
-            raise QjouleError(f"the CPUs' frequency is not as it was: {failed[0]}")
+            raise QjouleError(f"the CPUs' settings are not as they were: {failed[0]}")
         self._saved.unlink()
 
-    def _save(self) -> None:
+    def _save(self, wanted: Collection[str]) -> None:
         if self._saved.exists():
             return
         files = (_GOVERNOR, _LEAST, _GREATEST)
-        before = {str(p): {file: _read(p / file) for file in files} for p in self._policies}
+        before = self._power.state() if POWER_LIMIT in wanted else {}
+        for policy in self._policies if set(wanted) - {POWER_LIMIT} else ():
+            before[str(policy)] = {file: read_setting(policy / file) for file in files}
         write_whole(self._saved, json.dumps(before).encode())
 
 
 def _check_level(policy: Path, factor: str, level: Value) -> None:
     if factor == GOVERNOR:
-        known = _read(policy / "scaling_available_governors").split()
+        known = read_setting(policy / "scaling_available_governors").split()
         if str(level) not in known:
             raise UsageError(f"there is no governor {level!r}: {policy.parent.name} has {known}")
         return
-    least, most = (int(_read(policy / f"cpuinfo_{end}_freq")) for end in ("min", "max"))
+    least, most = (int(read_setting(policy / f"cpuinfo_{end}_freq")) for end in ("min", "max"))
+    if factor == MAX_FREQUENCY:
+        least = max(least, int(read_setting(policy / _LEAST)))
     if not least <= _khz(level) <= most:
         raise UsageError(
             f"{level} MHz cannot be set: {policy.parent.name} has {least // 1000} to "
@@ -142,29 +179,14 @@ def _khz(mhz: Value) -> int:
 def _set_limits(policy: Path, least_khz: int, greatest_khz: int) -> None:
     """At no moment may the least be above the greatest: the kernel refuses that."""
     order = [(_GREATEST, greatest_khz), (_LEAST, least_khz)]
-    if greatest_khz < int(_read(policy / _LEAST)):
+    if greatest_khz < int(read_setting(policy / _LEAST)):
         order.reverse()
     for file, khz in order:
         _write(policy / file, str(khz))
 
 
 def _write(file: Path, value: str) -> None:
-    try:
-        file.write_text(value)
-    except OSError as error:
-        raise QjouleError(f"cannot set {file} to {value}: {error.strerror}") from error
-    found = _read(file)
-    exact = found == value
-    near = found.isdigit() and value.isdigit() and abs(int(found) - int(value)) < _STEP_KHZ
-    if not exact and not near:
-        raise QjouleError(f"cannot set {file} to {value}: it stays {found}")
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError as error:
-        raise QjouleError(f"cannot read {file}: {error.strerror}") from error
+    write_setting(file, value, _STEP_KHZ)
 
 
 _BLOCK = bytes(1 << 20)

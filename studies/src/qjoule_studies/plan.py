@@ -21,7 +21,9 @@ SERVER = "server"  #: which server the study starts
 SETTING = "server."  #: and this before a name: a setting of that server
 GOVERNOR = "governor"  #: of the frequency of all CPUs
 FREQUENCY = "frequency_mhz"
-CPU_FACTORS = (GOVERNOR, FREQUENCY)
+MAX_FREQUENCY = "max_frequency_mhz"
+POWER_LIMIT = "power_limit_w"  #: of each package
+CPU_FACTORS = (GOVERNOR, FREQUENCY, MAX_FREQUENCY, POWER_LIMIT)
 
 Level = str | int | Annotated[float, FINITE] | bool  #: a `Value` in which no number is infinite
 Count = Annotated[int, Meta(ge=0, le=2**31)]

@@ -103,7 +103,8 @@ def _of_factors(plan: Plan) -> _Wrong:
             if name in (plans.SERVER, plans.GOVERNOR) and not isinstance(level, str):
                 yield key, "its levels are names: give texts"
             is_number = _fits(level, float)
-            if name == plans.FREQUENCY and not (is_number and 1 <= float(level) <= 100_000):
+            in_numbers = name in plans.CPU_FACTORS and name != plans.GOVERNOR
+            if in_numbers and not (is_number and 1 <= float(level) <= 100_000):
                 yield key, f"must be numbers from 1 to 100000, not {level!r}"
 
 

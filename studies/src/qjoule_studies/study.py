@@ -104,7 +104,7 @@ def open_study(path: Path, plan: Plan, design: Designed) -> Iterator[Study]:
     study = Study(path, [])
     with study.on_disk():
         path.mkdir(parents=True, exist_ok=True)
-    descriptor = _lock(path)
+    descriptor = lock(path, "bench")
     try:
         if (path / plan_file.FILE).exists():
             _same_plan(path, plan)
@@ -122,7 +122,10 @@ def open_study(path: Path, plan: Plan, design: Designed) -> Iterator[Study]:
         os.close(descriptor)
 
 
-def _lock(path: Path) -> int:
+def lock(path: Path, command: str) -> int:
+    """A descriptor that keeps others from working in this directory. Raises `QjouleError`: another
+    one does, or it cannot be written.
+    """
     try:
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -131,7 +134,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise QjouleError(f"another qjoule bench works in {path}: wait for its end") from None
+        raise QjouleError(f"another qjoule {command} works in {path}: wait for its end") from None
     return descriptor
 
 

@@ -213,6 +213,15 @@ def zone(
     return write(root / directory / "energy_uj", f"{energy_uj}\n")
 
 
+def limited(folder: Path, watts: float, *, most_w: float | None, enabled: bool = True) -> Path:
+    """Gives a zone a long-term power limit, and returns its file. `most_w`: of the hardware."""
+    write(folder / "enabled", f"{enabled:d}\n")
+    write(folder / "constraint_0_name", "long_term\n")
+    if most_w is not None:
+        write(folder / "constraint_0_max_power_uw", f"{round(most_w * 1e6)}\n")
+    return write(folder / "constraint_0_power_limit_uw", f"{round(watts * 1e6)}\n")
+
+
 def chip(root: Path, number: int, name: str, **files: int | str) -> Path:
     """Adds an hwmon chip and returns its directory."""
     folder = root / f"hwmon{number}"

@@ -5,11 +5,13 @@
  *
  *     IDLE_W * time + SHARED_W * (time with any CPU busy) + CPU_W * (busy time of all CPUs)
  *
+ * or, where a file of the limit is given, at most that power in each of these milliseconds.
+ *
  * Busy is a CPU that does not run its idle thread, this program included. The kernel says when:
  * one perf event per CPU records every context switch (PERF_RECORD_SWITCH_CPU_WIDE,
  * include/uapi/linux/perf_event.h). No qjoule code is involved, so it can referee qjoule.
  *
- * Usage: animated_rapl ENERGY_UJ_FILE IDLE_W SHARED_W CPU_W
+ * Usage: animated_rapl ENERGY_UJ_FILE IDLE_W SHARED_W CPU_W [POWER_LIMIT_UW_FILE]
  * Prints "ready", runs until stdin ends, then prints "seconds any_busy_s cpu_busy_s energy_uj" of
  * the time since "ready". Exit code 3: switches were lost, so the energy is not what it should be.
  */
@@ -201,12 +203,31 @@ static void settle(struct books *books)
 	advance(books, until_ns);
 }
 
-static uint64_t write_energy(int fd, const struct books *books, const double watts[3])
+static double drawn_uj(const struct books *books, const double watts[3])
 {
-	double uj =
-	    ((double)(books->t_ns - books->start_ns) * watts[0] +
-	     (double)books->any_busy_ns * watts[1] + (double)books->cpu_busy_ns * watts[2]) /
-	    WATT_NS_PER_UJ;
+	return ((double)(books->t_ns - books->start_ns) * watts[0] +
+		(double)books->any_busy_ns * watts[1] + (double)books->cpu_busy_ns * watts[2]) /
+	       WATT_NS_PER_UJ;
+}
+
+/* What is allowed of what was drawn since the last call; `fd`: -1: all of it. */
+static double limited_uj(int fd, double uj, uint64_t ns)
+{
+	static double limit_uw;
+	char text[32] = "";
+	double most_uj;
+
+	if (fd < 0)
+		return uj;
+	/* Unlike in sysfs the file is empty for a moment while it is written. */
+	if (pread(fd, text, sizeof(text) - 1, 0) > 0)
+		limit_uw = strtod(text, NULL);
+	most_uj = limit_uw * (double)ns / (double)NS_PER_SECOND;
+	return uj < most_uj ? uj : most_uj;
+}
+
+static uint64_t write_energy(int fd, double uj)
+{
 	char text[32];
 	int bytes = snprintf(text, sizeof(text), "%" PRIu64 "\n", (uint64_t)uj);
 
@@ -223,10 +244,10 @@ int main(int argc, char **argv)
 	const struct timespec update = {.tv_nsec = UPDATE_NS};
 	struct books books = {0};
 	uint64_t energy_uj = 0;
-	double watts[3];
-	int fd;
+	double watts[3], before_uj = 0, uj = 0;
+	int fd, limit = -1;
 
-	if (argc != 5)
+	if (argc != 5 && argc != 6)
 		return 2;
 	for (int i = 0; i < 3; i++)
 		watts[i] = strtod(argv[i + 2], NULL);
@@ -234,6 +255,10 @@ int main(int argc, char **argv)
 	fd = open(argv[1], O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		die(argv[1]);
+	if (argc == 6)
+		limit = open(argv[5], O_RDONLY | O_CLOEXEC);
+	if (argc == 6 && limit < 0)
+		die(argv[5]);
 	sched_setscheduler(0, SCHED_FIFO, &urgent); /* RAPL does not wait for a free CPU either */
 	books.t_ns = now_ns();
 	open_rings();
@@ -242,8 +267,14 @@ int main(int argc, char **argv)
 	puts("ready");
 	fflush(stdout);
 	while (ppoll(&end, 1, &update, NULL) == 0) {
+		uint64_t before_ns = books.t_ns;
+		double now_uj;
+
 		settle(&books);
-		energy_uj = write_energy(fd, &books, watts);
+		now_uj = drawn_uj(&books, watts);
+		uj += limited_uj(limit, now_uj - before_uj, books.t_ns - before_ns);
+		before_uj = now_uj;
+		energy_uj = write_energy(fd, uj);
 	}
 	printf("%.9f %.9f %.9f %" PRIu64 "\n", (double)(books.t_ns - books.start_ns) / 1e9,
 	       (double)books.any_busy_ns / 1e9, (double)books.cpu_busy_ns / 1e9, energy_uj);

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from energy_probe.probe import INTEL_MAX_UJ, zone
+from energy_probe.probe import INTEL_MAX_UJ, limited, zone
 
 SOURCE = Path(__file__).with_suffix(".c")
 END_TIMEOUT_S = 60.0
@@ -48,9 +48,11 @@ class AnimatedRapl:
 
 @contextmanager
 def animated_rapl(
-    idle_w: float = 30.0, shared_w: float = 12.0, cpu_w: float = 9.0
+    idle_w: float = 30.0, shared_w: float = 12.0, cpu_w: float = 9.0, limit_w: float | None = None
 ) -> Iterator[AnimatedRapl]:
-    """One package: `idle_w` always, `shared_w` while any CPU is busy, `cpu_w` per busy CPU."""
+    """One package: `idle_w` always, `shared_w` while any CPU is busy, `cpu_w` per busy CPU.
+    `limit_w`: its power limit, which may be set; None: it has none.
+    """
     with tempfile.TemporaryDirectory(prefix="qjoule-animated-rapl-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # its reader has given up root
@@ -59,8 +61,11 @@ def animated_rapl(
         subprocess.run(["cc", *flags, str(SOURCE), "-o", str(program)], check=True)
         rapl = AnimatedRapl(folder / "powercap", idle_w, shared_w, cpu_w)
         counter = zone(rapl.root, "intel-rapl:0", "package-0", 0, INTEL_MAX_UJ)
+        command = [str(program), str(counter), str(idle_w), str(shared_w), str(cpu_w)]
+        if limit_w is not None:
+            command.append(str(limited(counter.parent, limit_w, most_w=2 * limit_w)))
         process = subprocess.Popen(
-            [str(program), str(counter), str(idle_w), str(shared_w), str(cpu_w)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -25,15 +25,16 @@ from qjoule_studies.workloads import workload
 _SERVERS = "qjoule_studies.servers"
 
 
-def run_plan(plan: Plan, directory: Path, *, again: bool) -> int:
-    """Runs the remaining runs of a study; returns the exit code: 1 if a run has failed.
+def run_plan(plan: Plan, directory: Path, *, again: bool, cpus: CpuFrequency | None = None) -> int:
+    """Runs the remaining runs of a study; returns the exit code: 1 if a run has failed. `cpus`:
+    what is set, if its old values are not kept in the directory.
 
     Raises `QjouleError` or `UsageError` if it cannot be run or continued.
     """
     work = workload(plan.workload)
     check_options(plan, plan.workload, work.defaults)
     design = designed(plan.factors, plan.design, plan.replications.least)
-    cpus = CpuFrequency(directory.absolute() / SAVED)
+    cpus = cpus or CpuFrequency(directory.absolute() / SAVED)
     cpus.check(plan)
     record = plan.record
     run = unrecorded if record.without_energy else recorded(record)

@@ -16,6 +16,7 @@ WORKLOADS = {
     "operators": "qjoule_studies.workloads.operators:Operators",
     "tpch": "qjoule_studies.workloads.tpch:Tpch",
     "load": "qjoule_studies.workloads.load:Load",
+    "watch": "qjoule_studies.workloads.watch:Watch",
     "replay": "qjoule_studies.workloads.replay:Replay",
 }
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
