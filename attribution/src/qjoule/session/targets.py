@@ -55,6 +55,7 @@ class Targets:
     credential_helper: CredentialHelper | None = (
         None  #: asks servers for texts and names, if the user gave credentials
     )
+    early: bool = False  #: as of `KernelFacts`
 
     @property
     def ids(self) -> OtherIds:
@@ -139,7 +140,8 @@ def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambd
             *lines,
             "--credentials: no server that is traced can be asked for statements or names",
         )
-    return Targets(plan, wanted.pids, agents, lines, reattach_helper, credential_helper)
+    helpers = reattach_helper, credential_helper
+    return Targets(plan, wanted.pids, agents, lines, *helpers, early=kernel.early)
 
 
 def plan_tracing(

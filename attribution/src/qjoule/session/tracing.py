@@ -115,6 +115,9 @@ def holder(path: Path) -> str:
     return who
 
 
+NO_SAMPLES = "no stacks are sampled: this kernel is older than Linux 5.19"
+
+
 class Applications(Enum):
     """Which of the calls that applications report are used."""
 
@@ -132,7 +135,7 @@ class Tracing:
     meta: Meta  #: of this machine and its servers; the stream completes it
     tags: TagSource | None
     watch: Watch  #: for whoever reads the stream: what of servers it does not see
-    no_stacks: tuple[str, ...]  #: lines that name servers whose stacks cannot be followed
+    no_stacks: tuple[str, ...]  #: lines that say which stacks cannot be sampled or followed
     unheard: str  #: why applications cannot report; empty: they can, or need not
     pinned: str  #: what became of --pin-map; empty: it was not asked for
 
@@ -180,6 +183,8 @@ def tracing(
             settings = replace(settings, stack_tables=tables.descriptors)
             meta = replace(meta, modules=tables.modules)
             modules(tables.modules)
+        if settings.stacks_hz and targets.early:
+            tables = replace(tables, missing=(NO_SAMPLES,))
         tracer = start_tracer(targets.plan, settings, targets.pids, targets.agents)
         stack.callback(tracer.abandon)
         share_memory()
