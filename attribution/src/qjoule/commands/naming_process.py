@@ -35,8 +35,8 @@ _FRAME = struct.Struct("=IQ")  #: module, offset
 _NAME_BYTES = 2048
 _MOST_LINES = 8
 _SHOWN_MAX = 224  #: characters of a name: 200, as in `Symbols`, and an offset
-#: For all names together. Reading the symbols of a large server takes some seconds, once. A share of
-#: the time that passes is added, for an agent that runs on.
+#: For all names together. Reading the symbols of a large server takes some seconds, once. A share
+#: of the time that passes is added, for an agent that runs on.
 _PATIENCE_S, _PATIENCE_SHARE = 20.0, 0.01
 #: How long the stream may wait for a name. Most take less than 1 ms.
 _MOMENT_S = 0.02
