@@ -58,8 +58,8 @@ _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
 _KEPT = 0.1
 #: The same of a package's long tails. No table of the kernel shows package states: firmware enters
 #: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A
-#: package whose cores have no deep state has none itself. Only a calibration's sleeps tell
-#: them from power at rest.
+#: package whose cores have no deep state has none itself. They can be told from power at rest only
+#: if that is known, or by a calibration's sleeps.
 _TAIL_LONG, _TAIL_UNTOLD = 0.09, 0.002
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
@@ -74,17 +74,18 @@ def belief_of(
     *,
     dram: bool,
     table: IdleTable | None = None,
-    sleeps: bool = False,
+    long_tails: bool = False,
 ) -> Prior:
     """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
 
-    `table`: the idle states of the machine, as far as its kernel shows any. `sleeps`: the windows
-    are of phases whose sleeps tell long tails from power at rest, as a load seldom does.
+    `table`: the idle states of the machine, as far as its kernel shows any. `long_tails`: they can
+    be told from power at rest, because that is known, or because the windows are of phases with
+    long sleeps, which a load seldom has.
     """
     mean_w, least_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
     shared, shared_var = _shared(prior, mean_w, weak=not weights.calibrated, dram=dram)
-    around = _Around(float(mean_w.mean()), dram, table, sleeps)
+    around = _Around(float(mean_w.mean()), dram, table, long_tails)
     theta, theta_cov = _theta(prior, rows, weights, around)
     covariance = np.zeros((prior.fixed, prior.fixed))
     at = np.arange(2 * prior.zones)
@@ -103,7 +104,7 @@ class _Around:
     mean_w: float
     dram: bool
     table: IdleTable | None
-    sleeps: bool
+    long_tails: bool
 
 
 def _levels(rows: Rows, zones: int) -> tuple[F64, F64]:
@@ -191,6 +192,6 @@ def _effect_sigmas(rows: Rows, around: _Around, *, by_time: bool) -> F64:
     sigma[wakes : wakes + 2] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
     sigma[wakes + 2] = _KEPT * mean_w
     sigma[wakes + 3 :] = mean_w * (
-        _TAIL_LONG if around.sleeps and (not table or table.deep) else _TAIL_UNTOLD
+        _TAIL_LONG if around.long_tails and (not table or table.deep) else _TAIL_UNTOLD
     )
     return sigma

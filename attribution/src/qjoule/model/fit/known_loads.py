@@ -163,7 +163,7 @@ def _fit_domain(run: _Run) -> _DomainFit | None:
     model = PowerModel.of(run.around.known, run.domain, packages, counters=counters)
     weights = run.around.known.of(run.domain, counters=counters)
     table = run.around.idle_table
-    belief = belief_of(model, rows, weights, dram=dram, table=table, sleeps=True)
+    belief = belief_of(model, rows, weights, dram=dram, table=table, long_tails=True)
     fit = fit_block(rows, belief, Evidence.none(len(belief.mean) + len(rows.classes)))
     found = (_held_out(mine, one, model, run) for one in range(mine.kernels))
     errors = [error for error in found if error is not None]
@@ -189,7 +189,12 @@ def _held_out(made: KernelRows, kernel: int, model: PowerModel, run: _Run) -> fl
         return None
     weights = run.around.known.of(run.domain, counters=run.counters)
     belief = belief_of(
-        model, others, weights, dram=run.domain == "dram", table=run.around.idle_table, sleeps=True
+        model,
+        others,
+        weights,
+        dram=run.domain == "dram",
+        table=run.around.idle_table,
+        long_tails=True,
     )
     fit = fit_block(others, belief, Evidence.none(len(belief.mean) + len(rows.classes)))
     plain = fit.value.copy()

@@ -124,13 +124,20 @@ class Learner:
             every = replace(every, bend=_UNSEEN * every.bend)
         width, even = _evenly(every, period_ns)
         weights = self.coefficients.of(domain, counters=counters)
-        belief = belief_of(prior, even, weights, dram=domain == "dram", table=self.table)
         memory = BlockMemory.of(self.memory, domain, places, counters=counters)
+        rest, known = self._rest_of(domain, memory), np.isfinite(prior.idle_w)
+        belief = belief_of(
+            prior,
+            even,
+            weights,
+            dram=domain == "dram",
+            table=self.table,
+            long_tails=bool(rest.known.all()),
+        )
         few = int(rows.known.sum()) < _MIN_WINDOWS * len(places) and rows.features.any()
         if few and not memory.knows(every.classes):
             return self.last.get(domain)
         earlier = self._earlier(domain, every.classes, len(belief.mean))
-        rest, known = self._rest_of(domain, memory), np.isfinite(prior.idle_w)
         try:
             # Beliefs alone do not tell well enough what merging would lose.
             rows = chosen(every, even, width, belief) if weights.calibrated else even
