@@ -186,6 +186,18 @@ def test_one_impossible_trace_does_not_void_what_others_told_and_two_alike_do() 
     assert abs(rest_w(ledger) - 90.0) < 0.05 * 90.0
 
 
+def test_a_trace_corrects_what_it_alone_has_told() -> None:
+    """Its first blocks show more than power at rest, as while a package waits for a timer tick."""
+    (wrong,), (right,) = (rest_cells(at_rest(600, w)) for w in (1.6 * IDLE_W, IDLE_W))
+    corrected = replace(right, source=wrong.source, when_s=wrong.when_s + 30.0, anew=True)
+    ledger, _ = learn(busy(1), (wrong, corrected), source=2)
+    assert abs(rest_w(ledger) - IDLE_W) < 0.05 * IDLE_W
+
+
+def rest_cells(case: Known) -> list[Cell]:
+    return [cell for cell in learn(case)[1] if cell.domain == f"{PACKAGE}/rest"]
+
+
 @pytest.mark.parametrize("warmer", [0.8, 1.3])
 def test_a_calibrated_power_at_rest_is_compared_with_the_windows(warmer: float) -> None:
     wrong_w = warmer * IDLE_W

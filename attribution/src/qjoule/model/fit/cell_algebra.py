@@ -233,7 +233,7 @@ def since_anew(cells: Iterable[Cell]) -> list[Cell]:
     """The cells of one domain since its machine changed last.
 
     One trace alone does not make power at rest another one: its counter may have been wrong. It
-    counts only if a later trace shows the same.
+    counts only if a later trace shows the same, or if there is nothing of other traces before it.
     """
     found = list(cells)
     alone = [cell for cell in found if cell.anew and not _confirmed(cell, found)]
@@ -244,8 +244,12 @@ def since_anew(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _confirmed(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """Whether the change that a cell reports is also seen in another trace, if it needs to be."""
+    """Whether the change that a cell reports is also seen in another trace, if it needs to be: a
+    trace may correct what it alone has told.
+    """
     if not cell.domain.endswith(REST) or len(cell.members) > 1:
+        return True
+    if all(one.source == cell.source for one in cells if one.when_s <= cell.when_s):
         return True
     later = (one for one in cells if one.source != cell.source and one.when_s >= cell.when_s)
     return any(_agree(cell, one) for one in later)
