@@ -46,7 +46,11 @@ def kernels_own(root: RootPart) -> Account:
     """The sum over the root part's programs (bpf_prog_show_fdinfo(), kernel/bpf/syscall.c)."""
     found: dict[int, tuple[int, int]] = {}
     for info in Path(f"/proc/{root.pid}/fdinfo").iterdir():
-        fields = dict(line.partition(":\t")[::2] for line in info.read_text().splitlines())
+        try:
+            text = info.read_text()
+        except FileNotFoundError:  # it was closed since it was listed
+            continue
+        fields = dict(line.partition(":\t")[::2] for line in text.splitlines())
         if "prog_type" in fields and "run_cnt" in fields:
             found[int(fields["prog_id"])] = int(fields["run_cnt"]), int(fields["run_time_ns"])
     return Account(sum(runs for runs, _ in found.values()), sum(ns for _, ns in found.values()))
