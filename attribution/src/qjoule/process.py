@@ -108,13 +108,14 @@ def drop_privileges(uid: int, gid: int, groups: Collection[int] = ()) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def reader(pinned: Collection[Path]) -> User | None:
+def reader(pinned: Collection[Path], *, strangers: bool = False) -> User | None:
     """The user as whom root's command reads these files; None: root, because all are root's own.
 
     That is their owner, if there is one beside root; otherwise who called sudo, or `READER`.
 
     Args:
         pinned: made by `by_descriptor`, so that they stay what is judged here.
+        strangers: files of anybody are read beside these, so it is never root.
     """
     inside = [one for path in pinned for one in islice(path.rglob("*"), _ENTRIES)]
     statuses = [*(path.stat() for path in pinned), *map(_status, inside)]
@@ -128,7 +129,8 @@ def reader(pinned: Collection[Path]) -> User | None:
     if pinned and not owners and not linked and not any(map(_others_may_change, statuses)):
         named = ((Path(as_given(str(path))), needed(path)) for path in (*pinned, *inside))
         shared = caller is not None and all(caller.may(*one) for one in named)
-        return caller if shared else None
+        if shared or not strangers:
+            return caller if shared else None
     return caller or User(READER, READER)
 
 

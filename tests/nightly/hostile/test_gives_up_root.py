@@ -207,8 +207,10 @@ def test_whom_a_reading_command_becomes(
             os.chown(named[-1] / "file", int(owner), int(owner))
     monkeypatch.setenv("SUDO_UID", str(sudo))
     monkeypatch.setenv("SUDO_GID", str(sudo))
-    user = reader(named)
+    user, beside_strangers = reader(named), reader(named, strangers=True)
     assert (user and user.uid) == becomes
+    assert beside_strangers is not None
+    assert beside_strangers.uid == (becomes or sudo or READER)
 
 
 def test_root_reads_what_was_judged_and_changes_no_other_word(

@@ -91,7 +91,8 @@ def give_up(command: str, given: Given) -> Given:
         judged = {
             str(text) for name in readable if name not in _SEARCHED for text in _texts(given[name])
         }
-        user = reader([path for text, path in pinned.items() if text in judged and path.exists()])
+        read = [path for text, path in pinned.items() if text in judged and path.exists()]
+        user = reader(read, strangers=any(given.get(name) is not None for name in _SEARCHED))
     reached = {name: _each(given[name], partial(_readable, user, pinned)) for name in readable}
     if user is None:
         return {**given, **reached}
