@@ -6,16 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from qjoule_studies.commands.cap import PLACE, SAVED
 from qjoule_studies.servers.mysql import mariadb_server
-from qjoule_studies.servers.process import DatabaseServer
+from servers.busy import busy
 from tracing.animated_rapl import animated_rapl
 from tracing.recording import QJOULE
 from waiting import until
@@ -26,25 +24,6 @@ NOW_W, LOW_W = 100.0, 20.0  #: the package draws at least 42 W while a statement
 STATEMENT = "select benchmark(2000, sha2('x', 256))"
 
 
-@contextmanager
-def busy(server: DatabaseServer) -> Iterator[None]:
-    ended = threading.Event()
-
-    def work() -> None:
-        with closing(server.connect()) as connection, connection.cursor() as cursor:
-            while not ended.is_set():
-                cursor.execute(STATEMENT)
-                cursor.fetchall()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     yield
@@ -53,7 +32,7 @@ def nothing_left() -> Iterator[None]:
 
 def test_a_limit_saves_what_the_package_draws_less(tmp_path: Path) -> None:
     """The first one is killed under the low limit; the next one puts it back and goes on."""
-    with mariadb_server() as server, busy(server), animated_rapl(limit_w=NOW_W) as rapl:
+    with mariadb_server() as server, busy(server, STATEMENT), animated_rapl(limit_w=NOW_W) as rapl:
         limit = rapl.root / "intel-rapl:0" / "constraint_0_power_limit_uw"
         command = [QJOULE, "cap", str(server.pid), "--watts", str(LOW_W), "--energy", rapl.option]
         command += ["--replications", "3", "--seconds", "3", "--settle-seconds", "0.5"]

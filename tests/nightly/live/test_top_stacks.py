@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
+from servers.busy import busy
 from tmux import Terminal
 from tracing.recording import QJOULE
 
@@ -26,28 +26,6 @@ pytestmark = [
 LEAST = 300  #: samples, so that the largest share is certain to be the first
 SORTED = "select max(p) from (select p from item order by p desc offset 10) s"
 HASHED = "select benchmark(1000, md5(space(100000)))"
-
-
-@contextmanager
-def busy(server: DatabaseServer, *statements: str) -> Iterator[None]:
-    """Executes the last statement over and over, after the others."""
-    ended = threading.Event()
-
-    def work() -> None:
-        with closing(server.connect()) as connection, connection.cursor() as cursor:
-            for statement in statements[:-1]:
-                cursor.execute(statement)
-            while not ended.is_set():
-                cursor.execute(statements[-1])
-                cursor.fetchall()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextmanager
