@@ -170,7 +170,7 @@ def bench_load(
         full = rate_of(generator.take(3))
         if SATURATED in parts:
             found.saturated = paired(SATURATED, generator)
-            show(report.workload_lines(workload, subject.attach_mode, found.saturated, {}))
+            show(report.workload_lines(workload, subject.attach_mode, found.saturated))
             keep(chosen, found)
     if FIXED in parts or INSIDE in parts:
         with load.running(server, fixed_rate(load, server, full)) as generator:
@@ -273,8 +273,7 @@ def bench_all(chosen: argparse.Namespace) -> None:
     end = machine()
     show(machine_lines(end))
     if chosen.json:
-        none: dict[str, Inside] = {}
-        every = {name: (one.workload, one.saturated, none) for name, one in found.items()}
+        every = {name: (one.workload, one.saturated, one.inside) for name, one in found.items()}
         chosen.json.write_text(json.dumps(report.document(begin, end, every, steady), indent=1))
 
 
@@ -282,8 +281,7 @@ def main() -> int:
     chosen = arguments()
 
     def bench() -> None:
-        if "empty" in chosen.modes:
-            empty.build()
+        empty.build()
         bench_all(chosen)
 
     return run("bench_overhead", bench)

@@ -43,7 +43,6 @@ from bench.command import (  # noqa: E402
 )
 from bench.overhead import report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
-from bench.overhead.inside import Inside  # noqa: E402
 from bench.overhead.modes import Subject, subject_for  # noqa: E402
 from bench.overhead.rounds import RATE, Samples, Size, run_rounds, run_steady  # noqa: E402
 from bench.overhead.workloads import Workload  # noqa: E402
@@ -94,7 +93,7 @@ def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, 
     say("")
     flavour = str(subject.plan.traced[0].server.flavour)
     workload = Workload("YCSB A", flavour, (), TARGET)
-    lines = report.workload_lines(workload, subject.attach_mode, samples, {})
+    lines = report.workload_lines(workload, subject.attach_mode, samples)
     print("\n".join(lines), end="\n\n", flush=True)
     return workload, samples
 
@@ -111,7 +110,7 @@ def bench_steady(chosen: argparse.Namespace, served: Served) -> None:
 def bench(chosen: argparse.Namespace) -> None:
     begin = machine()
     print("\n".join(machine_lines(begin)), end="\n\n", flush=True)
-    found: dict[str, tuple[Workload, dict[str, Samples], dict[str, Inside]]] = {}
+    found: dict[str, report.OfLoad] = {}
     for served in SERVED:
         if chosen.only and served.name not in chosen.only:
             continue

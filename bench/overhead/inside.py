@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,12 +66,17 @@ def accounts(numbers: Iterable[int]) -> dict[int, Account]:
     }
 
 
-def between(before: dict[int, Account], after: dict[int, Account]) -> list[Account]:
-    """What the programs did between two snapshots, for those that ran and existed in both."""
+def between(
+    before: dict[int, Account], after: dict[int, Account], of: Container[int] | None = None
+) -> list[Account]:
+    """What the programs did between two snapshots, for those that ran and existed in both.
+
+    `of`: only these.
+    """
     return [
         Account(one.name, after[number].runs - one.runs, after[number].ns - one.ns)
         for number, one in before.items()
-        if number in after and after[number].runs > one.runs
+        if (of is None or number in of) and number in after and after[number].runs > one.runs
     ]
 
 
@@ -82,7 +87,6 @@ class Firing:
     program: str
     runs_per_transaction: float
     ns_per_run: float
-    share: float  #: share of the CPU time of server and client
 
     @property
     def ns_per_transaction(self) -> float:
@@ -93,12 +97,12 @@ class Firing:
 class Inside:
     """What a mode adds to a load by the kernel's own accounts, which noise hardly affects.
 
-    The programs' time includes reading the clock around them, but not the call path to them. The
-    figures of the empty programs show that.
+    The programs' time includes reading the clock around them, but not the call path to them.
     """
 
     firings: list[Firing]
-    tracing_share: float  #: CPU time of tracer and reader, as a share of the load's
+    #: Time per run of empty programs on the same hooks at the same time: the clock's readings.
+    empty_ns_per_run: float
     #: CPU time per transaction in ns, one figure per interval
     tracer_ns: list[float] = field(default_factory=list)
     reader_ns: list[float] = field(default_factory=list)
@@ -110,8 +114,9 @@ class Inside:
         return sum(one.ns_per_transaction for one in self.firings)
 
     @property
-    def programs_share(self) -> float:
-        return sum(one.share for one in self.firings)
+    def empty_ns(self) -> float:
+        """Of `programs_ns`, what empty programs that run as often would have."""
+        return self.empty_ns_per_run * sum(one.runs_per_transaction for one in self.firings)
 
 
 def look_inside(
@@ -121,25 +126,24 @@ def look_inside(
     seconds: int,
 ) -> Inside:
     """Runs a mode with the kernel's statistics on (sysctl kernel.bpf_stats_enabled)."""
-    with statistics(), attached(mode, subject) as state:
+    with statistics(), attached("empty", subject) as empty, attached(mode, subject) as state:
         generator.tracing = state.watched
         generator.skip()
-        ours = programs_of(state.pids)
-        before = accounts(ours)
+        ours, empties = programs_of(state.pids), programs_of(empty.pids)
+        before = accounts(ours | empties)
         taken = generator.take(seconds)
-        after = accounts(ours)
+        after = accounts(ours | empties)
     generator.tracing = Watched()
     transactions = max(sum(one.transactions for one in taken), 1.0)
-    load_ns = max(sum(one.load_ns for one in taken), 1)
-    found = [
-        Firing(one.name, one.runs / transactions, one.ns / one.runs, one.ns / load_ns)
-        for one in between(before, after)
+    firings = [
+        Firing(one.name, one.runs / transactions, one.ns / one.runs)
+        for one in between(before, after, ours)
     ]
-    found.sort(key=lambda one: -one.ns_per_transaction)
-    share = sum(one.tracing_ns for one in taken) / load_ns
+    firings.sort(key=lambda one: -one.ns_per_transaction)
+    nothing = between(before, after, empties)
     return Inside(
-        found,
-        share,
+        firings,
+        sum(one.ns for one in nothing) / max(sum(one.runs for one in nothing), 1),
         [one.spent.tracer / max(one.transactions, 1.0) for one in taken],
         [one.spent.reader / max(one.transactions, 1.0) for one in taken],
         [one.rate for one in taken],

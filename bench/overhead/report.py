@@ -20,12 +20,12 @@ SHOWN = {LIVE: "top"}
 LIVE_SHARE = 0.5  #: of what recording may cost: what `top` may
 OUTSIDE_TARGET_US = 0.3  #: CPU time per query, of tracer and reader
 
+#: Saturated by mode, and by the kernel's accounts by mode, attach mode and options.
+OfLoad = tuple[Workload, Mapping[str, Samples], Mapping[tuple[str, str, str], Inside]]
+
 
 def workload_lines(
-    workload: Workload,
-    attach_mode: str,
-    samples: Mapping[str, Samples],
-    inside: Mapping[str, Inside],
+    workload: Workload, attach_mode: str, samples: Mapping[str, Samples]
 ) -> list[str]:
     """What a saturated server lost."""
     lines = [
@@ -44,8 +44,6 @@ def workload_lines(
             lines.append(f"  {'':8}lost records: {lost_records(one.lost_records)}")
     if workload.extreme and EMPTY in samples:
         lines += _over_empty_lines(samples)
-    for mode, accounts in inside.items():
-        lines += _inside_lines(mode, accounts)
     lines.append(_rounds_line(next(iter(samples.values()))))
     return lines
 
@@ -85,8 +83,9 @@ def inside_lines(workload: Workload, what: str, inside: Inside) -> list[str]:
     """The kernel's own accounts of one mode, per query."""
     per = workload.statements
     lines = [
-        f"  {what}: programs {inside.programs_ns / per:.0f} ns per query, tracer "
-        f"{median(inside.tracer_ns) / per:.0f}, reader {median(inside.reader_ns) / per:.0f}"
+        f"  {what}: programs {inside.programs_ns / per:.0f} ns per query, of which empty "
+        f"ones have {inside.empty_ns / per:.0f}, tracer {median(inside.tracer_ns) / per:.0f}, "
+        f"reader {median(inside.reader_ns) / per:.0f}"
     ]
     lines += [
         f"    {one.program:24}{one.runs_per_transaction / per:8.3f} runs x {one.ns_per_run:6.0f} "
@@ -129,22 +128,6 @@ def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
     return lines
 
 
-def _inside_lines(mode: str, inside: Inside) -> list[str]:
-    """The programs that matter: at least a thousandth of a percent of the load's CPU time."""
-    whole = inside.programs_share + inside.tracing_share
-    lines = [
-        f"  inside {mode}, as parts of the load's CPU time: programs {inside.programs_share:.1%} "
-        f"+ tracer and reader {inside.tracing_share:.1%} = {whole:.1%}"
-    ]
-    lines += [
-        f"    {one.program:24}{one.runs_per_transaction:8.3f} runs x {one.ns_per_run:6.0f} ns = "
-        f"{one.ns_per_transaction:7.0f} ns per transaction, {one.share:6.2%}"
-        for one in inside.firings
-        if one.share >= 1e-5
-    ]
-    return lines
-
-
 def _rounds_line(one: Samples) -> str:
     estimate = median_interval(one.throughput_lost)
     return f"  medians of {estimate.count} rounds with {estimate.coverage:.1%} intervals"
@@ -170,7 +153,7 @@ def steady_lines(results: Sequence[Steady], load: str) -> list[str]:
 def document(
     begin: Mapping[str, Any],
     end: Mapping[str, Any],
-    loads: Mapping[str, tuple[Workload, Mapping[str, Samples], Mapping[str, Inside]]],
+    loads: Mapping[str, OfLoad],
     steady: Sequence[Steady],
 ) -> dict[str, Any]:
     """Everything that was measured, including rounds. Schema qjoule.bench-overhead/1."""
@@ -189,7 +172,10 @@ def document(
                     }
                     for mode, one in samples.items()
                 },
-                "inside": {mode: dataclasses.asdict(one) for mode, one in inside.items()},
+                "inside": {
+                    " ".join(filter(None, how)): dataclasses.asdict(one)
+                    for how, one in inside.items()
+                },
             }
             for name, (workload, samples, inside) in loads.items()
         },

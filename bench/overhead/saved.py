@@ -63,6 +63,7 @@ def rows(found: Found) -> Iterator[MeasuredOverhead]:
     for (mode, attach_mode, options), seen in found.inside.items():
         row = _Rows(found, mode, attach_mode, options, seen.rate)
         yield row.of("inside", "programs_ns", [seen.programs_ns / per])
+        yield row.of("inside", "empty_ns", [seen.empty_ns / per])
         yield row.of("inside", "tracer_ns", [ns / per for ns in seen.tracer_ns])
         yield row.of("inside", "reader_ns", [ns / per for ns in seen.reader_ns])
 

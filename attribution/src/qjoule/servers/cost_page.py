@@ -66,8 +66,11 @@ _PLACES = """## Where it is spent
 Per query at the fixed rate, with nothing else changed: the kernel's accounts, and the CPU time of
 tracer and reader meanwhile, in ns. A part of what tracer and reader take is the same at any rate,
 so it weighs less per query on a busier server: the target of `top` is 200 ns a query and 1 % of a
-CPU. The kernel's accounts make each program somewhat dearer. On the symbol mode they lack what it
-takes to get to a uprobe's program and back, which the table above has.
+CPU. The kernel's accounts contain their own readings of the clock, before and after each run.
+*Empty*: what programs that do nothing, on the same hooks at the same time, have in these accounts
+for as many runs. The target for the programs is 800 ns a point select (`record`) and 900 ns
+(`top`). On the symbol mode the accounts lack what it takes to get to a uprobe's program and back,
+which the table above has; its *client* is what a client on another machine does not pay.
 """
 _ADDED = """## What an option adds
 
@@ -154,7 +157,8 @@ def _untraced(
 
 def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head(
-        "load", "mode", "attach mode", "programs", "tracer", "reader", "outside the kernel"
+        *("load", "mode", "attach mode", "programs", "empty", "tracer", "reader"),
+        "outside the kernel",
     )
     for key, _ in groupby(overheads, key=lambda key: key[:5]):
         server, workload, mode, attach_mode, options = key
@@ -164,7 +168,9 @@ def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         if cells is None:
             continue
         outside = cells["tracer_ns"].median + cells["reader_ns"].median
-        shown = [str(overhead.median) for overhead in cells.values()]
+        programs, *others = (str(overhead.median) for overhead in cells.values())
+        empty = overheads.get((*key, "inside", "empty_ns"))
+        shown = [programs, "" if empty is None else str(empty.median), *others]
         target = f"{outside} ({_outside_target(mode, outside, cells['tracer_ns'].queries_per_s)})"
         yield _row(_named((server, workload)), f"`{mode}`", attach_mode, *shown, target)
 
