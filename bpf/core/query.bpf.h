@@ -78,12 +78,12 @@ static __always_inline bool owns_time(const struct thread_state *thread)
 }
 
 /*
- * Some context switches may stay invisible (a program does not run within itself, and a kernel may
- * exempt its own tasks from tracing). The current task is known all the same.
+ * Some context switches may stay invisible: a kernel may exempt its own tasks from tracing (see
+ * serving() in segments.bpf.c). The current task is known all the same.
  */
 static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 {
-	if (cpu->pid == (__u32)bpf_get_current_pid_tgid())
+	if (cpu->serving || cpu->pid == (__u32)bpf_get_current_pid_tgid())
 		return;
 	end_slice(cpu, now);
 	relabel(cpu, now);

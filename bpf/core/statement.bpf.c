@@ -110,6 +110,9 @@ int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 	return 0;
 }
 
+#define NAME_HASH  0xcbf29ce484222325ULL /* FNV-1a */
+#define NAME_PRIME 0x100000001b3ULL
+
 /*
  * Hash of a name, and its length with the NUL; 0 if these bytes do not hold all of it. Names longer
  * than a server keeps are cut.
@@ -117,7 +120,7 @@ int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash)
 {
 	__u64 room = at_most(limit, QJ_SHAPE_CHUNK);
-	__u64 h = 0xcbf29ce484222325ULL; /* FNV-1a */
+	__u64 h = NAME_HASH;
 	long got;
 
 	if (!thread || !hash)
@@ -133,10 +136,42 @@ int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *
 	for (int i = 0; i < QJ_SHAPE_CHUNK; i++) {
 		if (i >= got - 1)
 			break;
-		h = (h ^ thread->chunk.bytes[i]) * 0x100000001b3ULL;
+		h = (h ^ thread->chunk.bytes[i]) * NAME_PRIME;
 	}
 	*hash = h;
 	return got;
+}
+
+/*
+ * The same of two names that follow each other, as far as one read has them: reading a string costs
+ * twice as much as reading bytes.
+ */
+int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
+		    struct statement_names *names)
+{
+	__u64 room = at_most(limit, QJ_SHAPE_CHUNK), h = NAME_HASH;
+	__u32 bytes = 0, second = 0;
+
+	if (!thread || !names || read_text(thread, thread->chunk.bytes, room, addr))
+		return 0;
+	for (__u32 i = 0; i < QJ_SHAPE_CHUNK; i++) {
+		__u8 byte = thread->chunk.bytes[i];
+
+		if (i + 1 >= room) /* a name is never the last thing in a message */
+			break;
+		bytes++;
+		if (byte) {
+			h = (h ^ byte) * NAME_PRIME;
+			continue;
+		}
+		names->hash[second & 1] = bytes == 1 ? UNNAMED_STATEMENT : h;
+		names->bytes[second & 1] = bytes;
+		if (second++)
+			break;
+		bytes = 0;
+		h = NAME_HASH;
+	}
+	return 0;
 }
 
 /* ---- commands of key-value protocols ---- */

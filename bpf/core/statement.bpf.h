@@ -48,6 +48,12 @@ struct prepared_map {
 };
 extern struct prepared_map prepared SEC(".maps");
 
+/* Two names, one behind the other. */
+struct statement_names {
+	__u64 hash[2];
+	__u32 bytes[2]; /* each with its NUL; 0: it is not known where the name ends */
+};
+
 /* Sends a statement's text. Returns whether that succeeded. */
 static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u8 dialect, __u32 bytes)
@@ -86,6 +92,8 @@ extern int prepared_recall(struct thread_state *thread, __u64 statement);
  */
 extern int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 session,
 			    __u64 statement);
+extern int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
+			   struct statement_names *names);
 /* ... and this returns a number of bytes. */
 extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
 
@@ -198,18 +206,25 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	statement_tags(cpu, thread, text_bytes);
 }
 
-/* Feeds the next bytes of a statement of known length. Returns true once it is complete. */
-static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 addr, __u32 bytes)
+/*
+ * Feeds the next bytes of a statement of known length, of which `chunk` already has the first
+ * `read`. Returns true once the statement is complete.
+ */
+static __always_inline bool statement_feed_from(struct qj_cpu_state *cpu,
+						struct thread_state *thread,
+						struct shape_chunk *chunk, __u32 read, __u64 addr,
+						__u32 bytes)
 {
-	struct statement_walk walk = {
-	    .thread = thread,
-	    .addr = addr,
-	    .left = bytes < thread->text_left ? bytes : thread->text_left,
-	};
-	__u32 whole = walk.left;
+	__u32 whole = bytes < thread->text_left ? bytes : thread->text_left;
+	struct statement_walk walk = {.thread = thread};
 
-	bpf_loop(STATEMENT_CHUNKS, statement_chunk, &walk, 0);
+	walk.taken = read < whole ? read : whole;
+	walk.addr = addr + walk.taken;
+	walk.left = whole - walk.taken;
+	if (walk.taken)
+		feed_shape(&thread->text, chunk, walk.taken);
+	if (walk.left)
+		bpf_loop(STATEMENT_CHUNKS, statement_chunk, &walk, 0);
 	if (walk.taken != whole) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		thread->text_left = 0;
@@ -224,6 +239,12 @@ static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thre
 		       thread->statement_bytes < QJ_TEXT_BYTES ? thread->statement_bytes
 							       : QJ_TEXT_BYTES);
 	return true;
+}
+
+static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes)
+{
+	return statement_feed_from(cpu, thread, 0, 0, addr, bytes);
 }
 
 #endif

@@ -7,8 +7,23 @@
 #include "sessions.bpf.h"
 #include "reply.bpf.h"
 
-/* All that is read of a command lies in these first bytes. */
+/* All that is read of a command but its text lies in these first bytes. */
 #define MYSQL_FIXED_BYTES 8
+
+/* How a command's packet begins. Most texts are behind the first byte, and most are short. */
+union mysql_start {
+	__u8 bytes[MYSQL_FIXED_BYTES];
+	struct {
+		__u8 command;
+		struct shape_chunk text;
+	};
+};
+
+/* How many of these bytes are read at once. */
+static __always_inline __u64 mysql_start_bytes(__u32 bytes)
+{
+	return at_most(bytes, QJ_SHAPE_CHUNK);
+}
 
 #define MYSQL_CLIENT_COMPRESS	 (1u << 5)
 #define MYSQL_CLIENT_PROTOCOL_41 (1u << 9)
@@ -119,12 +134,17 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
 }
 
-/* The first `bytes` of a text's `length` are at `addr`. */
+/* The text is `text` bytes behind `addr`, where `bytes` of the packet have arrived. */
 static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-				       __u64 addr, __u32 bytes, __u32 length)
+				       union mysql_start *start, __u64 addr, __u32 bytes,
+				       __u32 text)
 {
-	statement_begin(thread, QJ_DIALECT_MYSQL, mysql_find_rules(thread, 0), addr, length);
-	if (!statement_feed(cpu, thread, addr, bytes))
+	__u32 read = text == 1 ? mysql_start_bytes(bytes) - 1 : 0;
+
+	addr += text;
+	statement_begin(thread, QJ_DIALECT_MYSQL, mysql_find_rules(thread, 0), addr,
+			thread->mysql.length - text);
+	if (!statement_feed_from(cpu, thread, &start->text, read, addr, bytes - text))
 		thread->mysql.expects = MYSQL_TEXT;
 	label_query(cpu, thread);
 }
@@ -141,7 +161,8 @@ static __always_inline bool mysql_finds_text(const struct thread_state *thread, 
 }
 
 static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_state *thread,
-					__u64 addr, __u32 bytes, __u32 text)
+					union mysql_start *start, __u64 addr, __u32 bytes,
+					__u32 text)
 {
 	thread->command = QJ_COMMAND_QUERY;
 	thread->executions = 1;
@@ -149,7 +170,7 @@ static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_
 		count_loss(cpu, QJ_LOSS_TEXT);
 		thread->flags |= QJ_QUERY_NO_TEXT;
 	} else if (text <= bytes && text <= thread->mysql.length) {
-		mysql_text(cpu, thread, addr + text, bytes - text, thread->mysql.length - text);
+		mysql_text(cpu, thread, start, addr, bytes, text);
 	}
 }
 
@@ -161,68 +182,25 @@ static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct threa
 	emit_session(cpu, thread, event, addr + 1, bytes - 1);
 }
 
+/* What is left to do of a command: by its caller, which has more room on the stack. */
+enum mysql_left {
+	MYSQL_NOTHING_LEFT,
+	MYSQL_DUMP_LEFT, /* a replica asks for the binary log */
+	MYSQL_TAGS_LEFT, /* of an execution */
+};
+
 /* A command that names a prepared statement; the part of its packet that is read has arrived. */
-static __always_inline void mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread,
-					    const __u8 *start, __u64 addr)
+static __always_inline enum mysql_left
+mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread, const __u8 *start)
 {
+	bool tags;
 	__u32 id = start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24;
 
 	mysql_execute(cpu, thread, start[0], id);
-	if (mysql_may_say_tags(thread, start) && thread->mysql.long_data != id &&
-	    thread->mysql.long_data != ~0u)
-		mysql_execution_tags(cpu, thread, addr, thread->mysql.length, 0);
+	tags = mysql_may_say_tags(thread, start) && thread->mysql.long_data != id &&
+	       thread->mysql.long_data != ~0u;
 	mysql_long_data(thread, start[0], id);
-}
-
-static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
-					  __u64 addr, __u32 bytes)
-{
-	__u8 start[MYSQL_FIXED_BYTES] = {};
-	__u32 text = 0;
-
-	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
-		return;
-	bpf_probe_read_user(start, at_most(bytes, sizeof(start)), (const void *)addr);
-	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
-	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
-		return;
-	if (mysql_may_say_tags(thread, start) &&
-	    !mysql_is_here(thread, bytes, thread->mysql.length))
-		return;
-	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
-		return;
-	if (start[0] == MYSQL_QUERY && mysql_has_attributes(start))
-		mysql_tags(cpu, thread, addr, start[1], text);
-	thread->mysql.expects = MYSQL_SKIP;
-	mysql_ends_transaction(thread, start[0]);
-	switch (start[0]) {
-	case MYSQL_QUERY:
-		mysql_query(cpu, thread, addr, bytes, text);
-		break;
-	case MYSQL_STMT_PREPARE:
-		thread->command = QJ_COMMAND_PREPARE;
-		mysql_text(cpu, thread, addr + 1, bytes - 1, thread->mysql.length - 1);
-		break;
-	case MYSQL_STMT_EXECUTE:
-	case MARIADB_STMT_BULK_EXECUTE:
-	case MYSQL_STMT_FETCH:
-	case MYSQL_STMT_RESET:
-	case MYSQL_STMT_CLOSE:
-	case MYSQL_STMT_SEND_LONG_DATA:
-		mysql_statement(cpu, thread, start, addr);
-		break;
-	case MYSQL_INIT_DB:
-		mysql_changes(cpu, thread, QJ_SESSION_DATABASE, addr, bytes);
-		break;
-	case MYSQL_CHANGE_USER:
-		thread->command = QJ_COMMAND_CONNECT;
-		mysql_changes(cpu, thread, QJ_SESSION_USER, addr, bytes);
-		break;
-	case MYSQL_BINLOG_DUMP:
-	case MYSQL_BINLOG_DUMP_GTID:
-		mysql_dump(cpu, thread, bpf_ktime_get_ns());
-		break;
-	}
+	return tags ? MYSQL_TAGS_LEFT : MYSQL_NOTHING_LEFT;
 }
 
 #endif

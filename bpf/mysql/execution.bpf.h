@@ -102,9 +102,10 @@ static __always_inline void mysql_tags_of(struct qj_cpu_state *cpu, struct threa
  * Tags of an execution whose packet, including its command, is at `addr`. `bytes`: its length, or
  * more if the server has already parsed it. `known`: as in struct mysql_parameters.
  */
-static __always_inline void mysql_execution_tags(struct qj_cpu_state *cpu,
-						 struct thread_state *thread, __u64 addr,
-						 __u32 bytes, __u64 known)
+static __noinline __attribute__((unused)) int mysql_execution_tags(struct qj_cpu_state *cpu,
+								   struct thread_state *thread,
+								   __u64 addr, __u32 bytes,
+								   __u64 known)
 {
 	struct mysql_parameters p = {
 	    .every = {.addr = addr, .bytes = bytes, .nulls = MYSQL_EXECUTE_NULLS},
@@ -117,16 +118,17 @@ static __always_inline void mysql_execution_tags(struct qj_cpu_state *cpu,
 	mysql_attribute_read(a, MYSQL_EXECUTE_COUNT, byte);
 	a->count = byte[0];
 	if (!a->count || a->count > MYSQL_PARAMETERS_MAX)
-		return;
+		return 0;
 	a->names = a->types = a->nulls + (a->count + 7) / 8 + 1;
 	mysql_attribute_read(a, a->types - 1, byte);
 	if (byte[0] != 1 || a->types > bytes)
-		return;
+		return 0;
 	bpf_loop(2 * MYSQL_PARAMETERS_MAX, mysql_parameter_step, &p, 0);
 	if (p.first == MYSQL_ATTRIBUTES_WRONG || a->values == MYSQL_ATTRIBUTES_WRONG ||
 	    a->count - p.first > MYSQL_ATTRIBUTES_MAX || (!known && a->values != bytes))
-		return;
+		return 0;
 	mysql_tags_of(cpu, thread, &p, a->count - p.first);
+	return 0;
 }
 
 struct mysql_named {

@@ -141,14 +141,74 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	thread->end_ns = 0;
 }
 
+/*
+ * Returns enum mysql_left. Not inlined: what it keeps on the stack is not needed where a query
+ * ends.
+ */
+static __noinline int mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 addr, __u32 bytes)
+{
+	union mysql_start whole = {};
+	const __u8 *start = whole.bytes;
+	__u32 text = 0;
+
+	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
+		return MYSQL_NOTHING_LEFT;
+	bpf_probe_read_user(&whole, mysql_start_bytes(bytes), (const void *)addr);
+	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
+	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+		return MYSQL_NOTHING_LEFT;
+	if (mysql_may_say_tags(thread, start) &&
+	    !mysql_is_here(thread, bytes, thread->mysql.length))
+		return MYSQL_NOTHING_LEFT;
+	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
+		return MYSQL_NOTHING_LEFT;
+	if (start[0] == MYSQL_QUERY && mysql_has_attributes(start))
+		mysql_tags(cpu, thread, addr, start[1], text);
+	thread->mysql.expects = MYSQL_SKIP;
+	mysql_ends_transaction(thread, start[0]);
+	switch (start[0]) {
+	case MYSQL_QUERY:
+		mysql_query(cpu, thread, &whole, addr, bytes, text);
+		break;
+	case MYSQL_STMT_PREPARE:
+		thread->command = QJ_COMMAND_PREPARE;
+		mysql_text(cpu, thread, &whole, addr, bytes, 1);
+		break;
+	case MYSQL_STMT_EXECUTE:
+	case MARIADB_STMT_BULK_EXECUTE:
+	case MYSQL_STMT_FETCH:
+	case MYSQL_STMT_RESET:
+	case MYSQL_STMT_CLOSE:
+	case MYSQL_STMT_SEND_LONG_DATA:
+		return mysql_statement(cpu, thread, start);
+	case MYSQL_INIT_DB:
+		mysql_changes(cpu, thread, QJ_SESSION_DATABASE, addr, bytes);
+		break;
+	case MYSQL_CHANGE_USER:
+		thread->command = QJ_COMMAND_CONNECT;
+		mysql_changes(cpu, thread, QJ_SESSION_USER, addr, bytes);
+		break;
+	case MYSQL_BINLOG_DUMP:
+	case MYSQL_BINLOG_DUMP_GTID:
+		return MYSQL_DUMP_LEFT;
+	}
+	return MYSQL_NOTHING_LEFT;
+}
+
 /* A packet may arrive in pieces in one buffer: `before` bytes precede `addr`. */
 static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes)
 {
 	__u32 before = thread->mysql.length - thread->need;
+	int left;
 
 	if (thread->mysql.expects == MYSQL_COMMAND) {
-		mysql_command(cpu, thread, addr - before, before + bytes);
+		left = mysql_command(cpu, thread, addr - before, before + bytes);
+		if (left == MYSQL_DUMP_LEFT)
+			mysql_dump(cpu, thread, bpf_ktime_get_ns());
+		else if (left == MYSQL_TAGS_LEFT)
+			mysql_execution_tags(cpu, thread, addr - before, thread->mysql.length, 0);
 	} else if (thread->mysql.expects == MYSQL_LOGIN) {
 		mysql_login(cpu, thread, addr - before, before + bytes);
 	} else if (thread->mysql.expects == MYSQL_TEXT) {

@@ -175,11 +175,18 @@ static __always_inline void postgres_learn(const struct postgres_body *body, __u
 static __always_inline void postgres_bind(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
-	__u64 addr = body->addr, name = 0, portal_name = 0;
-	__u32 portal = statement_name(thread, addr, here, &portal_name);
+	struct statement_names names = {};
+	__u64 addr = body->addr, name;
+	__u32 portal;
 
+	statement_names(thread, addr, here, &names);
+	portal = names.bytes[0] ?: statement_name(thread, addr, here, &names.hash[0]);
+	if (!names.bytes[1] && portal)
+		names.bytes[1] =
+		    statement_name(thread, addr + portal, here - portal, &names.hash[1]);
+	name = names.hash[1];
 	postgres_next_statement(thread);
-	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
+	if (names.bytes[1]) {
 		prepared_recall(thread, name);
 		if (!thread->shape)
 			postgres_learn(body, addr + portal, name);
@@ -191,7 +198,7 @@ static __always_inline void postgres_bind(const struct postgres_body *body, __u3
 		count_loss(body->cpu, QJ_LOSS_TEXT);
 		postgres_no_text(thread, QJ_NO_TEXT_MESSAGE);
 	}
-	postgres_open_portal(thread, portal ? portal_name : UNNAMED_STATEMENT);
+	postgres_open_portal(thread, portal ? names.hash[0] : UNNAMED_STATEMENT);
 	if (thread->command != QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_EXECUTE;
 	postgres_keep_executed(thread);

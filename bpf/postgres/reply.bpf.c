@@ -45,7 +45,8 @@ static __always_inline const __u8 *postgres_look(struct postgres_reply *reply)
 	if (into > POSTGRES_WINDOW - POSTGRES_LOOK) {
 		__u64 left = POSTGRES_SEND_BUFFER - reply->at;
 
-		__builtin_memset(thread->scratch, 0, sizeof(thread->scratch));
+		if (left < POSTGRES_WINDOW || reply->at > POSTGRES_SEND_BUFFER)
+			__builtin_memset(thread->scratch, 0, sizeof(thread->scratch));
 		if (reply->at < POSTGRES_SEND_BUFFER)
 			bpf_probe_read_user(
 			    thread->scratch, at_most(left, POSTGRES_WINDOW),
