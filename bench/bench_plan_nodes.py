@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.command import machine, machine_lines  # noqa: E402
 
-from qjoule_studies.servers.postgres import _binaries, postgres_server  # noqa: E402
+from qjoule_studies.servers.postgres import installed_programs, postgres_server  # noqa: E402
 from qjoule_studies.servers.process import DatabaseServer, target  # noqa: E402
 from qjoule_studies.workloads.tpch import make_tables  # noqa: E402
 from qjoule_studies.workloads.tpch_queries import QUERIES, Parameters, statement  # noqa: E402
@@ -50,7 +50,7 @@ HEADING = f"{'':4}{'node':24}{'EXPLAIN':>9}{'less clock':>12}{'rounding':>10}{'s
 
 def clock_ns() -> float:
     """What reading the clock takes, by PostgreSQL's own program."""
-    program = _binaries() / "pg_test_timing"
+    program = installed_programs() / "pg_test_timing"
     done = subprocess.run([program, "-d", "2"], check=True, capture_output=True, text=True)
     found = re.search(r"Per loop time including overhead: ([0-9.]+) ns", done.stdout)
     assert found, done.stdout

@@ -27,6 +27,7 @@ from qjoule.engine.stacks import Name, NotYetNamed, PlanNode
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.elf import open_executable
 from qjoule.servers.symbols import demangled
+from qjoule.session.stacks import OpenTables
 from qjoule.trace.meta import Module
 
 PYTHON = Path(sys.executable).resolve()
@@ -39,7 +40,8 @@ def naming(*paths: Path) -> Iterator[NamingProcess]:
         Module(number, str(path), open_executable(path).build_id)
         for number, path in enumerate(paths, 1)
     ]
-    process = NamingProcess([*modules, Module(9, "/nowhere/\x1b[2Jx", "ab" * 20)])
+    nowhere = Module(9, "/nowhere/\x1b[2Jx", "ab" * 20)
+    process = NamingProcess(OpenTables(modules=(*modules, nowhere)))
     try:
         yield process
     finally:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.postgres import installed_programs, postgres_server
+from qjoule_studies.servers.process import DatabaseServer, server_directory
 from servers.busy import busy
 from tmux import Terminal
 from tracing.recording import QJOULE
@@ -25,6 +26,7 @@ pytestmark = [
 ]
 LEAST = 300  #: samples, so that the largest share is certain to be the first
 SORTED = "select max(p) from (select p from item order by p desc offset 10) s"
+COUNTED = "select sum(n) from generate_series(1, 300000) n where n % 7 = 3"
 HASHED = "select benchmark(1000, md5(space(100000)))"
 
 
@@ -77,3 +79,17 @@ def test_a_hash_function_stands_first_among_the_functions(
     assert re.match(r"libcrypto\.so|\w*md5_block", function), lines
     assert own > 50
     assert not [line for line in lines if "NODE OF THE PLAN" in line]
+
+
+@pytest.mark.timeout(240)
+def test_functions_are_named_by_what_the_server_has_mapped(tmp_path: Path) -> None:
+    """As in a container, or after an upgrade, the server's file is not what its path leads to."""
+    with server_directory() as place:
+        programs = shutil.copytree(installed_programs().parent, place / "copy") / "bin"
+        with postgres_server(programs=programs) as server:
+            (programs / "postgres").unlink()
+            (programs / "postgres").write_text("another file")
+            with busy(server, COUNTED), page(server, tmp_path) as lines:
+                named = [line.split()[-1] for line in lines if re.search(r"%\s.*\d\s+\w+$", line)]
+    assert "generate_series_step_int4" in named, lines
+    assert not [line for line in lines if "no functions' names in postgres" in line], lines

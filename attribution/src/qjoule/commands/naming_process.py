@@ -3,8 +3,9 @@
 agent.
 
 That process alone reads the servers' files and demangles their names, which are a stranger's. It
-is confined as the processes that examine servers are: it holds the files, opens no other, and its
-memory and time are limited. If it fails, frames that it has not named are files and offsets.
+holds what the servers have mapped, wherever that lies, and files of debug symbols. It is confined
+as the processes that examine servers are: it opens no other file, and its memory and time are
+limited. If it fails, frames that it has not named are files and offsets.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +25,14 @@ from qjoule.contract import NODE
 from qjoule.engine.stacks import Name, NotYetNamed, PlanNode
 from qjoule.errors import QjouleError
 from qjoule.process import hide
+from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import confine, limit
-from qjoule.servers.access import Opened, Unreadable
+from qjoule.servers.access import Access, Opened, ProcFile, Unreadable
 from qjoule.servers.direct_access import open_regular
+from qjoule.servers.stack_tables import Mapped, mapped
 from qjoule.servers.symbols import OpenFile, files_read
+from qjoule.session.stacks import OpenTables
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
 
@@ -50,15 +55,22 @@ READING = "reading the servers' symbols: newer samples are not shown yet"
 class NamingProcess:
     """The command's end. `problem`: why frames have no names from now on; empty: they have."""
 
-    def __init__(self, modules: Sequence[Module]) -> None:
+    def __init__(self, tables: OpenTables) -> None:
         """Starts it, while this process has one thread. Raises `QjouleError`."""
         self.problem = ""
-        self._files = {one.id: sanitise(one.path.rpartition("/")[2])[:200] for one in modules}
+        self._files = {
+            one.id: sanitise(one.path.rpartition("/")[2])[:200] for one in tables.modules
+        }
         self._names: dict[tuple[int, int], str] = {}
         self._unnamed: dict[str, str] = {}  #: files without names, and why
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self.pid = fork_helper(lambda: _serve(modules), [theirs.fileno()])
+        with theirs, ExitStack() as stack:
+            servers: dict[int, socket.socket] = {}
+            for number, pid in enumerate(tables.pids):
+                with suppress(QjouleError):  # it has ended: its files are looked for by name
+                    servers[number] = stack.enter_context(bound(root_part().need("stacks"), pid)[1])
+            kept = [theirs.fileno(), *(one.fileno() for one in servers.values())]
+            self.pid = fork_helper(lambda: _serve(tables, list(servers)), kept)
         self._connection = ours
         self._patience_s = _PATIENCE_S
         self._asked: tuple[int, int] | None = None  #: what it has not answered yet
@@ -137,12 +149,17 @@ class NamingProcess:
         self._connection.close()
 
 
-def _serve(modules: Sequence[Module]) -> None:
-    """The whole life of the other process."""
+def _serve(tables: OpenTables, servers: Sequence[int]) -> None:
+    """The whole life of the other process. `servers`: their numbers, by their connections."""
     hide()
     load_all()
     whys: dict[int, str] = {}
-    name = frame_names(modules, open_file=_held(modules), unnamed=whys.__setitem__)
+    files: dict[Path, Opened] = {}
+    modules = list(tables.modules)
+    for descriptor, number in enumerate(servers, FIRST + 1):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+            modules = _mapped(SocketAccess(connection), tables.of_server(number), modules, files)
+    name = frame_names(modules, open_file=_held(modules, files), unnamed=whys.__setitem__)
     limit(_CPU_S)
     with socket.socket(fileno=FIRST) as connection:
         confine()
@@ -163,9 +180,29 @@ def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> 
         connection.sendmsg([text.encode(errors="replace")])
 
 
-def _held(modules: Sequence[Module]) -> OpenFile:
-    """Opens the modules' files now: later this process may open none."""
-    files: dict[Path, Opened] = {}
+def _mapped(
+    access: Access, wanted: Sequence[Module], modules: list[Module], files: dict[Path, Opened]
+) -> list[Module]:
+    """Opens what the server has mapped itself: a container's files have the same names as others.
+
+    Adds them to `files`, each by a name of its own. Returns the modules, these by those names.
+    """
+    places: dict[str, Mapped] = {}
+    for one in mapped(access.proc(ProcFile.MAPS)):
+        if one.executable:
+            places.setdefault(sanitise(one.name), one)
+    paths = {one.id: one.path for one in modules}
+    for module in wanted:
+        if len(files) < _FILES_MAX and (place := places.get(module.path)):
+            with suppress(Unreadable):
+                path = Path(f"/{module.id}{module.path}")
+                files[path] = access.mapped(place.start, place.end)
+                paths[module.id] = str(path)
+    return [replace(one, path=paths[one.id]) for one in modules]
+
+
+def _held(modules: Sequence[Module], files: dict[Path, Opened]) -> OpenFile:
+    """Opens the modules' other files now: later this process may open none."""
     refused: dict[Path, str] = {}
     for path in (path for one in modules for path in files_read(one.path, one.build_id)):
         if path not in files and len(files) < _FILES_MAX:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qjoule.live.recent_stacks import LastMinute, StackOptions, WholeMinutes
 
 if TYPE_CHECKING:
     from qjoule.commands.naming_process import NamingProcess
-    from qjoule.trace.meta import Module
+    from qjoule.session.stacks import OpenTables
 
 
 def ring_mb(stacks_hz: int, window_ms: int) -> int:
@@ -26,10 +25,10 @@ class Naming:
     def __init__(self) -> None:
         self._process: NamingProcess | None = None
 
-    def start(self, modules: Sequence[Module]) -> None:
+    def start(self, tables: OpenTables) -> None:
         from qjoule.commands.naming_process import NamingProcess  # noqa: PLC0415 (--stacks alone)
 
-        self._process = NamingProcess(modules)
+        self._process = NamingProcess(tables)
 
     @property
     def pid(self) -> int:

@@ -34,11 +34,18 @@ _BUILD_ID_MAX = 128
 
 @dataclass(frozen=True)
 class OpenTables:
-    """Descriptors for the tracer, the modules by their numbers, and lines on what is missing."""
+    """Descriptors for the tracer, the modules by their numbers, and lines on what is missing.
+
+    `pids`: a process of each server; the modules of server n have the numbers of block n.
+    """
 
     descriptors: tuple[int, ...] = ()
     modules: tuple[Module, ...] = ()
     missing: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+
+    def of_server(self, number: int) -> list[Module]:
+        return [one for one in self.modules if (one.id - 1) // MODULES_MAX == number]
 
 
 @contextmanager
@@ -70,7 +77,7 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
                 sealed.append(_sealed(memory[number]))
             except QjouleError as error:
                 missing.append(f"--stacks: {label} has none: {error}")
-        yield OpenTables(tuple(sealed), tuple(modules), tuple(missing))
+        yield OpenTables(tuple(sealed), tuple(modules), tuple(missing), tuple(pids))
     finally:
         for descriptor in memory:
             os.close(descriptor)

@@ -20,7 +20,7 @@ import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -51,7 +51,7 @@ from qjoule.stream.watch import Watch
 from qjoule.tags.connections import Addresses
 from qjoule.tags.listening import DEFAULT_PATH
 from qjoule.tags.tagging import TagSource
-from qjoule.trace.meta import Meta, Module
+from qjoule.trace.meta import Meta
 from qjoule.trace.vocabulary import ATTACH_MODES
 
 _CREDENTIALS = struct.Struct("iII")  #: struct ucred: pid, uid, gid
@@ -148,7 +148,7 @@ def tracing(
     applications: Applications = Applications.NONE,
     meanwhile: Callable[[], object] = lambda: None,
     attached: Callable[[Tracer], object] = lambda _tracer: None,
-    modules: Callable[[Sequence[Module]], object] = lambda _modules: None,
+    modules: Callable[[OpenTables], object] = lambda _tables: None,
     confined: bool = True,
 ) -> Iterator[Tracing]:
     """Traces the targets while the block runs. Afterwards the tracer has ended.
@@ -182,7 +182,7 @@ def tracing(
             tables = stack.enter_context(stack_tables(targets.plan))
             settings = replace(settings, stack_tables=tables.descriptors)
             meta = replace(meta, modules=tables.modules)
-            modules(tables.modules)
+            modules(tables)
         if settings.stacks_hz and targets.early:
             tables = replace(tables, missing=(NO_SAMPLES,))
         tracer = start_tracer(targets.plan, settings, targets.pids, targets.agents)

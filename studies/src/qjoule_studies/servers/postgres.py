@@ -49,7 +49,7 @@ def postgres_server(
     Raises:
         Unavailable: it is not installed.
     """
-    binaries, account = programs or _binaries(), account or service_account("postgres")
+    binaries, account = programs or installed_programs(), account or service_account("postgres")
     with server_directory(below) as directory:
         account.own(directory)
         identity = account.identity
@@ -106,7 +106,8 @@ def _connect(password: str, server: DatabaseServer, tcp: bool, arguments: dict[s
     return psycopg.connect(host=host, port=server.port, **{**defaults, **arguments})
 
 
-def _binaries() -> Path:
+def installed_programs() -> Path:
+    """The directory of the system's newest. Raises `Unavailable`."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=_major)
     if not found:
         raise Unavailable("PostgreSQL is not installed (package postgresql)")
