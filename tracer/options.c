@@ -45,6 +45,7 @@ static const char usage[] =
     "                                five minutes (0: none)\n"
     "  --stacks HZ                   stacks to sample in a second of CPU time (0: none)\n"
     "  --stack-tables FD             a server's modules, to follow its stacks with\n"
+    "  --compiled FD                 likewise, what that server's JVM has compiled\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
     "  --counter more=TYPE:CONFIG[:u|:k]\n"
@@ -98,6 +99,7 @@ enum {
 	OPT_SAMPLES,
 	OPT_STACKS,
 	OPT_STACK_TABLES,
+	OPT_COMPILED,
 	OPT_COUNTER,
 	OPT_READER,
 	OPT_CONTROL_FD,
@@ -133,6 +135,7 @@ static const struct option long_options[] = {
     {"samples", required_argument, NULL, OPT_SAMPLES},
     {"stacks", required_argument, NULL, OPT_STACKS},
     {"stack-tables", required_argument, NULL, OPT_STACK_TABLES},
+    {"compiled", required_argument, NULL, OPT_COMPILED},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
@@ -215,6 +218,11 @@ static int parse_one(struct options *o, int option, const char *value)
 		if (o->table_count == QJ_MAX_SERVERS || parse_unsigned(value, 3, 1 << 20, &n))
 			return -1;
 		o->table_fds[o->table_count++] = n;
+		return 0;
+	case OPT_COMPILED:
+		if (!o->table_count || parse_unsigned(value, 3, 1 << 20, &n))
+			return -1;
+		o->compiled_fds[o->table_count - 1] = n;
 		return 0;
 	case OPT_COUNTER:
 		return counter_option(o, value);

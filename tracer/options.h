@@ -58,7 +58,8 @@ struct options {
 	bool effects;		/* sum idle tails and wake-ups; depends on the energy source */
 	bool tags;		/* read the tags that clients send within their queries */
 	unsigned stacks_hz;	/* stacks to sample in a second of CPU time; 0: none */
-	int table_fds[QJ_MAX_SERVERS]; /* servers' modules: stacks.h */
+	int table_fds[QJ_MAX_SERVERS];	  /* servers' modules: stacks.h */
+	int compiled_fds[QJ_MAX_SERVERS]; /* likewise; 0: none */
 	unsigned table_count;
 	unsigned samples; /* live: queries drawn of each shape in QJ_SAMPLE_NS; 0: none */
 	pid_t reader;

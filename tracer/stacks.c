@@ -11,6 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "compiled.h"
 #include "plan_nodes.h"
 #include "shared.h"
 #include "unwind.h"
@@ -23,6 +24,7 @@ struct space {
 	const uint8_t *bytes;
 	size_t size;
 	struct unwind_module *modules;
+	const struct compiled_lists *compiled; /* NULL: it is no JVM */
 };
 
 struct stacks {
@@ -85,7 +87,8 @@ fail:
 	return false;
 }
 
-struct stacks *stacks_new(const int *fds, unsigned count, struct stream *stream)
+struct stacks *stacks_new(const int *fds, const int *compiled, unsigned count,
+			  struct stream *stream)
 {
 	struct stacks *stacks = calloc(1, sizeof(*stacks));
 
@@ -98,9 +101,12 @@ struct stacks *stacks_new(const int *fds, unsigned count, struct stream *stream)
 		return NULL;
 	}
 	for (unsigned i = 0; i < count && i < QJ_MAX_SERVERS; i++)
-		if (open_space(fds[i], &stacks->spaces[stacks->space_count]))
+		if (open_space(fds[i], &stacks->spaces[stacks->space_count])) {
+			if (compiled[i])
+				stacks->spaces[stacks->space_count].compiled =
+				    compiled_open(compiled[i]);
 			stacks->space_count++;
-		else {
+		} else {
 			fprintf(stderr,
 				"qjoule-tracer: stacks of server %u of %u are not followed: "
 				"its tables cannot be mapped, or are damaged\n",
@@ -115,6 +121,7 @@ void stacks_free(struct stacks *stacks)
 	if (!stacks)
 		return;
 	for (unsigned i = 0; i < stacks->space_count; i++) {
+		compiled_close(stacks->spaces[i].compiled);
 		free(stacks->spaces[i].modules);
 		munmap((void *)stacks->spaces[i].bytes, stacks->spaces[i].size);
 	}
@@ -159,6 +166,7 @@ static unsigned follow(struct stacks *stacks, const struct space *space,
 	struct unwind_memory stack = {.bytes = s->bytes + (sp - page),
 				      .from = sp,
 				      .to = page + (uint64_t)s->pages * QJ_STACK_PAGE};
+	struct compiled compiled = compiled_begin(space->compiled, s->segment.t0_ns);
 	enum unwind_result result = UNWIND_CALLER;
 	uint64_t registers[UNWIND_REGISTERS];
 	bool interrupted = true;
@@ -171,7 +179,16 @@ static unsigned follow(struct stacks *stacks, const struct space *space,
 		uint64_t pc = registers[UNWIND_IP] - !interrupted;
 		const struct unwind_module *module = module_at(space, pc);
 		struct node_frame frame = {.all_registers = interrupted};
+		struct compiled_code code;
 
+		if (!module && compiled_at(&compiled, pc, &code)) {
+			places[count++] = (struct place){.offset = code.number,
+							 .module = space->compiled->module};
+			result =
+			    compiled_step(&compiled, &code, &stack, pc, registers, interrupted);
+			interrupted = false;
+			continue;
+		}
 		if (!module)
 			break;
 		places[count] =
@@ -187,6 +204,10 @@ static unsigned follow(struct stacks *stacks, const struct space *space,
 			nodes_of_frame(s, &stack, &frame, &places[count]);
 		}
 		count++;
+	}
+	if (!compiled_holds(space->compiled, &compiled)) {
+		*whole = false;
+		return 0;
 	}
 	nodes_choose(s, places, count);
 	*whole = result == UNWIND_ENTRY;

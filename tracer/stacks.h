@@ -34,9 +34,11 @@ struct stacks_head {
 struct stacks;
 
 /*
- * `fds`: of such memory; one that is damaged is left out. Returns NULL if there is no memory.
+ * `fds`: of such memory; one that is damaged is left out. `compiled`: of what a JVM has compiled
+ * (struct compiled_lists); 0: it is none. Returns NULL if there is no memory.
  */
-struct stacks *stacks_new(const int *fds, unsigned count, struct stream *stream);
+struct stacks *stacks_new(const int *fds, const int *compiled, unsigned count,
+			  struct stream *stream);
 void stacks_free(struct stacks *stacks);
 
 /* Takes a record from a ring, and adds what it says to the stream. */

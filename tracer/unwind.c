@@ -54,7 +54,7 @@ void unwinder_begin(struct unwinder *unwinder)
 	unwinder->bytes_left = STACK_BYTES;
 }
 
-static bool read_word(const struct unwind_memory *stack, uint64_t address, uint64_t *out)
+bool unwind_word(const struct unwind_memory *stack, uint64_t address, uint64_t *out)
 {
 	if (address < stack->from || address > stack->to || stack->to - address < sizeof(*out))
 		return false;
@@ -68,7 +68,7 @@ static bool read_word(const struct unwind_memory *stack, uint64_t address, uint6
  */
 static bool read_saved(const struct unwind_memory *stack, uint64_t address, uint64_t *out)
 {
-	return address < stack->from || read_word(stack, address, out);
+	return address < stack->from || unwind_word(stack, address, out);
 }
 
 /* The simple form of a rule; false: it has none. */
@@ -125,7 +125,7 @@ static enum unwind_result apply_simple(const struct simple *simple,
 	if (simple->is_entry)
 		return UNWIND_ENTRY;
 	memcpy(callers, registers, sizeof(callers));
-	if (!read_word(stack, cfa - 8, &callers[UNWIND_IP]))
+	if (!unwind_word(stack, cfa - 8, &callers[UNWIND_IP]))
 		return UNWIND_LOST;
 	for (unsigned i = 0; i < PRESERVED; i++) {
 		if (simple->words[i] == ABSENT)
@@ -158,7 +158,7 @@ static bool evaluate(struct unwind_bytes code, const struct unwind_memory *stack
 		else if (op == 0x23 && count) /* DW_OP_plus_uconst */
 			values[count - 1] += bytes_uleb(&code);
 		else if (op == 0x06 && count) { /* DW_OP_deref */
-			if (!read_word(stack, values[count - 1], &values[count - 1]))
+			if (!unwind_word(stack, values[count - 1], &values[count - 1]))
 				return false;
 		} else if (count >= 2) {
 			uint64_t right = values[--count], *left = &values[count - 1];
@@ -202,7 +202,7 @@ static bool find(const struct unwind_place *place, const struct unwind_memory *s
 		return true;
 	case RULE_OFFSET:
 		*out = registers[number];
-		return number == UNWIND_IP ? read_word(stack, cfa + place->offset, out)
+		return number == UNWIND_IP ? unwind_word(stack, cfa + place->offset, out)
 					   : read_saved(stack, cfa + place->offset, out);
 	case RULE_VALUE_OFFSET:
 		*out = cfa + place->offset;
@@ -214,7 +214,7 @@ static bool find(const struct unwind_place *place, const struct unwind_memory *s
 		return true;
 	case RULE_EXPRESSION:
 		return evaluate(place->expression, stack, registers, &cfa, out) &&
-		       read_word(stack, *out, out);
+		       unwind_word(stack, *out, out);
 	case RULE_VALUE_EXPRESSION:
 		return evaluate(place->expression, stack, registers, &cfa, out);
 	}

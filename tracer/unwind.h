@@ -50,6 +50,9 @@ struct unwind_saved {
 	uint64_t at[UNWIND_REGISTERS];
 };
 
+/* The word at an address of the stack. Returns false if that is outside of what is known. */
+bool unwind_word(const struct unwind_memory *stack, uint64_t address, uint64_t *out);
+
 struct unwinder;
 
 /* Remembers how to leave the places that it has seen. Returns NULL if there is no memory. */

@@ -18,14 +18,14 @@ from pathlib import Path
 from host_library import ROOT, generated_headers
 from qjoule.contract import NODE, NODE_KIND
 from qjoule.servers.direct_access import DirectAccess
-from qjoule.servers.stack_tables import HEAD, MODULE, ModuleFile, StackTables, own_vdso
+from qjoule.servers.stack_tables import ModuleFile, StackTables, own_vdso
 from qjoule.servers.symbols import Symbols
 
 _HERE = Path(__file__).parent
 _REGISTERS, _PAGES, _PAGE = struct.Struct("=17Q"), 7, 4096
 _NODE, _NODES, _FUNCTIONS = struct.Struct("=5Q2I"), 32, 21  #: of `struct qj_ring_stack`
 _SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-_FOLLOWS = ("stacks", "plan_nodes", "unwind", "unwind_program")
+_FOLLOWS = ("stacks", "compiled", "plan_nodes", "unwind", "unwind_program")
 KERNEL, WHOLE = 1, 2
 
 
@@ -111,6 +111,17 @@ class Waiting:
         return bytes(room[: tables.used]), modules
 
 
+def record(registers: Sequence[int], stack: bytes, t_ns: int) -> bytes:
+    """As `struct qj_ring_stack`: whole pages of a stack, of a process that begins at 1."""
+    head = (
+        bytes(8)
+        + struct.pack("=QQ", t_ns, t_ns).ljust(40, b"\0")
+        + struct.pack("=II5Q", 0, len(stack) // _PAGE, 0, 0, 0, 1, 1)
+    )
+    nodes = bytes(8 + _FUNCTIONS * 8 + _NODES * _NODE.size)
+    return head + _REGISTERS.pack(*registers) + nodes + stack
+
+
 @contextmanager
 def waiting(program: Path, *arguments: str) -> Iterator[Waiting]:
     command = [str(program), *arguments]
@@ -121,16 +132,24 @@ def waiting(program: Path, *arguments: str) -> Iterator[Waiting]:
 
 
 def follow(
-    sample: bytes, tables: bytes, modules: list[ModuleFile], *, mutations: int = 0, seed: int = 0
+    sample: bytes,
+    tables: bytes,
+    modules: list[ModuleFile],
+    *,
+    compiled: bytes | None = None,
+    mutations: int = 0,
+    seed: int = 0,
 ) -> Followed:
-    """Follows it with sanitizers, which end the run at any read outside of what is given."""
+    """Follows it with sanitizers, which end the run at any read outside of what is given.
+    `mutations`: of `compiled` if there is any, else of the tables.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        paths = [Path(directory) / name for name in ("tables", "sample")]
-        for path, content in zip(paths, (tables, sample), strict=True):
+        files = {"tables": tables, "sample": sample}
+        files |= {} if compiled is None else {"compiled": compiled}
+        paths = [Path(directory) / name for name in files]
+        for path, content in zip(paths, files.values(), strict=True):
             path.write_bytes(content)
-        command = [str(built() / "unwind_host"), *map(str, paths)]
-        if mutations:
-            command += [str(mutations), str(seed), str(HEAD.size + 512 * MODULE.size)]
+        command = [str(built() / "unwind_host"), str(mutations), str(seed), *map(str, paths)]
         found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     symbols = Symbols(lambda number: (modules[number - 1].path, modules[number - 1].build_id))
     lines = [line.split() for line in found.stdout.splitlines()]

@@ -34,7 +34,7 @@ def command(trace: Path, *, as_json: bool, symfs: Path | None) -> None:
     """
     from qjoule.commands.attribute_run import request_of  # noqa: PLC0415 (`--help` stays fast)
     from qjoule.commands.conversion import readable  # noqa: PLC0415
-    from qjoule.commands.frame_names import frame_names  # noqa: PLC0415
+    from qjoule.commands.frame_names import trace_frame_names  # noqa: PLC0415
     from qjoule.engine.advice import advise  # noqa: PLC0415
     from qjoule.process import keep_freed_memory  # noqa: PLC0415
     from qjoule.reporters import advice  # noqa: PLC0415
@@ -43,6 +43,6 @@ def command(trace: Path, *, as_json: bool, symfs: Path | None) -> None:
     keep_freed_memory()
     opened = Trace(readable([trace])[0])
     request = request_of(opened, Shown("fingerprint", "separate"))
-    found = advise(opened, request, frame_names(opened.meta.modules, symfs))
+    found = advise(opened, request, trace_frame_names(opened, symfs))
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(advice.to_json(found) if as_json else advice.render(found, color=color), nl=False)

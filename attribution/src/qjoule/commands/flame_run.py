@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qjoule.commands.attribute_run import request_of
 from qjoule.commands.conversion import readable
-from qjoule.commands.frame_names import frame_names
+from qjoule.commands.frame_names import trace_frame_names
 from qjoule.commands.option_groups import Shown
 from qjoule.engine.flame import Flame, flame
 from qjoule.engine.stacks import RowStacks
@@ -45,7 +45,7 @@ def run(
 
 def divided(trace: Trace, shown: Shown, symfs: Path | None) -> Flame:
     """A trace's rows, divided over the stacks that were sampled. `symfs`: as of `frame_names`."""
-    return flame(trace, request_of(trace, shown), frame_names(trace.meta.modules, symfs))
+    return flame(trace, request_of(trace, shown), trace_frame_names(trace, symfs))
 
 
 def _text(found: Flame, form: str, top: int, title: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qjoule.contract import NODE, NODE_KIND
 from qjoule.engine.stacks import Name, PlanNode
@@ -14,9 +15,23 @@ from qjoule.errors import QjouleError
 from qjoule.servers.direct_access import open_regular
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.registered import supported
-from qjoule.servers.stack_tables import own_vdso
+from qjoule.servers.stack_tables import JIT_CODE, own_vdso
 from qjoule.servers.symbols import OpenFile, Symbols, Unnamed, cxx
+from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from qjoule.trace.reader import Trace
+
+
+_SHOWN_MAX = 200
+
+
+def trace_frame_names(trace: Trace, symfs: Path | None) -> Name:
+    """`frame_names` of a recording."""
+    return frame_names(trace.meta.modules, symfs, compiled=_compiled_names(trace.table("code")))
 
 
 def frame_names(
@@ -24,9 +39,11 @@ def frame_names(
     symfs: Path | None = None,
     open_file: OpenFile = open_regular,
     unnamed: Unnamed = lambda _module, _why: None,
+    compiled: Name = lambda _module, _offset: JIT_CODE,
 ) -> Name:
     """Names a frame by its module and its offset there. It opens the modules' files as they are
     asked for, below `symfs` if that is given. `open_file` and `unnamed`: as of `Symbols`.
+    `compiled`: names what JVMs have compiled.
     """
     files = {one.id: (f"{symfs or ''}{one.path}", one.build_id) for one in modules}
     symbols = Symbols(
@@ -35,12 +52,21 @@ def frame_names(
     kinds = cache(lambda number: _node_kinds(*files.get(number, ("", "")), open_file))
 
     def named(module: int, offset: int) -> str:
+        if files.get(module) == (f"{symfs or ''}{JIT_CODE}", ""):
+            return compiled(module, offset)
         if not offset & NODE:
             return symbols.name(module, offset)
         kind, number = divmod(offset - NODE, 1 << NODE_KIND)
         return PlanNode(f"{kinds(module).get(kind, f'node {kind}')} #{number}")
 
     return named
+
+
+def _compiled_names(code: pa.Table) -> Name:
+    """Of the table `code`, which may come from anybody."""
+    columns = (code.column(name).to_pylist() for name in ("module", "offset", "name"))
+    names = {(module, offset): name for module, offset, name in zip(*columns, strict=True)}
+    return lambda module, offset: sanitise(names.get((module, offset), JIT_CODE))[:_SHOWN_MAX]
 
 
 def load_all() -> None:

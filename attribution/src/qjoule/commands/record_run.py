@@ -104,6 +104,8 @@ def _record(
                 # removed the probes: what was captured is still to be converted.
                 outlive_the_root_part()
             stopped_by.close()
+            if running.code is not None and running.code.problem:
+                say(f"methods of JVMs have no names: {running.code.problem}")
             applications = 0 if running.tags is None else running.tags.applications
             written = _ended(written, job, kept, applications)
             for words in targets.asked():
@@ -160,6 +162,8 @@ def _captured(
     context = CaptureContext(
         fingerprint, meta, client_tags, running.tags, job.meter, running.watch, job.other_ids
     )
+    if running.code is not None:
+        context = replace(context, compiled=running.code.unchanged)
     try:
         job.along.write()
         if kept is not None:

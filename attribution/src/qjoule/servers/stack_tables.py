@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import Access, ProcFile, Unreadable
+from qjoule.servers.access import Access, ProcFile, Unreadable, mapped_files
 from qjoule.servers.elf import build_id_of
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource, Section
 
@@ -27,6 +27,8 @@ HEAD, MODULE = struct.Struct("<IIQQQQ"), struct.Struct("<9QII")
 #: Memory for one process. The tables of a large server have some 20 MB.
 SPACE_BYTES = 64 << 20
 VDSO = "[vdso]"
+#: In place of a file: what a JVM has compiled. Offsets in it are numbers of its code.
+JIT_CODE = "[JIT code]"
 #: The sections that say where a function's caller is: an index, and what it lists.
 TABLES = (".eh_frame_hdr", ".eh_frame")
 _LINE = re.compile(
@@ -83,6 +85,11 @@ def mapped(maps: bytes) -> Iterator[Mapped]:
             )
 
 
+def is_jvm(access: Access) -> bool:
+    """Whether it is a HotSpot."""
+    return bool(mapped_files(access.proc(ProcFile.MAPS), "libjvm.so"))
+
+
 @cache
 def own_vdso() -> bytes:
     """The code that the kernel maps into every process of this machine, from our own memory."""
@@ -123,6 +130,8 @@ class StackTables:
             MAGIC, len(rows), first.start, first.end, stack.start, stack.end
         )
         self.room[HEAD.size : HEAD.size + len(rows) * MODULE.size] = b"".join(rows)
+        if is_jvm(access):
+            self.modules.append(ModuleFile(JIT_CODE, ""))
         return self.modules
 
     def _is(self, one: Mapped) -> bool:

@@ -14,7 +14,7 @@ import os
 import platform
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,14 @@ from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.stack_tables import MODULES_MAX, SPACE_BYTES, StackTables, own_vdso
+from qjoule.servers.stack_tables import (
+    JIT_CODE,
+    MODULES_MAX,
+    SPACE_BYTES,
+    StackTables,
+    own_vdso,
+)
+from qjoule.session.compiled_code import CodeWatch, Jvm
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
 
@@ -36,12 +43,14 @@ _BUILD_ID_MAX = 128
 class OpenTables:
     """Descriptors for the tracer, the modules by their numbers, and lines on what is missing.
 
+    `descriptors`: of each server's tables, and of what its JVM has compiled (0: it is none).
     `pids`: a process of each server; the modules of server n have the numbers of block n.
     """
 
-    descriptors: tuple[int, ...] = ()
+    descriptors: tuple[tuple[int, int], ...] = ()
     modules: tuple[Module, ...] = ()
     missing: tuple[str, ...] = ()
+    code: CodeWatch | None = None  #: of the JVMs among them; None: there are none
     pids: tuple[int, ...] = ()
 
     def of_server(self, number: int) -> list[Module]:
@@ -60,6 +69,7 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
         raise QjouleError(f"--stacks follows stacks on x86-64 only, not {platform.machine()}")
     servers = [(one.server.label, one.server.tgids[0]) for one in plan.traced if one.server.running]
     memory: list[int] = []
+    watching = ExitStack()
     try:
         for label, _ in servers:
             flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -71,14 +81,31 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
         sealed: list[int] = []
         modules: list[Module] = []
         missing: list[str] = []
-        for number, (label, _) in enumerate(servers):
+        jvms: dict[int, Jvm] = {}
+        for number, (label, pid) in enumerate(servers):
             try:
-                modules += _modules(answers[number], number * MODULES_MAX + 1)
+                said = _modules(answers[number], number * MODULES_MAX + 1)
                 sealed.append(_sealed(memory[number]))
+                modules += said
+                for one in said:
+                    if one.path == JIT_CODE:
+                        jvms[sealed[-1]] = Jvm(label, one.id, pid)
             except QjouleError as error:
                 missing.append(f"--stacks: {label} has none: {error}")
-        yield OpenTables(tuple(sealed), tuple(modules), tuple(missing), tuple(pids))
+        code: CodeWatch | None = None
+        compiled: dict[int, int] = {}
+        if jvms:
+            try:
+                code = CodeWatch(list(jvms.values()))
+                watching.callback(code.close)
+                compiled = dict(zip(jvms, code.descriptors, strict=True))
+                missing += code.missing
+            except QjouleError as error:
+                missing.append(f"--stacks: compiled Java code is not followed: {error}")
+        pairs = tuple((one, compiled.get(one, 0)) for one in sealed)
+        yield OpenTables(pairs, tuple(modules), tuple(missing), code, tuple(pids))
     finally:
+        watching.close()
         for descriptor in memory:
             os.close(descriptor)
 

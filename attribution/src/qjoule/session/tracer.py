@@ -67,7 +67,7 @@ class Settings:
     samples: int = 0  #: live: queries to draw of each statement in five minutes
     stacks_hz: int = 0  #: stacks to sample in a second of CPU time
     pin_map: bool = False  #: pin the map of servers' threads: see `qjoule.session.pin`
-    stack_tables: tuple[int, ...] = ()  #: descriptors: see `qjoule.session.stacks`
+    stack_tables: tuple[tuple[int, int], ...] = ()  #: `qjoule.session.stacks.OpenTables`
     spool: Spool | None = None  #: takes the bulk of a recording
 
 
@@ -172,6 +172,7 @@ def start_tracer(
         more = more_counters(settings.more_counters, sensors.try_event)
         read_end, write_end = os.pipe()
         spool = settings.spool.descriptors if settings.spool else ()
+        tables = [one for pair in settings.stack_tables for one in pair if one]
         command = [
             program,
             *_arguments(settings, read_end, sensors),
@@ -187,7 +188,7 @@ def start_tracer(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read_end, root.fileno(), *spool, *settings.stack_tables),
+                pass_fds=(read_end, root.fileno(), *spool, *tables),
                 # so that Ctrl-C reaches only us, and the trace ends in order
                 start_new_session=True,
             )
@@ -251,8 +252,9 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
         words += ["--samples", str(settings.samples)]
     if settings.stacks_hz:
         words += ["--stacks", str(settings.stacks_hz)]
-        for descriptor in settings.stack_tables:
-            words += ["--stack-tables", str(descriptor)]
+        for tables, compiled in settings.stack_tables:
+            words += ["--stack-tables", str(tables)]
+            words += ["--compiled", str(compiled)] if compiled else []
     if settings.spool is not None:
         for descriptor in settings.spool.descriptors:
             words += ["--spool-fd", str(descriptor)]

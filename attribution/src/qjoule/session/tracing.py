@@ -39,6 +39,7 @@ from qjoule.servers.decoding import titled
 from qjoule.servers.discovery import ProcServerDetector
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
+from qjoule.session.compiled_code import CodeWatch
 from qjoule.session.pin import pin_map
 from qjoule.session.stacks import OpenTables, stack_tables
 from qjoule.session.targets import Targets
@@ -138,6 +139,7 @@ class Tracing:
     no_stacks: tuple[str, ...]  #: lines that say which stacks cannot be sampled or followed
     unheard: str  #: why applications cannot report; empty: they can, or need not
     pinned: str  #: what became of --pin-map; empty: it was not asked for
+    code: CodeWatch | None = None  #: names what JVMs have compiled, at the end of a recording
 
 
 @contextmanager
@@ -203,7 +205,9 @@ def tracing(
             stream = PreparedTextStream(
                 NamedStream(stream, targets.credential_helper), targets.credential_helper
             )
-        yield Tracing(tracer, stream, meta, tags, watch, tables.missing, unheard, pinned)
+        yield Tracing(
+            *(tracer, stream, meta, tags, watch, tables.missing, unheard, pinned), tables.code
+        )
 
 
 def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:

@@ -8,7 +8,7 @@ their literals here, as in every recording, before anything of them is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_reports import ClientTags
 from qjoule.stream.context import StreamContext, with_meter
+from qjoule.stream.names import CompiledCode, CompiledListing
 from qjoule.stream.session_updates import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
 from qjoule.tags.tagging import TagSource
@@ -40,6 +41,7 @@ from qjoule.trace.meta import Captured, Meta, Server
 
 #: Stream time between two looks at servers, applications and meters.
 LOOK_NS = 1_000_000_000
+_CODE_OF_LINE = 1000  #: methods in a line of names
 #: What comes before anything is known of the trace.
 _FIRST = (Block.HELLO, Block.CPU, Block.DOMAIN)
 #: See `RingCapture.whole`.
@@ -50,9 +52,12 @@ MAX_TEXTS = 50_000
 
 @dataclass(frozen=True)
 class CaptureContext(StreamContext):
-    """The calls of applications are captured, too, so their source itself is needed."""
+    """The calls of applications are captured, too, so their source itself is needed. `compiled`:
+    names what JVMs have compiled, once tracing has ended.
+    """
 
     reports: TagSource | None = None
+    compiled: Callable[[], Sequence[CompiledCode]] = tuple
 
 
 class Capture(BlockReader):
@@ -141,6 +146,9 @@ class Capture(BlockReader):
     def _on_end(self, t_ns: int) -> None:
         self._statements.settle()
         self._look_around(t_ns, everything=True)
+        compiled = self._context.compiled()
+        for at in range(0, len(compiled), _CODE_OF_LINE):
+            self._names.add(CompiledListing(tuple(compiled[at : at + _CODE_OF_LINE])))
         self._names.add(Ended(t_ns))
         self._names.flush()
 

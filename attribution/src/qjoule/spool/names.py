@@ -24,7 +24,7 @@ from qjoule.contract import TASK, Loss
 from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import TIME_LIMIT_NS, Records
 from qjoule.stream.client_reports import Tagged
-from qjoule.stream.names import ReportedQueryId, StatementShape
+from qjoule.stream.names import CompiledListing, ReportedQueryId, StatementShape
 from qjoule.stream.pending import LostBefore, PartOf
 from qjoule.stream.session_updates import SessionUpdate
 from qjoule.tags.kept_calls import KeptCall
@@ -113,6 +113,7 @@ CaptureEvent = (
     | Counted
     | Metered
     | PartOf
+    | CompiledListing
     | Records
 )
 
@@ -259,6 +260,7 @@ def _check_values(value: Any, name: str = "") -> None:
 _BOUNDS = {
     **dict.fromkeys(("shape", "session", "number", "raw"), 1 << 64),
     **dict.fromkeys(("cpu", "pid", "tgid", "tgids", "stream"), 1 << 32),
+    "offset": 1 << 63,
     "server": 1 << 16,
     "dialect": len(DIALECTS),
     "cause": len(Loss),
@@ -278,6 +280,7 @@ _KINDS: dict[type, str] = {
     Counted: "counted",
     Metered: "meter",
     PartOf: "part",
+    CompiledListing: "code",
     SegmentBegins: "segment",
 }
 _BY_NAME = {name: kind for kind, name in _KINDS.items()}
@@ -289,6 +292,6 @@ def _kinds(*kinds: type) -> frozenset[bytes]:
 
 _MARKS = _kinds(Spooled, Ended, PartOf)
 #: Lines that segments and owners need, lines that queries need, and what `Kept` keeps.
-of_times = _MARKS | {b"tasks"}
+of_times = _MARKS | {b"tasks"} | _kinds(CompiledListing)
 of_queries = _MARKS | _kinds(StatementShape, ReportedQueryId, SessionUpdate, Tagged)
 of_kept = _kinds(KeptCall, Call, Untraced, Counted, Metered)

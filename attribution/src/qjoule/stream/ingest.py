@@ -20,14 +20,19 @@ from qjoule.stream.block_reader import BATCH_NS, BatchClock, BlockReader, known_
 from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, Stream, forward, valid_segments, valid_tasks
 from qjoule.stream.client_reports import ClientTags, Tagged
 from qjoule.stream.context import Share, StreamContext, with_meter
-from qjoule.stream.names import ReportedQueryId, StatementShape
+from qjoule.stream.names import (
+    CompiledCode,
+    CompiledListing,
+    ReportedQueryId,
+    StatementShape,
+)
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import PartOf, Pending, chosen
 from qjoule.stream.queries import Known, Queries, Span
 from qjoule.stream.rows import OwnLosses
 from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.stack_rows import frame_rows, sample_rows
+from qjoule.stream.stack_rows import code_rows, frame_rows, sample_rows
 from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
@@ -89,6 +94,7 @@ class Ingest(BlockReader):
             self._pending, known, self._keep, max_shapes, client_tags=context.client_tags
         )
         self._part: PartOf | None = None
+        self._code: list[CompiledCode] = []
         self._own_losses = OwnLosses()
         self.missing_frames = 0  #: of a capture, that are known to be missing
 
@@ -154,7 +160,14 @@ class Ingest(BlockReader):
             self.flush(everything=True)
 
     def apply_metadata(
-        self, news: StatementShape | ReportedQueryId | SessionUpdate | Tagged | PartOf | Array
+        self,
+        news: StatementShape
+        | ReportedQueryId
+        | SessionUpdate
+        | Tagged
+        | PartOf
+        | CompiledListing
+        | Array,
     ) -> None:
         """Takes in what is known of a text, a session, tags, or task events, also from a capture;
         or that the capture is a part, before all else.
@@ -171,6 +184,8 @@ class Ingest(BlockReader):
                 self._transactions.met(news.session, news.event, news.t_ns)
             case Tagged():
                 self._sent_tags.learn(news)
+            case CompiledListing():
+                self._code += news.rows
             case _:
                 self._on_tasks(news)
 
@@ -223,6 +238,8 @@ class Ingest(BlockReader):
     def finish(self, *, complete: bool, stopped: str | None = None) -> Meta:
         """Hands over the rest and returns the trace's meta, loss included."""
         self._ending = True
+        if self._code:
+            self._sink({"code": code_rows(self._code)})
         self.flush(everything=True)
         self._transactions.finish()
         if (unfinished := self._transactions.take_rows()).num_rows:

@@ -47,6 +47,22 @@ class Fingerprint(Protocol):
 
 
 @dataclass(frozen=True)
+class CompiledCode:
+    """The name of JVM code that frames are in. `module`: of meta.json; `offset`: of the frames."""
+
+    module: int
+    offset: int
+    name: str
+
+
+@dataclass(frozen=True)
+class CompiledListing:
+    """Some of what a JVM has compiled."""
+
+    rows: tuple[CompiledCode, ...]
+
+
+@dataclass(frozen=True)
 class StatementShape:
     """What is kept of a text, without its literals.
 

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import astuple
+
 import pyarrow as pa
 
 from qjoule.contract import OwnerKind, StackFlag
+from qjoule.stream.names import CompiledCode
 from qjoule.trace.columns import Array, instants, numbers
-from qjoule.trace.schema import FRAMES, SAMPLES
+from qjoule.trace.schema import CODE, FRAMES, SAMPLES
 
 
 def sample_rows(samples: Array, owners: Array) -> pa.Table:
@@ -34,3 +38,10 @@ def frame_rows(calls: Array) -> pa.Table:
         numbers(calls["offset"]),
     ]
     return pa.Table.from_arrays(columns, schema=FRAMES)
+
+
+def code_rows(code: Sequence[CompiledCode]) -> pa.Table:
+    """Rows of what JVMs have compiled."""
+    columns = zip(*map(astuple, code), strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, CODE, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=CODE)

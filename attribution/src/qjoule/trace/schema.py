@@ -263,6 +263,12 @@ FRAMES = _table(
     ("module", _u32),  # of meta.json's modules
     ("offset", _u64),  # address in the file's own numbers
 )
+#: Names of code that a JVM has compiled, and still had when the recording ended.
+CODE = _table(
+    ("module", _u32),  # of meta.json's modules
+    ("offset", _u64),  # of frames in this code
+    ("name", pa.string()),  # class and method, or what the JVM calls a stub
+)
 #: One row per reading of an external meter.
 METER = _table(
     ("t_ns", _i64),  # when it arrived
@@ -295,6 +301,7 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
         "queries": QUERIES,
         "helpers": HELPERS,
         "segments": SEGMENTS,
+        "code": CODE,
         "frames": FRAMES,
         "samples": SAMPLES,
     }

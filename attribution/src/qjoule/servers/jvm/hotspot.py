@@ -44,7 +44,7 @@ class Memory:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._reads, self._bytes = 0, 0
+        self.begin()
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes.
@@ -63,6 +63,10 @@ class Memory:
         if len(content) != size:
             raise CannotRead(f"no {size} bytes of memory at {address:#x}")
         return content
+
+    def begin(self) -> None:
+        """What was read so far counts no more: another look at the JVM begins."""
+        self._reads, self._bytes = 0, 0
 
     def number(self, address: int, size: int = 8) -> int:
         return int.from_bytes(self.read(address, size), "little")
@@ -118,6 +122,11 @@ class HotSpot:
         if field.offset > _STRUCT_BYTES_MAX:
             raise CannotRead(f"{type_name}::{field_name} is at {field.offset:#x} of it")
         return field.offset
+
+    def offset_of_first(self, *names: tuple[str, str]) -> int:
+        """Offset of the first of these fields, (type, field), that exists."""
+        found = next((one for one in names if one in self._fields), names[0])
+        return self.offset(*found)
 
     def size(self, type_name: str) -> int:
         if type_name not in self._sizes:

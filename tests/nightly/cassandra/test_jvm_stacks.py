@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks of JVMs: compiled methods are followed and named, or are said not to be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qjoule.trace.reader import Trace
+from qjoule_studies.servers.prerequisites import NO_PERF_FILE, Unavailable, find_java
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import cassandra_server, or_skip
+from tracing import cql_story as day
+from tracing.recording import qjoule, recording
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+SOURCE = Path(__file__).parents[2] / "support" / "tracer_parts" / "Spinning.java"
+FRAME_POINTERS = "-XX:+PreserveFramePointer"
+STACKS = ("--stacks", "499", "--energy", "estimated:5,8,12,20")
+NOBODY = 65534
+SECONDS = 3.0
+METHODS = ";Spinning.outer;Spinning.middle;Spinning.innermost"
+
+
+@dataclass(frozen=True)
+class Spinning:
+    process: subprocess.Popen[bytes]
+    changed: Path  #: once it is there, another method is called, and compiled
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--pid", str(self.process.pid), *STACKS)
+
+
+@contextmanager
+def spinning(*options: str, uid: int = NOBODY) -> Iterator[Spinning]:
+    directory = Path("/tmp") / f"qjoule-test-spinning-{os.getpid()}"  # others have to read it
+    directory.mkdir(mode=0o755)
+    try:
+        with or_skip():
+            java = find_java()
+            javac = shutil.which("javac")
+            if javac is None:
+                raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
+        compiling = [javac, f"-J{NO_PERF_FILE}", "-d", str(directory), str(SOURCE)]
+        subprocess.run(compiling, check=True)
+        words = [java, NO_PERF_FILE, *options, "-XX:CompileCommand=quiet"]
+        words += ["-XX:CompileCommand=dontinline,Spinning.*", "-Xmx64m", "-cp", str(directory)]
+        changed = directory / "changed"
+        command = [*words, "Spinning", str(changed)]
+        with subprocess.Popen(command, user=uid, group=uid, extra_groups=[]) as process:
+            try:
+                time.sleep(SECONDS)  # it compiles
+                yield Spinning(process, changed)
+            finally:
+                process.kill()
+    finally:
+        shutil.rmtree(directory)
+
+
+def flame(trace: Path) -> dict[str, int]:
+    lines = qjoule("flame", str(trace)).stdout.splitlines()
+    return {stack: int(energy) for stack, _, energy in (line.rpartition(" ") for line in lines)}
+
+
+def test_compiled_methods_are_followed_and_named(tmp_path: Path) -> None:
+    with spinning(FRAME_POINTERS) as java, recording(tmp_path / "t", *java.options) as recorder:
+        time.sleep(SECONDS)
+    assert "Java" not in recorder.said
+    stacks = flame(tmp_path / "t")
+    java_stacks = [one for one in stacks if "Spinning." in one]
+    for one in java_stacks:
+        methods = [frame for frame in one.split(";") if frame.startswith("Spinning.")]
+        in_order = ";".join(frame for frame in methods if frame != "Spinning.main")
+        assert in_order in METHODS, one
+        if ";Interpreter;" in one:
+            assert ";start_thread;ThreadJavaMain;JavaMain;" in one
+    of_chain = sum(stacks[one] for one in java_stacks if METHODS in one)
+    assert of_chain > 0.95 * sum(stacks[one] for one in java_stacks)
+    samples = Trace(tmp_path / "t").table("samples")
+    whole = sum(samples.column("whole").to_pylist())
+    assert whole > 0.9 * samples.num_rows > 90
+
+
+def test_code_that_is_compiled_meanwhile_is_listed_soon(tmp_path: Path) -> None:
+    with spinning(FRAME_POINTERS) as java, recording(tmp_path / "t", *java.options):
+        time.sleep(SECONDS / 3)
+        java.changed.touch()
+        time.sleep(2 * SECONDS)
+    stacks = flame(tmp_path / "t")
+    assert any(one.endswith(METHODS) for one in stacks)
+    assert any(one.endswith(f"{METHODS.rpartition(';')[0]};Spinning.later") for one in stacks)
+
+
+def test_without_frame_pointers_callers_are_unknown_and_that_is_said(tmp_path: Path) -> None:
+    without = "-XX:-PreserveFramePointer"
+    with spinning(without) as java, recording(tmp_path / "t", *java.options) as recorder:
+        time.sleep(SECONDS)
+    assert "compiled Java code are unknown: start it with -XX:+PreserveFramePointer" in (
+        recorder.said
+    )
+    stacks = [one for one in flame(tmp_path / "t") if "Spinning." in one]
+    assert stacks
+    for one in stacks:
+        frames = one.removesuffix(";[kernel]").split(";")
+        assert frames[-2:] == ["[callers unknown]", "Spinning.innermost"]
+
+
+def test_a_jvm_that_ends_before_the_recording_has_no_names(tmp_path: Path) -> None:
+    with spinning(FRAME_POINTERS) as java, recording(tmp_path / "t", *java.options):
+        time.sleep(SECONDS)
+        java.process.kill()
+        java.process.wait()
+        time.sleep(0.5)
+    stacks = [one for one in flame(tmp_path / "t") if "[JIT code]" in one]
+    assert any(one.endswith(";[JIT code]" * 5) for one in stacks)
+    assert not Trace(tmp_path / "t").rows("code")
+
+
+def test_a_jvm_of_root_is_not_looked_into(tmp_path: Path) -> None:
+    rooted = spinning(FRAME_POINTERS, uid=0)
+    with rooted as java, recording(tmp_path / "t", *java.options) as recorder:
+        time.sleep(SECONDS)
+    assert "compiled Java code are unknown" in recorder.said
+    assert not any("Spinning." in one for one in flame(tmp_path / "t"))
+
+
+@pytest.fixture(scope="module")
+def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    with or_skip(), cassandra_server(FRAME_POINTERS) as server:
+        yield server
+
+
+def test_queries_of_cassandra_have_its_methods(cassandra: DatabaseServer, tmp_path: Path) -> None:
+    options = ("--agent", "--pid", str(cassandra.pid), *STACKS, "--ring-mb", "64")
+    with cassandra.connect() as client:
+        day.set_up(client)
+
+        def work(seconds: float) -> None:
+            until_s = time.monotonic() + seconds
+            while time.monotonic() < until_s:
+                client.execute("select note from shop.orders where id = 1")
+
+        work(30)  # it compiles
+        with recording(tmp_path / "t", *options):
+            work(30)  # the agent's calls make it compile again
+    of_queries = {k: v for k, v in flame(tmp_path / "t").items() if k.startswith("queries;select")}
+    energy = sum(of_queries.values())
+    named = [one for one in of_queries if ";org.apache.cassandra." in one]
+    assert sum(of_queries[one] for one in named) > 0.3 * energy
+    whole = [one for one in named if ";__GI___clone3;" in one and ";JavaCalls::call_helper" in one]
+    assert sum(of_queries[one] for one in whole) > 0.2 * energy
+    assert any(";org.apache.cassandra.transport.Dispatcher.processRequest" in one for one in whole)
