@@ -32,6 +32,8 @@ class Sampled:
     databases: list[str | None]
     applications: list[str | None]
     clients: list[str | None]  #: addresses, or `unix`
+    #: (n,) Trace and span, in hexadecimal; None: its client sent none, or tags are not read.
+    traces: list[tuple[str, str] | None]
 
 
 @dataclass(frozen=True)

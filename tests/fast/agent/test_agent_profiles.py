@@ -176,9 +176,8 @@ Ask = Callable[..., tuple[int, bytes, str]]
 def listening(board: SnapshotBoard) -> Iterator[Ask]:
     """Asks for the code, the content and the tag."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = MetricsServer(
-            listening, Board(), Bounds(), profile=ShownBytes(board, "application/octet-stream")
-        )
+        shown = {"/profile": ShownBytes(board, "application/octet-stream")}
+        server = MetricsServer(listening, Board(), Bounds(), shown=shown)
 
         def ask(tag: str = "") -> tuple[int, bytes, str]:
             headers = {"if-none-match": tag} if tag else {}

@@ -34,14 +34,17 @@ class Agent:
         tag: str = "",
         words: Sequence[str] = (),
         before: Sequence[str] = (),
+        drawn: bool = False,
     ) -> None:
-        """`more`: of the configuration; `words`: of the command line, its last."""
+        """`more`: of the configuration; `words`: of the command line, its last; `drawn`: it shows
+        the queries that it draws.
+        """
         self.store = directory / "store"
         self.store.mkdir(exist_ok=True)
         os.chown(self.store, self.uid, -1)
         self.port = free_port()
         self.config = directory / "agent.toml"
-        self.tag = tag
+        self.tag, self._drawn = tag, drawn
         self.configure(store=store, more=more)
         words = [*(word for pid in pids for word in ("--pid", str(pid))), *words]
         self.process = subprocess.Popen(
@@ -61,7 +64,7 @@ class Agent:
         self.config.write_text(
             f'[tracing]\ninterval_s = {INTERVAL_S}\ntag = "{self.tag}"\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.port}"\nrequests_per_second = 200.0\n'
-            f"shapes = {shapes}\npage = true\n"
+            f"shapes = {shapes}\npage = true\nsamples = {str(self._drawn).lower()}\n"
             f'[store]\nenabled = {str(store).lower()}\npath = "{self.store}"\n{more}'
         )
         self.config.chmod(0o644)

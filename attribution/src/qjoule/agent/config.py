@@ -96,6 +96,7 @@ class Metrics(_Section, frozen=True):
     enabled: bool = True
     listen: str = "127.0.0.1:9779"
     page: bool = False
+    samples: bool = False
     shapes: Annotated[int, Meta(ge=0, le=2000)] = 100
     lifetime_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 3600.0
     text_length: Annotated[int, Meta(ge=16, le=1024)] = 255
@@ -195,6 +196,10 @@ def _wrong(config: Config) -> Iterator[str]:
         yield f"metrics.listen must be {allowed}, not {metrics.listen!r}"
     if metrics.page and not address.is_loopback:
         yield "metrics.page has no password: metrics.listen must be a loopback address"
+    if metrics.samples and not address.is_loopback:
+        yield "metrics.samples names clients: metrics.listen must be a loopback address"
+    if metrics.samples and not (config.store.enabled and config.store.samples):
+        yield "metrics.samples needs the queries that store.samples draws"
     if config.stacks.hertz and not metrics.enabled:
         yield "stacks.hertz needs metrics.enabled: profiles are served where metrics are"
     try:

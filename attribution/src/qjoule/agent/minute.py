@@ -52,12 +52,14 @@ class Minute:
             self.tagged.setdefault(key, Query()).add(query)
 
 
+TRACE = ("trace", "span")
 #: A statement's energy per CPU time, and its error at 95 %, both in nJ per ns.
 _Rates = dict[tuple[str, str], tuple[float, float]]
 
 
 def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
-    """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common.
+    """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common. Those whose
+    clients sent it also have `TRACE`, which the store does not keep.
 
     `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
     its statement in the interval, divided by CPU time.
@@ -74,10 +76,11 @@ def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[s
         sampled.databases,
         sampled.applications,
         sampled.clients,
+        sampled.traces,
         strict=True,
     )
     rows = []
-    for query, cpu_ns, probability, ago_ns, server, fingerprint, *session in columns:
+    for query, cpu_ns, probability, ago_ns, server, fingerprint, *session, trace in columns:
         rate = rates.get((safe(server), fingerprint))
         flags = int(query["flags"])
         user, database, application, client = (_text(one) for one in session)
@@ -96,6 +99,7 @@ def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[s
                 "rows": int(query["rows"]) if flags & QueryFlag.ROWS else None,
                 "outcome": _outcome(flags),
                 "probability": probability,
+                **({} if trace is None else dict(zip(TRACE, trace, strict=True))),
             }
         )
     return rows

@@ -17,6 +17,7 @@ from qjoule.agent.handover import Handover
 from qjoule.agent.journal import Retention
 from qjoule.agent.minute import sample_rows
 from qjoule.agent.notify import Manager
+from qjoule.agent.recent_queries import RecentQueries
 from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.restarts import LEVELS, Controller, UntracedServers, not_traced
 from qjoule.agent.rollups import Rollups
@@ -24,6 +25,7 @@ from qjoule.contract import CONTRACT_VERSION
 from qjoule.errors import QjouleError
 from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
+from qjoule.metrics.exemplars import Exemplars
 from qjoule.metrics.exposition import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import interval_of, tagged_of
 from qjoule.metrics.shared import Board, SnapshotBoard
@@ -58,6 +60,8 @@ class Service:
     recorder: FlightRecorder | None = None  #: beside the agent
     #: Is given each snapshot, the servers and the Unix time, if stacks are sampled.
     profile: Callable[[Snapshot, Sequence[Server], float], object] | None = None
+    drawn: RecentQueries | None = None  #: shows them, if that is wanted
+    exemplars: Exemplars = field(default_factory=Exemplars)
     processes: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
     wants_reload: bool = False
@@ -74,6 +78,8 @@ class Service:
         counters = self.handed.counters
         found = interval_of(snapshot.interval, self.config.metrics.text_length)
         folded = counters.take(found, snapshot.elapsed_s, wall_s)
+        sampled = snapshot.sampled
+        drawn = [] if sampled is None else sample_rows(sampled, found, wall_s)
         by_tag = None if self.tags is None else snapshot.also.get(f"tag:{self.tags.key}")
         if self.tags is not None and by_tag is not None:
             self.tags.take(by_tag, snapshot.elapsed_s, wall_s)
@@ -81,9 +87,11 @@ class Service:
             self.rollups.take(folded, wall_s)
             for one in snapshot.also.values():
                 self.rollups.take_tagged(tagged_of(one), counters)
-            if snapshot.sampled is not None:
-                self.rollups.take_samples(sample_rows(snapshot.sampled, found, wall_s))
+            self.rollups.take_samples(drawn)
             self.rollups.describe(counters, servers, wall_s)
+        if self.drawn is not None:
+            self.drawn.take(drawn, found.grade, found.policy, wall_s)
+        self.exemplars.take(drawn, wall_s)
         self._show(snapshot, servers, wall_s)
         if self.profile is not None:
             self.profile(snapshot, servers, wall_s)
@@ -150,7 +158,8 @@ class Service:
 
     def _show(self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float) -> None:
         if self.board is not None:
-            families = [*of_counters(self.handed.counters), *self._own(snapshot, servers, wall_s)]
+            counted = self.exemplars.added(of_counters(self.handed.counters))
+            families = [*counted, *self._own(snapshot, servers, wall_s)]
             shown = [one for one in families if one.samples]
             if not self.board.show(shown, time.monotonic(), self._stale_s):
                 self.say("the metrics do not fit their bound and stay as they were")

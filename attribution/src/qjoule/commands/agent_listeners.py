@@ -7,6 +7,7 @@ It is started before the engine opens or imports anything else.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,6 +31,7 @@ class Listeners:
     board: Board | None = None
     snapshots: SnapshotBoard | None = None  #: for the live page
     profiles: SnapshotBoard | None = None  #: of the last minute, if stacks are sampled
+    samples: SnapshotBoard | None = None  #: queries that were drawn, if they are to be shown
     processes: dict[str, int] = field(default_factory=dict)
 
 
@@ -42,15 +44,18 @@ def start_listeners(config: Config) -> Listeners:
         if config.metrics.page:
             found.snapshots = SnapshotBoard()
             live = LivePage(found.snapshots)
-        profile = None
+        shown: dict[str, ShownBytes] = {}
         if config.stacks.hertz:
             found.profiles = SnapshotBoard()
-            profile = ShownBytes(found.profiles, "application/octet-stream")
+            shown["/profile"] = ShownBytes(found.profiles, "application/octet-stream")
+        if config.metrics.samples:
+            found.samples = SnapshotBoard()
+            shown["/samples"] = ShownBytes(found.samples, "application/json")
         rate = config.metrics.requests_per_second
         bounds = Bounds(config.metrics.connections, rate)
         with _listening(config) as listening:
             kept = (listening.fileno(),)
-            life = partial(_serve, board, bounds, live, profile)
+            life = partial(_serve, board, bounds, live, shown)
             found.processes["metrics"] = fork_helper(life, kept)
     return found
 
@@ -74,11 +79,13 @@ def user_of_sockets() -> UserOf:
     return user_of
 
 
-def _serve(board: Board, bounds: Bounds, live: LivePage | None, profile: ShownBytes | None) -> None:
+def _serve(
+    board: Board, bounds: Bounds, live: LivePage | None, shown: Mapping[str, ShownBytes]
+) -> None:
     """The whole life of the process."""
     origins = Origins(user_of_sockets())
     listening = socket.socket(fileno=FIRST)
-    server = MetricsServer(listening, board, bounds, live, origins, profile=profile)
+    server = MetricsServer(listening, board, bounds, live, origins, shown=shown)
     board.read()
     warm_up([Family("qjoule_build", "info", "", samples=[Sample((("version", ""),), "1")])])
     confine_listener()

@@ -17,6 +17,7 @@ from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, ProgramTotals
 from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
+from qjoule.agent.recent_queries import RecentQueries
 from qjoule.agent.recordings import FlightRecorder, made
 from qjoule.agent.restarts import PROBES_LEFT_OUT, Controller, DegradationLevel, UntracedServers
 from qjoule.agent.rollup_layout import OWN_STORE
@@ -162,6 +163,8 @@ def _trace_servers(
             from qjoule.commands.agent_profiles import MinuteProfiles  # noqa: PLC0415 (if wanted)
 
             service.profile = MinuteProfiles(listeners.profiles, hertz, say).take
+        if listeners.samples is not None:
+            service.drawn = RecentQueries(listeners.samples, say)
         service.meter = CostMeter(service.processes, _ran, config.budget.trap_ns, say)
         if service.rollups is not None:
             service.rollups.start()

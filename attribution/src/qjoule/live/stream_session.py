@@ -203,9 +203,14 @@ class StreamSession(BlockReader):
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
         for key in self._keys.offered if self._offers_tags else ():
             self._group_by(TAG + key)
-        sampled = None if self._samples is None else self._samples.take(self._now_ns)
+        sampled = (
+            None if self._samples is None else self._samples.take(self._now_ns, self._trace_of)
+        )
         groups = tuple(self._groupings)
         return Snapshot(interval, total, elapsed_s, ended, groups, also, sampled, recent)
+
+    def _trace_of(self, tags: int) -> tuple[str, str] | None:
+        return None if self._client_tags is None else self._client_tags.trace_of(tags)
 
     def _recent_stacks(self, by: str, interval: Attribution) -> RecentStacks | None:
         if self._stacks is None:

@@ -84,6 +84,11 @@ class TaggedSums:
         """False if it is a statement's text, or does not consist of tags."""
         return self._sent.take(frame, of_queries=False)
 
+    def trace_of(self, tags: int) -> tuple[str, str] | None:
+        """Trace and span that a query's client sent in it; `tags`: hash of all its tags."""
+        found = dict(self._sent.of_hash(tags))
+        return (found["trace"], found["span"]) if {"trace", "span"} <= found.keys() else None
+
     def add_session(self, frame: Frame) -> None:
         record = frame.records[0]
         if self._sessions.add(frame) and (naming := int(record["naming"])):
@@ -233,8 +238,14 @@ class Samples:
         self._sessions.add(frame)
         self._sessions.drop_rows()
 
-    def take(self, now_ns: int) -> Sampled | None:
-        """All queries that were added since the last call; None if there are none."""
+    def take(
+        self,
+        now_ns: int,
+        trace_of: Callable[[int], tuple[str, str] | None] = lambda _tags: None,
+    ) -> Sampled | None:
+        """All queries that were added since the last call; None if there are none. `trace_of`: as
+        of `TaggedSums`.
+        """
         self._sessions.settle(max(0, now_ns - LATE_NS))
         if not self._parts:
             return None
@@ -257,6 +268,7 @@ class Samples:
             databases.to_list(),
             applications.to_list(),
             [clients[at] for at in which.tolist()],
+            [trace_of(tags) for tags in queries["tags"].tolist()],
         )
 
 

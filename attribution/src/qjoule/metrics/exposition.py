@@ -13,6 +13,7 @@ edge is off by 4.9 %.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from qjoule.protobuf import double, message, number, text, varint
 #: 1 us. The last of those is open, so it has no edge here.
 EDGES = tuple(range(8, 47, 4))
 EDGES_S = tuple(f"{(1 << at // 2) / 1e6:.12g}" for at in EDGES)
+_BOUNDS_S = tuple(map(float, EDGES_S))
 
 Labels = tuple[tuple[str, str], ...]
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,6 +31,21 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PROTOBUF = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """A single query in a histogram: its trace and span, `value` in s, and its Unix time."""
+
+    trace: str
+    span: str
+    value: str
+    unix_s: str
+
+    @property
+    def bucket(self) -> int:
+        """Index of its bucket; the number of `EDGES`: beyond the last edge."""
+        return bisect_left(_BOUNDS_S, float(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,7 @@ class Sample:
     buckets: tuple[int, ...] = ()
     count: int = 0
     octaves: tuple[int, ...] = ()
+    exemplars: tuple[Exemplar, ...] = ()  #: of different buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +172,28 @@ def _add_sample(lines: list[str], family: Family, sample: Sample, openmetrics: b
             lines.append(f"{name}_info{braced} {sample.value}")
         case "histogram":
             before = f'{name}_bucket{{{inside}{"," if inside else ""}le="'
-            for edge, count in zip(EDGES_S, sample.buckets, strict=True):
-                lines.append(f'{before}{edge}"}} {count}')
-            lines.append(f'{before}+Inf"}} {sample.count}')
+            shown = _exemplars(sample) if openmetrics else {}
+            counts = zip((*EDGES_S, "+Inf"), (*sample.buckets, sample.count), strict=True)
+            for at, (edge, count) in enumerate(counts):
+                lines.append(f'{before}{edge}"}} {count}{shown.get(at, "")}')
             lines.append(f"{name}_sum{braced} {sample.value}")
             lines.append(f"{name}_count{braced} {sample.count}")
         case _:
             lines.append(f"{name}{braced} {sample.value}")
     if openmetrics and sample.created:
         lines.append(f"{name}_created{braced} {sample.created}")
+
+
+def _exemplars(sample: Sample) -> dict[int, str]:
+    """What follows the count of a bucket."""
+    return {
+        one.bucket: f" # {{{labelled(_ids(one))}}} {one.value} {one.unix_s}"
+        for one in sample.exemplars
+    }
+
+
+def _ids(one: Exemplar) -> Labels:
+    return ("trace_id", one.trace), ("span_id", one.span)
 
 
 def labelled(labels: Labels) -> str:
@@ -219,19 +250,29 @@ def _labels(labels: Labels) -> bytes:
 
 
 def _histogram(sample: Sample) -> bytes:
-    classic = zip(EDGES_S, sample.buckets, strict=True)
+    exemplars = {one.bucket: _exemplar(one) for one in sample.exemplars}
+    found = [[exemplars[at]] if at in exemplars else [] for at in range(len(EDGES))]
+    classic = [
+        number(1, n) + double(2, float(edge)) + b"".join(message(3, one) for one in of_bucket)
+        for edge, n, of_bucket in zip(EDGES_S, sample.buckets, found, strict=True)
+    ]
     return b"".join(
         [
             number(1, sample.count),
             double(2, float(sample.value)),
-            *(message(3, number(1, n) + double(2, float(edge))) for edge, n in classic),
+            *(message(3, bucket) for bucket in classic),
             number(5, _zigzag(_SCHEMA)),
             double(6, _ZERO_THRESHOLD_S),
             number(7, 0),
             *_native(sample.octaves),
             _created(15, sample.created),
+            *(message(16, one) for one in exemplars.values()),
         ]
     )
+
+
+def _exemplar(one: Exemplar) -> bytes:
+    return _labels(_ids(one)) + double(2, float(one.value)) + _created(3, one.unix_s)
 
 
 def _native(octaves: Sequence[int]) -> Iterable[bytes]:

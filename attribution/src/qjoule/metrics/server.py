@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that listens: answers GET /metrics and /healthz, with a page also / and /snapshot,
-with stacks /profile. It can do nothing else.
+with stacks /profile, and /samples if that is wanted. It can do nothing else.
 
 On loopback only an IP address or `localhost` is answered as `Host`. A browser lets a page of a
 stranger whose name leads to 127.0.0.1 (DNS rebinding) ask, but then that name is in `Host`.
@@ -17,8 +17,9 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from qjoule.metrics import exposition
 from qjoule.metrics.exposition import Family, by_label, seconds
@@ -32,7 +33,7 @@ _PORT = re.compile(r":[0-9]{1,5}\Z")
 class MetricsServer(HttpServer):
     """Serves what `board` shows on a listening socket, each page made once per interval.
 
-    `live`: for browsers, if that is wanted. `profile`: of each minute, if stacks are sampled.
+    `live`: for browsers, if that is wanted. `shown`: what else there is, by its path.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class MetricsServer(HttpServer):
         live: LivePage | None = None,
         origins: Origins | None = None,
         *,
-        profile: ShownBytes | None = None,
+        shown: Mapping[str, ShownBytes] = MappingProxyType({}),
     ) -> None:
         super().__init__(listening, bounds, origins)
         self._is_loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
-        self._board, self._live, self._profile = board, live, profile
+        self._board, self._live, self._others = board, live, shown
         self._pages: dict[str, bytes] = {}
         self._version = -1
         self._families: list[Family] = []
@@ -60,8 +61,8 @@ class MetricsServer(HttpServer):
             return Response(403, content=b"on loopback, Host must be an IP address or localhost\n")
         if self._live is not None and (answer := self._live.respond(request)) is not None:
             return answer
-        if request.path == "/profile" and self._profile is not None:
-            return self._profile.respond(request)
+        if request.path in self._others:
+            return self._others[request.path].respond(request)
         if request.path not in ("/metrics", "/healthz"):
             return Response(404, content=b"there are /metrics and /healthz\n")
         self._refresh()

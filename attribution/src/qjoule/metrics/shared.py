@@ -15,9 +15,10 @@ import os
 import struct
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from qjoule.metrics.exposition import Family, Sample
+from qjoule.metrics.exposition import Exemplar, Family, Sample
 
 #: 100 statements of 64 servers, with texts of 1024 characters and waits, are 19 MiB as JSON. Pages
 #: of it are in use only once they are written.
@@ -117,7 +118,9 @@ class SnapshotBoard(SharedBytes):
 
 
 def _values(sample: Sample) -> tuple[object, ...]:
-    return sample.labels, sample.value, sample.created, sample.buckets, sample.count, sample.octaves
+    amounts = sample.buckets, sample.count, sample.octaves
+    exemplars = [(one.trace, one.span, one.value, one.unix_s) for one in sample.exemplars]
+    return sample.labels, sample.value, sample.created, *amounts, exemplars
 
 
 def _family(name: str, kind: str, about: str, unit: str, samples: list[list[Any]]) -> Family:
@@ -125,4 +128,6 @@ def _family(name: str, kind: str, about: str, unit: str, samples: list[list[Any]
 
 
 def _sample(labels: list[list[str]], *rest: Any) -> Sample:
-    return Sample(tuple((name, of) for name, of in labels), *rest)
+    *amounts, exemplars = rest
+    sample = Sample(tuple((name, of) for name, of in labels), *amounts)
+    return replace(sample, exemplars=tuple(Exemplar(*one) for one in exemplars))

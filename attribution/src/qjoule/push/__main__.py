@@ -7,8 +7,9 @@ It reaches into the network and holds keys, so it is no process of the agent: wh
 another user. Its settings are the variables of OpenTelemetry's specification, such as
 OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_HEADERS and
 OTEL_METRIC_EXPORT_INTERVAL (ms). With OTEL_LOGS_EXPORTER=otlp it sends the statements with the most
-energy as events, too, to OTEL_EXPORTER_OTLP_LOGS_ENDPOINT; with OTEL_PROFILES_EXPORTER=otlp the
-agent's profile of each minute, to OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT.
+energy as events, too, and queries that the agent has drawn, to OTEL_EXPORTER_OTLP_LOGS_ENDPOINT;
+with OTEL_PROFILES_EXPORTER=otlp the agent's profile of each minute, to
+OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import NoReturn, TypeVar
 from urllib.error import HTTPError
@@ -28,11 +30,12 @@ from urllib.parse import urljoin
 from urllib.request import ProxyHandler, Request, build_opener
 
 from qjoule.errors import QjouleError
-from qjoule.metrics.exposition import EDGES_S, Family, Labels, Sample
+from qjoule.metrics.exposition import EDGES_S, Exemplar, Family, Labels, Sample
 from qjoule.process import hide
 from qjoule.push.events import TopQueries
 from qjoule.push.otlp import Otlp, check_receiver
 from qjoule.push.profiles import Profiles
+from qjoule.push.samples import NotServed, QuerySamples
 from qjoule.root_part.reader_filter import keep_from_starting
 
 _PAGE = "http://127.0.0.1:9779/metrics"
@@ -58,7 +61,9 @@ def main() -> NoReturn:
         send: Pages = sender.send
         if os.environ.get("OTEL_LOGS_EXPORTER") == "otlp":
             check_receiver("logs")
-            send = with_events(send, TopQueries(os.uname().nodename, sender.about).send)
+            host, about = os.uname().nodename, sender.about
+            drawn = QuerySamples(host, about, lambda: read(urljoin(url, "/samples")))
+            send = with_events(send, TopQueries(host, about).send, drawn.send)
         every_s = _interval_s()
         profiles = None
         if os.environ.get("OTEL_PROFILES_EXPORTER") == "otlp":
@@ -78,9 +83,9 @@ def _send_profiles(profiles: Profiles, url: str) -> NoReturn:
     run(lambda: profiles.read(read(place)), profiles.send, PROFILES_S, what="profile")
 
 
-def with_events(metrics: Pages, events: Pages) -> Pages:
-    """Sends the metrics of a page, then its events. Events that are not taken do not hold up the
-    metrics: the next page's events have what was added since the last ones that were taken.
+def with_events(metrics: Pages, *events: Pages) -> Pages:
+    """Sends the metrics of a page, then its events of each kind. Events that are not taken do not
+    hold up the metrics: the next page's events have what came since the last ones that were taken.
     """
     refused = False
 
@@ -88,7 +93,7 @@ def with_events(metrics: Pages, events: Pages) -> Pages:
         nonlocal refused
         if not metrics(families, unix_s):
             return False
-        before, refused = refused, not events(families, unix_s)
+        before, refused = refused, False in [one(families, unix_s) for one in events]
         if refused != before:
             words = "the receiver did not take the events" if refused else "sends events again"
             print(f"qjoule: {words}", file=sys.stderr, flush=True)
@@ -137,7 +142,8 @@ def run(
 _MOST_BYTES = 64 << 20
 _TIMEOUT_S = 10.0
 _SHOWN = "qjoule_last_interval_timestamp_seconds"
-_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+#: With an exemplar: its labels, value and time.
+_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)(?: # \{(.*)\} (\S+) (\S+))?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 #: The ending of the sample that has a series' value.
@@ -153,6 +159,7 @@ class _Found:
     kind: str = ""
     unit: str = ""
     series: dict[Labels, dict[str, str]] = field(default_factory=dict)
+    exemplars: dict[Labels, list[Exemplar]] = field(default_factory=dict)
 
 
 def read_page(url: str) -> tuple[float, list[Family]]:
@@ -180,7 +187,8 @@ def read(url: str) -> bytes:
     except HTTPError as error:
         with error:
             why = error.read(200).decode("ascii", "replace").strip()
-        raise OSError(f"{error}: {why}") from None
+        kind = NotServed if error.code == HTTPStatus.NOT_FOUND else OSError
+        raise kind(f"{error}: {why}") from None
     if len(content) > _MOST_BYTES:
         raise ValueError("it is too large")
     return content
@@ -203,7 +211,10 @@ def families_of(page: str) -> list[Family]:
     return [
         Family(
             *(one.name, one.kind, one.help, one.unit),
-            [_sample(one.kind, labels, values) for labels, values in one.series.items()],
+            [
+                _sample(one.kind, labels, values, one.exemplars.get(labels, ()))
+                for labels, values in one.series.items()
+            ],
         )
         for one in found
     ]
@@ -218,14 +229,21 @@ def _add_sample(family: _Found, line: str) -> None:
     if ending == "_bucket":
         ending += labels.pop()[1]  # le
     family.series.setdefault(tuple(labels), {})[ending] = match[3]
+    if match[4] is not None:
+        ids = dict(_LABEL.findall(match[4]))
+        one = Exemplar(ids["trace_id"], ids["span_id"], match[5], match[6])
+        family.exemplars.setdefault(tuple(labels), []).append(one)
 
 
-def _sample(kind: str, labels: Labels, values: Mapping[str, str]) -> Sample:
+def _sample(
+    kind: str, labels: Labels, values: Mapping[str, str], exemplars: Sequence[Exemplar]
+) -> Sample:
     value, created = values[_ENDINGS[kind]], values.get("_created", "")
     if kind != "histogram":
         return Sample(labels, value, created)
     buckets = tuple(int(values[f"_bucket{edge}"]) for edge in EDGES_S)
-    return Sample(labels, value, created, buckets, int(values["_count"]))
+    count = int(values["_count"])
+    return Sample(labels, value, created, buckets, count, exemplars=tuple(exemplars))
 
 
 def _unescaped(text: str) -> str:

@@ -65,9 +65,9 @@ class TopQueries:
                 found.append((key, added))
         nothing = Decimal()
         found.sort(key=lambda one: (one[1].get(_ENERGY, nothing), one[1].get(_CPU, nothing)))
-        about, infos, grade = self._about(families), _infos(families), _grade(families)
+        about, known, grade = self._about(families), infos(families), _grade(families)
         return [
-            {"qjoule.grade": grade, **dict(_attributes(key, added, about, infos.get(key, {})))}
+            {"qjoule.grade": grade, **dict(_attributes(key, added, about, known.get(key, {})))}
             for key, added in found[: -MOST_EVENTS - 1 : -1]
         ]
 
@@ -134,7 +134,7 @@ def _sums(families: Sequence[Family]) -> Sums:
     return sums
 
 
-def _infos(families: Sequence[Family]) -> dict[Key, dict[str, str]]:
+def infos(families: Sequence[Family]) -> dict[Key, dict[str, str]]:
     found = (one.samples for one in families if one.name == "qjoule_query" and one.kind == "info")
     labels = (dict(sample.labels) for samples in found for sample in samples)
     return {_key(one): one for one in labels}

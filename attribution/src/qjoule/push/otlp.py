@@ -38,6 +38,7 @@ QUERIES = {
     "qjoule_query_rows": ("qjoule.query.rows", "{row}"),
     "qjoule_query_latency_seconds": ("qjoule.query.duration", "s"),
 }
+_TRACE, _SPAN = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{16}")
 _ATTRIBUTES = {"database": "db.namespace", "server": "qjoule.server"}
 
 
@@ -212,5 +213,23 @@ def _point(family: Family, sample: Sample, attributes: Mapping[str, str], unix_n
     unknown: Any = None  # no smallest, no largest
     total = sample.count, float(sample.value)
     return export.HistogramDataPoint(
-        attributes, began_ns, unix_ns, *total, counts, _BOUNDS_S, unknown, unknown
+        *(attributes, began_ns, unix_ns, *total, counts, _BOUNDS_S, unknown, unknown),
+        exemplars=list(_exemplars(sample)),
     )
+
+
+def _exemplars(sample: Sample) -> Iterator[Any]:
+    from opentelemetry.sdk.metrics import Exemplar  # noqa: PLC0415
+
+    for one in sample.exemplars:
+        if ids := trace_context(one.trace, one.span):
+            unix_ns = round(float(one.unix_s) * 1e9)
+            yield Exemplar({}, float(one.value), unix_ns, span_id=ids[1], trace_id=ids[0])
+
+
+def trace_context(trace: str, span: str) -> tuple[int, int] | None:
+    """The ids of a trace and a span, if both are valid (W3C Trace Context, 3.2.2)."""
+    if not _TRACE.fullmatch(trace) or not _SPAN.fullmatch(span):
+        return None
+    ids = int(trace, 16), int(span, 16)
+    return ids if all(ids) else None

@@ -180,3 +180,5 @@ class Decoding:
     #: Attributes of events of OpenTelemetry's collector, by our attribute or label that has the
     #: same (`qjoule.push.events`).
     collector: Mapping[str, str] = field(default_factory=dict)
+    #: Likewise of its events of single queries (`qjoule.push.samples`).
+    collector_sample: Mapping[str, str] = field(default_factory=dict)

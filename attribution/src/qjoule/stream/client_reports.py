@@ -144,6 +144,10 @@ class ClientTags:
             return None
         return pa.array([tags or None for tags in found], tags_type()).take(pa.array(codes))
 
+    def of_hash(self, number: int) -> Tags:
+        """What queries with this hash of tags carry; nothing if that is not known (any more)."""
+        return self._of_hash.get(number, ())
+
     def together(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None = None
     ) -> tuple[NDArray[np.int64], list[Tags]]:

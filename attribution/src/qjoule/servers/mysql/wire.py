@@ -293,4 +293,5 @@ DECODING = Decoding(
         "qjoule.query.duration": "mysql.events_statements_summary_by_digest.sum_timer_wait",
         "digest": "mysql.events_statements_summary_by_digest.digest",
     },
+    collector_sample={"digest": "mysql.events_statements_current.digest"},
 )

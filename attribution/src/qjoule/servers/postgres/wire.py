@@ -265,4 +265,8 @@ DECODING = Decoding(
         "qjoule.query.duration": "postgresql.total_exec_time",
         "queryid": "postgresql.queryid",
     },
+    collector_sample={
+        "queryid": "postgresql.query_id",
+        "qjoule.application": "postgresql.application_name",
+    },
 )

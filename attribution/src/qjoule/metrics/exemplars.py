@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exemplars of the latency histogram: of each bucket the newest drawn query that is of a trace.
+
+https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md#exemplars
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from qjoule.metrics.exposition import Exemplar, Family, Sample, decimal, seconds
+
+FAMILY = "qjoule_query_latency_seconds"
+KEPT_S = 600.0
+MOST = 10_000
+_Key = tuple[str, str, int]  #: server, fingerprint, bucket
+
+
+class Exemplars:
+    """Takes drawn queries (`qjoule.agent.minute.sample_rows`), and adds them to a page's family.
+    Series by database would need the query's: the agent has none.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[_Key, tuple[float, Exemplar]] = {}
+
+    def take(self, rows: Iterable[Mapping[str, Any]], wall_s: float) -> None:
+        """`wall_s`: the Unix time."""
+        for row in rows:
+            if row.get("trace") and row["latency_ns"] >= 0:
+                unix_s = row["time"] / 1e6
+                value = decimal(row["latency_ns"])
+                one = Exemplar(row["trace"], row["span"], value, seconds(unix_s))
+                key = row["server"], row["fingerprint"], one.bucket
+                self._newest.pop(key, None)  # the newest are the last
+                self._newest[key] = unix_s, one
+        for key in [key for key, (at, _) in self._newest.items() if at < wall_s - KEPT_S]:
+            del self._newest[key]
+        while len(self._newest) > MOST:
+            del self._newest[next(iter(self._newest))]
+
+    def added(self, families: Iterable[Family]) -> Iterator[Family]:
+        """The families, the histogram with exemplars."""
+        of_statement: dict[tuple[str, str], list[Exemplar]] = {}
+        for (server, fingerprint, _), (_, one) in self._newest.items():
+            of_statement.setdefault((server, fingerprint), []).append(one)
+        for family in families:
+            if family.name == FAMILY and of_statement:
+                samples = [_with(sample, of_statement) for sample in family.samples]
+                yield replace(family, samples=samples)
+            else:
+                yield family
+
+
+def _with(sample: Sample, of_statement: Mapping[tuple[str, str], Sequence[Exemplar]]) -> Sample:
+    labels = dict(sample.labels)
+    found = of_statement.get((labels.get("server", ""), labels.get("fingerprint", "")), ())
+    return sample if labels.get("database") else replace(sample, exemplars=tuple(found))
