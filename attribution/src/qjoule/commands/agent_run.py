@@ -159,6 +159,8 @@ def _trace_servers(
             service.processes["keeper"] = targets.reattach_helper.pid
         if naming.pid:
             service.processes["names"] = naming.pid
+        if running.code is not None:
+            service.processes["code"] = running.code.pid
         if hertz and listeners.profiles is not None:
             from qjoule.commands.agent_profiles import MinuteProfiles  # noqa: PLC0415 (if wanted)
 

@@ -80,7 +80,7 @@ class CodeWatch:
             self.descriptors = tuple(_memory(one) for one in jvms)
             modules = [one.module for one in jvms]
             needed = [theirs.fileno(), *self.descriptors, *(one.fileno() for one in accesses)]
-            self._pid = fork_helper(lambda: _serve(modules), needed)
+            self.pid = fork_helper(lambda: _serve(modules), needed)
         self._connection = ours
         whys = self._received(time.monotonic() + _WAIT_S).split(b"\0")
         if len(whys) != len(jvms) + 1:
@@ -111,7 +111,7 @@ class CodeWatch:
 
     def close(self) -> None:
         self._connection.close()
-        wait_shortly(self._pid)
+        wait_shortly(self.pid)
         for descriptor in self.descriptors:
             os.close(descriptor)
 
