@@ -74,6 +74,7 @@ def totals(ledger: Ledger, groups: I64, record_loss: float, *, estimated: bool) 
         error=of_one_recording([parts[g] for g in groups.tolist()]),
         model_nj=float(sums.errors.model_nj[groups].sum()),
         unknown_rest_nj=float(sums.errors.rest_nj[groups].sum()),
+        tails_nj=float(sums.errors.tails_nj[groups].sum()),
     )
 
 

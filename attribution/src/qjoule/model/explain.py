@@ -74,7 +74,8 @@ class Explanation:
 @dataclass(frozen=True)
 class RowTotals:
     """What a ledger has of a row after the last of `windows`: `error` is of its joules, with the
-    model's part `model_nj`; `unknown_rest_nj` may be power at rest."""
+    model's part `model_nj`; `unknown_rest_nj` may be power at rest, and `tails_nj` of idle may be
+    its tails (less if negative)."""
 
     energy_nj: int
     cpu_ns: int
@@ -82,6 +83,7 @@ class RowTotals:
     error: RowErrors
     model_nj: float
     unknown_rest_nj: float
+    tails_nj: float
 
 
 @dataclass
@@ -171,6 +173,7 @@ class RowWatch:
         """The explanation, after the last window."""
         error, energy_nj = row.error, row.energy_nj
         dynamic_nj, rest_nj = self._whole_nj["dynamic"], self._whole_nj[REST]
+        untold_nj = row.unknown_rest_nj + abs(row.tails_nj)
         windows = np.unique(np.concatenate([np.zeros(0, np.int64), *self._windows]))
         weight, of_all = self._weight
         alone = {name: Z95 * sigma for name, sigma in self._alone_nj.items()} | {
@@ -178,14 +181,17 @@ class RowWatch:
             "multiplexed counters": error.scaled_nj,
             "lost records": error.loss_nj + error.unnamed_nj,
             "unknown power at rest": row.unknown_rest_nj / 2,
-            "known from one side": (error.down_nj - row.unknown_rest_nj + error.up_nj) / 2,
+            "tails or power at rest": abs(row.tails_nj) / 2,
+            "known from one side": (error.down_nj + error.up_nj - untold_nj) / 2,
         }
         remedies = {}
         for name, settled_nj in self._settled_nj.items():
             left_nj = settled_nj if error.model_nj <= row.model_nj * (1 + 1e-9) else error.model_nj
             left = replace(error, model_nj=min(left_nj, error.model_nj))
             if "power at rest" in REMEDIES[name]:
-                left = replace(left, down_nj=max(left.down_nj - row.unknown_rest_nj, 0.0))
+                less_nj = row.unknown_rest_nj + max(-row.tails_nj, 0.0)
+                left = replace(left, down_nj=max(left.down_nj - less_nj, 0.0))
+                left = replace(left, up_nj=max(left.up_nj - max(row.tails_nj, 0.0), 0.0))
             remedies[name] = _half(left, energy_nj)
         model, column = self._model, self._column
         return Explanation(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ _LEARNED = 0.8
 _TOGETHER = -0.8
 _UNTOLD = 0.4
 _MOST_NAMES = 5  #: pairs that a note names
+_TAILS_UNTOLD = 0.05  #: share of power at rest that may be tails without a note
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,19 @@ def _notes(ledger: Ledger, grade: str, total_errors: Mapping[str, float]) -> lis
 
 
 def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
-    """Power at rest as learned, with its interval."""
-    parts = []
+    """Power at rest as learned, with its interval, and whether tails cannot be told from it."""
+    parts, untold = [], False
     for z, zone in enumerate(ledger.zones[ledger.main]):
         value, sigma = float(model.idle_w[z]), float(model.covariance[z, z]) ** 0.5
-        low, high = max(value - Z95 * sigma, 0.0), value + Z95 * sigma
+        tails_w = 0.0 if model.untold is None else max(-float(model.untold[z]), 0.0)
+        low, high = max(value - math.hypot(Z95 * sigma, tails_w), 0.0), value + Z95 * sigma
         parts.append(f"{value:.2f} W [{low:.2f}, {high:.2f}] of {ledger.main} {zone.package}")
+        untold |= tails_w > _TAILS_UNTOLD * value
     since = "calibration and windows" if ledger.coefficients.calibrated else "windows alone"
-    return [f"power at rest, learned from {since}: {'; '.join(parts)}"]
+    notes = [f"power at rest, learned from {since}: {'; '.join(parts)}"]
+    if untold:
+        notes.append(
+            "the machine never slept for long: some of its power at rest may linger after queries, "
+            "who would then draw more; a minute in which the machine idles would tell most"
+        )
+    return notes

@@ -19,7 +19,7 @@ from qjoule.model.interval import EnergyErrors, RowErrors
 #: Sums of variances: those of groups that are joined are treated as fully correlated.
 _SQUARES = ("random_nj2", "common_nj2")
 _SUMS = (
-    *("model_nj", "scaled_nj", "loss_nj", "rest_nj", "down_nj", "up_nj"),
+    *("model_nj", "scaled_nj", "loss_nj", "rest_nj", "tails_nj", "down_nj", "up_nj"),
     *("share_model_nj", "common_nj", "beside_nj2"),
 )
 _NO_WINDOW = -2
@@ -84,6 +84,8 @@ class GroupErrors:
     scaled_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: 95 %, of multiplexed counters
     loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
     rest_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: what may be unknown power at rest
+    #: What idle may have of tails, 95 %: the energy may be so much more, or less if negative.
+    tails_nj: F64 = field(default_factory=lambda: np.zeros(0))
     down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of what can only be less, 95 %
     up_nj: F64 = field(default_factory=lambda: np.zeros(0))
     share_model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of E - s T, by blocks
@@ -242,8 +244,8 @@ class GroupErrors:
             np.float64(total_error) * energy_nj.astype(np.float64),
             self.loss_nj.copy(),
             np.float64(record_loss) * energy_nj.astype(np.float64),
-            self.down_nj + self.rest_nj,
-            self.up_nj.copy(),
+            self.down_nj + self.rest_nj + np.maximum(-self.tails_nj, 0.0),
+            self.up_nj + np.maximum(self.tails_nj, 0.0),
         )
 
     def of_shares(self, energy_nj: I64, *, record_loss: float = 0.0) -> EnergyErrors[F64]:
@@ -288,8 +290,8 @@ class GroupErrors:
             total_error * whole,
             float(self.loss_nj.sum()),
             record_loss * whole,
-            float(self.rest_nj.sum()),
-            0.0,
+            float(self.rest_nj.sum()) + max(-float(self.tails_nj.sum()), 0.0),
+            max(float(self.tails_nj.sum()), 0.0),
         )
 
 

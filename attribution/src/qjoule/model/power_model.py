@@ -67,6 +67,9 @@ class PowerModel:
     beyond: float = 0.0
     beyond_with: tuple[str, ...] = ()
     alone: Moments | None = None  #: of `classes`; None: nothing was learned
+    #: How far all parameters move together, at 95 %, if packages linger after a sleep for as long
+    #: as the windows allow (`fit/averaged.py`); None: not at all.
+    untold: F64 | None = None
 
     def misfits(self, domain: str) -> list[str]:
         """What a reader must know of it, a sentence each."""
@@ -126,6 +129,7 @@ class PowerModel:
             factor=self.factor[stays],
             alone=alone and Moments(alone.alone_s[stays], alone.information_nats[stays]),
             covariance=self.covariance[np.ix_(at, at)],
+            untold=self.untold if self.untold is None else self.untold[at],
         )
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:

@@ -14,6 +14,7 @@ from qjoule.model.coefficients import WEIGHT_TERMS
 from qjoule.model.energy import I64
 from qjoule.model.features import basis_slopes
 from qjoule.model.group_errors import ShareSigma
+from qjoule.model.interval import Z95
 from qjoule.model.power_model import PowerModel
 from qjoule.model.split import Split
 from qjoule.model.zones import Part
@@ -46,6 +47,14 @@ class Sensitivity:
         own = np.hypot(model.spread * self.own_nj, model.beyond * self.energy_nj)
         return np.asarray(np.sqrt(variance_of(self.slopes, model) + own**2))
 
+    def untold_nj(self, model: PowerModel) -> F64:
+        """(groups,) by how much each group's energy may be more (or less, where negative) than its
+        interval of `sigma_nj` says, at 95 %: see `PowerModel.untold`."""
+        if model.untold is None:
+            return np.zeros(len(self.slopes))
+        moved, half = self.slopes @ model.untold, Z95 * self.sigma_nj(model)
+        return np.asarray(np.sign(moved) * (np.hypot(moved, half) - half))
+
     def of_shares(self, model: PowerModel) -> ShareSigma:
         """Of each group's share of what all groups were given.
 
@@ -60,7 +69,10 @@ class Sensitivity:
         moved2 = (model.spread * self.own_nj / others) ** 2
         own2 = (model.spread * self.own_nj) ** 2 + share**2 * (moved2.sum() - moved2)
         beyond2 = (others * energy) ** 2 + share**2 * ((energy**2).sum() - energy**2)
-        variance = variance_of(self.slopes - share[:, None] * of_total, model)
+        of_shares = self.slopes - share[:, None] * of_total
+        variance = variance_of(of_shares, model)
+        if model.untold is not None:
+            variance += np.square(of_shares @ model.untold / Z95)
         total = float(variance_of(of_total[None, :], model)[0])
         total += model.beyond**2 * float((energy**2).sum())
         sigma_nj = np.sqrt(variance + own2 + model.beyond**2 * beyond2)

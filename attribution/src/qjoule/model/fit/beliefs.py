@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
+from qjoule.model.arrays import F64, LONG_TAILS_NS, TAILS_NS, TRAFFIC_PER_NS
 from qjoule.model.coefficients import (
     DEFAULT_ALPHA,
     DEFAULT_SMALL,
@@ -17,7 +17,7 @@ from qjoule.model.coefficients import (
     IdleTable,
     Weights,
 )
-from qjoule.model.fit.block import Prior
+from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.observed import Rows
 from qjoule.model.power_model import PowerModel
 
@@ -58,9 +58,11 @@ _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
 _KEPT = 0.1
 #: The same of a package's long tails. No table of the kernel shows package states: firmware enters
 #: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A
-#: package whose cores have no deep state has none itself. They can be told from power at rest only
-#: if that is known, or by a calibration's sleeps.
-_TAIL_LONG, _TAIL_UNTOLD = 0.09, 0.002
+#: package whose cores have no deep state has none itself. Windows of a load without long sleeps
+#: hardly tell them from power at rest. So unless that is known, there are two beliefs: a package
+#: has long tails, or next to none.
+_TAIL_LONG, _TAIL_NONE = 0.09, 0.002
+_LONG = [THETA.index(f"p{i}") for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))]
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
@@ -75,12 +77,14 @@ def belief_of(
     dram: bool,
     table: IdleTable | None = None,
     long_tails: bool = False,
+    rests: bool = False,
 ) -> Prior:
     """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
 
     `table`: the idle states of the machine, as far as its kernel shows any. `long_tails`: they can
     be told from power at rest, because that is known, or because the windows are of phases with
-    long sleeps, which a load seldom has.
+    long sleeps, which a load seldom has. Otherwise, and unless the machine `rests` in these
+    windows, there are two beliefs about them.
     """
     mean_w, least_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
@@ -91,10 +95,18 @@ def belief_of(
     at = np.arange(2 * prior.zones)
     covariance[at, at] = np.concatenate([idle_var, shared_var])
     covariance[2 * prior.zones :, 2 * prior.zones :] = theta_cov
+    belief = Prior(np.concatenate([idle, shared, theta]), _inverse(covariance), prior.spread)
+    if weights.calibrated or dram or long_tails or rests or (table and not table.deep):
+        return belief
+    long = 2 * prior.zones + np.array(_LONG)
+    covariance[long, long] = (_TAIL_LONG * around.mean_w) ** 2
+    return replace(belief, wider=_inverse(covariance), only_up=tuple(long.tolist()))
+
+
+def _inverse(covariance: F64) -> F64:
     scale = np.sqrt(np.diag(covariance))
     inverse = np.linalg.inv(covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(scale)))
-    precision = inverse / np.outer(scale, scale)
-    return Prior(np.concatenate([idle, shared, theta]), precision, prior.spread)
+    return np.asarray(inverse / np.outer(scale, scale))
 
 
 @dataclass(frozen=True)
@@ -192,6 +204,6 @@ def _effect_sigmas(rows: Rows, around: _Around, *, by_time: bool) -> F64:
     sigma[wakes : wakes + 2] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
     sigma[wakes + 2] = _KEPT * mean_w
     sigma[wakes + 3 :] = mean_w * (
-        _TAIL_LONG if around.long_tails and (not table or table.deep) else _TAIL_UNTOLD
+        _TAIL_LONG if around.long_tails and (not table or table.deep) else _TAIL_NONE
     )
     return sigma

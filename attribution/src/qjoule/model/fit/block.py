@@ -18,9 +18,10 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
+from qjoule.model.fit.averaged import Average, Prior, averaged
 from qjoule.model.fit.discrepancy import NO_MISFIT, Misfit, discrepancy, misfit_of
 from qjoule.model.fit.observed import Rows, ZoneNoise, above_idle, mean_w, predict
-from qjoule.model.nonnegative import optima, solve_nonnegative
+from qjoule.model.nonnegative import solve_nonnegative
 
 #: Time constants; any other lies between two of them and is a mixture of both.
 TAU_S = (4.0, 12.0, 36.0)
@@ -61,23 +62,11 @@ def low_passed(values: F64, keep: F64) -> F64:
 
 _K = THETA.index("k")
 _STEPS = 5
-#: Candidate spreads of the factors relative to the expected spread; their prior weights follow.
-_SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
-_SPREAD_SIGMA = 0.7  #: of the logarithm
 #: Leakage follows temperature: power at rest drifts by about a per cent within a block.
 _WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
 _ORDER = np.arange(1, _WAVES + 1)
 _SMOOTH = 5  #: windows over which errors of edges have cancelled
 _DEGREES = 4.0  #: of freedom of Student's t
-
-
-@dataclass(frozen=True)
-class Prior:
-    """Gaussian knowledge of (idle_w, shared_w, theta) and how far factors spread around 1."""
-
-    mean: F64
-    precision: F64
-    spread: float
 
 
 @dataclass(frozen=True)
@@ -94,11 +83,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class BlockFit:
-    """`value` (p,) and `covariance` of all parameters, and the evidence of this block alone."""
+    """All parameters, and the evidence of this block alone."""
 
-    value: F64
-    covariance: F64
-    spread: float
+    found: Average
     evidence: Evidence
     drift_w: F64  #: (n,) slow drift of power around the fit
     #: Squared error of the prediction before the block (with the evidence of earlier blocks, and
@@ -108,15 +95,26 @@ class BlockFit:
     #: What windows show beyond the model: power that goes with something it has no term for.
     beyond: Misfit = NO_MISFIT
 
+    @property
+    def value(self) -> F64:
+        return self.found.value
+
+    @property
+    def covariance(self) -> F64:
+        return self.found.covariance
+
+    @property
+    def spread(self) -> float:
+        return self.found.spread
+
 
 def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
     """Fits a block under `belief` and the evidence of blocks `before`.
 
     Raises `LinAlgError` if the numbers are so far apart that they cannot be solved.
     """
-    fixed, size = len(belief.mean), len(belief.mean) + len(rows.classes)
-    plain = np.append(belief.mean, np.ones(size - fixed))
-    value = plain
+    size = len(belief.mean) + len(rows.classes)
+    value = plain = np.append(belief.mean, np.ones(len(rows.classes)))
     places = ZoneNoise.of(rows)
     levels = places.first_levels()
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
@@ -142,20 +140,21 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
         nuisance = np.concatenate([curve_sigma, warm_sigma, (wander_w[:, None] / _ORDER).ravel()])
         mine_told, bend = _without_curve(everything, size, nuisance)
         told = _joined(before, mine_told, rows, value)
-        value, spread_cov, spread = _solve(told, belief, fixed, size)
+        found = averaged(told.precision, told.moment, belief)
+        value = found.value
         rest = bend(value)
         error = y - x @ np.append(value, rest)
         wander_w = _wandered(rest[-waves.shape[1] :].reshape(len(wander_w), -1), wander_w)
         if step < _STEPS - 1:
             x = x[:, :size]
-            power2 = error**2 + np.maximum(((x @ spread_cov) * x).sum(axis=1), 0.0)
+            power2 = error**2 + np.maximum(((x @ found.covariance) * x).sum(axis=1), 0.0)
             levels = places.fit_levels(power2, levels, floors)
     power, _ = predict(rows, value)
-    found = bend(value)
-    warm_by = found[curve.shape[1] : -waves.shape[1]]
-    drift = waves @ found[-waves.shape[1] :]
-    residual = np.where(rows.known, rows.power_w - power, 0.0) - drift - warm @ warm_by
-    residual -= curve @ (curve_mean + found[: curve.shape[1]])
+    bends = bend(value)
+    warm_by = bends[curve.shape[1] : -waves.shape[1]]
+    drift = waves @ bends[-waves.shape[1] :]
+    curved = curve @ (curve_mean + bends[: curve.shape[1]])
+    residual = np.where(rows.known, rows.power_w - power, 0.0) - drift - warm @ warm_by - curved
     # The part of it that is power at rest is found later, from its share of the mean power.
     drift += warmth @ warm_by * mean_w(rows)[rows.zone]
     walk = places.random_walk(residual, scale, levels)
@@ -163,11 +162,11 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
     drift += walk
     guesses = [value, plain]
     if before.precision.any():
-        guesses.append(_solve(before, belief, fixed, size)[0])
+        guesses.append(averaged(before.precision, before.moment, belief).value)
     fitted, without, *old = (places.misfit(one, scale, spectrum) for one in guesses)
     remembered = old[0] if old else without
     ratios = remembered / fitted, without / fitted
-    return BlockFit(value, spread_cov, spread, mine_told, drift, *ratios, beyond)
+    return BlockFit(found, mine_told, drift, *ratios, beyond)
 
 
 def _joined(before: Evidence, told: Evidence, rows: Rows, value: F64) -> Evidence:
@@ -250,25 +249,3 @@ def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Cal
         return np.asarray(solved[:, -1] - solved[:, :-1] @ value)
 
     return left, bend
-
-
-def _solve(told: Evidence, belief: Prior, fixed: int, size: int) -> tuple[F64, F64, float]:
-    """Values, covariance, and spread of the factors, averaged over how far factors may spread."""
-    mean = np.append(belief.mean, np.ones(size - fixed))
-    spreads = belief.spread * (_SPREADS if size > fixed else np.ones(1))
-    precision = np.zeros((len(spreads), size, size))
-    precision[:, :fixed, :fixed] = belief.precision
-    index = np.arange(fixed, size)
-    precision[:, index, index] = spreads[:, None] ** -2.0
-    grams = told.precision + precision
-    found = optima(grams, told.moment + precision @ mean)
-    logs = np.einsum("sp,spq,sq->s", found.free, grams, found.free)
-    logs -= precision @ mean @ mean + found.log_determinant
-    logs = 0.5 * logs - (size - fixed) * np.log(spreads)
-    logs -= 0.5 * (np.log(spreads / belief.spread) / _SPREAD_SIGMA) ** 2
-    share = np.exp(logs - logs.max())
-    share /= share.sum()
-    value = share @ found.value
-    apart = found.value - value
-    total = np.tensordot(share, found.covariance, 1) + (apart.T * share) @ apart
-    return value, total, float(np.sqrt(share @ spreads**2))

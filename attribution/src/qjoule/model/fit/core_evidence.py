@@ -22,7 +22,7 @@ from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS, WindowBatch
 from qjoule.model.coefficients import THETA, WEIGHT_TERMS
 from qjoule.model.energy import ONE_CORE
 from qjoule.model.features import basis_slopes
-from qjoule.model.fit.block import Prior
+from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.core_noise import Levels, OwnOfCores, RowNoise
 from qjoule.model.fit.observed import Rows, weights
 from qjoule.model.fit.rows import Source, make_rows

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from qjoule.model.arrays import F64, Renumbering
 from qjoule.model.energy import I64, Bool
-from qjoule.model.fit.block import BlockFit, Evidence, Prior
+from qjoule.model.fit.averaged import Prior
+from qjoule.model.fit.block import BlockFit, Evidence
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.solo import SingleClassEvidence
 
@@ -162,9 +163,13 @@ def told_by(rows: Rows, fit: BlockFit) -> IdlePowerEvidence:
     A package that rests beside a busy one may be kept awake by it.
     """
     zones = len(rows.edge_w)
-    if not all(_rested(rows, z) for z in range(zones)) and _still_s(rows) < _LEAST_REST_S:
-        return IdlePowerEvidence.none(zones)
-    return found_by(fit, zones, _MOST_ERROR)
+    return found_by(fit, zones, _MOST_ERROR) if rests(rows) else IdlePowerEvidence.none(zones)
+
+
+def rests(rows: Rows) -> bool:
+    """Whether a block, or a part of it, shows a machine at rest."""
+    zones = range(len(rows.edge_w))
+    return all(_rested(rows, z) for z in zones) or _still_s(rows) >= _LEAST_REST_S
 
 
 def found_by(fit: BlockFit, zones: int, most_error: float = np.inf) -> IdlePowerEvidence:
@@ -202,15 +207,11 @@ def believed(belief: Prior, rest: IdlePowerEvidence, calibrated: Bool) -> Prior:
     at = np.flatnonzero(rest.known)
     if not len(at):
         return belief
-    mean, precision = belief.mean.copy(), belief.precision.copy()
     told_w, weight = rest.value_w[at], rest.sigma_w[at] ** -2.0
-    own = np.diag(belief.precision)[at]
-    apart = (told_w - mean[at]) ** 2 > _CONTRADICTS**2 * (1.0 / weight + 1.0 / own)
+    own, mean = np.diag(belief.precision)[at], belief.mean[at]
+    apart = (told_w - mean) ** 2 > _CONTRADICTS**2 * (1.0 / weight + 1.0 / own)
     own = np.where(calibrated[at] & ~apart, own, 0.0)
-    mean[at] = (weight * told_w + own * mean[at]) / (weight + own)
-    precision[at, :] = precision[:, at] = 0.0
-    precision[at, at] = weight + own
-    return Prior(mean, precision, belief.spread)
+    return belief.told(at, (weight * told_w + own * mean) / (weight + own), weight + own)
 
 
 def contradicted(belief: Prior, fit: BlockFit, zones: Bool) -> bool:
@@ -227,7 +228,5 @@ def loosened(belief: Prior, calibrated: Bool) -> Prior:
     """`belief` where windows contradict it: a calibrated power at rest may be that of a colder
     chip."""
     at = np.flatnonzero(calibrated)
-    precision = belief.precision.copy()
-    precision[at, :] = precision[:, at] = 0.0
-    precision[at, at] = np.maximum(_WARMER * belief.mean[at], 1e-3) ** -2.0
-    return Prior(belief.mean, precision, belief.spread)
+    mean = belief.mean[at]
+    return belief.told(at, mean, np.maximum(_WARMER * mean, 1e-3) ** -2.0)

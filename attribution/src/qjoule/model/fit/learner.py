@@ -12,8 +12,9 @@ import numpy as np
 from qjoule.model.arrays import F64, Renumbering, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Series
+from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import BlockFit, Prior, fit_block
+from qjoule.model.fit.block import BlockFit, fit_block
 from qjoule.model.fit.core_evidence import with_cores
 from qjoule.model.fit.earlier_blocks import (
     DecayedEvidence,
@@ -22,6 +23,7 @@ from qjoule.model.fit.earlier_blocks import (
     contradicted,
     found_by,
     loosened,
+    rests,
     told_by,
 )
 from qjoule.model.fit.merging import chosen
@@ -133,6 +135,7 @@ class Learner:
             dram=domain == "dram",
             table=self.table,
             long_tails=bool(rest.known.all()),
+            rests=rests(even),
         )
         few = int(rows.known.sum()) < _MIN_WINDOWS * len(places) and rows.features.any()
         if few and not memory.knows(every.classes):
@@ -180,6 +183,7 @@ class Learner:
             beyond=fit.beyond.relative,
             beyond_with=fit.beyond.with_what,
             alone=after.alone.moments(belief),
+            untold=fit.found.untold if fit.found.untold.any() else None,
         )
         if keep:
             for note in model.misfits(domain):

@@ -25,7 +25,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
-from qjoule.model.fit.block import Prior
+from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.observed import Rows, above_idle, predict
 from qjoule.model.fit.rows import thinned
 from qjoule.model.fit.solo import noises_of

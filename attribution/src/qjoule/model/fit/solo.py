@@ -14,7 +14,7 @@ import numpy as np
 
 from qjoule.model.arrays import EFFECTS, F64
 from qjoule.model.features import FEATURES
-from qjoule.model.fit.block import Prior
+from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.observed import Rows, above_idle, predict
 from qjoule.model.power_model import Moments, PowerModel
 

@@ -11,7 +11,8 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.energy import I64
-from qjoule.model.fit.block import BlockFit, Evidence, Prior, fit_block
+from qjoule.model.fit.averaged import Prior
+from qjoule.model.fit.block import BlockFit, Evidence, fit_block
 from qjoule.model.fit.cells import REST
 from qjoule.model.fit.earlier_blocks import IdlePowerEvidence
 from qjoule.model.fit.observed import Rows
