@@ -263,7 +263,10 @@ def bench_all(chosen: argparse.Namespace) -> None:
         try:
             with of_place[0].started() as server:
                 for load in of_place:
-                    found[load.name] = bench_load(chosen, load, server, budget)
+                    try:
+                        found[load.name] = bench_load(chosen, load, server, budget)
+                    except QjouleError as reason:  # the others are measured all the same
+                        show([not_measured(load.name, reason)])
         except NO_SERVER as reason:
             show([not_measured(of_place[0].name, reason)])
     show([f"{len(found)} loads took {(time.monotonic() - began_s) / 60:.1f} minutes"])
