@@ -106,7 +106,8 @@ def test_drawn_queries_are_sent_with_trace_and_joules(
     for one in map(attributes, found):
         assert one["db.system.name"] == "postgresql"
         assert one["qjoule.grade"] in ("estimated", "measured")
-        assert 0 < one["qjoule.query.cpu.time"] <= one["qjoule.query.duration"]
+        # Waking up, and what is done after the reply, is work of the query, too.
+        assert 0 < one["qjoule.query.cpu.time"] <= one["qjoule.query.duration"] + 0.01
         assert one["user.name"]
         if "qjoule.query.energy" in one:
             assert one["qjoule.query.energy"] > 0 and one["qjoule.query.energy.error"] >= 0
