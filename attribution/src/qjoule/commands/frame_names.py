@@ -16,7 +16,7 @@ from qjoule.servers.direct_access import open_regular
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.registered import supported
 from qjoule.servers.stack_tables import JIT_CODE, own_vdso
-from qjoule.servers.symbols import OpenFile, Symbols, Unnamed, cxx
+from qjoule.servers.symbols import SHOWN_MAX, OpenFile, Symbols, Unnamed, cxx
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from qjoule.trace.reader import Trace
-
-
-_SHOWN_MAX = 200
 
 
 def trace_frame_names(trace: Trace, symfs: Path | None) -> Name:
@@ -66,7 +63,7 @@ def _compiled_names(code: pa.Table) -> Name:
     """Of the table `code`, which may come from anybody."""
     columns = (code.column(name).to_pylist() for name in ("module", "offset", "name"))
     names = {(module, offset): name for module, offset, name in zip(*columns, strict=True)}
-    return lambda module, offset: sanitise(names.get((module, offset), JIT_CODE))[:_SHOWN_MAX]
+    return lambda module, offset: sanitise(names.get((module, offset), JIT_CODE))[:SHOWN_MAX]
 
 
 def load_all() -> None:

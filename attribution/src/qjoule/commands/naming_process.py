@@ -31,7 +31,7 @@ from qjoule.root_part.examiner import confine, limit
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable
 from qjoule.servers.direct_access import open_regular
 from qjoule.servers.stack_tables import Mapped, mapped
-from qjoule.servers.symbols import OpenFile, files_read
+from qjoule.servers.symbols import SHOWN_MAX, OpenFile, files_read
 from qjoule.session.stacks import OpenTables
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
@@ -39,7 +39,7 @@ from qjoule.trace.meta import Module
 _FRAME = struct.Struct("=IQ")  #: module, offset
 _NAME_BYTES = 2048
 _MOST_LINES = 8
-_SHOWN_MAX = 224  #: characters of a name: 200, as in `Symbols`, and an offset
+_ANSWER_MAX = SHOWN_MAX + 24  #: characters of a name, and an offset
 #: For all names together. Reading the symbols of a large server takes some seconds, once. A share
 #: of the time that passes is added, for an agent that runs on.
 _PATIENCE_S, _PATIENCE_SHARE = 20.0, 0.01
@@ -117,11 +117,11 @@ class NamingProcess:
     def _shown(self, module: int, offset: int, said: bytes) -> str:
         text, why = (sanitise(one.decode(errors="replace")) for one in said.partition(b"\0")[::2])
         if why and module in self._files:
-            self._unnamed[self._files[module]] = why[:_SHOWN_MAX]
+            self._unnamed[self._files[module]] = why[:_ANSWER_MAX]
         if offset & NODE:  # its number is the tracer's, whatever was said
-            kind = text.rpartition(" #")[0][:_SHOWN_MAX] or "node"
+            kind = text.rpartition(" #")[0][:_ANSWER_MAX] or "node"
             return PlanNode(f"{kind} #{offset & 0xFFFF_FFFF}")
-        return text[:_SHOWN_MAX] or f"{self._files.get(module) or '(unknown file)'}+{offset:#x}"
+        return text[:_ANSWER_MAX] or f"{self._files.get(module) or '(unknown file)'}+{offset:#x}"
 
     def _answer(self) -> bytes:
         """Empty: the process cannot name the frame, or has failed for good (`problem`)."""
@@ -176,7 +176,7 @@ def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> 
         except Exception:  # nobody foresaw it; it costs the names of this file alone
             broken.add(module)
             whys[module] = "its symbols cannot be read"
-        text = f"={said[:_SHOWN_MAX]}\0{whys.pop(module, '')[:_SHOWN_MAX]}"
+        text = f"={said[:_ANSWER_MAX]}\0{whys.pop(module, '')[:_ANSWER_MAX]}"
         connection.sendmsg([text.encode(errors="replace")])
 
 

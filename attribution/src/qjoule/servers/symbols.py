@@ -34,7 +34,7 @@ _NAME_BYTES_MAX = 4096
 #: Of what is given to the C++ library, which recurses with the depth of a name.
 _MANGLED_MAX = 1024
 _INDIRECT_FUNCTION = 10  #: STT_GNU_IFUNC: chooses one of several functions
-_SHOWN_MAX = 200
+SHOWN_MAX = 200  #: characters of a name
 _NAMES_MAX = 1 << 17  #: that are remembered: the live view asks for as long as it runs
 #: Version, and codes: relative to the place, unsigned, relative to the index; 4 bytes each.
 _USUAL_INDEX, _INDEX_HEAD = b"\x01\x1b\x03\x3b", 12
@@ -177,8 +177,8 @@ class Symbols:
         file = self._files[module]
         function = file.functions.at(offset) if file.functions else ""
         if function:
-            return sanitise(demangled(function))[:_SHOWN_MAX]
-        name = sanitise(path.rpartition("/")[2])[:_SHOWN_MAX] or "(unknown file)"
+            return sanitise(demangled(function))[:SHOWN_MAX]
+        name = sanitise(path.rpartition("/")[2])[:SHOWN_MAX] or "(unknown file)"
         return f"{name}+{file.begin(offset):#x}"
 
     def _read(self, path: str, build_id: str) -> tuple[_File, str]:

@@ -30,6 +30,7 @@ from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import confine, limit
 from qjoule.servers.jvm.code_cache import BLOBS_MAX, Code, CodeCache, CodeKind
 from qjoule.servers.jvm.hotspot import HotSpot, Memory, open_hotspot
+from qjoule.servers.symbols import SHOWN_MAX
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.names import CompiledCode
 
@@ -45,7 +46,7 @@ _PAUSE_S, _PAUSE_SHARE = 1.0, 50
 _WAIT_S = 15.0  #: for the first lists, and for the names: 20,000 take a second
 _ROW = struct.Struct("=II")  #: module, number; the name follows
 _MESSAGE_BYTES = 4096
-_NAME_BYTES, _SHOWN = 512, 200
+_NAME_BYTES = 512
 _END = b"end"
 
 
@@ -88,7 +89,7 @@ class CodeWatch:
             whys = [self.problem.encode() for _ in jvms]
         what = "callers of compiled Java code are unknown"
         self.missing = tuple(
-            f"--stacks: {one.label}: {what}: {sanitise(why.decode(errors='replace'))[:_SHOWN]}"
+            f"--stacks: {one.label}: {what}: {sanitise(why.decode(errors='replace'))[:SHOWN_MAX]}"
             for one, why in zip(jvms, whys, strict=False)
             if why
         )
@@ -104,7 +105,7 @@ class CodeWatch:
                 self.problem = "what they compiled could not be listed again"
                 return []
             module, number = _ROW.unpack_from(row)
-            name = sanitise(row[_ROW.size :].decode(errors="replace"))[:_SHOWN]
+            name = sanitise(row[_ROW.size :].decode(errors="replace"))[:SHOWN_MAX]
             if module in self._modules and name:
                 found.append(CompiledCode(module, number, name))
         return found
@@ -217,7 +218,7 @@ def _serve(modules: Sequence[int]) -> None:
                     why = f"start it with -XX:+{FRAME_POINTERS}"
             except QjouleError as error:
                 why = str(error)
-            whys.append(why[:_SHOWN].replace("\0", " ").encode(errors="replace"))
+            whys.append(why[:SHOWN_MAX].replace("\0", " ").encode(errors="replace"))
         connection.sendmsg([b"\0".join((*whys, b""))])
         if _watch(connection, lists):
             _tell(connection, lists)
