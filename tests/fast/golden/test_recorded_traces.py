@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares `attribute`'s output for recorded traces of real servers, byte for byte.
+"""Compares `attribute`'s results for recorded traces of real servers, value for value.
 
-`record_traces.py` makes the traces. After an intended change of the output, check the difference,
-then regenerate it: `QJOULE_REGOLD=1 pytest tests/fast/golden/test_recorded_traces.py`.
+`record_traces.py` makes the traces. A trace's `expected.json` has the results of all that `BY`
+names, each part and each row of a result in a line. After an intended change of the results, check
+the difference, then regenerate it: `QJOULE_REGOLD=1 pytest
+tests/fast/golden/test_recorded_traces.py`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -44,13 +48,25 @@ def check(text: str, golden: Path) -> None:
     assert text == golden.read_text("utf-8")
 
 
-@pytest.mark.parametrize("by", BY)
+def by_line(results: dict[str, dict[str, Any]]) -> str:
+    """The results as JSON, with a line for each part of a result and for each of its rows."""
+    blocks = []
+    for name, result in results.items():
+        rows = ",\n".join(json.dumps(row) for row in result.pop("rows"))
+        parts = "".join(f"{json.dumps(key)}: {json.dumps(part)},\n" for key, part in result.items())
+        blocks.append(f'"{name}": {{\n{parts}"rows": [\n{rows}\n]}}')
+    return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_attribution_of_a_recorded_trace(name: str, by: str) -> None:
-    words = [str(TRACES / name), "--by", BY[by], "--format", "json", "--calibration", "none"]
-    done = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    check(done.stdout, TRACES / name / "expected" / f"{by}.json")
+def test_attribution_of_a_recorded_trace(name: str) -> None:
+    results = {}
+    for by, columns in BY.items():
+        words = [str(TRACES / name), "--by", columns, "--format", "json", "--calibration", "none"]
+        done = CliRunner().invoke(command, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.stderr
+        results[by] = json.loads(done.stdout)
+    check(by_line(results), TRACES / name / "expected.json")
 
 
 def test_attribution_of_the_handwritten_trace(tmp_path: Path) -> None:
