@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ import pytest
 from metrics_pages import snapshots
 from qjoule.agent.handover import Handover, leave
 from qjoule.agent.hourly_tables import ERRORS
-from qjoule.agent.journal import Journal, Retention
+from qjoule.agent.journal import Journal, Retention, read_entry, waiting
 from qjoule.agent.minute import Minute
 from qjoule.agent.rollup_layout import TABLES
 from qjoule.agent.rollups import Rollups
@@ -239,7 +240,7 @@ def test_a_minute_that_a_killed_writer_had_added_counts_once(tmp_path: Path) -> 
     made = tagged_minute(START_S, {"a": 5})
     for interval in intervals():
         made.add(interval)
-    made.samples = [{"time": START_S * 10**6, "server": "db:1", "fingerprint": "f", "calls": 1}]
+    made.add_samples([{"time": START_S * 10**6, "server": "db:1", "fingerprint": "f", "calls": 1}])
     journal = Journal(tmp_path, "db1", KEPT)
     journal.add(made, "package", [])
     (entry,) = (tmp_path / "waiting").iterdir()
@@ -254,6 +255,16 @@ def test_a_minute_that_a_killed_writer_had_added_counts_once(tmp_path: Path) -> 
     assert pc.sum(table(tmp_path)["calls"]).as_py() == 2 * minute_sum("calls")
     assert tag_energies(tmp_path) == {"a": 10}
     assert len(table(tmp_path, "samples")) == 2
+
+
+def test_a_minute_with_damaged_samples_is_no_entry(tmp_path: Path) -> None:
+    journal, made = Journal(tmp_path, "db1", KEPT), minute(START_S)
+    made.samples = [msgspec.Raw(msgspec.msgpack.encode(["no row"]))]
+    journal.add(made, "package", [])
+    journal.close()
+    (entry,) = waiting(tmp_path)
+    with pytest.raises(ValueError, match="object"):
+        read_entry(entry)
 
 
 def test_shapes_and_servers_are_kept_with_their_time(tmp_path: Path) -> None:

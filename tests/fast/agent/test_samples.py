@@ -115,7 +115,9 @@ def row(at_s: float, **more: object) -> dict[str, object]:
 
 
 def minute(*rows: dict[str, object], start_s: int = START_S) -> Minute:
-    return Minute(start_s, 60.0, "measured", "separate", samples=list(rows))
+    whole = Minute(start_s, 60.0, "measured", "separate")
+    whole.add_samples(rows)
+    return whole
 
 
 def written(path: Path, *minutes: Minute) -> Path:

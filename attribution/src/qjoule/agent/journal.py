@@ -134,8 +134,10 @@ def waiting(path: Path) -> Iterator[Path]:
 
 def read_entry(path: Path) -> Entry:
     """Raises `OSError`, or `ValueError` if it is not what an engine writes."""
-    found: Entry = msgspec.msgpack.decode(path.read_bytes(), type=Entry)
-    return found
+    entry: Entry = msgspec.msgpack.decode(path.read_bytes(), type=Entry)
+    for _ in entry.minute.sampled():
+        pass  # damaged rows are found now, before something of the minute is written
+    return entry
 
 
 def take_known(path: Path) -> Known | None:

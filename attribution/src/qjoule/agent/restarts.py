@@ -18,7 +18,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Protocol
 
 from qjoule.model.result import Attribution, ServerChange
@@ -91,7 +90,7 @@ class Controller:
         self._recent.append(share)
         if len(self._recent) < MEASUREMENTS:
             return None
-        mean, now = fmean(self._recent), self.shed
+        mean, now = sum(self._recent) / len(self._recent), self.shed
         held_s = wall_s - now.since_s
         if held_s < 0:  # the clock was set back
             self.shed = now = replace(now, since_s=wall_s)

@@ -86,7 +86,7 @@ class Rollups:
     def take_samples(self, rows: list[dict[str, Any]]) -> None:
         """Queries that were drawn in the interval that was just taken."""
         if self._minute is not None:
-            self._minute.samples += rows
+            self._minute.add_samples(rows)
             self._samples += len(rows)
 
     def describe(self, counters: Counters, servers: Sequence[Server], wall_s: float) -> None:

@@ -55,7 +55,7 @@ def tag_table(minute: Minute, host_id: str) -> pa.Table:
 def sample_table(minute: Minute, host_id: str) -> pa.Table:
     """The drawn queries, `SAMPLE_ROWS`."""
     common = {"grade": minute.grade, "policy": minute.policy, "host_id": host_id}
-    return pa.Table.from_pylist([{**one, **common} for one in minute.samples], SAMPLE_ROWS)
+    return pa.Table.from_pylist([{**one, **common} for one in minute.sampled()], SAMPLE_ROWS)
 
 
 def _common(minute: Minute) -> Mapping[str, Any]:

@@ -139,13 +139,16 @@ class WindowAssembler:
         t0_ns, t1_ns = sums["t0_ns"].astype(np.int64), sums["t1_ns"].astype(np.int64)
         whole = t0_ns + (t1_ns - t0_ns) // 2 < end_ns
         self._aggregates = [sums[~whole]] if not everything else []
+        # Sums come in order, so those of complete windows need no copy of their own.
+        count = int(np.count_nonzero(whole))
+        complete = sums[:count] if whole[:count].all() else sums[whole]
         calls = _joined(self._calls, AGGREGATE)
         ended = calls["t1_ns"] < end_ns
         self._calls = [calls[~ended]]
         self._taken_ns = end_ns
         bounds_ns = energy.boundaries_ns
         lost_ns, awake_ns = self._take_lost(bounds_ns), self.package_times.take(bounds_ns)
-        return Chunk(energy, sums[whole], lost_ns, calls[ended], awake_ns, self.stolen.take())
+        return Chunk(energy, complete, lost_ns, calls[ended], awake_ns, self.stolen.take())
 
     def _take_energy(self, everything: bool) -> WindowEnergy | None:
         readings = _joined(self._energy, ENERGY)

@@ -10,7 +10,6 @@ of system calls (seccomp) lets qjoule ask at all.
 from __future__ import annotations
 
 import ctypes
-import difflib
 import errno
 import os
 import platform
@@ -238,6 +237,8 @@ def parse_event(text: str) -> PerfEvent:
 
 
 def _near(name: str) -> str:
+    import difflib  # noqa: PLC0415 (a quarter of a MB, for an error)
+
     by_lower_case = {spelling.lower(): spelling for spelling in (*NAMES, *_SYNONYMS)}
     near = [
         by_lower_case[spelling]

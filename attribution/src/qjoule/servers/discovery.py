@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from qjoule.errors import QjouleError
@@ -134,6 +135,7 @@ def server_of(examined: Examined, members: Sequence[Process]) -> Server:
     )
 
 
+@lru_cache(1024)  # of all programs that the machine starts
 def is_named_like_a_server(name: str) -> bool:
     """A first filter; the content of the executable decides."""
     return any(support.may_be_named(name) for support in supported())

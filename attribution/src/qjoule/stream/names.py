@@ -195,7 +195,8 @@ class Names:
         """`records`: of `contract.TASK`."""
         # An exited thread's last sums come after its exit, so its name is still needed.
         named = records[records["event"] != TaskEvent.EXIT]
-        for pid, server, comm in named[["pid", "server", "comm"]].tolist():
+        fields = (named[name].tolist() for name in ("pid", "server", "comm"))
+        for pid, server, comm in zip(*fields, strict=True):
             mine, theirs = self._servers_comms, self._others_comms
             if not server:
                 mine, theirs = theirs, mine
