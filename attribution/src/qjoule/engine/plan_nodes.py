@@ -60,7 +60,7 @@ def _nodes(stack: Stack) -> Iterator[PlanNode]:
 
 
 def _order(node: PlanNode | None) -> tuple[int, str]:
-    return (-1, "") if node is None else (node.number, node)
+    return (-1, "") if node is None else node.order
 
 
 def _depth(node: PlanNode | None, parents: dict[PlanNode, PlanNode]) -> int:

@@ -8,6 +8,7 @@ adds up to the row. A row without a sample keeps its energy as one frame that sa
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,14 @@ import numpy as np
 from qjoule.model.labels import Identity
 from qjoule.model.result import Row
 from qjoule.model.split import apportion
+from qjoule.servers.decoding import plan_step
 
 NO_SAMPLE = "[no sample]"
 OTHER = "[other stacks]"  #: of a row that has more different ones than are remembered
 KERNEL = "[kernel]"
 CUT = "[callers unknown]"
+_BELOW = " > "  #: between the nodes of a path
+_NUMBER = re.compile(r"\d+")
 BEYOND = "[more callers]"  #: of a stack that is deeper than is kept
 _MOST_FRAMES = 2048
 _MOST_STACKS = 1 << 14  #: that are kept with their names
@@ -39,6 +43,30 @@ class PlanNode(str):
     def number(self) -> int:
         """The node's id in its plan."""
         return int(self.rpartition("#")[2])
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """By which nodes of a plan are sorted."""
+        return self.number, self
+
+    @property
+    def label(self) -> str:
+        """Its text below the nodes that call it."""
+        return self
+
+
+class PlanPath(PlanNode):
+    """A node that functions show: its kind behind those of the nodes that call it."""
+
+    __slots__ = ()
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return 0, _NUMBER.sub(lambda number: number[0].zfill(4), self)
+
+    @property
+    def label(self) -> str:
+        return self.rpartition(_BELOW)[2]
 
 
 @dataclass(frozen=True)
@@ -126,8 +154,8 @@ class Frames:
     def stack(self, frame: int, *, whole: bool, in_kernel: bool = False) -> Stack:
         """The names from the outermost on. Raises what `name` raises."""
         stack = self._stacks.get(frame) or self._read(frame)
-        if not whole and stack[:1] != (CUT,):
-            stack = (CUT, *stack)
+        if not whole and stack[:1] != (CUT,):  # which node this is depends on the callers
+            stack = (CUT, *(name for name in stack if not isinstance(name, PlanPath)))
         return (*stack, KERNEL) if in_kernel else stack
 
     def _read(self, innermost: int) -> Stack:
@@ -142,8 +170,28 @@ class Frames:
             names.append(BEYOND)
         if len(self._stacks) >= _MOST_STACKS:
             self._stacks.clear()
-        self._stacks[innermost] = tuple(reversed(names))
+        names.reverse()
+        self._stacks[innermost] = tuple(names if frame else _with_nodes(names))
         return self._stacks[innermost]
+
+
+def _with_nodes(functions: Sequence[str]) -> Iterator[str]:
+    """A whole stack, with the nodes of a plan that its functions show: each before the function
+    that executes it.
+    """
+    path, caller = "", ""
+    numbers: Counter[str] = Counter()
+    for function in functions:
+        step = plan_step(function)
+        if step is not None and step.begins:
+            numbers.clear()
+        if step is not None and step.node and caller not in step.goes_on:
+            numbers[step.node] += 1
+            node = f"{step.node} #{numbers[step.node]}" if step.counted else step.node
+            path = f"{path}{_BELOW}{node}" if path else node
+            yield PlanPath(path)
+        yield function
+        caller = function
 
 
 def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:

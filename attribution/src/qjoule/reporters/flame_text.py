@@ -64,7 +64,7 @@ def nodes(found: Flame) -> str:
             lines.append(
                 f"{node.energy_nj / 1e9:12.4f}  {share:6.1%}  {part:9.1%}  "
                 f"{share * row.cpu_ns / 1e9:9.3f}  {per_call}  "
-                f"{'  ' * node.depth}{node.name or '(no node)'}"
+                f"{'  ' * node.depth}{node.name.label if node.name else '(no node)'}"
             )
     if len(lines) == 1:
         return "no statement has nodes of a plan\n"

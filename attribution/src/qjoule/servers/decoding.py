@@ -25,7 +25,14 @@ import numpy as np
 from qjoule.contract import UNSEEN, NoText
 from qjoule.model.labels import PREPARED_BEFORE, TEXT_LOST
 from qjoule.servers import registry
-from qjoule.servers.decoding_types import Build, Decoding, Language, References, Titles
+from qjoule.servers.decoding_types import (
+    Build,
+    Decoding,
+    Language,
+    PlanStep,
+    References,
+    Titles,
+)
 from qjoule.servers.types import Server
 from qjoule.shapes.shape import TEXT_LENGTH, OtherId, Shape, shape_of
 from qjoule.tags.definitions import Tags, tags_in
@@ -109,6 +116,13 @@ AVOIDABLE = {
 
 #: Functions of all servers that execute a plan, in whatever they are called.
 EXECUTES = frozenset(name for one in _BY_NAME.values() for name in one.executes)
+
+_PLAN_STEPS = tuple(one.plan_step for one in _BY_NAME.values() if one.plan_step is not None)
+
+
+def plan_step(function: str) -> PlanStep | None:
+    """What a function of any server shows of a plan; None: nothing."""
+    return next((step for of in _PLAN_STEPS if (step := of(function)) is not None), None)
 
 
 @cache

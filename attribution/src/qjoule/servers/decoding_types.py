@@ -143,6 +143,21 @@ class Titles:
 
 
 @dataclass(frozen=True)
+class PlanStep:
+    """What a function on a stack shows of the plan that it executes.
+
+    `node`: the kind of node that it executes; empty: it executes none itself. `counted`: nodes of
+    this kind are numbered along the stack, and numbers `begin` again below such a function.
+    `goes_on`: directly below these functions it executes the same node as they.
+    """
+
+    node: str
+    counted: bool = False
+    begins: bool = False
+    goes_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How to decode a server's data. A member that is None or empty does not exist for this
     server.
@@ -177,6 +192,8 @@ class Decoding:
     #: `qjoule.engine.advice`: names without their arguments.
     avoidable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     executes: tuple[str, ...] = ()  #: and those in which all others call what executes a plan
+    #: By a function as stacks name it. None: it says nothing of a plan.
+    plan_step: Callable[[str], PlanStep | None] | None = None
     #: Attributes of events of OpenTelemetry's collector, by our attribute or label that has the
     #: same (`qjoule.push.events`).
     collector: Mapping[str, str] = field(default_factory=dict)

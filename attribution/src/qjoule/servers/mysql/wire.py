@@ -34,6 +34,7 @@ from qjoule.servers.decoding_types import (
     note,
 )
 from qjoule.servers.mysql.other_ids import ids_of
+from qjoule.servers.mysql.plan_steps import plan_step
 from qjoule.servers.registry import dialect
 from qjoule.shapes.rules import Lexis
 from qjoule.shapes.sql import sql_shape
@@ -288,6 +289,7 @@ DECODING = Decoding(
         "width": ("select_send::send_data", "Query_result_send::send_data", "my_net_write"),
         "parsing": ("parse_sql", "MYSQLparse", "THD::sql_parser"),
     },
+    plan_step=plan_step,
     collector={
         "qjoule.query.calls": "mysql.events_statements_summary_by_digest.count_star",
         "qjoule.query.duration": "mysql.events_statements_summary_by_digest.sum_timer_wait",

@@ -12,7 +12,13 @@ from __future__ import annotations
 import re
 
 from qjoule.servers.client import NamesBefore
-from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding, Language
+from qjoule.servers.decoding_types import (
+    CAUSED_BY_WRITES,
+    SERVES_QUERIES,
+    Decoding,
+    Language,
+    PlanStep,
+)
 from qjoule.servers.registry import dialect
 from qjoule.shapes.safe_text import sanitise
 from qjoule.shapes.shape import commands_in, joined_shapes, key_pattern
@@ -121,6 +127,25 @@ def connection_name(name: bytes) -> str | None:
     return name.decode("ascii") if all(0x21 <= byte <= 0x7E for byte in name) else None
 
 
+_COMMANDS = KEY_FIRST | NAME_FIRST | NOTHING_FIRST | CONTAINERS
+#: What executes a command, of a client or of a script (src/commands.def).
+_COMMAND = re.compile(r"([a-z]+(?:Sha)?(?:Ro)?)Command")
+#: What EVAL, FCALL and the like jump to, so that these are often no frames.
+_SCRIPTS = {"evalGenericCommand": "script", "fcallCommandGeneric": "function"}
+
+
+def plan_step(function: str) -> PlanStep | None:
+    """A script's commands are nodes below it."""
+    if function in _SCRIPTS:
+        return PlanStep(_SCRIPTS[function])
+    command = _COMMAND.fullmatch(function)
+    if command is None:
+        return None
+    name = command[1].lower()
+    names = name, f"{name.removesuffix('ro')}_ro"
+    return next((PlanStep(known.upper()) for known in names if known in _COMMANDS), None)
+
+
 DECODING = Decoding(
     languages={dialect("redis"): LANGUAGE},
     application=connection_name,
@@ -135,4 +160,5 @@ DECODING = Decoding(
         "bio_aof": CAUSED_BY_WRITES,  # syncs the log
         "redis-fork": CAUSED_BY_WRITES,  # writes a snapshot or a new log
     },
+    plan_step=plan_step,
 )

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of plans of MySQL and MariaDB, by the functions that execute them.
+
+MariaDB's executor reads a table of a join in sub_select(), which calls itself for the next table
+with each row (sql/sql_select.cc). Rows may be collected first: JOIN_CACHE::join_records() then
+reads the next table (sql/sql_join_cache.cc). So tables are counted from a select's first on, in the
+order in which EXPLAIN shows them, but for those that the optimiser has read (`const`). What is done
+with a row of the last table, such as grouping, belongs to that table. Selects of one UNION cannot
+be told apart.
+
+MySQL's executor is a tree of iterators (sql/iterators/row_iterator.h): Init() and Read() of one
+call those of others. Children of one iterator that are of one kind cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from qjoule.servers.decoding_types import PlanStep
+
+_SELECT = PlanStep("", begins=True)
+_TABLE = PlanStep("table", counted=True)
+_STEPS = {
+    "sub_select": _TABLE,
+    "sub_select_cache": _TABLE,
+    "JOIN_CACHE::join_records": PlanStep(
+        "table", counted=True, goes_on=("sub_select_cache(JOIN*, st_join_table*, bool)",)
+    ),
+    "AGGR_OP::end_send": PlanStep("temporary table"),  # reads what was grouped
+    "filesort": PlanStep("sort"),
+    "JOIN::exec_inner": _SELECT,
+    "Item_subselect::exec": PlanStep("subquery", begins=True),
+    "mysql_handle_single_derived": PlanStep("derived table", begins=True),
+    "st_select_lex_unit::exec": PlanStep("union", begins=True),
+}
+#: Since MySQL 9.0 Init() and Read() call virtual functions of these names.
+_ITERATOR = re.compile(
+    r"(?:\w+::|\(anonymous namespace\)::)*(\w+)Iterator(?:<.*>)?::(?:Do)?(?:Init|Read)\(\)"
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]*")
+_TIMES_ANOTHER = "Timing"  #: of EXPLAIN ANALYZE
+
+
+@lru_cache(1 << 12)
+def plan_step(function: str) -> PlanStep | None:
+    """`function`: with its parameters, as it was demangled."""
+    iterator = _ITERATOR.fullmatch(function)
+    if iterator is not None and iterator[1] != _TIMES_ANOTHER:
+        node = " ".join(_WORD.findall(iterator[1])).capitalize()
+        caller = function.replace("::Do", "::")
+        return PlanStep(node, goes_on=() if caller == function else (caller,))
+    if "RowIterator" in function:  # what an iterator calls for its own work, such as filesort()
+        return None
+    return _STEPS.get(function.partition("(")[0])

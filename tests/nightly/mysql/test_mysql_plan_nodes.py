@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of plans by the functions on sampled stacks: in MariaDB their shares are about those that
+ANALYZE times, in MySQL they are those that EXPLAIN lists, in Redis the commands of a script.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule.commands.frame_names import trace_frame_names
+from qjoule.engine.attribute import AttributionRequest
+from qjoule.engine.flame import flame
+from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import RowStacks
+from qjoule.trace.reader import Trace
+from qjoule_studies.servers.process import DatabaseServer
+from servers.newer import RELEASES
+from tracing.recording import qjoule, recording
+from tracing.redis_client import redis_client, resp
+from tracing.releases import running
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+OPTIONS = ("--stacks", "2999", "--energy", "estimated:5,8,12,20")
+FAR = 0.1  #: shares that differ by more are of another node
+TIMES = 3
+TABLES = """
+create table item (o int, kind int, price int, day int);
+create table purchase (o int primary key, c int, day int);
+create table client (c int primary key, region int);
+insert into item with recursive s(n) as (select 0 union all select n + 1 from s where n < 200000)
+    select n % 60000, n % 7, (n * 7919) % 1000003, n % 1000 from s;
+insert into purchase select distinct o, o % 30000, o % 1000 from item;
+insert into client select distinct c, c % 25 from purchase;
+analyze table item, purchase, client
+"""
+JOIN = (
+    "select region, sum(price), count(*) from item join purchase using (o) join client using (c) "
+    "group by region"
+)
+SUBQUERY = "select count(*) from purchase where day < (select avg(day) from item)"
+
+
+def fill(server: DatabaseServer, recursion: str) -> None:
+    """`recursion`: the variable that bounds it."""
+    with closing(server.connect(autocommit=True)) as connection, connection.cursor() as cursor:
+        first = "create database plans", "use plans", f"set {recursion} = 300000"
+        for statement in (*first, *TABLES.split(";")):
+            cursor.execute(statement)
+
+
+@pytest.fixture(scope="module")
+def shop(mariadb: DatabaseServer) -> Iterator[DatabaseServer]:
+    fill(mariadb, "max_recursive_iterations")
+    yield mariadb
+    with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("drop database plans")
+
+
+def recorded(
+    server: DatabaseServer, trace: Path, text: str, *settings: str
+) -> tuple[Any, RowStacks]:
+    """A statement that ANALYZE (or EXPLAIN) explains before it is recorded, and its row."""
+    explain = (
+        "analyze format=json" if "mariadb" in server.executable.name else "explain format=tree"
+    )
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for statement in ("use plans", *settings, text):  # the last one reads the tables
+            cursor.execute(statement)
+            cursor.fetchall()
+        cursor.execute(f"{explain} {text}")
+        plan = cursor.fetchall()[0][0]
+        with recording(trace, "--pid", str(server.pid), *OPTIONS):
+            for _ in range(TIMES):
+                cursor.execute(text)
+                cursor.fetchall()
+    return plan, largest(trace)
+
+
+def largest(trace: Path) -> RowStacks:
+    """The row with the most samples."""
+    read = Trace(trace)
+    names = trace_frame_names(read, None)
+    return max(
+        flame(read, AttributionRequest(("fingerprint",)), names).rows, key=lambda row: row.count
+    )
+
+
+def shares(row: RowStacks) -> dict[str, float]:
+    return {str(node.name): node.samples / row.count for node in plan_nodes(row)}
+
+
+def timed(plan: dict[str, Any]) -> list[float]:
+    """Of each table of a join its share of the time. Of a block of rows that are joined at once
+    the block's own times are its table's, too.
+    """
+    block = plan["query_block"]
+    block = block.get("filesort", block)
+    tables = block.get("temporary_table", block)["nested_loop"]
+    ms = [own_ms(table) for table in tables]
+    return [own / sum(ms) for own in ms]
+
+
+def own_ms(node: dict[str, Any]) -> float:
+    times = (float(node[key]) for key in node if key.startswith("r_") and key.endswith("_ms"))
+    below = [own_ms(one) for key, one in node.items() if key in ("table", "block-nl-join")]
+    return sum(times) + sum(below)
+
+
+@pytest.mark.parametrize("cache_level", [0, 4], ids=["nested loops", "join buffers"])
+def test_tables_of_a_join_take_what_analyze_times(
+    cache_level: int, shop: DatabaseServer, tmp_path: Path
+) -> None:
+    setting = f"set join_cache_level = {cache_level}"
+    plan, row = recorded(shop, tmp_path / "t", JOIN, setting)
+    found, wanted = shares(row), timed(json.loads(plan))
+    path = "table #1"
+    for number, share in enumerate(wanted, 1):
+        path += f" > table #{number}" if number > 1 else ""
+        assert abs(found[path] - share) < FAR, (found, wanted)
+    assert len(wanted) == 3 and found.get("None", 0.0) < FAR
+    assert sum(node.energy_nj for node in plan_nodes(row)) == row.row.energy_nj
+    text = qjoule("flame", str(tmp_path / "t"), "--format", "nodes").stdout
+    assert "  table #1\n" in text and "    table #2\n" in text
+
+
+def test_a_subquerys_table_is_not_its_statements(shop: DatabaseServer, tmp_path: Path) -> None:
+    _, row = recorded(shop, tmp_path / "t", SUBQUERY)
+    found = shares(row)
+    assert found["table #1 > subquery > table #1"] > found["table #1"] > 0
+
+
+@pytest.mark.versions
+def test_iterators_are_those_that_explain_lists(tmp_path: Path) -> None:
+    (release,) = (one for one in RELEASES if one.server == "mysql")
+    with running(release) as server:
+        fill(server, "cte_max_recursion_depth")
+        plan, row = recorded(server, tmp_path / "t", SUBQUERY)
+        assert "subquery in condition" in plan
+        found = shares(row)
+    scans = [path for path in found if path.endswith("Table scan")]
+    inner, outer = sorted(scans, key=lambda path: "subquery" not in path)
+    assert len(scans) == 2 and found[inner] > 0.2, found
+    assert "Aggregate" in inner and "subquery" not in outer
+
+
+def test_a_scripts_commands_are_nodes_below_it(redis: DatabaseServer, tmp_path: Path) -> None:
+    script = b"for n = 1, 200000 do redis.call('hset', 'h', n % 1000, n) end"
+    options = ("--pid", str(redis.pid), *OPTIONS)
+    with redis_client(redis.port) as client, recording(tmp_path / "t", *options):
+        for _ in range(TIMES):
+            client.ask(resp(b"EVAL", script, b"0"))
+    found = shares(largest(tmp_path / "t"))
+    assert found["script > HSET"] > 0.02 and found["script"] > 0.3, found
