@@ -142,20 +142,15 @@ int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *
 	return got;
 }
 
-/*
- * The same of two names that follow each other, as far as one read has them: reading a string costs
- * twice as much as reading bytes.
- */
-int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
-		    struct statement_names *names)
+int statement_names_in(const struct shape_chunk *start, __u32 room, struct statement_names *names)
 {
-	__u64 room = at_most(limit, QJ_SHAPE_CHUNK), h = NAME_HASH;
+	__u64 h = NAME_HASH;
 	__u32 bytes = 0, second = 0;
 
-	if (!thread || !names || read_text(thread, thread->chunk.bytes, room, addr))
+	if (!start || !names)
 		return 0;
 	for (__u32 i = 0; i < QJ_SHAPE_CHUNK; i++) {
-		__u8 byte = thread->chunk.bytes[i];
+		__u8 byte = start->bytes[i];
 
 		if (i + 1 >= room) /* a name is never the last thing in a message */
 			break;
@@ -172,6 +167,20 @@ int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
 		h = NAME_HASH;
 	}
 	return 0;
+}
+
+/*
+ * The same of two names that follow each other, as far as one read has them: reading a string costs
+ * twice as much as reading bytes.
+ */
+int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
+		    struct statement_names *names)
+{
+	__u64 room = at_most(limit, QJ_SHAPE_CHUNK);
+
+	if (!thread || !names || read_text(thread, thread->chunk.bytes, room, addr))
+		return 0;
+	return statement_names_in(&thread->chunk, room, names);
 }
 
 /* ---- commands of key-value protocols ---- */

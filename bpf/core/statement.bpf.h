@@ -94,6 +94,9 @@ extern int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *threa
 			    __u64 statement);
 extern int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
 			   struct statement_names *names);
+/* The same of `room` bytes that have been read. */
+extern int statement_names_in(const struct shape_chunk *start, __u32 room,
+			      struct statement_names *names);
 /* ... and this returns a number of bytes. */
 extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
 

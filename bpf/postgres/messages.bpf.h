@@ -172,6 +172,20 @@ static __always_inline void postgres_learn(const struct postgres_body *body, __u
 	prepared_learn(body->thread, name);
 }
 
+/* The two names with which a message begins; the first message's body has been read. */
+static __always_inline void postgres_names(struct thread_state *thread, __u64 addr, __u32 here,
+					   struct statement_names *names)
+{
+	const struct postgres_start *start = &thread->postgres.start;
+	__u32 body = start->size - POSTGRES_HEADER;
+
+	if (start->size > POSTGRES_HEADER && addr == start->addr + POSTGRES_HEADER)
+		statement_names_in((const struct shape_chunk *)(start->bytes + POSTGRES_HEADER),
+				   here < body ? here : body, names);
+	else
+		statement_names(thread, addr, here, names);
+}
+
 static __always_inline void postgres_bind(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
@@ -179,7 +193,7 @@ static __always_inline void postgres_bind(const struct postgres_body *body, __u3
 	__u64 addr = body->addr, name;
 	__u32 portal;
 
-	statement_names(thread, addr, here, &names);
+	postgres_names(thread, addr, here, &names);
 	portal = names.bytes[0] ?: statement_name(thread, addr, here, &names.hash[0]);
 	if (!names.bytes[1] && portal)
 		names.bytes[1] =

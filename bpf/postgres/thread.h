@@ -27,6 +27,15 @@ struct postgres_piece {
 	__u8 type; /* of the message that began in an earlier read; 0: none */
 };
 
+/* The beginning of a read, at once: most requests are no longer. */
+#define POSTGRES_START_BYTES 69 /* a header, and QJ_SHAPE_CHUNK bytes */
+
+struct postgres_start {
+	__u64 addr;
+	__u8 bytes[POSTGRES_START_BYTES];
+	__u8 size; /* 0: nothing is known */
+};
+
 struct postgres_thread {
 	union {
 		struct of_query cleared;
@@ -48,18 +57,19 @@ struct postgres_thread {
 	__u32 body_bytes;		  /* of the message that is being read */
 	__u32 collected; /* bytes of it in requests.bpf.c, if it is collected there */
 	struct postgres_piece read;
-	__u64 send_buffer; /* address of PqSendBuffer's bytes; 0: not known */
-	__u64 statement;   /* attach mode symbol: address of its debug_query_string */
-	__u64 created;	   /* attach mode symbol: when the portal was made that was run last */
-	__u64 last_id;	   /* hash of the shape and id that were told last */
-	__u8 sets;	   /* the statement sets or resets a parameter */
-	__u8 ran;	   /* attach mode symbol: a portal was run since the query began ... */
-	__u8 reported;	   /* ... and a text was reported after that */
-	__u8 asks_gss;	   /* the client asks for GSSAPI encryption */
-	__u8 dumps;	   /* the backend sends the log to a replica */
-	__u8 io_worker;	   /* reads on behalf of backends: io.bpf.c */
-	__u8 collects;	   /* the message that is being read is collected in requests.bpf.c */
-	__u8 skips;	   /* enum postgres_skips */
+	struct postgres_start start; /* while the read is handled */
+	__u64 send_buffer;	     /* address of PqSendBuffer's bytes; 0: not known */
+	__u64 statement;	     /* attach mode symbol: address of its debug_query_string */
+	__u64 created;	/* attach mode symbol: when the portal was made that was run last */
+	__u64 last_id;	/* hash of the shape and id that were told last */
+	__u8 sets;	/* the statement sets or resets a parameter */
+	__u8 ran;	/* attach mode symbol: a portal was run since the query began ... */
+	__u8 reported;	/* ... and a text was reported after that */
+	__u8 asks_gss;	/* the client asks for GSSAPI encryption */
+	__u8 dumps;	/* the backend sends the log to a replica */
+	__u8 io_worker; /* reads on behalf of backends: io.bpf.c */
+	__u8 collects;	/* the message that is being read is collected in requests.bpf.c */
+	__u8 skips;	/* enum postgres_skips */
 };
 
 #endif

@@ -131,6 +131,29 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	label_query(walk->cpu, thread);
 }
 
+static __always_inline void postgres_read_start(struct postgres_start *start, __u64 addr,
+						__u32 bytes)
+{
+	__u64 size = at_most(bytes, POSTGRES_START_BYTES);
+
+	start->addr = addr;
+	start->size = bpf_probe_read_user(start->bytes, size, (const void *)addr) ? 0 : size;
+}
+
+static __always_inline void postgres_header(struct thread_state *thread, __u64 addr)
+{
+	const struct postgres_start *start = &thread->postgres.start;
+	__u64 into = addr - start->addr;
+
+	if (into < start->size && into + POSTGRES_HEADER <= start->size)
+		__builtin_memcpy(thread->head,
+				 start->bytes +
+				     at_most(into, POSTGRES_START_BYTES - POSTGRES_HEADER),
+				 POSTGRES_HEADER);
+	else
+		bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)addr);
+}
+
 /* Collects a header; true once it is complete. It rarely comes in pieces, then byte by byte. */
 static __always_inline bool postgres_take_header(struct postgres_walk *walk, bool *whole)
 {
@@ -146,7 +169,7 @@ static __always_inline bool postgres_take_header(struct postgres_walk *walk, boo
 		bpf_probe_read_user(thread->head, POSTGRES_STARTUP, (const void *)walk->addr);
 	} else {
 		take = POSTGRES_HEADER;
-		bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)walk->addr);
+		postgres_header(thread, walk->addr);
 	}
 	walk->addr += take;
 	walk->left -= take;
@@ -215,6 +238,9 @@ static __always_inline void postgres_read(struct qj_cpu_state *cpu, struct threa
 	thread->postgres.read.from = thread->head_bytes ? 0 : addr + thread->need;
 	thread->postgres.read.to = addr + bytes;
 	thread->postgres.read.type = thread->need ? thread->head[0] : 0;
+	thread->postgres.start.size = 0;
+	if (!thread->need)
+		postgres_read_start(&thread->postgres.start, addr, bytes);
 	bpf_loop(POSTGRES_MAX_WALK, postgres_message, &walk, 0);
 	if (walk.left)
 		postgres_lost(cpu, thread, now);
