@@ -72,58 +72,59 @@ def shown(text: str) -> None:
 
 def day(bench: Bench) -> None:
     shown(f"a host's day, target < {TARGET_DAY_MB} MB:")
-    for one in sizes.days():
-        bench.figures.days.append(one)
+    for size in sizes.days():
+        bench.figures.days.append(size)
         shown(
-            f"  {one.shapes:3} statements, {one.calls_per_s:5,} calls/s: {one.all_mb:4.1f} MB "
-            f"(minutes {one.minutes_mb:.1f}, {one.rows:,} rows; hours {one.hours_mb:.1f}); with "
-            f"rows by minute of all statements {one.every_mb + one.hours_mb:.1f} MB"
+            f"  {size.shapes:3} statements, {size.calls_per_s:5,} calls/s: {size.all_mb:4.1f} MB "
+            f"(minutes {size.minutes_mb:.1f}, {size.rows:,} rows; hours {size.hours_mb:.1f}); with "
+            f"rows by minute of all statements {size.every_mb + size.hours_mb:.1f} MB"
         )
 
 
 def top(bench: Bench) -> None:
-    found = queries.top20(bench.root, bench.plan, bench.runs)
+    runs = queries.top20(bench.root, bench.plan, bench.runs)
     plan = bench.plan
     shown(
         f"top 20 of {plan.hosts} hosts, {plan.days} day, {plan.shapes} statements, 2 threads: "
-        f"{spread([one.wall_s for one in found], 's')}, target < {TARGET_TOP_S} s\n"
-        f"  CPU time {spread([one.cpu_s for one in found], 's')}; most memory "
-        f"{max(one.peak_mb for one in found):.0f} MB, target < {TARGET_TOP_MB} MB"
+        f"{spread([run.wall_s for run in runs], 's')}, target < {TARGET_TOP_S} s\n"
+        f"  CPU time {spread([run.cpu_s for run in runs], 's')}; most memory "
+        f"{max(run.peak_mb for run in runs):.0f} MB, target < {TARGET_TOP_MB} MB"
     )
-    bench.figures.top = found
+    bench.figures.top = runs
 
 
 def slopes(bench: Bench) -> None:
     fleet = draw(bench.plan)
-    bench.figures.work = found_work = queries.work(bench.root, bench.plan)
+    bench.figures.work = work = queries.work(bench.root, bench.plan)
     shown(
-        f"finding and checking the parts of a host-day: {1e3 * found_work.find_s:.1f} ms; a host "
-        f"has {found_work.cells_of_host:.0f} sums of {found_work.cell_bytes:.0f} bytes"
+        f"finding and checking the parts of a host-day: {1e3 * work.find_s:.1f} ms; a host "
+        f"has {work.cells_of_host:.0f} sums of {work.cell_bytes:.0f} bytes"
     )
-    for table, what in ((HOURS, "rows by hour"), (ROLLUPS, "rows by minute")):
-        say(f"queries of {what}")
-        found = queries.costs(bench.root, bench.place, fleet, table, bench.runs)
-        bench.figures.costs[table] = found
-        each = found.time.per_size
+    for table, row_kind in ((HOURS, "rows by hour"), (ROLLUPS, "rows by minute")):
+        say(f"queries of {row_kind}")
+        figures = queries.costs(bench.root, bench.place, fleet, table, bench.runs)
+        bench.figures.costs[table] = figures
+        each = figures.time.per_size
         shown(
-            f"{what}, {min(found.sizes):g} to {max(found.sizes):g} host-days: CPU time grows with "
-            f"their power {found.slope:.2f}, target <= {TARGET_SLOPE:g}\n"
-            f"  {found.time.start:.2f} s, and {1e3 * each.value:.1f} ms "
+            f"{row_kind}, {min(figures.sizes):g} to {max(figures.sizes):g} host-days: CPU time "
+            f"grows with their power {figures.slope:.2f}, target <= {TARGET_SLOPE:g}\n"
+            f"  {figures.time.start:.2f} s, and {1e3 * each.value:.1f} ms "
             f"({1e3 * each.low:.1f} to {1e3 * each.high:.1f}) for a host-day; a measurement is off "
-            f"by {found.time.spread:.0%}\n"
-            f"  memory {found.memory.start:.0f} MB, and {found.memory.each:.2f} MB for a host-day"
+            f"by {figures.time.spread:.0%}\n"
+            f"  memory {figures.memory.start:.0f} MB, "
+            f"and {figures.memory.each:.2f} MB for a host-day"
         )
 
 
 def dask(bench: Bench) -> None:
-    found = queries.dask(bench.root, bench.place, draw(bench.plan), bench.runs)
-    bench.figures.dask = found
+    times = queries.dask(bench.root, bench.place, draw(bench.plan), bench.runs)
+    bench.figures.dask = times
     shown(
-        f"Dask's {queries.DASK_WORKERS} workers {spread(found.workers_s, 's')} beside one process "
-        f"{spread(found.one_s, 's')}: ratio {spread(found.ratios, 'times')}, target <= "
+        f"Dask's {queries.DASK_WORKERS} workers {spread(times.workers_s, 's')} beside one process "
+        f"{spread(times.one_s, 's')}: ratio {spread(times.ratios, 'times')}, target <= "
         f"{TARGET_RATIO}\n"
-        f"  over divisions of equal size, time grows with their power {found.scaling:.2f}; one "
-        f"more division of the same parts takes {found.per_task_ms:.0f} ms"
+        f"  over divisions of equal size, time grows with their power {times.scaling:.2f}; one "
+        f"more division of the same parts takes {times.per_task_ms:.0f} ms"
     )
 
 
@@ -134,14 +135,14 @@ def covered(bench: Bench) -> None:
         plan = replace(COVERED, one_sided=sided)
         root = bench.place / f"coverage-{sided}"
         truth = coverage.write(root, fleets, plan)
-        found = coverage.held(coverage.printed(root, plan), truth)
-        low, high = found.interval
-        what = "with bounds of unknown sign, target >= 93 %" if sided else "target 93 to 97 %"
+        held = coverage.held(coverage.printed(root, plan), truth)
+        low, high = held.interval
+        kind = "with bounds of unknown sign, target >= 93 %" if sided else "target 93 to 97 %"
         shown(
-            f"intervals of fleets' sums that have the truth inside, {what}: {found.share:.1%} of "
-            f"{found.count:,} ({low:.1%} to {high:.1%})"
+            f"intervals of fleets' sums that have the truth inside, {kind}: {held.share:.1%} of "
+            f"{held.count:,} ({low:.1%} to {high:.1%})"
         )
-        bench.figures.coverage[sided] = found
+        bench.figures.coverage[sided] = held
 
 
 def kills(bench: Bench) -> None:

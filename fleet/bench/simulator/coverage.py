@@ -56,14 +56,14 @@ class Run:
     output: str
 
 
-def run(words: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
+def run(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
     """Raises `QjouleError` with the last line of its standard error if it fails."""
     with (
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as errors,
         tempfile.TemporaryFile() as figures,
     ):
-        starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(figures.fileno()), *words]
+        starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(figures.fileno()), *arguments]
         subprocess.run(
             starter,
             stdout=out,
@@ -72,13 +72,13 @@ def run(words: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
             env={**os.environ, **(env or {})},
             check=False,
         )
-        for one in (out, errors, figures):
-            one.seek(0)
-        output, said, found = out.read(), errors.read(), figures.read()
-    code, wall_s, cpu_s, peak_kb = json.loads(found or b"[127, 0, 0, 0]")
+        for file in (out, errors, figures):
+            file.seek(0)
+        output, error_text, figures_text = out.read(), errors.read(), figures.read()
+    code, wall_s, cpu_s, peak_kb = json.loads(figures_text or b"[127, 0, 0, 0]")
     if code:
-        last = (said.strip() or "no message").splitlines()[-1]
-        raise QjouleError(f"{' '.join(words[:6])}: exit code {code}: {last}")
+        last = (error_text.strip() or "no message").splitlines()[-1]
+        raise QjouleError(f"{' '.join(arguments[:6])}: exit code {code}: {last}")
     return Run(wall_s, cpu_s, peak_kb * 1024 / 1e6, output)
 
 
@@ -112,8 +112,8 @@ class Held:
     @property
     def interval(self) -> tuple[float, float]:
         """Of the share, 95 % (Clopper and Pearson)."""
-        found = stats.binomtest(self.inside, self.count).proportion_ci(method="exact")
-        return float(found.low), float(found.high)
+        ci = stats.binomtest(self.inside, self.count).proportion_ci(method="exact")
+        return float(ci.low), float(ci.high)
 
 
 def write(root: Path, fleets: int, plan: Plan) -> dict[Group, float]:
@@ -127,32 +127,32 @@ def write(root: Path, fleets: int, plan: Plan) -> dict[Group, float]:
     for number in range(fleets):
         fleet = draw(replace(plan, seed=plan.seed + number, service=f"f{number:04d}-"))
         for host in range(plan.hosts):
-            found = simulate(fleet, host, HOUR, latency=False)
-            queries = found.rows.filter(pc.equal(found.rows["kind"], "queries"))
+            hour = simulate(fleet, host, HOUR, latency=False)
+            queries = hour.rows.filter(pc.equal(hour.rows["kind"], "queries"))
             rows[host].append(_named(queries, names.host_ids[host]))
-            for one in truth_rows(fleet, host, HOUR, found).to_pylist():
-                group = one["server"], one["grade"]
-                truth[group] = truth.get(group, 0.0) + one["true_nj"]
+            for row in truth_rows(fleet, host, HOUR, hour).to_pylist():
+                group = row["server"], row["grade"]
+                truth[group] = truth.get(group, 0.0) + row["true_nj"]
     hour_s = plan.begin_s + 3600 * HOUR
     for host in range(plan.hosts):
         part = Part(HOURS, names.names[host], names.host_ids[host], hour_s)
         path = root / part.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole = of_hour(pa.concat_tables(rows[host]), hour_s)
-        path.write_bytes(parquet(whole, part.metadata(closed=True), closed=True))
+        hour_rows = of_hour(pa.concat_tables(rows[host]), hour_s)
+        path.write_bytes(parquet(hour_rows, part.metadata(closed=True), closed=True))
     return truth
 
 
 def printed(root: Path, plan: Plan) -> dict[Group, tuple[float, float]]:
     """The intervals' ends in nJ, as `qjoule fleet top` prints them, by group."""
-    words = top_words(root, plan, "--by", "server", "--absolute", "--limit", "1000000")
-    found = run(words)
+    arguments = top_words(root, plan, "--by", "server", "--absolute", "--limit", "1000000")
+    result = run(arguments)
     return {
         (row["server"], row["grade"]): (
             1e9 * row["energy_j_ci95"][0],
             1e9 * row["energy_j_ci95"][1],
         )
-        for row in json.loads(found.output)["rows"]
+        for row in json.loads(result.output)["rows"]
     }
 
 

@@ -77,16 +77,16 @@ def simulate(fleet: Fleet, host: int, hour: int, *, latency: bool = True) -> Hou
     part's bytes, and no query of a bench reads them."""
     random = np.random.default_rng([fleet.plan.seed, 2, host, hour])
     place = _Place(fleet, host, hour)
-    found = _calls(fleet, host, hour, random)
-    errors = _errors(fleet, host, found)
-    true_nj = _true(fleet, host, found, errors, random)
+    calls = _calls(fleet, host, hour, random)
+    errors = _errors(fleet, host, calls)
+    true_nj = _true(fleet, host, calls, errors, random)
     size = len(fleet.lives.slot)
     sums = np.zeros(size, np.int64)
-    np.add.at(sums, found.life, found.energy_nj)
-    life = np.flatnonzero(np.bincount(found.life, minlength=size))
-    truth = np.bincount(found.life, true_nj, minlength=size).astype(np.float64)
-    queries = _query_rows(place, found, errors, latency)
-    others = _other_rows(place, found, random)
+    np.add.at(sums, calls.life, calls.energy_nj)
+    life = np.flatnonzero(np.bincount(calls.life, minlength=size))
+    truth = np.bincount(calls.life, true_nj, minlength=size).astype(np.float64)
+    queries = _query_rows(place, calls, errors, latency)
+    others = _other_rows(place, calls, random)
     return Hour(pa.concat_tables([others, queries]), life, sums[life], truth[life])
 
 
@@ -126,9 +126,9 @@ def _calls(fleet: Fleet, host: int, hour: int, random: np.random.Generator) -> _
     )
 
 
-def _errors(fleet: Fleet, host: int, found: _Calls) -> dict[str, F64]:
+def _errors(fleet: Fleet, host: int, calls: _Calls) -> dict[str, F64]:
     """The columns of errors, rounded as the agent rounds them, (n,)."""
-    hosts, energy_nj = fleet.hosts, found.energy_nj.astype(np.float64)
+    hosts, energy_nj = fleet.hosts, calls.energy_nj.astype(np.float64)
     shares = {
         "total_nj": hosts.total[host],
         "scaled_nj": hosts.scaled[host],
@@ -139,21 +139,21 @@ def _errors(fleet: Fleet, host: int, found: _Calls) -> dict[str, F64]:
     }
     columns = {name: share * energy_nj for name, share in shares.items()}
     columns["random_nj2"] = EDGES_NJ * energy_nj
-    columns["model_nj"] = fleet.lives.model[found.life] * energy_nj
+    columns["model_nj"] = fleet.lives.model[calls.life] * energy_nj
     return {name: rounded_up(columns[name]).astype(np.float64) for name in ERRORS}
 
 
 def _true(
-    fleet: Fleet, host: int, found: _Calls, errors: dict[str, F64], random: np.random.Generator
+    fleet: Fleet, host: int, calls: _Calls, errors: dict[str, F64], random: np.random.Generator
 ) -> F64:
-    """The energies that rows should have said, (n,): what they say and errors of the drawn size."""
+    """The true energies of the rows, (n,): the rows' energies and errors of the drawn size."""
     hosts = fleet.hosts
     bias = hosts.bias[host]
     sided = errors["unnamed_nj"] + np.where(bias < 0, errors["down_nj"], errors["up_nj"])
     return np.asarray(
-        found.energy_nj
-        + np.sqrt(errors["random_nj2"]) * random.standard_normal(len(found.life))
-        + errors["model_nj"] * fleet.lives.model_z[found.life]
+        calls.energy_nj
+        + np.sqrt(errors["random_nj2"]) * random.standard_normal(len(calls.life))
+        + errors["model_nj"] * fleet.lives.model_z[calls.life]
         + errors["total_nj"] / Z95 * hosts.total_z[host]
         + errors["scaled_nj"] / Z95 * hosts.scaled_z[host]
         + errors["loss_nj"] * (1 + hosts.loss_z[host] / Z95)
@@ -161,22 +161,22 @@ def _true(
     )
 
 
-def _query_rows(place: _Place, found: _Calls, errors: dict[str, F64], latency: bool) -> pa.Table:
-    lives, n = place.fleet.lives, len(found.life)
+def _query_rows(place: _Place, calls: _Calls, errors: dict[str, F64], latency: bool) -> pa.Table:
+    lives, n = place.fleet.lives, len(calls.life)
     columns = {
-        "minute": _minutes(place, found.minute),
+        "minute": _minutes(place, calls.minute),
         "kind": _texts(["queries"], np.zeros(n, np.int64)),
-        "server": _texts(place.fleet.plan.servers, lives.server[found.life]),
-        "database": _texts([f"tenant{i:02d}" for i in range(99)], lives.tenant[found.life]),
+        "server": _texts(place.fleet.plan.servers, lives.server[calls.life]),
+        "database": _texts([f"tenant{i:02d}" for i in range(99)], lives.tenant[calls.life]),
         "name": pa.nulls(n, pa.string()),
-        "fingerprint": _texts(lives.fingerprints, found.life),
-        "calls": found.calls,
-        "cpu_ns": found.cpu_ns,
-        "energy_nj": found.energy_nj,
+        "fingerprint": _texts(lives.fingerprints, calls.life),
+        "calls": calls.calls,
+        "cpu_ns": calls.cpu_ns,
+        "energy_nj": calls.energy_nj,
         **{name: pa.array(value.astype(np.float32)) for name, value in errors.items()},
-        "latency_ns": found.latency_ns,
-        "latency": _histograms(found) if latency else pa.nulls(n, ROWS.field("latency").type),
-        **_waits(found),
+        "latency_ns": calls.latency_ns,
+        "latency": _histograms(calls) if latency else pa.nulls(n, ROWS.field("latency").type),
+        **_waits(calls),
     }
     return _table(place, columns, n)
 
@@ -186,22 +186,23 @@ def _query_rows(place: _Place, found: _Calls, errors: dict[str, F64], latency: b
 WAITED = ((0.03, 1.0), (0.02, 0.7), (0.2, 0.7), (0.02, 0.2), (0.0, 0.0), (0.01, 0.1))
 
 
-def _waits(found: _Calls) -> dict[str, I64]:
-    """Columns of `WAITS`, of all calls. Draws of its own leave the other columns as they are."""
-    random, n = np.random.default_rng(len(found.life)), len(found.life)
-    columns = {WAITS[0]: found.latency_ns}
-    left_ns = found.latency_ns.copy()
+def _waits(calls: _Calls) -> dict[str, I64]:
+    """Columns of `WAITS`, of all calls. A random generator of their own leaves the other columns
+    as they are."""
+    random, n = np.random.default_rng(len(calls.life)), len(calls.life)
+    columns = {WAITS[0]: calls.latency_ns}
+    left_ns = calls.latency_ns.copy()
     for name, (share, minutes) in zip(WAITS[1:], WAITED, strict=True):
         waited = share * random.lognormal(0, 1, n) * (random.random(n) < minutes)
-        columns[name] = np.minimum((found.latency_ns * waited).astype(np.int64), left_ns)
+        columns[name] = np.minimum((calls.latency_ns * waited).astype(np.int64), left_ns)
         left_ns -= columns[name]
     return columns
 
 
-def _other_rows(place: _Place, found: _Calls, random: np.random.Generator) -> pa.Table:
+def _other_rows(place: _Place, calls: _Calls, random: np.random.Generator) -> pa.Table:
     """The node's domains and the owners without queries, a row per minute each."""
     queries_nj = np.zeros(MINUTES, np.int64)
-    np.add.at(queries_nj, found.minute, found.energy_nj)
+    np.add.at(queries_nj, calls.minute, calls.energy_nj)
     means_w = {
         "background": queries_nj.mean() / MINUTE_NJ * 0.08,
         "idle": IDLE_W,
@@ -258,13 +259,13 @@ def _texts(names: list[str] | tuple[str, ...], at: I64) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(at, pa.int32()), list(names)).cast(pa.string())
 
 
-def _histograms(found: _Calls) -> pa.Array:
+def _histograms(calls: _Calls) -> pa.Array:
     """Calls by half octave from 1 us, log-normal around the row's mean, without zeros behind."""
-    mean = 2 * np.log2(np.maximum(found.latency_ns / found.calls / 1000, 1.0))
+    mean = 2 * np.log2(np.maximum(calls.latency_ns / calls.calls / 1000, 1.0))
     first = np.clip(mean.astype(np.int64) - 4, 0, LATENCY_BUCKETS - _WIDTH)
-    expected = np.cumsum(found.calls[:, None] * _SHARES, axis=1) + 0.5
-    upto = np.minimum(expected.astype(np.int64), found.calls[:, None])
-    upto[:, -1] = found.calls
+    expected = np.cumsum(calls.calls[:, None] * _SHARES, axis=1) + 0.5
+    upto = np.minimum(expected.astype(np.int64), calls.calls[:, None])
+    upto[:, -1] = calls.calls
     counts = np.diff(upto, axis=1, prepend=0)
     last = _WIDTH - np.argmax(counts[:, ::-1] > 0, axis=1)  # buckets up to the last with calls
     lengths = first + last

@@ -72,9 +72,9 @@ def write(root: Path, fleet: Fleet, wanted: Wanted = ALL, jobs: int = 1) -> int:
     root.mkdir(parents=True, exist_ok=True)
     size = 0
     with pq.ParquetWriter(truth_path(root), TRUTH, compression="zstd") as truth:
-        for written, known in _each(root, fleet, wanted, jobs):
+        for written, truth_table in _each(root, fleet, wanted, jobs):
             size += written
-            truth.write_table(known)
+            truth.write_table(truth_table)
     return size
 
 
@@ -89,14 +89,14 @@ def _each(root: Path, fleet: Fleet, wanted: Wanted, jobs: int) -> Iterator[tuple
 
 def write_host(root: Path, fleet: Fleet, wanted: Wanted, host: int) -> tuple[int, pa.Table]:
     """One host's parts; returns their size in bytes, and the rows of its truth."""
-    size, known = _write_slow(root, fleet, host), []
+    size, truth = _write_slow(root, fleet, host), []
     for hour in range(fleet.plan.hours if wanted.hours is None else wanted.hours):
-        found = simulate(fleet, host, hour, latency=wanted.latency)
-        for part, rows in parts_of(fleet, wanted, host, hour, found.rows):
+        rollups = simulate(fleet, host, hour, latency=wanted.latency)
+        for part, rows in parts_of(fleet, wanted, host, hour, rollups.rows):
             content = parquet(rows, part.metadata(closed=True), closed=True)
             size += _put(root / part.path, content)
-        known.append(truth_rows(fleet, host, hour, found))
-    return size, pa.concat_tables(known)
+        truth.append(truth_rows(fleet, host, hour, rollups))
+    return size, pa.concat_tables(truth)
 
 
 def parts_of(
@@ -111,7 +111,7 @@ def parts_of(
 
 
 def _write_slow(root: Path, fleet: Fleet, host: int) -> int:
-    """What its statements and servers are, as the agent tells it."""
+    """Writes the host's tables of statements and servers; returns their size in bytes."""
     lives, plan, size = fleet.lives, fleet.plan, 0
     tables = {name: SlowTable(*SLOW_COLUMNS[name]) for name in SLOW}
     for i, (_, kind, version) in enumerate(SERVERS):
@@ -127,8 +127,8 @@ def _write_slow(root: Path, fleet: Fleet, host: int) -> int:
         tables["shapes"].tell((*key, lives.texts[at], "socket", ""), since_s)
     for name, table in tables.items():
         part = Part(name, fleet.hosts.names[host], fleet.hosts.host_ids[host])
-        found = table.table(fleet.hosts.host_ids[host])
-        size += _put(root / part.path, parquet(found, part.metadata()))
+        rows = table.table(fleet.hosts.host_ids[host])
+        size += _put(root / part.path, parquet(rows, part.metadata()))
     return size
 
 
@@ -136,20 +136,20 @@ def tenant(fleet: Fleet, life: int) -> str:
     return f"tenant{fleet.lives.tenant[life]:02d}"
 
 
-def truth_rows(fleet: Fleet, host: int, hour: int, found: Hour) -> pa.Table:
-    lives, n = fleet.lives, len(found.life)
+def truth_rows(fleet: Fleet, host: int, hour: int, rollups: Hour) -> pa.Table:
+    lives, n = fleet.lives, len(rollups.life)
     columns = [
         [fleet.hosts.names[host]] * n,
         [fleet.hosts.host_ids[host]] * n,
         [GRADES[fleet.hosts.grade[host]]] * n,
         [fleet.plan.begin_s + HOUR_S * hour] * n,
-        [fleet.plan.servers[i] for i in lives.server[found.life]],
-        [tenant(fleet, int(i)) for i in found.life],
-        [lives.fingerprints[i] for i in found.life],
-        found.energy_nj,
-        found.true_nj,
+        [fleet.plan.servers[i] for i in lives.server[rollups.life]],
+        [tenant(fleet, int(i)) for i in rollups.life],
+        [lives.fingerprints[i] for i in rollups.life],
+        rollups.energy_nj,
+        rollups.true_nj,
     ]
-    arrays = [pa.array(one, field.type) for one, field in zip(columns, TRUTH, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, TRUTH, strict=True)]
     return pa.Table.from_arrays(arrays, schema=TRUTH)
 
 

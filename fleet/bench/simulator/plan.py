@@ -48,8 +48,8 @@ class Figures:
 def save(figures: Figures, page: Path = PAGE) -> Path:
     """Replaces the tables between the page's marks. Raises `QjouleError` if it has none."""
     text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, after_begin = text.partition(BEGIN)
+    _, end, after = after_begin.partition(END)
     if not begin or not end:
         raise QjouleError(f"{page}: the marks {BEGIN!r} and {END!r} are missing")
     tables = "\n\n".join("\n".join(lines) for lines in _tables(figures))
@@ -73,9 +73,9 @@ def _days(days: list[Day]) -> list[str]:
         "| statements | calls/s | MB of a host and day | by minute | by hour | if all had minutes |"
     )
     rows = [
-        f"| {one.shapes} | {one.calls_per_s:,} | {one.all_mb:.1f} | {one.minutes_mb:.1f} | "
-        f"{one.hours_mb:.1f} | {one.every_mb + one.hours_mb:.1f} |"
-        for one in days
+        f"| {day.shapes} | {day.calls_per_s:,} | {day.all_mb:.1f} | {day.minutes_mb:.1f} | "
+        f"{day.hours_mb:.1f} | {day.every_mb + day.hours_mb:.1f} |"
+        for day in days
     ]
     return [head, "|---|---|---|---|---|---|", *rows]
 
@@ -84,23 +84,23 @@ def _measured(figures: Figures) -> Iterator[str]:
     yield "| figure | measured | target |"
     yield "|---|---|---|"
     if top := figures.top:
-        wall, cpu = [one.wall_s for one in top], [one.cpu_s for one in top]
+        wall, cpu = [run.wall_s for run in top], [run.cpu_s for run in top]
         yield f"| top 20 of 100 hosts, a day, 500 statements: time | {_spread(wall)} s | < 5 s |"
         yield f"| its CPU time | {_spread(cpu)} s | |"
-        most = max(one.peak_mb for one in top)
+        most = max(run.peak_mb for run in top)
         yield f"| its memory | {most:.0f} MB | < 1,000 MB |"
-    for table, one in figures.costs.items():
-        yield f"| rows {NAMES[table]}: power of host-days | {one.slope:.2f} | at most 1 |"
+    for table, costs in figures.costs.items():
+        yield f"| rows {NAMES[table]}: power of host-days | {costs.slope:.2f} | at most 1 |"
     if (dask := figures.dask) is not None:
         yield f"| 4 workers of Dask by one process | {_spread(dask.ratios)} | at most 1.3 |"
         yield f"| power of Dask's divisions | {dask.scaling:.2f} | at most 1 |"
         yield f"| one more division | {dask.per_task_ms:.0f} ms | |"
     for sided, held in figures.coverage.items():
-        what = ", with one-sided errors" if sided else ""
+        kind = ", with one-sided errors" if sided else ""
         low, high = held.interval
         target = "at least 93 %" if sided else "93 to 97 %"
         yield (
-            f"| intervals with the truth inside{what} | {held.share:.1%} of {held.count:,} "
+            f"| intervals with the truth inside{kind} | {held.share:.1%} of {held.count:,} "
             f"({low:.1%} to {high:.1%}) | {target} |"
         )
     if figures.kills:
@@ -119,9 +119,9 @@ def _extrapolated(costs: dict[str, Costs], work: Work | None) -> list[str]:
     )
     head += " | of it, finding parts |" if work else " |"
     lines = [head, _rule(head)]
-    for words, hosts, days in FLEETS:
+    for fleet_name, hosts, days in FLEETS:
         size = hosts * days
-        cells = [words, f"{24 * size:,}"]
+        cells = [fleet_name, f"{24 * size:,}"]
         for table in tables:
             measured = size <= max(costs[table].sizes)
             mark = "" if measured else "≈ "
@@ -135,14 +135,14 @@ def _extrapolated(costs: dict[str, Costs], work: Work | None) -> list[str]:
 
 def _limits(costs: Costs, work: Work) -> list[str]:
     lines = ["| what ends | at |", "|---|---|"]
-    for words, cpus, seconds in (
+    for limit, cpus, seconds in (
         ("DuckDB on 2 CPUs, answers in 5 s", 2, 5),
         ("DuckDB on 2 CPUs, answers in a minute", 2, 60),
         ("DuckDB on 32 CPUs, answers in a minute", 32, 60),
     ):
         # Finding the parts is the work of one CPU.
         each_s = work.find_s + (costs.time.each - work.find_s) / cpus
-        lines.append(f"| {words} | {(seconds - costs.time.start) / each_s:,.0f} host-days |")
+        lines.append(f"| {limit} | {(seconds - costs.time.start) / each_s:,.0f} host-days |")
     hosts = 64e9 / (work.cell_bytes * work.cells_of_host)
     lines.append(f"| adding the cells up in 64 GB, whoever made them | {hosts:,.0f} hosts |")
     lines.append(f"| finding the parts in a minute | {60 / work.find_s:,.0f} host-days |")
@@ -157,8 +157,8 @@ def _spread(values: list[float] | tuple[float, ...]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def _time(one: Estimate) -> str:
-    return f"{_seconds(one.value)} ({_seconds(one.low)} to {_seconds(one.high)})"
+def _time(estimate: Estimate) -> str:
+    return f"{_seconds(estimate.value)} ({_seconds(estimate.low)} to {_seconds(estimate.high)})"
 
 
 def _seconds(value: float) -> str:
@@ -167,5 +167,5 @@ def _seconds(value: float) -> str:
     return f"{number:,.1f} {unit}" if number < 10 else f"{number:,.0f} {unit}"
 
 
-def _memory(one: Estimate) -> str:
-    return f"{one.value / 1000:,.1f} GB" if one.value > 2000 else f"{one.value:,.0f} MB"
+def _memory(mb: Estimate) -> str:
+    return f"{mb.value / 1000:,.1f} GB" if mb.value > 2000 else f"{mb.value:,.0f} MB"

@@ -39,7 +39,7 @@ def subset(
 ) -> Path:
     """`hours`: of each day. `tables`: those of the hourly ones; slow ones are always there."""
     names = set(hosts)
-    for table in (*(one for one in (ROLLUPS, HOURS) if one in tables), *SLOW):
+    for table in (*(table for table in (ROLLUPS, HOURS) if table in tables), *SLOW):
         for path in (root / table).rglob("*.parquet"):
             hourly = table not in SLOW
             if path.parent.name.removeprefix("host=") not in names:
@@ -71,10 +71,10 @@ DIVISIONS = (1, 2, 4, 8, 16, 32)
 
 def ask(root: Path, plan: Plan, *more: str) -> Run:
     """The 20 most expensive statements, with everything that the command prints."""
-    found = coverage.run(top_words(root, plan, "--limit", "20", "--threads", THREADS, *more))
-    if len(json.loads(found.output)["rows"]) != 20:
+    run = coverage.run(top_words(root, plan, "--limit", "20", "--threads", THREADS, *more))
+    if len(json.loads(run.output)["rows"]) != 20:
         raise QjouleError(f"{root}: the answer has not got 20 rows")
-    return found
+    return run
 
 
 def top20(root: Path, plan: Plan, runs: int) -> list[Run]:
@@ -104,7 +104,7 @@ class Costs:
     def slope(self) -> Estimate:
         """Of the CPU time beyond that of a process that reads nothing."""
         start_s = max(min(self.time.start, 0.95 * min(self.cpu_s)), 0.0)
-        return slope(self.sizes, [one - start_s for one in self.cpu_s])
+        return slope(self.sizes, [total_s - start_s for total_s in self.cpu_s])
 
 
 def costs(root: Path, place: Path, fleet: Fleet, table: str, runs: int) -> Costs:
@@ -118,19 +118,19 @@ def costs(root: Path, place: Path, fleet: Fleet, table: str, runs: int) -> Costs
         some = range(0, 24, 24 // hours)
         subset(root, to, fleet.hosts.names[:hosts], some, (table,))
         smaller.append((hosts * hours / 24, to))
-    sizes, found = [], []
+    sizes, runs_made = [], []
     for _ in range(runs):
         for size, to in smaller:
             sizes.append(size)
-            found.append(ask(to, fleet.plan))
+            runs_made.append(ask(to, fleet.plan))
     for _, to in smaller:
         shutil.rmtree(to)
     return Costs(
         table,
         tuple(sizes),
-        tuple(one.cpu_s for one in found),
-        tuple(one.wall_s for one in found),
-        tuple(one.peak_mb for one in found),
+        tuple(run.cpu_s for run in runs_made),
+        tuple(run.wall_s for run in runs_made),
+        tuple(run.peak_mb for run in runs_made),
     )
 
 
@@ -182,14 +182,14 @@ def dask(root: Path, place: Path, fleet: Fleet, runs: int) -> Dask:
             stack.callback(Target(worker, head.began, place / f"worker{number}").kill)
         by_workers = ("--engine", "dask", "--scheduler", str(head.began))
         ask(root, plan, *by_workers)  # the workers load their libraries
-        one, many = [], []
+        single, many = [], []
         for _ in range(runs):
-            one.append(ask(root, plan))
+            single.append(ask(root, plan))
             many.append(ask(root, plan, *by_workers))
         per_task, scaling = _divisions(root, place, fleet, str(head.began), runs)
     return Dask(
-        tuple(b.wall_s / a.wall_s for a, b in zip(one, many, strict=True)),
-        tuple(run.wall_s for run in one),
+        tuple(b.wall_s / a.wall_s for a, b in zip(single, many, strict=True)),
+        tuple(run.wall_s for run in single),
         tuple(run.wall_s for run in many),
         per_task,
         scaling,
@@ -202,7 +202,9 @@ def _divisions(
     """What one more division costs in ms, and the slope over divisions of four hosts each."""
     few = subset(root, place / "divided", fleet.hosts.names[:8])
     numbers = [number for _ in range(runs) for number in DIVISIONS]
-    same = [_ask_s(few, fleet.plan, DaskEngine(address, divisions=one)) for one in numbers]
+    same = [
+        _ask_s(few, fleet.plan, DaskEngine(address, divisions=divisions)) for divisions in numbers
+    ]
     per_task = line(numbers, same).per_size
     shutil.rmtree(few)
     counts, times = [], []

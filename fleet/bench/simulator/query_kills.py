@@ -68,7 +68,7 @@ def kill(
 ) -> Killed:
     """Kills until so many processes were killed while a query ran: one of two workers, or, `every`
     so many times, the scheduler."""
-    root, found = place / "dataset", Killed()
+    root, killed = place / "dataset", Killed()
     parts.write(root, draw(plan), parts.Wanted(minutes=False, latency=False))
     files, by = dataset(str(root)), parse_by("shape")
     asked = Range(plan.begin_s, plan.begin_s + 60 * DAY_MINUTES * plan.days)
@@ -85,13 +85,13 @@ def kill(
     with _Cluster(place / "workers") as cluster:
         for _ in range(2):  # the first one also loads libraries
             begin_s = time.perf_counter()
-            _compare(ask(cluster.address), expected, found)
+            _compare(ask(cluster.address), expected, killed)
             whole_s = time.perf_counter() - begin_s
-        while found.kills < kills:
-            say(f"{found.kills} of {kills} workers and schedulers were killed")
-            _query(cluster, ask, expected, _Times(random, whole_s, every), found)
-        _compare(ask(cluster.address), expected, found)
-    return found
+        while killed.kills < kills:
+            say(f"{killed.kills} of {kills} workers and schedulers were killed")
+            _query(cluster, ask, expected, _Times(random, whole_s, every), killed)
+        _compare(ask(cluster.address), expected, killed)
+    return killed
 
 
 @dataclass(frozen=True)
@@ -106,24 +106,24 @@ def _query(
     ask: Callable[[str], pa.Table],
     expected: pa.Table,
     times: _Times,
-    found: Killed,
+    killed: Killed,
 ) -> None:
     """One query, and kills until it ends."""
     over = threading.Event()
-    killer = threading.Thread(target=_kill_until, args=(over, cluster, times, found))
+    killer = threading.Thread(target=_kill_until, args=(over, cluster, times, killed))
     pool = ThreadPoolExecutor(1)
     answer = pool.submit(ask, cluster.address)
     killer.start()
     try:
-        _compare(answer.result(HANGS_S), expected, found)
+        _compare(answer.result(HANGS_S), expected, killed)
     except QjouleError as error:
-        found.refused += 1
-        found.last_error = str(error)
+        killed.refused += 1
+        killed.last_error = str(error)
     except NoAnswer:
-        found.hung += 1
+        killed.hung += 1
     except Exception as error:  # whatever Dask raises
-        found.crashed += 1
-        found.last_error = f"{type(error).__name__}: {error}"[:300]
+        killed.crashed += 1
+        killed.last_error = f"{type(error).__name__}: {error}"[:300]
     finally:
         over.set()
         killer.join()
@@ -131,21 +131,23 @@ def _query(
     cluster.mend()
 
 
-def _kill_until(over: threading.Event, cluster: _Cluster, times: _Times, found: Killed) -> None:
+def _kill_until(over: threading.Event, cluster: _Cluster, times: _Times, killed: Killed) -> None:
     while not over.wait(float(times.random.uniform(0, times.whole_s))):
-        if (found.kills + 1) % times.every == 0:
-            found.schedulers += cluster.kill_scheduler()
+        if (killed.kills + 1) % times.every == 0:
+            killed.schedulers += cluster.kill_scheduler()
             return
-        found.workers += cluster.kill_worker(int(times.random.integers(2)))
+        killed.workers += cluster.kill_worker(int(times.random.integers(2)))
 
 
 def _answer(reader: Reader, chosen: Parts, question: Question) -> pa.Table:
     answer = reader.answer(chosen, question)
-    return answer.groups.sort_by([(one, "ascending") for one in (*question.by.columns, *CLASS)])
+    return answer.groups.sort_by(
+        [(column, "ascending") for column in (*question.by.columns, *CLASS)]
+    )
 
 
-def _compare(answer: pa.Table, expected: pa.Table, found: Killed) -> None:
-    found.answers += 1
+def _compare(answer: pa.Table, expected: pa.Table, killed: Killed) -> None:
+    killed.answers += 1
     same = answer.schema.names == expected.schema.names and len(answer) == len(expected)
     for name in expected.schema.names if same else ():
         ours, its = answer[name].combine_chunks(), expected[name].combine_chunks()
@@ -154,7 +156,7 @@ def _compare(answer: pa.Table, expected: pa.Table, found: Killed) -> None:
             same &= bool(np.allclose(ours.to_numpy(), its.to_numpy(), rtol=1e-9, atol=2.0))
         else:
             same &= ours.equals(its)
-    found.different += not same
+    killed.different += not same
 
 
 class _Cluster:
@@ -170,8 +172,8 @@ class _Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self._scheduler, *self._workers):
-            one.kill()
+        for process in (self._scheduler, *self._workers):
+            process.kill()
 
     @property
     def address(self) -> str:
@@ -189,8 +191,8 @@ class _Cluster:
     def mend(self) -> None:
         """Starts again if the scheduler is gone."""
         if self._scheduler.ended(0):
-            for one in self._workers:
-                one.kill()
+            for process in self._workers:
+                process.kill()
             self._start()
 
     def _start(self) -> None:

@@ -61,12 +61,12 @@ class Target:
         ours.close()
 
     def ended(self, timeout_s: float | None) -> bool:
-        """Waits so long for its end."""
+        """Waits at most `timeout_s` for the process to end; true if it did."""
         self._process.join(timeout_s)
         return self._process.exitcode is not None
 
     def kill(self) -> bool:
-        """Whether it was still running."""
+        """Kills the process; true if it was still running."""
         if self._process.exitcode is None and self._process.pid:
             os.kill(self._process.pid, signal.SIGKILL)
         self._process.join(_START_S)
@@ -74,7 +74,7 @@ class Target:
 
     @property
     def well(self) -> bool:
-        """Whether it ended by itself without an error."""
+        """True if the process ended by itself without an error."""
         return self._process.exitcode == 0
 
 
@@ -93,7 +93,7 @@ def ship(began: Connection, store: Path, to: Path, renames: bool) -> None:
 
 
 def _quiet() -> None:
-    """Dask tells of each connection that is lost, which is what is tried here."""
+    """Silences Dask's messages about lost connections, which the kills cause."""
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
 
 
@@ -106,9 +106,9 @@ def scheduler(began: Connection, place: Path) -> None:
     async def run() -> None:
         async with Scheduler(
             host="127.0.0.1", port=0, dashboard=False, local_directory=str(place)
-        ) as found:
-            began.send(found.address)
-            await found.finished()
+        ) as running:
+            began.send(running.address)
+            await running.finished()
 
     asyncio.run(run())
 
@@ -123,9 +123,9 @@ def worker(began: Connection, address: str, place: Path) -> None:
     async def run() -> None:
         async with Worker(
             address, nthreads=1, local_directory=str(place), dashboard=False, death_timeout=20
-        ) as found:
-            began.send(found.address)
-            await found.finished()
+        ) as running:
+            began.send(running.address)
+            await running.finished()
 
     asyncio.run(run())
 
@@ -159,31 +159,31 @@ def kill(
     store = place / "store"
     parts.write(store, draw(plan), parts.Wanted(hours=hours))
     killing = _Killing(store, place / "to", np.random.default_rng(plan.seed))
-    while killing.found.kills < kills:
-        say(f"{killing.found.kills} of {kills} shippers were killed")
-        killing.round(min(PER_ROUND, kills - killing.found.kills))
-    return killing.found
+    while killing.killed.kills < kills:
+        say(f"{killing.killed.kills} of {kills} shippers were killed")
+        killing.round(min(PER_ROUND, kills - killing.killed.kills))
+    return killing.killed
 
 
 class _Killing:
     """Of shippers from `store` to `to`; `found` is the sum of all rounds."""
 
     def __init__(self, store: Path, to: Path, random: np.random.Generator) -> None:
-        self.found = Killed()
+        self.killed = Killed()
         self._store, self._to, self._random = store, to, random
         self._whole_s = min(self._pass_s() for _ in range(3))
 
     def _pass_s(self) -> float:
-        """How long a pass takes that is not killed."""
-        one = Target(ship, self._store, self._to, False)
+        """Seconds of a pass that is not killed."""
+        shipper = Target(ship, self._store, self._to, False)
         begin_s = time.perf_counter()
-        one.ended(None)
+        shipper.ended(None)
         shutil.rmtree(self._to)
         return time.perf_counter() - begin_s
 
     def round(self, kills: int) -> None:
         """Ends with a pass that is not killed, and an empty destination."""
-        found, draws = self.found, self._random
+        total, draws = self.killed, self._random
         renames, beside = bool(draws.random() < 0.5), bool(draws.random() < 0.25)
         for _ in range(kills):
             missing = self._differences().missing
@@ -191,16 +191,16 @@ class _Killing:
                 break
             shippers = [Target(ship, self._store, self._to, renames) for _ in range(1 + beside)]
             shippers[0].ended(float(draws.uniform(0, self._whole_s)))
-            killed = sum([one.kill() for one in shippers])
-            found.kills += killed
-            found.during += killed if self._differences().missing else 0
-            found.damaged += len(self._differences().others)
+            killed = sum([shipper.kill() for shipper in shippers])
+            total.kills += killed
+            total.during += killed if self._differences().missing else 0
+            total.damaged += len(self._differences().others)
         last = Target(ship, self._store, self._to, renames)
         last.ended(None)
-        found.unfinished += not last.well
-        found.lost += len(self._differences().missing)
-        found.twice += len(self._differences().others) + _repeated_lines(self._to)
-        found.rounds += 1
+        total.unfinished += not last.well
+        total.lost += len(self._differences().missing)
+        total.twice += len(self._differences().others) + _repeated_lines(self._to)
+        total.rounds += 1
         shutil.rmtree(self._to)
 
     def _differences(self) -> _Differences:
@@ -227,5 +227,5 @@ def _visible(root: Path) -> dict[str, bytes]:
 
 def _repeated_lines(to: Path) -> int:
     """Lines of manifests that are there more than once, beside the parts' own."""
-    lines = [line for one in (to / "manifests").rglob("*.jsonl") for line in one.open()]
+    lines = [line for manifest in (to / "manifests").rglob("*.jsonl") for line in manifest.open()]
     return len(lines) - len(_visible(to))

@@ -52,13 +52,13 @@ def day(shapes: int, calls_per_s: int, seed: int = 1) -> Day:
     fleet = draw(Plan(1, 1, shapes, seed, calls_per_s=calls_per_s, load_spread=0.0))
     sums = np.zeros(4)
     for hour in range(1, 24, EVERY):
-        found = simulate(fleet, 0, hour)
-        kept = thinned(found.rows, Retention(1, 1).minute_shapes)
+        rollups = simulate(fleet, 0, hour)
+        kept_rows = thinned(rollups.rows, Retention(1, 1).minute_shapes)
         sums += [
-            len(kept),
-            parquet(kept, {}, closed=True).size,
-            parquet(of_hour(found.rows, 3600 * hour), {}, closed=True).size,
-            parquet(found.rows, {}, closed=True).size,
+            len(kept_rows),
+            parquet(kept_rows, {}, closed=True).size,
+            parquet(of_hour(rollups.rows, 3600 * hour), {}, closed=True).size,
+            parquet(rollups.rows, {}, closed=True).size,
         ]
     rows, minutes, hours, every = (EVERY * sums).tolist()
     return Day(shapes, calls_per_s, int(rows), minutes / 1e6, hours / 1e6, every / 1e6)
@@ -81,9 +81,9 @@ def slope(size: Sequence[float], cost: Sequence[float]) -> Estimate:
 
     1: linear. A constant part of the cost makes it smaller, so take costs without it.
     """
-    found = stats.linregress(np.log(size), np.log(cost))
-    half = stats.t.ppf(0.975, len(size) - 2) * found.stderr
-    return Estimate(float(found.slope), float(found.slope - half), float(found.slope + half))
+    fit = stats.linregress(np.log(size), np.log(cost))
+    half = stats.t.ppf(0.975, len(size) - 2) * fit.stderr
+    return Estimate(float(fit.slope), float(fit.slope - half), float(fit.slope + half))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Line:
     degrees: int
 
     def at(self, size: float) -> Estimate:
-        """What one further measurement at this size would be, with its prediction interval."""
+        """Predicts a further measurement at this size, with its prediction interval."""
         value = self.start + self.each * size
         at = np.array([1.0, size])
         variance = at @ self.covariance @ at + (self.spread * value) ** 2

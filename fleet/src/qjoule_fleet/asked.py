@@ -61,42 +61,46 @@ class Parts:
 
     @property
     def sources(self) -> list[Source]:
-        found = [
+        sources = [
             Source("span_parts", self.sums.parts, self.sums.range),
             Source("shape_parts", self.sums.slow["shapes"]),
             Source("server_parts", self.sums.slow["servers"]),
         ]
         if self.tags is not None:
-            found.append(Source("tag_parts", self.tags.whole, self.tags.range))
-        return found
+            sources.append(Source("tag_parts", self.tags.whole, self.tags.range))
+        return sources
 
     def divided(self, count: int) -> list[Parts]:
         """At most `count` divisions that have about as many bytes each; a host's hours lie
         together, so that there are few cells."""
-        every = [(one, False) for one in self.sums.parts]
-        every += [(one, True) for one in (self.tags.whole if self.tags else ())]
+        every = [(checked, False) for checked in self.sums.parts]
+        every += [(checked, True) for checked in (self.tags.whole if self.tags else ())]
         every.sort(key=lambda pair: (pair[0].part.host, pair[0].part.host_id, pair[0].path))
-        whole = sum(one.size for one, _ in every)
+        size = sum(checked.size for checked, _ in every)
         divisions: list[list[tuple[Checked, bool]]] = [[] for _ in range(max(1, count))]
         before = 0
         for pair in every:
-            divisions[min(before * len(divisions) // max(whole, 1), len(divisions) - 1)].append(
-                pair
-            )
+            divisions[min(before * len(divisions) // max(size, 1), len(divisions) - 1)].append(pair)
             before += pair[0].size
-        return [self._of(one) for one in divisions if one]
+        return [self._of(division) for division in divisions if division]
 
     def _of(self, pairs: Sequence[tuple[Checked, bool]]) -> Parts:
-        hosts = {one.part.host for one, _ in pairs}
+        hosts = {checked.part.host for checked, _ in pairs}
         slow = {
             "shapes": list[Checked](),
-            "servers": [one for one in self.sums.slow["servers"] if one.part.host in hosts],
+            "servers": [
+                server for server in self.sums.slow["servers"] if server.part.host in hosts
+            ],
         }
         own = replace(
-            self.sums, whole=[], edges=[one for one, tag in pairs if not tag], slow=slow, refused=[]
+            self.sums,
+            whole=[],
+            edges=[checked for checked, tag in pairs if not tag],
+            slow=slow,
+            refused=[],
         )
         tags = self.tags and replace(
-            self.tags, whole=[one for one, tag in pairs if tag], slow={}, refused=[]
+            self.tags, whole=[checked for checked, tag in pairs if tag], slow={}, refused=[]
         )
         return Parts(own, tags)
 
@@ -121,11 +125,11 @@ def select(catalog: Catalog, asked: Range, by: By) -> Parts:
     return Parts(sums, catalog.tags(asked) if by.tag else None)
 
 
-def _changes(files: Files, found: Selection) -> set[tuple[str, int]]:
+def _changes(files: Files, selection: Selection) -> set[tuple[str, int]]:
     """Hosts and hours in which a server became another release."""
     with Session(files, Limits(memory_mb=200, threads=1)) as session:
-        session.define(found, [Source("server_parts", found.slow["servers"])])
-        begin, end = iso(hour_of(found.range.begin_s)), iso(found.range.end_s)
+        session.define(selection, [Source("server_parts", selection.slow["servers"])])
+        begin, end = iso(hour_of(selection.range.begin_s)), iso(selection.range.end_s)
         rows = session.table(
             "select host_id, epoch(begins) as begins from servers "
             f"where begins >= timestamptz {text(begin)} and begins < timestamptz {text(end)}"
@@ -228,13 +232,14 @@ class Reader:
             for name, statement in task.selects().items():
                 session.keep(name, statement)
             return
-        made = set[str]()
+        tables = set[str]()
         for result in results:
             for name, table in result.items():
-                session.put("one", table)
-                both = f"(select * from {name} union all select * from one)"
-                session.keep(name, _MERGED[name](task.by, both if name in made else "one"))
-                made.add(name)
+                session.put("division", table)
+                both = f"(select * from {name} union all select * from division)"
+                relation = both if name in tables else "division"
+                session.keep(name, _MERGED[name](task.by, relation))
+                tables.add(name)
 
 
 class InProcess:

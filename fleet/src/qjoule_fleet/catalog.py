@@ -39,25 +39,29 @@ class Hosts:
         An agent of schema 1 wrote none. Its parts belong to the machine that has the name now, if
         there is just one.
         """
-        known = self._ids[part.host] - {""}
-        if part.host_id or len(known) != 1:
+        ids = self._ids[part.host] - {""}
+        if part.host_id or len(ids) != 1:
             return part.host_id or f"={part.host}"
-        return next(iter(known))
+        return next(iter(ids))
 
     def label(self, part: Part) -> str:
         """The name; with the beginning of the id where several machines have the name."""
-        known = self._ids[part.host] - {""}
-        if len(known) < 2:
+        ids = self._ids[part.host] - {""}
+        if len(ids) < 2:
             return part.host
         if not part.host_id:
             return f"{part.host}#?"
         digits = _SHOWN
-        while len({one[:digits] for one in known}) < len(known):
+        while len({host_id[:digits] for host_id in ids}) < len(ids):
             digits += 1
         return f"{part.host}#{part.host_id[:digits]}"
 
     def labels(self) -> set[str]:
-        return {self.label(Part("", host, one)) for host, ids in self._ids.items() for one in ids}
+        return {
+            self.label(Part("", host, host_id))
+            for host, ids in self._ids.items()
+            for host_id in ids
+        }
 
     def of_slot(self, writer: str) -> str:
         """The label of a host id, or of `=` and a name."""
@@ -99,7 +103,7 @@ class Selection:
 
     @property
     def bytes(self) -> int:
-        return sum(one.size for one in self.parts)
+        return sum(part.size for part in self.parts)
 
 
 class Catalog:
@@ -112,38 +116,40 @@ class Catalog:
     def sums(self, asked: Range, *, by_minute: Collection[_Slot] = ()) -> Selection:
         """Parts whose rows add up to the range. `by_minute`: host ids and hours that are read from
         `rollups`, because their minutes differ in what is asked for."""
-        found = self._selection(asked)
-        sums = self._named(HOURS, found)
-        minutes = self._named(ROLLUPS, found)
+        selection = self._selection(asked)
+        sums = self._named(HOURS, selection)
+        minutes = self._named(ROLLUPS, selection)
         every = {*sums, *minutes}
-        wanted = {one for one in every if _inside(one[1], asked) and one not in by_minute}
-        whole = self._usable({one: sums[one] for one in sums if one in wanted}, found)
-        included = self._included(minutes, found)
-        rest = {one: minutes[one] for one in minutes if one not in whole and one not in included}
-        edges = self._usable(rest, found)
-        found.whole, found.edges = list(whole.values()), list(edges.values())
-        _round(found)
-        _add_gaps(found, every - {*whole, *edges, *included})
-        return found
+        wanted = {slot for slot in every if _inside(slot[1], asked) and slot not in by_minute}
+        hourly = self._usable({slot: sums[slot] for slot in sums if slot in wanted}, selection)
+        included = self._included(minutes, selection)
+        by_minute_parts = {
+            slot: minutes[slot] for slot in minutes if slot not in hourly and slot not in included
+        }
+        edges = self._usable(by_minute_parts, selection)
+        selection.whole, selection.edges = list(hourly.values()), list(edges.values())
+        _round(selection)
+        _add_gaps(selection, every - {*hourly, *edges, *included})
+        return selection
 
     def minutes(self, asked: Range) -> Selection:
         """All parts of `rollups` that have minutes of the range."""
-        found = self._selection(asked)
-        named = self._named(ROLLUPS, found)
-        included = self._included(named, found)
-        named = {one: parts for one, parts in named.items() if one not in included}
-        parts = self._usable(named, found)
-        found.edges = list(parts.values())
-        _add_gaps(found, named.keys() - parts.keys())
-        return found
+        selection = self._selection(asked)
+        named = self._named(ROLLUPS, selection)
+        included = self._included(named, selection)
+        named = {slot: parts for slot, parts in named.items() if slot not in included}
+        parts = self._usable(named, selection)
+        selection.edges = list(parts.values())
+        _add_gaps(selection, named.keys() - parts.keys())
+        return selection
 
     def tags(self, asked: Range) -> Selection:
         """Parts of `tags`, of hours that lie wholly in the range."""
-        found = self._selection(asked)
-        named = self._named(TAGS, found)
-        inside = {one: parts for one, parts in named.items() if _inside(one[1], asked)}
-        found.whole = list(self._usable(inside, found).values())
-        return found
+        selection = self._selection(asked)
+        named = self._named(TAGS, selection)
+        inside = {slot: parts for slot, parts in named.items() if _inside(slot[1], asked)}
+        selection.whole = list(self._usable(inside, selection).values())
+        return selection
 
     def slow(self, asked: Range) -> Selection:
         """Parts of the tables that change slowly, alone."""
@@ -151,31 +157,35 @@ class Catalog:
 
     def span(self) -> Range | None:
         """From the first to the last day that has parts; None: there are none."""
-        names = [one for table in (ROLLUPS, HOURS) for one in self.files.directories(table)]
+        names = [
+            directory for table in (ROLLUPS, HOURS) for directory in self.files.directories(table)
+        ]
         days = [day for day in map(_day, names) if day is not None]
         return Range(min(days), max(days) + _DAY_S) if days else None
 
     def _selection(self, asked: Range) -> Selection:
-        found = Selection(asked)
+        selection = Selection(asked)
         for table in SLOW:
-            named = _by_slot(self.files.walk(table, found.refused), found)
-            found.slow[table] = list(self._usable(named, found).values())
-        return found
+            named = _by_slot(self.files.walk(table, selection.refused), selection)
+            selection.slow[table] = list(self._usable(named, selection).values())
+        return selection
 
-    def _named(self, table: str, found: Selection) -> _Named:
+    def _named(self, table: str, selection: Selection) -> _Named:
         """Parts of the range, from their paths."""
         files: list[File] = []
-        first, last = hour_of(found.range.begin_s), found.range.end_s
+        first, last = hour_of(selection.range.begin_s), selection.range.end_s
         for directory in self.files.directories(table):
             day = _day(directory)
             if day is None:
-                found.refused.append(Refused(f"{table}/{directory}", "its name is not a date's"))
+                selection.refused.append(
+                    Refused(f"{table}/{directory}", "its name is not a date's")
+                )
             elif day < last and day + _DAY_S > first:
-                files += self.files.walk(f"{table}/{directory}", found.refused)
-        named = _by_slot(files, found)
-        return {one: parts for one, parts in named.items() if first <= one[1] < last}
+                files += self.files.walk(f"{table}/{directory}", selection.refused)
+        named = _by_slot(files, selection)
+        return {slot: parts for slot, parts in named.items() if first <= slot[1] < last}
 
-    def _included(self, minutes: _Named, found: Selection) -> set[_Slot]:
+    def _included(self, minutes: _Named, selection: Selection) -> set[_Slot]:
         """Parts of schema 1 whose rows an agent of today took over into its own part."""
         old = {slot for slot in minutes if slot[0].startswith("=")}
         names = {(writer[1:], hour) for writer, hour in old}
@@ -184,81 +194,83 @@ class Catalog:
             for slot, parts in minutes.items()
             if slot not in old and any((part.host, slot[1]) in names for _, part in parts)
         }
-        taken = [one.part for one in self._usable(beside, found).values() if one.includes]
+        taken = [
+            checked.part for checked in self._usable(beside, selection).values() if checked.includes
+        ]
         return {(f"={part.host}", part.hour_s or 0) for part in taken} & old
 
-    def _usable(self, wanted: _Named, found: Selection) -> dict[_Slot, Checked]:
+    def _usable(self, wanted: _Named, selection: Selection) -> dict[_Slot, Checked]:
         """The parts that can be read; of duplicates the first by path."""
-        every = [one for parts in wanted.values() for one in parts]
-        unknown = [one for one in every if one[0] not in self._verdicts]
+        every = [part for parts in wanted.values() for part in parts]
+        unknown = [part for part in every if part[0] not in self._verdicts]
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            verdicts = pool.map(lambda one: check(self.files, *one), unknown)
+            verdicts = pool.map(lambda part: check(self.files, *part), unknown)
             for (file, _), verdict in zip(unknown, verdicts, strict=True):
                 self._verdicts[file] = verdict
         usable: dict[_Slot, Checked] = {}
-        for one, parts in wanted.items():
+        for slot, parts in wanted.items():
             for file, _ in sorted(parts, key=lambda pair: pair[0].path):
                 verdict = self._verdicts[file]
                 if isinstance(verdict, Refused):
-                    if verdict not in found.refused:
-                        found.refused.append(verdict)
-                elif one in usable:
-                    first = usable[one].path
+                    if verdict not in selection.refused:
+                        selection.refused.append(verdict)
+                elif slot in usable:
+                    first = usable[slot].path
                     reason = f"it has the host id and the hour of {first}"
-                    found.refused.append(Refused(file.path, reason, verdict.part.host))
+                    selection.refused.append(Refused(file.path, reason, verdict.part.host))
                 else:
-                    usable[one] = verdict
+                    usable[slot] = verdict
         return usable
 
 
-def _by_slot(files: Iterable[File], found: Selection) -> _Named:
+def _by_slot(files: Iterable[File], selection: Selection) -> _Named:
     """Parts by who wrote them and hour (0 in tables without hours). Two for one: a duplicate."""
     result: dict[_Slot, list[tuple[File, Part]]] = defaultdict(list)
     for file in files:
         part = named(file)
         if isinstance(part, Refused):
-            found.refused.append(part)
+            selection.refused.append(part)
         else:
-            found.hosts.add(part)
+            selection.hosts.add(part)
             result[part.host_id or f"={part.host}", part.hour_s or 0].append((file, part))
     return dict(result)
 
 
-def _add_gaps(found: Selection, unanswered: Collection[_Slot]) -> None:
-    """Hours after a host's first one in the range that have no part; and hosts that have none.
+def _add_gaps(selection: Selection, unanswered: Collection[_Slot]) -> None:
+    """Adds hours after a host's first one in the range without a part, and hosts without any part.
 
     A host that stops is noticed until the last hour that any host has.
     """
     have: dict[str, set[int]] = defaultdict(set)
-    for one in found.parts:
-        have[found.hosts.label(one.part)].add(one.part.hour_s or 0)
+    for checked in selection.parts:
+        have[selection.hosts.label(checked.part)].add(checked.part.hour_s or 0)
     latest = max((max(hours) for hours in have.values()), default=0)
-    gone = {(found.hosts.of_slot(slot), hour) for slot, hour in unanswered}
+    gone = {(selection.hosts.of_slot(slot), hour) for slot, hour in unanswered}
     for host, hours in have.items():
         gone |= {(host, hour) for hour in range(min(hours), latest + 1, HOUR_S)} - {
             (host, hour) for hour in hours
         }
-    found.missing = sorted(one for one in gone if one[1] not in have.get(one[0], ()))
-    found.silent = sorted(found.hosts.labels() - have.keys() - {host for host, _ in gone})
+    selection.missing = sorted(gap for gap in gone if gap[1] not in have.get(gap[0], ()))
+    selection.silent = sorted(selection.hosts.labels() - have.keys() - {host for host, _ in gone})
 
 
-def _round(found: Selection) -> None:
-    """In a past hour rare statements have one row for ten minutes, so no range may divide these.
+def _round(selection: Selection) -> None:
+    """Moves the range to whole ten minutes of past hours, where rare statements have one row each.
 
     Both ends go up, so ranges that follow each other still count every row once.
     """
-    asked = found.range
-    past = {one.part.hour_s for one in found.edges if one.closed}
+    asked = selection.range
+    past = {checked.part.hour_s for checked in selection.edges if checked.closed}
     ends = [
         -(-time_s // SPAN_S) * SPAN_S if hour_of(time_s) in past else time_s
         for time_s in (asked.begin_s, asked.end_s)
     ]
     if ends[0] >= ends[1]:
         raise UsageError(f"past hours are kept by {SPAN_S // 60} minutes: give a longer range")
-    found.range = Range(*ends)
-    if found.range != asked:
+    selection.range = Range(*ends)
+    if selection.range != asked:
         minutes = f"past hours are kept by {SPAN_S // 60} minutes"
-        found.notes.append(f"{minutes}: {found.range} is taken")
+        selection.notes.append(f"{minutes}: {selection.range} is taken")
 
 
 def _inside(hour_s: int, asked: Range) -> bool:

@@ -64,7 +64,7 @@ class DaskEngine:
     ) -> Iterator[dict[str, pa.Table]]:
         dask = _dask()
         divisions = self._divided(parts, self._threads)
-        delayed = [dask.delayed(task, pure=False)(one) for one in divisions]
+        delayed = [dask.delayed(task, pure=False)(division) for division in divisions]
         yield from dask.compute(*delayed, scheduler="threads", num_workers=self._threads)
 
     def _remote(

@@ -37,8 +37,8 @@ def filesystem(
             clobber=True,
             errtxt="sftp:// needs paramiko: pip install 'qjoule-fleet[sftp]'",
         )
-    found, path = core.url_to_fs(url, skip_instance_cache=anew, **(options or {}))
-    return found, str(path)
+    opened, path = core.url_to_fs(url, skip_instance_cache=anew, **(options or {}))
+    return opened, str(path)
 
 
 #: Files and directories of one listing.
@@ -102,9 +102,9 @@ class LocalFiles:
         try:
             with os.scandir(self._path / path) as entries:
                 return sorted(
-                    one.name
-                    for one in entries
-                    if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")
+                    entry.name
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
                 )
         except FileNotFoundError:
             return []
@@ -116,27 +116,27 @@ class LocalFiles:
         while waiting:
             directory = waiting.pop()
             try:
-                entries = sorted(os.scandir(self._path / directory), key=lambda one: one.name)
+                entries = sorted(os.scandir(self._path / directory), key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
                 refused.append(_refused(directory, f"cannot be listed: {error.strerror}"))
                 continue
-            for one in entries:
-                if one.name.startswith("."):
+            for entry in entries:
+                if entry.name.startswith("."):
                     continue
                 if (seen := seen + 1) > MOST_FILES:
                     raise _too_many(path)
-                name = f"{directory}/{one.name}"
+                name = f"{directory}/{entry.name}"
                 try:
-                    found = one.stat(follow_symlinks=False)
+                    entry_stat = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue  # it went meanwhile
-                if stat.S_ISDIR(found.st_mode):
+                if stat.S_ISDIR(entry_stat.st_mode):
                     waiting.append(name)
-                elif stat.S_ISREG(found.st_mode):
-                    stamp = f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-                    yield File(name, found.st_size, stamp)
+                elif stat.S_ISREG(entry_stat.st_mode):
+                    stamp = f"{entry_stat.st_mtime_ns} {entry_stat.st_ctime_ns} {entry_stat.st_ino}"
+                    yield File(name, entry_stat.st_size, stamp)
                 else:
                     refused.append(_refused(name, "it is no regular file"))
 
@@ -153,10 +153,10 @@ class RemoteFiles:
         try:
             self.filesystem, self._path = filesystem(url)
             self.filesystem.invalidate_cache()
-            known = self.filesystem.isdir(self._path)
+            exists = self.filesystem.isdir(self._path)
         except Exception as error:  # each filesystem has exceptions of its own
             raise QjouleError(f"cannot read {url}: {_first_line(error)}") from None
-        if not known:
+        if not exists:
             raise QjouleError(f"{url} is no directory, or there is nothing in it")
         self._path = self._path.rstrip("/")
         self.root = str(self.filesystem.unstrip_protocol(self._path))
@@ -170,9 +170,9 @@ class RemoteFiles:
         except Exception as error:
             raise QjouleError(f"cannot list {self.root}/{path}: {_first_line(error)}") from None
         names = (
-            one["name"].rstrip("/").rpartition("/")[2]
-            for one in entries
-            if one["type"] == "directory"
+            entry["name"].rstrip("/").rpartition("/")[2]
+            for entry in entries
+            if entry["type"] == "directory"
         )
         return sorted(name for name in names if name and not name.startswith("."))
 
@@ -187,12 +187,15 @@ class RemoteFiles:
             return
         if len(entries) > MOST_FILES:
             raise _too_many(path)
-        for name, found in sorted(entries.items()):
+        for name, entry_stat in sorted(entries.items()):
             relative = name[len(self._path) :].lstrip("/")
-            if not any(one.startswith(".") for one in relative.split("/")):
-                stamps = (found.get(key) for key in ("ETag", "etag", "mtime", "LastModified"))
-                stamp = next((str(one) for one in stamps if one), str(found.get("created", "")))
-                yield File(relative, int(found.get("size") or 0), stamp)
+            if not any(part.startswith(".") for part in relative.split("/")):
+                stamps = (entry_stat.get(key) for key in ("ETag", "etag", "mtime", "LastModified"))
+                stamp = next(
+                    (str(value) for value in stamps if value),
+                    str(entry_stat.get("created", "")),
+                )
+                yield File(relative, int(entry_stat.get("size") or 0), stamp)
 
     def open(self, path: str) -> Any:
         try:
@@ -204,7 +207,7 @@ class RemoteFiles:
 
 
 def _refused(path: str, reason: str) -> Refused:
-    host = next((one[5:] for one in path.split("/") if one.startswith("host=")), "")
+    host = next((name[5:] for name in path.split("/") if name.startswith("host=")), "")
     return Refused(path, reason, host)
 
 

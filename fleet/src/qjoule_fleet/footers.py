@@ -60,7 +60,7 @@ class Checked:
 def named(file: File) -> Part | Refused:
     """The part that a path names."""
     part = layout.part_at(file.path)
-    host = next((one[5:] for one in file.path.split("/") if one.startswith("host=")), "")
+    host = next((name[5:] for name in file.path.split("/") if name.startswith("host=")), "")
     if part is None:
         return Refused(file.path, "its name is not that of a part", host)
     if file.size < _LEAST_BYTES:
@@ -74,12 +74,12 @@ def check(files: Files, file: File, part: Part) -> Checked | Refused:
     """Reads the file's footer and compares it with its path."""
     try:
         with files.open(file.path) as opened:
-            found = pq.ParquetFile(
+            parquet = pq.ParquetFile(
                 opened,
                 thrift_string_size_limit=_BYTES_OF_TEXT * 8,
                 thrift_container_size_limit=_BYTES_OF_TEXT,
             )
-            return _checked(file, part, found.metadata, found.schema_arrow)
+            return _checked(file, part, parquet.metadata, parquet.schema_arrow)
     except FileNotFoundError:
         return Refused(file.path, "it is listed, but not there", part.host)
     except OSError as error:
@@ -174,34 +174,40 @@ def _columns(table: str, schema: pa.Schema) -> tuple[str, tuple[str, ...]]:
     return "", tuple(ours)
 
 
-def _castable(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of `found` is one of `wanted`."""
-    if pa.types.is_dictionary(found):
-        found = found.value_type
+def _castable(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    """True if every value of type `actual` can be one of type `wanted`."""
+    if pa.types.is_dictionary(actual):
+        actual = actual.value_type
     if pa.types.is_list(wanted):
-        return bool(pa.types.is_list(found) and pa.types.is_integer(found.value_type))
+        return bool(pa.types.is_list(actual) and pa.types.is_integer(actual.value_type))
     if pa.types.is_timestamp(wanted):
-        return bool(pa.types.is_timestamp(found) and found.tz is not None)
+        return bool(pa.types.is_timestamp(actual) and actual.tz is not None)
     for kind in (pa.types.is_integer, pa.types.is_floating):
         if kind(wanted):
-            return bool(kind(found)) and found != pa.uint64()
-    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+            return bool(kind(actual)) and actual != pa.uint64()
+    return bool(pa.types.is_string(actual) or pa.types.is_large_string(actual))
 
 
 def _wrong_minutes(footer: Any, schema: pa.Schema, hour_s: int) -> str:
-    """Rows of another hour would count in ranges that the path leaves out."""
+    """Why its rows may not all be of `hour_s`; empty if they are.
+
+    Rows of another hour would count in ranges that the path leaves out.
+    """
     at = next(i for i in range(footer.num_columns) if footer.schema.column(i).path == "minute")
     per_second = _PER_SECOND[schema.field("minute").type.unit]
     for group in range(footer.num_row_groups):
         column = footer.row_group(group).column(at)
-        found = column.statistics
-        if found is None or not found.has_min_max:
+        statistics = column.statistics
+        if statistics is None or not statistics.has_min_max:
             if column.num_values:
                 return "it does not say which minutes it has"
             continue
-        for one in (found.min_raw, found.max_raw):
-            if not isinstance(one, int) or not 0 <= one - hour_s * per_second < HOUR_S * per_second:
+        for limit in (statistics.min_raw, statistics.max_raw):
+            if (
+                not isinstance(limit, int)
+                or not 0 <= limit - hour_s * per_second < HOUR_S * per_second
+            ):
                 return "it has rows of another hour"
-        if found.null_count:
+        if statistics.null_count:
             return "it has rows without a minute"
     return ""

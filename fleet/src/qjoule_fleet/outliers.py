@@ -83,28 +83,28 @@ class _Group:
 
 
 def outliers(rows: Iterable[Row], least_ratio: float = 1.1) -> Outliers:
-    """`rows` are by host and fingerprint. Ratios within `least_ratio` are not told."""
+    """Outliers among `rows` by host and fingerprint; ratios within `least_ratio` do not count."""
     groups, skipped = _groups(rows)
     tested = [_tested(group) for group in groups]
     if not tested:
         return Outliers([], 0, skipped)
     corrected = _corrected(np.concatenate([group.p for group in tested]))
-    found, at = [], 0
+    result, first = [], 0
     for group in tested:
         for i, row in enumerate(group.rows):
-            p, distance, half = float(corrected[at + i]), group.distance[i], group.half[i]
+            p, distance, half = float(corrected[first + i]), group.distance[i], group.half[i]
             if p <= FALSE_SHARE and abs(distance) >= math.log(least_ratio):
                 ends = (math.exp(distance - half), math.exp(distance + half))
                 ratio = math.exp(distance)
-                found.append(Outlier(row, math.exp(group.median), ratio, ends, len(group.rows), p))
-        at += len(group.rows)
-    found.sort(key=lambda one: -_excess_nj(one))
-    return Outliers(found, len(corrected), skipped)
+                result.append(Outlier(row, math.exp(group.median), ratio, ends, len(group.rows), p))
+        first += len(group.rows)
+    result.sort(key=lambda outlier: -_excess_nj(outlier))
+    return Outliers(result, len(corrected), skipped)
 
 
-def _excess_nj(one: Outlier) -> float:
-    """Joules that the difference to the median makes."""
-    return abs(one.row.energy_nj * (1 - 1 / one.ratio))
+def _excess_nj(outlier: Outlier) -> float:
+    """The energy beyond, or below, that of the median host."""
+    return abs(outlier.row.energy_nj * (1 - 1 / outlier.ratio))
 
 
 def _groups(rows: Iterable[Row]) -> tuple[list[list[Row]], int]:
@@ -149,9 +149,9 @@ def _corrected(p: F64) -> F64:
     count = len(p)
     ranked = p[order] * count / np.arange(1, count + 1)
     adjusted = np.minimum.accumulate(ranked[::-1])[::-1]
-    found = np.empty(count)
-    found[order] = np.minimum(adjusted, 1.0)
-    return found
+    corrected = np.empty(count)
+    corrected[order] = np.minimum(adjusted, 1.0)
+    return corrected
 
 
 _ITSELF = "each host against itself"
@@ -179,24 +179,24 @@ _Classes = dict[tuple[str, str], _Hosts]
 def compare(before: Sequence[Row], after: Sequence[Row]) -> list[Class]:
     """Compares rows by host and fingerprint; classes that only one side has are in `unmatched`."""
     a, b = _classes(before), _classes(after)
-    found = []
+    comparisons = []
     for class_ in sorted(a.keys() & b.keys()):
-        if one := _compared(class_, a[class_], b[class_]):
-            found.append(one)
-    return found
+        if comparison := _compared(class_, a[class_], b[class_]):
+            comparisons.append(comparison)
+    return comparisons
 
 
 def unmatched(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Side (A or B), grade and policy of what has no partner."""
+    """Side (A or B), grade and policy of the classes that only one side has."""
     a, b = set(_classes(before)), set(_classes(after))
-    return [("A", *one) for one in sorted(a - b)] + [("B", *one) for one in sorted(b - a)]
+    return [("A", *key) for key in sorted(a - b)] + [("B", *key) for key in sorted(b - a)]
 
 
 def _classes(rows: Sequence[Row]) -> _Classes:
-    found: _Classes = defaultdict(lambda: defaultdict(list))
+    classes: _Classes = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        found[row.grade, row.policy][row.keys["host"]].append(row)
-    return found
+        classes[row.grade, row.policy][row.keys["host"]].append(row)
+    return classes
 
 
 def _compared(class_: tuple[str, str], a: _Hosts, b: _Hosts) -> Class | None:

@@ -69,24 +69,24 @@ class By:
         return tuple(f"key{i}" for i, key in enumerate(self.keys) if key not in CLASS)
 
     def expressions(self) -> list[str]:
-        found = []
+        columns = []
         for key in self.keys:
             if key in CLASS:
                 continue
             column = "value" if key.startswith(TAG) else key
-            found.append(f"coalesce({'r.release' if key == RELEASE else f'q.{column}'}, '')")
-        return found
+            columns.append(f"coalesce({'r.release' if key == RELEASE else f'q.{column}'}, '')")
+        return columns
 
 
-def parse_by(given: str, *, mix_grades: bool = False) -> By:
+def parse_by(by: str, *, mix_grades: bool = False) -> By:
     """Keys as users write them, `host,tag:tenant`. Raises `UsageError` for others."""
     keys = []
-    for word in given.split(","):
+    for word in by.split(","):
         key = _ALIAS.get(word.strip(), word.strip())
         tag = key[len(TAG) :] if key.startswith(TAG) else None
         if key not in (*_PLAIN_KEYS, *CLASS, RELEASE) and not (tag and _TAG.fullmatch(tag)):
-            known = ", ".join(("shape", *_PLAIN_KEYS, RELEASE, *CLASS, "tag:KEY"))
-            raise UsageError(f"--by {word.strip()!r}: give {known}, or several with commas")
+            allowed = ", ".join(("shape", *_PLAIN_KEYS, RELEASE, *CLASS, "tag:KEY"))
+            raise UsageError(f"--by {word.strip()!r}: give {allowed}, or several with commas")
         if key not in keys:
             keys.append(key)
     if sum(key.startswith(TAG) for key in keys) > 1:
@@ -218,14 +218,14 @@ def merged_latencies(by: By, relation: str) -> str:
 
 
 def owned() -> str:
-    """Sums by host, hour, class and kind; of nodes by domain. As `cells`, these only add."""
-    kept = ("host_id", *CLASS, "kind")
+    """SQL for sums by host, hour, class and kind; of nodes by domain. They add up as cells do."""
+    keys = ("host_id", *CLASS, "kind")
     hour = "date_trunc('hour', minute)"
     domain = "case when kind = 'node' then name else '' end"
     sums = [f"coalesce(sum({name}), 0) as {name}" for name in _KEPT]
     return (
-        f"select {hour} as hour, {', '.join(kept)}, {domain} as domain,\n  {_lines(sums)}\n"
-        f"from spans\ngroup by {hour}, {', '.join(kept)}, {domain}"
+        f"select {hour} as hour, {', '.join(keys)}, {domain} as domain,\n  {_lines(sums)}\n"
+        f"from spans\ngroup by {hour}, {', '.join(keys)}, {domain}"
     )
 
 
@@ -236,16 +236,16 @@ def merged_owned(relation: str) -> str:
 
 
 def totals(relation: str = "owned") -> str:
-    """What was measured and who took it, by class and kind.
+    """SQL for the measured energy and its owners, by class and kind.
 
     `node` is each host's main domain: the one that the owners' energies of the same hour add up to.
     If there is none, it is the largest, and what is missing shows. It has the least and the most
     relative error of a total, over hosts and hours: each query repeats that of its host.
     """
-    kept = "hour, host_id, grade, policy"
+    keys = "hour, host_id, grade, policy"
     return f"""\
 with whole as (
-  select {kept}, sum(energy_nj) as spent_nj from {relation} where kind <> 'node' group by {kept}
+  select {keys}, sum(energy_nj) as spent_nj from {relation} where kind <> 'node' group by {keys}
 ),
 placed as (
   select m.*, row_number() over (
@@ -257,7 +257,7 @@ placed as (
   where m.kind = 'node'
 ),
 errors as (
-  select {kept}, total_nj / cast(nullif(energy_nj, 0) as double) as error
+  select {keys}, total_nj / cast(nullif(energy_nj, 0) as double) as error
   from {relation} where kind = 'queries'
 )
 select grade, policy, kind, count(distinct host_id) as hosts, {_sums()},
@@ -266,7 +266,7 @@ from {relation} where kind <> 'node' group by grade, policy, kind
 union all
 select grade, policy, 'node' as kind, count(distinct host_id) as hosts, {_sums()},
   min(error) as least_error, max(error) as most_error
-from placed left join errors using ({kept}) where place = 1 group by grade, policy"""
+from placed left join errors using ({keys}) where place = 1 group by grade, policy"""
 
 
 #: Sums of `owned`.

@@ -86,15 +86,15 @@ class Session:
         self._connection.close()
         self._spill.cleanup()
 
-    def define(self, found: Selection, sources: Sequence[Source]) -> None:
+    def define(self, selection: Selection, sources: Sequence[Source]) -> None:
         """Makes the relations of `sources`, and all views on them."""
-        hosts = found.hosts
-        every = {one.path: one.part for source in sources for one in source.parts}
+        hosts = selection.hosts
+        every = {checked.path: checked.part for source in sources for checked in source.parts}
         address = [f"{self._files.root}/{path}" for path in every]
         columns = {
             "filename": pa.array(address, pa.string()),
-            "host": pa.array([hosts.label(part) for part in every.values()], pa.string()),
-            "host_id": pa.array([hosts.key(part) for part in every.values()], pa.string()),
+            "host": pa.array([hosts.label(checked) for checked in every.values()], pa.string()),
+            "host_id": pa.array([hosts.key(checked) for checked in every.values()], pa.string()),
         }
         self.put("part_hosts", pa.table(columns))
         of: dict[str, list[str]] = defaultdict(list)
@@ -111,12 +111,12 @@ class Session:
 
         Opening thousands of small files takes longer than adding their rows up.
         """
-        left = self._limits.memory_mb * 1e6 * _HELD
+        free_bytes = self._limits.memory_mb * 1e6 * _HELD
         for source in sources:
-            size = sum(one.rows for one in source.parts) * _ROW_BYTES
-            if source.relation in self._held or not source.minutes or size > left:
+            size = sum(checked.rows for checked in source.parts) * _ROW_BYTES
+            if source.relation in self._held or not source.minutes or size > free_bytes:
                 continue
-            left -= size
+            free_bytes -= size
             self._held.add(source.relation)
             self.keep(f"held_{source.relation}", f"select * from {source.relation}")
             select = f"select * from held_{source.relation}"
@@ -168,8 +168,8 @@ class Session:
     def _selects(self, source: Source) -> list[str]:
         """A SELECT for the parts of each set of columns."""
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for one in source.parts:
-            alike[one.columns].append(f"{self._files.root}/{one.path}")
+        for checked in source.parts:
+            alike[checked.columns].append(f"{self._files.root}/{checked.path}")
         where = ""
         if source.minutes is not None:
             begin, end = iso(source.minutes.begin_s), iso(source.minutes.end_s)

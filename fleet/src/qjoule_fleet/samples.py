@@ -44,7 +44,7 @@ FEW = 25
 
 @dataclass(frozen=True)
 class Estimates:
-    """Of g groups, all (g,)."""
+    """Estimates for g groups; all arrays are (g,)."""
 
     total: F64
     half_width: F64  #: of the 95 % interval, of the draws alone
@@ -53,7 +53,7 @@ class Estimates:
 
     @property
     def rough(self) -> Bool:
-        """Whether the draws are too few to tell the interval."""
+        """True where the draws are too few for an interval."""
         rough: Bool = (self.by_chance > 0) & (self.by_chance < FEW)
         return rough
 
@@ -106,11 +106,11 @@ def drawn_in(files: Files, asked: Range, refused: list[Refused]) -> pa.Table:
     `refused`."""
     tables = [SAMPLE_ROWS.empty_table()]
     for file, part in _files(files, asked, refused):
-        found = _read(files, file, part)
-        if isinstance(found, Refused):
-            refused.append(found)
+        part_rows = _read(files, file, part)
+        if isinstance(part_rows, Refused):
+            refused.append(part_rows)
         else:
-            tables.append(found)
+            tables.append(part_rows)
     rows = pa.concat_tables(tables)
     first, end = (pa.scalar(at * 1_000_000).cast(_TYPE) for at in (asked.begin_s, asked.end_s))
     time = rows["time"]
@@ -140,13 +140,13 @@ def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         return estimate(values, probability, group, grouped.num_rows)
 
     # A query's waits are all recorded or none is.
-    known = pc.is_valid(rows[WAITS[1]])
-    rows = rows.append_column(WAITS[0], pc.if_else(known, rows["latency_ns"], None))
-    some = np.bincount(group, known.to_numpy(), grouped.num_rows) > 0
+    waits_recorded = pc.is_valid(rows[WAITS[1]])
+    rows = rows.append_column(WAITS[0], pc.if_else(waits_recorded, rows["latency_ns"], None))
+    some = np.bincount(group, waits_recorded.to_numpy(), grouped.num_rows) > 0
     calls, energy, cpu = total("calls"), total("energy_nj"), total("cpu_ns")
     # One statement's error is the same for all its queries, so these errors are added up.
     half_nj = np.hypot(energy.half_width, total("error_nj").total)
-    found = pa.table(
+    table = pa.table(
         {key: grouped[name] for key, name in zip(every, names, strict=True)}
         | {
             **{"drawn": pa.array(calls.drawn), "calls": _rounded(calls.total)},
@@ -163,7 +163,7 @@ def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
             "rough": pa.array(energy.rough),
         }
     )
-    return found.sort_by([("joules", "descending"), *((key, "ascending") for key in every)])
+    return table.sort_by([("joules", "descending"), *((key, "ascending") for key in every)])
 
 
 def _rounded(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
@@ -184,17 +184,17 @@ def _files(files: Files, asked: Range, refused: list[Refused]) -> Iterator[tuple
 def _read(files: Files, file: File, part: Part) -> pa.Table | Refused:
     try:
         with files.open(file.path) as opened:
-            found = pq.ParquetFile(opened)
-            metadata = decoded(found.metadata.metadata)
+            parquet = pq.ParquetFile(opened)
+            metadata = decoded(parquet.metadata.metadata)
             reason = unreadable(metadata.get(VERSION_KEY)) or part.contradicts(metadata)
-            if not reason and found.metadata.num_rows > MOST_ROWS:
-                reason = f"it has {found.metadata.num_rows:,} rows, more than an hour can have"
+            if not reason and parquet.metadata.num_rows > MOST_ROWS:
+                reason = f"it has {parquet.metadata.num_rows:,} rows, more than an hour can have"
             if reason:
                 return Refused(file.path, reason, part.host)
-            rows = as_written_now(found.read(), SAMPLE_ROWS)
+            rows = as_written_now(parquet.read(), SAMPLE_ROWS)
     except (OSError, pa.ArrowException, ValueError) as error:
-        words = (str(error) or type(error).__name__).splitlines()[0][:160]
-        return Refused(file.path, f"it cannot be read: {words}", part.host)
+        message = (str(error) or type(error).__name__).splitlines()[0][:160]
+        return Refused(file.path, f"it cannot be read: {message}", part.host)
     probability = rows["probability"]
     sound = pc.all(pc.and_(pc.greater_equal(probability, _LEAST), pc.less_equal(probability, 1.0)))
     if rows.num_rows and (probability.null_count or not sound.as_py()):

@@ -76,23 +76,23 @@ def moment(text: str, zone: Zone, *, end: bool, notes: list[str]) -> float:
 
     A local time that occurs twice, when clocks are set back, is the first one where a range begins
     and the second one where it ends (`end`): the range has both. One that is left out, when clocks
-    are set forward, is the moment of the change. `notes` gets what had to be decided.
+    are set forward, is the moment of the change. Such choices are added to `notes`.
 
     Raises `UsageError` if it is no time.
     """
     leap = _LEAP.search(text)
     try:
         shown = datetime.fromisoformat(_LEAP.sub(":59", text.strip()))
-        found = _unix(shown, zone, end=end, notes=notes, text=text)
+        time_s = _unix(shown, zone, end=end, notes=notes, text=text)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{text!r} is no time: give one such as 2026-11-23T19:00, 2026-11-23T19:00+01:00 or "
             "2026-11-23"
         ) from None
     if leap:
-        found = math.floor(found) + 1
-        notes.append(f"{text}: Unix time has no leap seconds, so {iso(found)} is taken")
-    return found
+        time_s = math.floor(time_s) + 1
+        notes.append(f"{text}: Unix time has no leap seconds, so {iso(time_s)} is taken")
+    return time_s
 
 
 def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str) -> float:
@@ -108,13 +108,13 @@ def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str
             "taken"
         )
         return change
-    found = second if end else first
+    time_s = second if end else first
     which = "second" if end else "first"
     notes.append(
-        f"{text} occurs twice in {zone}: the {which}, {iso(found)}, is taken; an offset such as "
+        f"{text} occurs twice in {zone}: the {which}, {iso(time_s)}, is taken; an offset such as "
         "+01:00 says which"
     )
-    return found
+    return time_s
 
 
 def _change(zone: Zone, before_s: int, after_s: int) -> int:
@@ -135,8 +135,8 @@ def _change(zone: Zone, before_s: int, after_s: int) -> int:
 
 def duration_s(text: str) -> int:
     """Seconds of `24h`, `90min`, `7d`. Raises `UsageError` for anything else."""
-    found = _DURATION.fullmatch(text.strip())
-    seconds = int(found[1]) * _UNIT_S[found[2]] if found else 0
+    match = _DURATION.fullmatch(text.strip())
+    seconds = int(match[1]) * _UNIT_S[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_S:
         raise UsageError(f"{text!r} is no duration: give one such as 90min, 24h or 7d")
     return seconds

@@ -133,32 +133,34 @@ def top(
     question: Question,
     selected: Callable[[Parts], object] = lambda _: None,
 ) -> Top:
-    """Answers a question; `selected` is told what will be read before it is.
+    """Answers a question; `selected` is called with the parts before they are read.
 
     Without rows in the range, `Top.totals` is empty.
     """
     parts = select(Catalog(reader.files), asked, question.by)
     selected(parts)
-    found = reader.answer(parts, question)
-    totals = _totals(found, mixed=question.by.mix_grades, absolute=question.absolute)
-    rows = rows_of(found, question.by, {(one.grade, one.policy): one.node_nj for one in totals})
-    shares = {(one.grade, one.policy) for one in totals if not one.error_in_rows}
+    answer = reader.answer(parts, question)
+    totals = _totals(answer, mixed=question.by.mix_grades, absolute=question.absolute)
+    rows = rows_of(
+        answer, question.by, {(total.grade, total.policy): total.node_nj for total in totals}
+    )
+    shares = {(total.grade, total.policy) for total in totals if not total.error_in_rows}
     rows = [
         replace(row, energy_nj_ci95=row.same_total_nj_ci95)
         if (row.grade, row.policy) in shares
         else row
         for row in rows
     ]
-    totals = [_with_rows(one, rows) for one in totals]
+    totals = [_with_rows(total, rows) for total in totals]
     notes = _notes(parts)
     if not question.absolute:
-        notes += [NOT_EQUALLY.format(one.grade) for one in totals if one.error_in_rows]
+        notes += [NOT_EQUALLY.format(total.grade) for total in totals if total.error_in_rows]
     return Top(
         parts.sums.range,
         question.by,
         question.sort,
         rows,
-        found.count,
+        answer.count,
         totals,
         read(parts),
         notes,
@@ -167,56 +169,56 @@ def top(
 
 def read(parts: Parts) -> Read:
     both = [parts.sums, *([parts.tags] if parts.tags else [])]
-    refused = {one.path: one for selection in both for one in selection.refused}
+    refused = {part.path: part for selection in both for part in selection.refused}
     return Read(
-        sum(len(one.parts) for one in both),
-        sum(one.bytes for one in both),
-        len({parts.sums.hosts.key(one.part) for one in parts.sums.parts}),
-        tuple(sorted(refused.values(), key=lambda one: one.path)),
+        sum(len(selection.parts) for selection in both),
+        sum(selection.bytes for selection in both),
+        len({parts.sums.hosts.key(checked.part) for checked in parts.sums.parts}),
+        tuple(sorted(refused.values(), key=lambda part: part.path)),
         tuple(parts.sums.missing),
         tuple(parts.sums.silent),
     )
 
 
-def rows_of(found: Answer, by: By, measured: dict[tuple[str, str], int]) -> list[Row]:
+def rows_of(answer: Answer, by: By, measured: dict[tuple[str, str], int]) -> list[Row]:
     """The rows in their order. `measured`: nJ by class."""
-    texts = {one["fingerprint"]: one for one in found.shapes.to_pylist()}
-    groups = found.groups.to_pylist()
-    latency = _latency(found, by)
+    texts = {shape["fingerprint"]: shape for shape in answer.shapes.to_pylist()}
+    groups = answer.groups.to_pylist()
+    latency = _latency(answer, by)
     rows = []
-    for one in groups:
+    for group in groups:
         columns = iter(by.columns)
-        class_ = {"grade": one["grade"], "policy": one["policy"]}
-        keys = {key: class_[key] if key in class_ else str(one[next(columns)]) for key in by.keys}
+        class_ = {"grade": group["grade"], "policy": group["policy"]}
+        keys = {key: class_[key] if key in class_ else str(group[next(columns)]) for key in by.keys}
         shape = texts.get(keys.get("fingerprint", ""), {})
-        ends = (one["low_nj"], one["high_nj"])
-        node_nj = measured.get((one["grade"], one["policy"]), 0)
-        energy_nj = int(one["energy_nj"])
-        p50, p95 = latency.get(_identity(one, by), (None, None))
-        calls = int(one["calls"])
-        same = (one["same_total_low_nj"], one["same_total_high_nj"])
+        ends = (group["low_nj"], group["high_nj"])
+        node_nj = measured.get((group["grade"], group["policy"]), 0)
+        energy_nj = int(group["energy_nj"])
+        p50, p95 = latency.get(_identity(group, by), (None, None))
+        calls = int(group["calls"])
+        same = (group["same_total_low_nj"], group["same_total_high_nj"])
         rows.append(
             Row(
                 keys,
-                one["grade"],
-                one["policy"],
+                group["grade"],
+                group["policy"],
                 energy_nj,
                 None if None in ends else ends,
                 energy_nj / node_nj if node_nj else None,
                 calls,
-                int(one["cpu_ns"]),
-                int(one["latency_ns"]) / calls if calls and one["latency_ns"] else None,
+                int(group["cpu_ns"]),
+                int(group["latency_ns"]) / calls if calls and group["latency_ns"] else None,
                 p50,
                 p95,
-                int(one["hosts"]),
-                int(one["shapes"]),
+                int(group["hosts"]),
+                int(group["shapes"]),
                 shape.get("text") or "",
                 shape.get("ids") or "",
                 int(shape.get("texts") or 0),
                 None if None in same else same,
-                _waits(one, WAITS),
-                _waits(one, HELPERS),
-                float(one["in_doubt_nj"]),
+                _waits(group, WAITS),
+                _waits(group, HELPERS),
+                float(group["in_doubt_nj"]),
             )
         )
     return rows
@@ -232,13 +234,15 @@ def _identity(row: dict[str, Any], by: By) -> tuple[Any, ...]:
     return tuple(row[name] for name in (*by.columns, "grade", "policy"))
 
 
-def _latency(found: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None, float | None]]:
+def _latency(answer: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None, float | None]]:
     """p50 and p95 in ns, by group."""
-    table = found.latencies
+    table = answer.latencies
     if "b1" not in table.column_names or not table.num_rows:
         return {}
     buckets = [f"b{i}" for i in range(1, LATENCY_BUCKETS + 1)]
-    counts = np.array([[int(one or 0) for one in table[name].to_pylist()] for name in buckets]).T
+    counts = np.array(
+        [[int(count or 0) for count in table[name].to_pylist()] for name in buckets]
+    ).T
     calls = counts.sum(axis=1)
     stats = from_histograms(calls, calls.astype(np.float64), counts)
     quantiles = stats.latency_ns_quantiles[:, :2]
@@ -249,15 +253,15 @@ def _latency(found: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None,
     }
 
 
-def _totals(found: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
-    """By class, `rows_nj` still 0 and `others_nj` all queries'."""
+def _totals(answer: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
+    """The totals by class; `rows_nj` is still 0, and `others_nj` has all queries."""
     of: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     errors: dict[tuple[str, str], list[float]] = {}
-    for row in found.totals.to_pylist():
+    for row in answer.totals.to_pylist():
         class_ = (MIXED if mixed else row["grade"], row["policy"])
         kinds = of.setdefault(class_, {})
         ends = (row["least_error"], row["most_error"])
-        errors.setdefault(class_, []).extend(one for one in ends if one is not None)
+        errors.setdefault(class_, []).extend(error for error in ends if error is not None)
         before = kinds.get(row["kind"], {})
         kinds[row["kind"]] = {
             name: value + before.get(name, 0)
@@ -267,7 +271,7 @@ def _totals(found: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
     totals = []
     for (grade, policy), kinds in sorted(of.items()):
         node, queries = kinds.get(NODE, {}), kinds.get(QUERIES, {})
-        others = {kind: one for kind, one in kinds.items() if kind not in (NODE, QUERIES)}
+        others = {kind: sums for kind, sums in kinds.items() if kind not in (NODE, QUERIES)}
         names = sorted(others, key=lambda kind: (*KINDS, kind).index(kind))
         least, most = (f(errors[grade, policy], default=0.0) for f in (min, max))
         differ = most > least * _ROUNDED
@@ -275,13 +279,13 @@ def _totals(found: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
             Total(
                 grade,
                 policy,
-                max((int(one["hosts"]) for one in kinds.values()), default=0),
+                max((int(sums["hosts"]) for sums in kinds.values()), default=0),
                 int(node.get("energy_nj", 0)),
                 0,
                 int(queries.get("energy_nj", 0)),
                 {kind: int(others[kind]["energy_nj"]) for kind in names},
                 int(queries.get("calls", 0)),
-                sum(int(one["cpu_ns"]) for one in kinds.values()),
+                sum(int(sums["cpu_ns"]) for sums in kinds.values()),
                 int(node.get("lost_records", 0)),
                 int(node.get("lost_cpu_ns", 0)),
                 most if differ else least,
@@ -293,7 +297,7 @@ def _totals(found: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
 
 def _with_rows(total: Total, rows: Sequence[Row]) -> Total:
     own = sum(
-        one.energy_nj for one in rows if (one.grade, one.policy) == (total.grade, total.policy)
+        row.energy_nj for row in rows if (row.grade, row.policy) == (total.grade, total.policy)
     )
     values = {**vars(total), "rows_nj": own, "others_nj": total.others_nj - own}
     return Total(**values)

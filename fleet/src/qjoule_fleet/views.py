@@ -111,18 +111,18 @@ def _base(source: Mapping[str, str]) -> dict[str, str]:
         columns = f"{', '.join(PART_COLUMNS[name])}, host, coalesce(host_id, host) as host_id"
         return f"select {columns} from {source[table]}"
 
-    found = {}
+    selects = {}
     if ROLLUPS in source:
-        found["span_parts"] = select("span_parts", ROLLUPS)
+        selects["span_parts"] = select("span_parts", ROLLUPS)
     if HOURS in source and ROLLUPS in source:
-        found["span_parts"] = (
-            f"{select('span_parts', HOURS)}\nunion all\n{found['span_parts']} r\n"
+        selects["span_parts"] = (
+            f"{select('span_parts', HOURS)}\nunion all\n{selects['span_parts']} r\n"
             f"where not exists (\n  select 1 from {source[HOURS]} h\n"
             "  where h.host = r.host and h.host_id = r.host_id\n"
             "    and h.minute = date_trunc('hour', r.minute)\n)"
         )
     elif HOURS in source:
-        found["span_parts"] = select("span_parts", HOURS)
+        selects["span_parts"] = select("span_parts", HOURS)
     named = {"rollup_parts": ROLLUPS, "tag_parts": TAGS}
     named |= {f"{table[:-1]}_parts": table for table in SLOW_COLUMNS}
-    return found | {name: select(name, table) for name, table in named.items() if table in source}
+    return selects | {name: select(name, table) for name, table in named.items() if table in source}

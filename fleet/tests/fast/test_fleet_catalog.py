@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import fleet_dataset as made
+import fleet_dataset
 from fleet_asked import BEGIN_S, asked, energies, hours, rewritten, selected
 from fleet_dataset import Fleet, Host
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, Part
@@ -22,18 +22,18 @@ from qjoule_fleet import footers
 from qjoule_fleet.catalog import Selection
 from qjoule_fleet.times import Range
 
-SMALL = Fleet(made.hosts(2), shapes=2, minutes=(0, 30))
+SMALL = Fleet(fleet_dataset.hosts(2), shapes=2, minutes=(0, 30))
 DB1_HOUR_1 = ("db1", BEGIN_S + HOUR_S)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write(tmp_path_factory.mktemp("fleet"), SMALL)
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fleet_dataset.write(tmp_path_factory.mktemp("fleet"), SMALL)
 
 
 @pytest.fixture
-def copy(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "fleet"))
+def copy(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "fleet"))
 
 
 def part(root: Path, table: str = HOURS, hour: int = 1) -> Path:
@@ -43,43 +43,43 @@ def part(root: Path, table: str = HOURS, hour: int = 1) -> Path:
 
 
 def reasons(selection: Selection) -> list[str]:
-    return [one.reason for one in selection.refused]
+    return [refused.reason for refused in selection.refused]
 
 
-def test_hours_inside_are_read_from_their_sums_and_edges_by_minute(whole: Path) -> None:
-    inside = selected(whole)
+def test_hours_inside_are_read_from_their_sums_and_edges_by_minute(original: Path) -> None:
+    inside = selected(original)
     assert (len(inside.whole), len(inside.edges), inside.refused, inside.missing) == (6, 0, [], [])
-    edges = selected(whole, hours(0.5, 2.25))
-    kinds = {(one.part.table, (one.part.hour_s or 0) - BEGIN_S) for one in edges.parts}
+    edges = selected(original, hours(0.5, 2.25))
+    kinds = {(checked.part.table, (checked.part.hour_s or 0) - BEGIN_S) for checked in edges.parts}
     assert kinds == {(ROLLUPS, 0), (HOURS, HOUR_S), (ROLLUPS, 2 * HOUR_S)}
-    assert not selected(whole, hours(3, 9)).parts and not selected(whole, hours(-9, 0)).parts
+    assert not selected(original, hours(3, 9)).parts and not selected(original, hours(-9, 0)).parts
 
 
 def test_a_range_does_not_divide_the_rows_of_ten_minutes(tmp_path: Path) -> None:
     """In a past hour rare statements have a row for ten minutes; in an open hour, for each."""
     fleet = Fleet([Host("db1", hours=(0,))], 4, (0, 3, 5, 31), by_minute=1)
-    root = made.write(tmp_path / "past", fleet)
+    root = fleet_dataset.write(tmp_path / "past", fleet)
     rows = pq.read_table(next(root.glob("rollups/*/*/*")), partitioning=None)
-    assert {one.minute for one in rows["minute"].to_pylist()} == {0, 3, 5, 30, 31}
+    assert {minute.minute for minute in rows["minute"].to_pylist()} == {0, 3, 5, 30, 31}
     answer = asked(root, within=Range(BEGIN_S + 120, BEGIN_S + 1000))
     assert str(answer.range) == "2026-11-01T00:10:00Z to 2026-11-01T00:20:00Z"
     assert answer.notes == [f"past hours are kept by 10 minutes: {answer.range} is taken"]
     with pytest.raises(UsageError, match="give a longer range"):
         asked(root, within=Range(BEGIN_S + 120, BEGIN_S + 300))
-    still = made.write(tmp_path / "open", replace(fleet, open=True, sums=False))
+    still = fleet_dataset.write(tmp_path / "open", replace(fleet, open=True, sums=False))
     exact = asked(still, within=Range(BEGIN_S + 120, BEGIN_S + 300))
     assert exact.range.seconds == 180 and exact.totals[0].unaccounted_nj == 0
 
 
 def test_instead_of_a_truncated_part_minutes_are_read_or_it_is_a_gap_until_it_arrives(
-    whole: Path, copy: Path
+    original: Path, copy: Path
 ) -> None:
     data, minutes = part(copy).read_bytes(), part(copy, ROLLUPS).read_bytes()
     damaged = (b"", b"PAR1" + b"\0" * 5000 + b"PAR1", data[: len(data) // 2], data[:-1])
     for content in damaged:
         part(copy).write_bytes(content)
         answer = asked(copy)
-        assert energies(answer) == energies(asked(whole))
+        assert energies(answer) == energies(asked(original))
         (refused,) = answer.read.refused
         assert refused.path == str(part(copy).relative_to(copy))
         assert refused.reason.startswith("it is truncated")
@@ -88,12 +88,12 @@ def test_instead_of_a_truncated_part_minutes_are_read_or_it_is_a_gap_until_it_ar
         part(copy).write_bytes(content)
         answer = asked(copy)
         assert answer.read.missing == (DB1_HOUR_1,) and len(answer.read.refused) == 1
-        assert energies(answer)["db2"] == energies(asked(whole))["db2"]
-        assert energies(answer)["db1"] < energies(asked(whole))["db1"]
+        assert energies(answer)["db2"] == energies(asked(original))["db2"]
+        assert energies(answer)["db1"] < energies(asked(original))["db1"]
     part(copy).write_bytes(data)
     part(copy, ROLLUPS).write_bytes(minutes)
     answer = asked(copy)
-    assert energies(answer) == energies(asked(whole)) and not answer.read.missing
+    assert energies(answer) == energies(asked(original)) and not answer.read.missing
 
 
 TIME = pa.timestamp("ms", "UTC")
@@ -120,14 +120,14 @@ def test_parts_that_lie_or_have_other_columns_are_left_out(
     metadata = {key: value for key, value in changes.items() if key.startswith("qjoule.")}
     columns = {key: value for key, value in changes.items() if key not in metadata}
     rewritten(part(copy), metadata=metadata, **columns)
-    assert [reason in one for one in reasons(selected(copy))] == [True]
+    assert [reason in text for text in reasons(selected(copy))] == [True]
 
 
-def test_a_newer_minor_schema_is_read_without_its_columns(whole: Path, copy: Path) -> None:
+def test_a_newer_minor_schema_is_read_without_its_columns(original: Path, copy: Path) -> None:
     rewritten(
         part(copy), metadata={"qjoule.rollup": "2.9"}, carbon_g=lambda t: pa.array(["x"] * len(t))
     )
-    assert energies(asked(copy)) == energies(asked(whole))
+    assert energies(asked(copy)) == energies(asked(original))
 
 
 def test_names_that_are_no_parts_are_named_and_hidden_ones_ignored(copy: Path) -> None:
@@ -155,15 +155,15 @@ def test_links_and_pipes_are_not_opened(copy: Path, tmp_path: Path) -> None:
 
 def test_parts_beyond_the_bounds_are_left_out(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footers, "MOST_ROWS", 5)
-    refused = {one.partition(",")[0] for one in reasons(selected(copy))}
+    refused = {text.partition(",")[0] for text in reasons(selected(copy))}
     assert refused == {"it has 10 rows", "it has 20 rows"}
     monkeypatch.setattr(footers, "MOST_BYTES", 100)
-    assert all("MiB" in one for one in reasons(selected(copy)))
+    assert all("MiB" in text for text in reasons(selected(copy)))
 
 
 def test_a_host_that_stops_is_missing_and_one_without_parts_is_silent(tmp_path: Path) -> None:
     fleet = Fleet([Host("db1"), Host("db2", hours=(0,)), Host("db3", hours=())], 2, (0,))
-    read = asked(made.write(tmp_path, fleet)).read
+    read = asked(fleet_dataset.write(tmp_path, fleet)).read
     assert read.missing == (("db2", BEGIN_S + HOUR_S), ("db2", BEGIN_S + 2 * HOUR_S))
     assert read.silent == ("db3",)
 
@@ -171,34 +171,34 @@ def test_a_host_that_stops_is_missing_and_one_without_parts_is_silent(tmp_path: 
 def test_hosts_of_one_name_are_told_apart_and_of_one_id_count_once(tmp_path: Path) -> None:
     """Machines with one id are clones: one of two parts for the same hour counts."""
     same = [Host("db1", "aaaaaa1111111111"), Host("db1", "aaaaaa2222222222"), Host("db2")]
-    answer = asked(made.write(tmp_path / "name", Fleet(same, 2, (0,))))
+    answer = asked(fleet_dataset.write(tmp_path / "name", Fleet(same, 2, (0,))))
     assert set(energies(answer)) == {"db1#aaaaaa1", "db1#aaaaaa2", "db2"}
     assert answer.read.hosts == 3
     cloned = [Host("db1", "a" * 16), Host("db2", "a" * 16)]
-    answer = asked(made.write(tmp_path / "id", Fleet(cloned, 2, (0,))))
+    answer = asked(fleet_dataset.write(tmp_path / "id", Fleet(cloned, 2, (0,))))
     assert set(energies(answer)) == {"db1"}
-    refused = [one for one in answer.read.refused if one.path.startswith(HOURS)]
+    refused = [refusal for refusal in answer.read.refused if refusal.path.startswith(HOURS)]
     assert len(refused) == 3
-    for one in refused:
-        other = one.path.replace("db2", "db1")
-        assert one.reason == f"it has the host id and the hour of {other}"
+    for refusal in refused:
+        other = refusal.path.replace("db2", "db1")
+        assert refusal.reason == f"it has the host id and the hour of {other}"
 
 
 def test_waits_of_an_earlier_agents_hours_are_not_recorded(tmp_path: Path) -> None:
     old, new = Host("db1", schema="2", hours=(0,)), Host("db1", hours=(1, 2))
-    root = made.write(tmp_path, Fleet([old, new], 3, (0, 30)))
+    root = fleet_dataset.write(tmp_path, Fleet([old, new], 3, (0, 30)))
     (before,) = asked(root, within=hours(0, 1)).rows
     (after,) = asked(root, within=hours(1, 3)).rows
-    (whole,) = asked(root).rows
+    (both,) = asked(root).rows
     assert before.waits is None and before.calls and not asked(root).read.refused
-    assert after.waits is not None and whole.waits == after.waits
-    assert after.helpers is not None and whole.helpers == after.helpers
+    assert after.waits is not None and both.waits == after.waits
+    assert after.helpers is not None and both.helpers == after.helpers
 
 
 def test_schema_1_and_2_are_added_up(tmp_path: Path) -> None:
     """An agent that was upgraded after its first hour: one host."""
     old, new = Host("db1", schema="1", hours=(0,)), Host("db1", hours=(1, 2))
-    answer = asked(made.write(tmp_path, Fleet([old, new], 2, (0, 30))), "host,policy")
+    answer = asked(fleet_dataset.write(tmp_path, Fleet([old, new], 2, (0, 30))), "host,policy")
     assert set(energies(answer)) == {"db1 ", "db1 separate"}
     read = answer.read
     assert read.hosts == 1 and not read.refused and not read.missing

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-import fleet_dataset as made
+import fleet_dataset
 from fleet_dataset import Fleet, Host
 from qjoule_fleet.commands.fleet import command
 from qjoule_fleet.outliers import FALSE_SHARE, outliers
@@ -21,7 +21,7 @@ from qjoule_fleet.top import Row
 LIMITS = ("--memory", 200, "--threads", 1)
 AT = ("--at", "2026-11-01T02:00Z", "--span", "2h", *LIMITS)
 SPAN = ("--from", "2026-11-01T00:00Z", "--last", "4h", *LIMITS)
-COSTLY = made.fingerprint(1)
+COSTLY = fleet_dataset.fingerprint(1)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("fleet")
     hosts = [Host(f"db{i}", hours=(0, 1), factors={2: 1.8} if i == 3 else {}) for i in range(10)]
     hosts += [Host(f"vm{i}", hours=(0, 1), grade="estimated", factor=3.0) for i in range(2)]
-    made.write(path, Fleet(hosts, 3, (0, 20, 40)))
-    after = [replace(one, hours=(2, 3), factors={**one.factors, 1: 1.3}) for one in hosts]
-    made.write(path, Fleet(after, 3, (0, 20, 40), seed=2, locked_ns=4_000))
+    fleet_dataset.write(path, Fleet(hosts, 3, (0, 20, 40)))
+    after = [replace(host, hours=(2, 3), factors={**host.factors, 1: 1.3}) for host in hosts]
+    fleet_dataset.write(path, Fleet(after, 3, (0, 20, 40), seed=2, locked_ns=4_000))
     states = [(0, "10.11.6"), (2, "11.4.2")]
     for host in hosts[:9]:
-        made.put_slow(path, host, 3, states=states)
+        fleet_dataset.put_slow(path, host, 3, states=states)
     return path
 
 
@@ -55,9 +55,9 @@ def by_name(class_: Any) -> dict[str, Any]:
 
 
 def test_a_deploy_is_compared_host_by_host_and_grade_by_grade(root: Path) -> None:
-    found = document(root, *AT)
-    assert [one["grade"]["base"] for one in found["classes"]] == ["estimated", "measured"]
-    rows = by_name(found["classes"][1])
+    printed = document(root, *AT)
+    assert [class_["grade"]["base"] for class_ in printed["classes"]] == ["estimated", "measured"]
+    rows = by_name(printed["classes"][1])
     low, high = rows[COSTLY]["greenup_ci95"]
     assert low < 1 / 1.3 < high < 0.85
     assert rows[COSTLY]["energy_differs"] is True
@@ -72,7 +72,7 @@ def test_the_part_of_the_latency_that_changed_most_is_named(root: Path) -> None:
         "ns_per_call": pytest.approx(4_000),
     }
     assert rows[COSTLY]["base"]["latency_parts_ns"]["ran_ns"] == pytest.approx(83_593)
-    not_recorded = rows[made.fingerprint(0)]
+    not_recorded = rows[fleet_dataset.fingerprint(0)]
     assert "latency_change" not in not_recorded and "latency_parts_ns" not in not_recorded["new"]
     text = run(root, *AT).output
     assert text.count("latency: mostly lock") == 2 * 2, "of two statements, for each grade"
@@ -85,8 +85,8 @@ def test_a_gate_that_is_not_held_is_exit_code_1(root: Path) -> None:
 
 
 def test_releases_are_compared_on_the_hosts_that_had_both(root: Path) -> None:
-    found = document(root, *SPAN, "--release", "mysql 10.11.6", "mysql 11.4.2")
-    measured = found["classes"][-1]
+    printed = document(root, *SPAN, "--release", "mysql 10.11.6", "mysql 11.4.2")
+    measured = printed["classes"][-1]
     assert len(measured["runs"]["base"]) == 9
     assert any("hosts with one side only" in note and "db9" in note for note in measured["notes"])
     assert by_name(measured)[COSTLY]["energy_differs"] is True
@@ -94,22 +94,22 @@ def test_releases_are_compared_on_the_hosts_that_had_both(root: Path) -> None:
 
 def test_releases_on_different_hosts_are_compared_with_all_errors(tmp_path: Path) -> None:
     hosts = [Host(f"db{i}") for i in range(6)]
-    path = made.write(tmp_path, Fleet(hosts, 2, (0, 30)))
+    path = fleet_dataset.write(tmp_path, Fleet(hosts, 2, (0, 30)))
     for i, host in enumerate(hosts):
-        made.put_slow(path, host, 2, states=[(0, "10" if i % 2 else "11")])
-    (found,) = document(path, *SPAN, "--release", "mysql 10", "mysql 11")["classes"]
-    assert found["runs"] == {"base": ["db1", "db3", "db5"], "new": ["db0", "db2", "db4"]}
-    low, high = found["rows"][0]["greenup_ci95"]
+        fleet_dataset.put_slow(path, host, 2, states=[(0, "10" if i % 2 else "11")])
+    (class_,) = document(path, *SPAN, "--release", "mysql 10", "mysql 11")["classes"]
+    assert class_["runs"] == {"base": ["db1", "db3", "db5"], "new": ["db0", "db2", "db4"]}
+    low, high = class_["rows"][0]["greenup_ci95"]
     assert low < 1 < high and high / low > 1.1, "the model's errors do not cancel"
 
 
 def test_a_host_that_differs_is_found(root: Path) -> None:
-    found = document(root, *SPAN, "--hosts")
-    (row,) = found["rows"]
-    assert (row["host"], row["fingerprint"]) == ("db3", made.fingerprint(2))
+    printed = document(root, *SPAN, "--hosts")
+    (row,) = printed["rows"]
+    assert (row["host"], row["fingerprint"]) == ("db3", fleet_dataset.fingerprint(2))
     low, high = row["ratio_ci95"]
     assert low < 1.8 < high
-    assert found["tested"] == 30 and found["not_tested"] == 6, "two estimated hosts are too few"
+    assert printed["tested"] == 30 and printed["not_tested"] == 6, "two estimated hosts are too few"
     text = run(root, *SPAN, "--hosts").output
     assert "1 of 30 shapes on hosts differ" in text and "6 could not be compared" in text
 
@@ -136,7 +136,7 @@ def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are() -> None:
         false += bool(outliers(drawn(np.random.default_rng(seed), 20, 1.0), 1.0).found)
     for seed in range(20):
         odd = outliers(drawn(np.random.default_rng(seed), 20, 1.5)).found
-        hits += sum(one.row.keys["host"] == "0" for one in odd)
+        hits += sum(outlier.row.keys["host"] == "0" for outlier in odd)
     assert false / 60 <= 2.5 * FALSE_SHARE
     assert hits / 200 > 0.7
 

@@ -78,8 +78,8 @@ class SftpServer:
 
     def line_of(self, key: Any) -> str:
         """A line of a file of known hosts, if it had this key."""
-        words = key.export_public_key().decode().split()
-        return f"[127.0.0.1]:{self.port} {' '.join(words[:2])}\n"
+        key_fields = key.export_public_key().decode().split()
+        return f"[127.0.0.1]:{self.port} {' '.join(key_fields[:2])}\n"
 
     def start(self) -> None:
         asyncssh: Any = pytest.importorskip("asyncssh")
@@ -131,8 +131,8 @@ class SftpServer:
         self._thread.join(10)
         self._loop.close()
 
-    def _do(self, what: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
+    def _do(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
 
 
 @contextmanager
@@ -179,13 +179,13 @@ def ship(store: Path, url: str, **options: str) -> Report:
 def shipped(url: str) -> dict[str, bytes]:
     """All files at a destination but manifests, as a reader of the dataset finds them."""
     files = RemoteFiles(url)
-    found = {}
+    contents = {}
     for top in files.directories(""):
-        for one in files.walk(top, []) if top != "manifests" else ():
-            with files.open(one.path) as file:
-                found[one.path] = file.read()
-            assert len(found[one.path]) == one.size and one.stamp
-    return found
+        for listed in files.walk(top, []) if top != "manifests" else ():
+            with files.open(listed.path) as file:
+                contents[listed.path] = file.read()
+            assert len(contents[listed.path]) == listed.size and listed.stamp
+    return contents
 
 
 def test_s3_by_pyarrow(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +199,9 @@ def test_s3_by_pyarrow(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch)
     fs: Any = importlib.import_module("pyarrow.fs")  # not typed
     bucket = fs.S3FileSystem(endpoint_override=at, scheme=scheme)
     contents = {
-        one.path.removeprefix("fleet/joules/"): bucket.open_input_stream(one.path).read()
-        for one in bucket.get_file_info(fs.FileSelector("fleet/joules", recursive=True))
-        if one.is_file and "/manifests/" not in one.path
+        file.path.removeprefix("fleet/joules/"): bucket.open_input_stream(file.path).read()
+        for file in bucket.get_file_info(fs.FileSelector("fleet/joules", recursive=True))
+        if file.is_file and "/manifests/" not in file.path
     }
     assert contents == closed_contents(store)
 
@@ -228,11 +228,13 @@ def test_sftp_also_after_a_lost_connection(tmp_path: Path, sftp: SftpServer) -> 
     assert not list((sftp.root / "fleet").rglob(".*")), "nothing unfinished"
 
 
-@pytest.mark.parametrize("known", ["", "other"])
-def test_hosts_that_are_not_known_get_nothing(tmp_path: Path, sftp: SftpServer, known: str) -> None:
+@pytest.mark.parametrize("known_key", ["", "other"])
+def test_hosts_that_are_not_known_get_nothing(
+    tmp_path: Path, sftp: SftpServer, known_key: str
+) -> None:
     hosts = tmp_path / ".ssh/known_hosts"
-    hosts.write_text(sftp.line_of(sftp.new_key()) if known else "")
-    says = "does not match" if known else "not found in known_hosts"
+    hosts.write_text(sftp.line_of(sftp.new_key()) if known_key else "")
+    says = "does not match" if known_key else "not found in known_hosts"
     with pytest.raises(QjouleError, match=says) as error:
         destination(sftp.url, {})
     assert "secret" not in str(error.value)

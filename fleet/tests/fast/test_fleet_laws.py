@@ -22,7 +22,7 @@ from fleet.bench.simulator.population import Plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fleet_dataset as made
+import fleet_dataset
 from fleet_asked import BEGIN_S, asked, totals
 from fleet_dataset import Fleet, Host
 from qjoule.agent.hourly_tables import ERRORS
@@ -47,27 +47,27 @@ BYS = ("shape", "host", "host,server", "grade", "release,shape", "tag:tenant", "
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write(tmp_path_factory.mktemp("fleet"), FLEET)
+    return fleet_dataset.write(tmp_path_factory.mktemp("fleet"), FLEET)
 
 
 @pytest.fixture(scope="module")
 def rows(root: Path) -> list[dict[str, Any]]:
     """All rows by minute, with the parts' host ids."""
-    found = []
+    result = []
     for path in sorted(root.glob("rollups/*/*/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         host = path.parent.name.removeprefix("host=")
-        known = "host_id" in table.schema.names
+        has_host_id = "host_id" in table.schema.names
         for row in table.to_pylist():
-            base = row if known else {**row, "host_id": f"={host}", "policy": ""}
-            found.append({**base, "host": host, "minute_s": int(row["minute"].timestamp())})
-    return found
+            base = row if has_host_id else {**row, "host_id": f"={host}", "policy": ""}
+            result.append({**base, "host": host, "minute_s": int(row["minute"].timestamp())})
+    return result
 
 
-def sums(found: Top) -> dict[tuple[str, ...], tuple[int, int, int]]:
+def sums(ranking: Top) -> dict[tuple[str, ...], tuple[int, int, int]]:
     return {
         (*row.keys.values(), row.grade, row.policy): (row.energy_nj, row.calls, row.cpu_ns)
-        for row in found.rows
+        for row in ranking.rows
     }
 
 
@@ -82,37 +82,39 @@ def add(*parts: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
 @settings(max_examples=5)
 @given(
     st.lists(st.integers(-60, 4 * 3600), min_size=2, max_size=4, unique=True).map(sorted),
-    st.sampled_from([one for one in BYS if "tag" not in one]),
+    st.sampled_from([by for by in BYS if "tag" not in by]),
 )
 def test_any_division_of_the_time_adds_up(root: Path, cuts: list[int], by: str) -> None:
     times = [BEGIN_S + cut for cut in cuts]
     try:
-        whole = asked(root, by, Range(times[0], times[-1]), limit=None)
+        undivided = asked(root, by, Range(times[0], times[-1]), limit=None)
     except UsageError:  # it is within ten minutes of a past hour
         return
     pieces = []
     for begin_s, end_s in pairwise(times):
         with suppress(UsageError):
             pieces.append(asked(root, by, Range(begin_s, end_s), limit=None))
-    assert sums(whole) == add(*map(sums, pieces))
-    assert totals(whole) == add(*map(totals, pieces))
-    assert all(total.unaccounted_nj == 0 for one in pieces for total in one.totals)
+    assert sums(undivided) == add(*map(sums, pieces))
+    assert totals(undivided) == add(*map(totals, pieces))
+    assert all(total.unaccounted_nj == 0 for piece in pieces for total in piece.totals)
 
 
 @pytest.mark.parametrize(("by", "limit"), [*((by, None) for by in BYS), ("shape", 1)])
 def test_rows_and_everything_else_are_what_was_measured(
     root: Path, rows: list[dict[str, Any]], by: str, limit: int | None
 ) -> None:
-    found = asked(root, by, Range(BEGIN_S + 5, BEGIN_S + 3 * HOUR_S), limit=limit)
+    ranking = asked(root, by, Range(BEGIN_S + 5, BEGIN_S + 3 * HOUR_S), limit=limit)
     measured: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
-        of_node = (row["kind"], row["name"]) == ("node", made.MAIN)
-        if of_node and row["minute_s"] >= found.range.begin_s:
+        of_node = (row["kind"], row["name"]) == ("node", fleet_dataset.MAIN)
+        if of_node and row["minute_s"] >= ranking.range.begin_s:
             measured[row["grade"], row["policy"]] += row["energy_nj"]
-    assert {(one.grade, one.policy): one.node_nj for one in found.totals} == measured
-    for total in found.totals:
+    assert {(total.grade, total.policy): total.node_nj for total in ranking.totals} == measured
+    for total in ranking.totals:
         assert total.unaccounted_nj == 0 and total.others_nj >= 0
-        own = [row for row in found.rows if (row.grade, row.policy) == (total.grade, total.policy)]
+        own = [
+            row for row in ranking.rows if (row.grade, row.policy) == (total.grade, total.policy)
+        ]
         assert total.rows_nj == sum(row.energy_nj for row in own)
         parts = [total.rows_nj, total.others_nj, *total.parts_nj.values()]
         assert sum(parts) == total.node_nj
@@ -121,19 +123,21 @@ def test_rows_and_everything_else_are_what_was_measured(
 def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[str, Any]]) -> None:
     """Of minutes alone, so that the agents' rounding of hours is not in it."""
     begin_s, end_s = BEGIN_S + 600, BEGIN_S + HOUR_S - 600
-    kept = [row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s]
+    query_rows = [
+        row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s
+    ]
     for by, key in (("shape", "fingerprint"), ("server", "server"), ("grade", "grade")):
         absolute = by == "server"
-        found = asked(root, by, Range(begin_s, end_s), limit=None, absolute=absolute)
+        ranking = asked(root, by, Range(begin_s, end_s), limit=None, absolute=absolute)
         wanted: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-        for row in kept:
+        for row in query_rows:
             wanted[row[key], row["grade"], row["policy"]].append(row)
-        assert len(found.rows) == len(wanted)
-        for its in found.rows:
+        assert len(ranking.rows) == len(wanted)
+        for its in ranking.rows:
             group = wanted[(*its.keys.values(), its.grade, its.policy)]
-            assert its.energy_nj == sum(one["energy_nj"] for one in group)
-            assert its.calls == sum(one["calls"] for one in group)
-            assert its.hosts == len({one["host_id"] for one in group})
+            assert its.energy_nj == sum(member["energy_nj"] for member in group)
+            assert its.calls == sum(member["calls"] for member in group)
+            assert its.hosts == len({member["host_id"] for member in group})
             ends = by_the_rule(group, absolute=absolute)
             assert its.energy_nj_ci95 == pytest.approx(ends, rel=1e-9, abs=1)
 

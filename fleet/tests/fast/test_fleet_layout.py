@@ -60,7 +60,7 @@ def test_the_host_id_is_the_machines_and_does_not_tell_its_machine_id(tmp_path: 
     assert number not in machine_id
     for content in ("", "uninitialized\n"):
         file.write_text(content)
-        kept = host_id_of(tmp_path, tmp_path)
-        assert host_id_of(tmp_path, tmp_path) == kept != number and len(kept) == 16
+        random_id = host_id_of(tmp_path, tmp_path)
+        assert host_id_of(tmp_path, tmp_path) == random_id != number and len(random_id) == 16
         (tmp_path / "host-id").write_text("rubbish")
-        assert host_id_of(tmp_path, tmp_path) != kept
+        assert host_id_of(tmp_path, tmp_path) != random_id

@@ -85,8 +85,8 @@ def asked(paths: Sequence[Path], **wanted: Any) -> Answer:
 HOUR_MS = 3_600_000.0
 #: Requests at 100, 300, ... ms; each asks db1 and then db2.
 IDS = [f"r{number}" for number in range(8)]
-ONE = [Call(one, 100 + 200 * n, 120 + 200 * n) for n, one in enumerate(IDS)]
-TWO = [Call(one, 125 + 200 * n, 155 + 200 * n) for n, one in enumerate(IDS)]
+ONE = [Call(request_id, 100 + 200 * n, 120 + 200 * n) for n, request_id in enumerate(IDS)]
+TWO = [Call(request_id, 125 + 200 * n, 155 + 200 * n) for n, request_id in enumerate(IDS)]
 
 
 def two_hosts(tmp_path: Path, ahead_ms: float = 0.0) -> list[Path]:
@@ -97,8 +97,8 @@ def two_hosts(tmp_path: Path, ahead_ms: float = 0.0) -> list[Path]:
 
 
 def by_id(answer: Answer) -> dict[str, join.Request]:
-    assert len({one.id for one in answer.rows}) == len(answer.rows)
-    return {one.id: one for one in answer.rows}
+    assert len({row.id for row in answer.rows}) == len(answer.rows)
+    return {row.id: row for row in answer.rows}
 
 
 def test_a_request_is_the_sum_of_what_its_servers_used(
@@ -114,18 +114,18 @@ def test_a_request_is_the_sum_of_what_its_servers_used(
             if row.keys["tag:trace"] in expected:
                 expected[row.keys["tag:trace"]] += row.energy_nj
     rows = by_id(answer)
-    assert {name: one.energy_nj for name, one in rows.items()} == expected
-    for one in rows.values():
-        assert one.hosts == ("db1", "db2")
-        assert (one.calls, one.cpu_ns) == (2, 50 * MS)
-        low, high = one.ends_nj
-        assert 0 <= low <= one.energy_nj <= high
-        assert sum(part.energy_nj for part in one.parts) == one.energy_nj
-        assert (one.end_ns or 0) - (one.begin_ns or 0) == pytest.approx(55 * MS, abs=2e9)
-        assert not one.flags
+    assert {name: request.energy_nj for name, request in rows.items()} == expected
+    for request in rows.values():
+        assert request.hosts == ("db1", "db2")
+        assert (request.calls, request.cpu_ns) == (2, 50 * MS)
+        low, high = request.ends_nj
+        assert 0 <= low <= request.energy_nj <= high
+        assert sum(part.energy_nj for part in request.parts) == request.energy_nj
+        assert (request.end_ns or 0) - (request.begin_ns or 0) == pytest.approx(55 * MS, abs=2e9)
+        assert not request.flags
     totals = answer.totals["simulated", "separate"]
     assert (totals.requests, totals.several_hosts) == (8, 8)
-    tagged = sum(one.tagged_nj or 0 for one in answer.traces)
+    tagged = sum(trace.tagged_nj or 0 for trace in answer.traces)
     assert totals.energy_nj == tagged == sum(expected.values())
     assert answer.traces[0].untagged_nj
 
@@ -144,7 +144,8 @@ def test_requests_tell_how_far_clocks_are_apart(tmp_path: Path) -> None:
 
 def test_calls_of_a_client_tell_it_more_closely(tmp_path: Path) -> None:
     calls = [
-        Call(one, 90 + 200 * n, 160 + 200 * n, f"s{n}", client=True) for n, one in enumerate(IDS)
+        Call(request_id, 90 + 200 * n, 160 + 200 * n, f"s{n}", client=True)
+        for n, request_id in enumerate(IDS)
     ]
     queries = [Call(c.id, c.begin + 10, c.end - 10, c.span) for c in calls]
     paths = [
@@ -196,7 +197,7 @@ def test_the_same_ids_on_unrelated_hosts_are_not_one_request(tmp_path: Path) -> 
     ("other", "shared"),
     [
         # Counters as ids: both hosts begin at 1, and nothing belongs together.
-        ([Call(one, 3500 - 450 * n, 3510 - 450 * n) for n, one in enumerate(IDS)], 8),
+        ([Call(request_id, 3500 - 450 * n, 3510 - 450 * n) for n, request_id in enumerate(IDS)], 8),
         ([Call("z", 10, 20)], 0),
     ],
 )
@@ -232,8 +233,12 @@ def test_rows_lack_the_error_of_the_total_unless_traces_differ(tmp_path: Path) -
         energy = EnergyInfo("estimated", "estimated", "")
         return write(tmp_path / name, name, ONE, energy=energy, domains=domains)
 
-    one, alike, other = estimated("a", 0.4), estimated("b", 0.4), estimated("c", 0.9)
-    for paths, absolute in (([one, alike], False), ([one, alike], True), ([one, other], False)):
+    first, alike, other = estimated("a", 0.4), estimated("b", 0.4), estimated("c", 0.9)
+    for paths, absolute in (
+        ([first, alike], False),
+        ([first, alike], True),
+        ([first, other], False),
+    ):
         answer = asked(paths, absolute=absolute)
         (total,), row = json.loads(to_json(answer))["totals"], answer.rows[0]
         assert total["total_error"] == (0.9 if other in paths else 0.4)
@@ -251,7 +256,7 @@ def test_traces_without_tags_or_clock_and_calls_without_a_server_are_named(tmp_p
         write(tmp_path / "d", "db4", [Call("r0", 10, 20)], realtime_offset_ns=None),
     ]
     answer = asked(paths)
-    notes = {one.name: one.notes for one in answer.traces}
+    notes = {trace.name: trace.notes for trace in answer.traces}
     assert notes["c"] == ("no query has the tag 'trace'",)
     assert notes["d"] == ("its clock's offset from 1970 is unknown",)
     assert by_id(answer)["r0"].flags == (join.CLOCK,)

@@ -84,7 +84,7 @@ def test_closed_parts_arrive_once_and_open_ones_later(store: Path, to: Path) -> 
     first = ship(store, to)
     assert parts(to) == closed and len(first.shipped) == 7
     assert (first.open, first.there, first.well) == (1, 0, True)
-    lines = [line for one in (to / "manifests").rglob("*.jsonl") for line in one.open()]
+    lines = [line for manifest in (to / "manifests").rglob("*.jsonl") for line in manifest.open()]
     entries = {entry["path"]: (entry["sha256"], entry["size"]) for entry in map(json.loads, lines)}
     assert entries == {
         path: (hashlib.sha256(data).hexdigest(), len(data)) for path, data in closed.items()
@@ -97,8 +97,8 @@ def test_closed_parts_arrive_once_and_open_ones_later(store: Path, to: Path) -> 
     write_hour(store, 3)
     write_servers(store, "11.8")
     assert ship(store, to).shipped[-1] == Part("servers", "db1", ID).path
-    there = closed_contents(store, 4)
-    assert parts(to) == {path: data for path, data in there.items() if part_at(path)}
+    closed_now = closed_contents(store, 4)
+    assert parts(to) == {path: data for path, data in closed_now.items() if part_at(path)}
 
 
 def test_a_part_that_changed_after_it_was_closed_is_named_and_not_shipped(
@@ -133,7 +133,7 @@ def test_damaged_parts_and_those_that_lie_are_named_and_not_shipped(
     path = next((store / "rollups").rglob("hour-11*.parquet"))
     path.write_bytes(damage(path.read_bytes()))
     report = ship(store, to)
-    assert [one.path for one in report.refused] == [name(path, store)]
+    assert [trouble.path for trouble in report.refused] == [name(path, store)]
     assert len(report.shipped) == 6 and not report.well
 
 
@@ -152,19 +152,19 @@ def test_a_damaged_manifest_means_that_parts_are_shipped_again(
     assert ship(store, to).damaged_lines == 0
 
 
-def full(what: str, _path: str) -> None:
-    if what == "put":
+def full(operation: str, _path: str) -> None:
+    if operation == "put":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def unreachable(what: str, _path: str) -> None:
-    raise ConnectionError(f"{what}: no route to host")
+def unreachable(operation: str, _path: str) -> None:
+    raise ConnectionError(f"{operation}: no route to host")
 
 
 def test_a_destination_that_takes_nothing_is_named_and_parts_wait(store: Path, to: Path) -> None:
     troubled = Troubled(to, full)
     report = ship(store, troubled)
-    assert {one.why for one in report.failed} == {os.strerror(errno.ENOSPC)}
+    assert {trouble.why for trouble in report.failed} == {os.strerror(errno.ENOSPC)}
     assert len(report.failed) == 3
     assert len(report.waiting) == 7 and report.waiting_bytes > 0 and not report.well
     troubled.before = unreachable
@@ -188,10 +188,10 @@ def test_parts_that_the_store_removes_while_they_wait_are_counted(store: Path, t
 
 def test_a_destination_that_does_not_answer_ends_the_pass(store: Path, to: Path) -> None:
     answer = threading.Event()
-    troubled = Troubled(to, lambda what, _path: what != "put" or answer.wait(60))
+    troubled = Troubled(to, lambda operation, _path: operation != "put" or answer.wait(60))
     slow = RetryPolicy(attempts=3, timeout_s=0.05, sleep=lambda _pause_s: None)
     report = Shipper(store, troubled, retry_policy=slow).ship()
-    assert {one.why for one in report.failed} == {"no answer in 0.05 s"}
+    assert {trouble.why for trouble in report.failed} == {"no answer in 0.05 s"}
     answer.set()
     assert parts(to).keys() <= closed_contents(store).keys()
 
@@ -224,7 +224,7 @@ def test_an_object_store_gets_whole_objects_and_others_a_rename(store: Path, to:
     for there in (0, 7):
         assert ship(store, destination("memory://fleet/joules", {})).there == there
         names = files.find("/fleet/joules")
-        assert len(names) == 9 and not any("/." in one for one in names)
+        assert len(names) == 9 and not any("/." in name for name in names)
         report = ship(store, Remote(LocalFileSystem(), str(to), "x"))
         assert (len(report.shipped), report.there) == (7 - there, there)
         assert parts(to) == closed_contents(store)
@@ -238,4 +238,4 @@ def test_a_file_that_arrives_short_is_not_made_visible(store: Path, to: Path) ->
 
     report = ship(store, Remote(Short(), str(to), "x"))
     assert "bytes arrived" in report.failed[0].why
-    assert not [one for one in to.rglob("*") if one.is_file()]
+    assert not [path for path in to.rglob("*") if path.is_file()]

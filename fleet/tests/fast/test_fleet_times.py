@@ -131,8 +131,8 @@ def test_an_hour_is_the_sum_of_its_minutes(minutes: list[dict[str, Any]]) -> Non
         total = sums[key]
         assert total["minute"].timestamp() == HOUR_S
         for name in AMOUNTS:
-            known = [row[name] for row in rows if row[name] is not None]
-            assert total[name] == (sum(known) if known else None)
+            recorded = [row[name] for row in rows if row[name] is not None]
+            assert total[name] == (sum(recorded) if recorded else None)
         for name in ERRORS:
             values = [row[name] for row in rows]
             if None in values:
@@ -140,7 +140,7 @@ def test_an_hour_is_the_sum_of_its_minutes(minutes: list[dict[str, Any]]) -> Non
             else:
                 assert sum(values) * (1 - 1e-12) <= total[name] <= sum(values) * 1.008
         lists = [row["latency"] for row in rows if row["latency"] is not None]
-        added = [sum(one) for one in zip_longest(*lists, fillvalue=0)]
+        added = [sum(bucket) for bucket in zip_longest(*lists, fillvalue=0)]
         assert total["latency"] == (added if lists else None)
 
 

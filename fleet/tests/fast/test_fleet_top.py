@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-import fleet_dataset as made
+import fleet_dataset
 from fleet_asked import BEGIN_S
 from fleet_dataset import Fleet, Host
 from qjoule.agent.hourly_tables import HELPERS, WAITS
@@ -33,7 +33,7 @@ FLEET = Fleet(HOSTS, shapes=4, minutes=(0, 30), tags=("alpha", "beta"))
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write(tmp_path_factory.mktemp("fleet"), FLEET)
+    return fleet_dataset.write(tmp_path_factory.mktemp("fleet"), FLEET)
 
 
 def run(*arguments: object) -> Result:
@@ -69,12 +69,14 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert row["j_per_call"] == pytest.approx(row["energy_j"] / row["calls"])
     assert 1e3 < row["latency_ns_p50"] < row["latency_ns_p95"] < 1e6
     names = (*WAITS, *HELPERS)
-    waits = [{name: one[name] for name in names} for one in document(root, *DAY)["rows"]]
-    recorded = [one for one in waits if one["waits_latency_ns"] is not None]
+    waits = [{name: row[name] for name in names} for row in document(root, *DAY)["rows"]]
+    recorded = [wait for wait in waits if wait["waits_latency_ns"] is not None]
     assert 0 < len(recorded) < len(waits)
-    for one in recorded:
-        calls = one["waits_latency_ns"] // made.WAITED_NS[0]
-        assert list(one.values()) == [calls * ns for ns in (*made.WAITED_NS, *made.HELPED_NS)]
+    for wait in recorded:
+        calls = wait["waits_latency_ns"] // fleet_dataset.WAITED_NS[0]
+        assert list(wait.values()) == [
+            calls * ns for ns in (*fleet_dataset.WAITED_NS, *fleet_dataset.HELPED_NS)
+        ]
     assert printed["read"]["refused"] == [] and printed["read"]["missing_hours"] == []
 
 
@@ -92,26 +94,28 @@ def test_the_table_of_waits_has_shares_of_the_latency(
     usual = run(root, *DAY).output
     assert "lock" not in usual and "not recorded" not in usual
     for schema, lacks in (("2", "waits"), ("2.1", "helpers")):
-        old = made.write(tmp_path / schema, Fleet([Host("db1", schema=schema)], 2, (0,)))
-        told = run(old, *DAY, "--columns", "waits").output.splitlines()
-        assert [lacks, "not", "recorded"] in [line.split() for line in told]
+        old = fleet_dataset.write(tmp_path / schema, Fleet([Host("db1", schema=schema)], 2, (0,)))
+        table = run(old, *DAY, "--columns", "waits").output.splitlines()
+        assert [lacks, "not", "recorded"] in [line.split() for line in table]
 
 
 def test_rows_lack_the_error_of_the_total_unless_hosts_differ(root: Path, tmp_path: Path) -> None:
-    differ = made.write(tmp_path, Fleet([VM, replace(VM, name="db4", total_error=0.9)], 1, (0,)))
+    differ = fleet_dataset.write(
+        tmp_path, Fleet([VM, replace(VM, name="db4", total_error=0.9)], 1, (0,))
+    )
     for where, error, *more in ((root, 0.5), (root, 0.5, "--absolute"), (differ, 0.9)):
-        found = document(where, *DAY, *more)
-        total, row = found["totals"][0], found["rows"][-1]
+        printed = document(where, *DAY, *more)
+        total, row = printed["totals"][0], printed["rows"][-1]
         in_rows = (row["energy_j_ci95"][1] > 1.4 * row["energy_j"], total["error_in_rows"])
         assert in_rows == ((bool(more) or where == differ),) * 2
         assert total["total_error"] == pytest.approx(error, rel=0.02)
-        assert ("not equally certain" in str(found["notes"])) == (where == differ)
+        assert ("not equally certain" in str(printed["notes"])) == (where == differ)
 
 
 def test_grades_are_mixed_only_on_request_and_it_is_said(root: Path) -> None:
     apart, mixed = document(root, *DAY), document(root, *DAY, "--mix-grades")
     assert {row["grade"] for row in mixed["rows"]} == {"mixed"} and len(mixed["rows"]) == 4
-    sums = [sum(row["energy_nj"] for row in one["rows"]) for one in (apart, mixed)]
+    sums = [sum(row["energy_nj"] for row in document_["rows"]) for document_ in (apart, mixed)]
     assert sums[0] == sums[1]
     assert "added up, as --mix-grades asks" in run(root, *DAY, "--mix-grades").output
 
@@ -127,8 +131,8 @@ def test_tags_have_rows_and_queries_without_one_are_others(root: Path) -> None:
 
 def test_releases_follow_the_minute_in_which_a_server_changed(tmp_path: Path) -> None:
     host = Host("db1")
-    root = made.write(tmp_path, Fleet([host], 2, (0, 30)))
-    made.put_slow(root, host, 2, states=[(0, "10.11.6"), (1.25, "11.4.2")])
+    root = fleet_dataset.write(tmp_path, Fleet([host], 2, (0, 30)))
+    fleet_dataset.put_slow(root, host, 2, states=[(0, "10.11.6"), (1.25, "11.4.2")])
     rows = document(root, *DAY, "--by", "release")["rows"]
     calls = {row["release"]: row["calls"] for row in rows}
     half = document(root, DAY[0], DAY[1], "--to", "2026-11-01T01:15Z", *DAY[4:], "--by", "host")
@@ -153,8 +157,8 @@ def test_csv_and_parquet_add_up_line_by_line(root: Path, tmp_path: Path) -> None
 def test_text_of_strangers_is_safe_in_every_format(tmp_path: Path) -> None:
     hostile = "SELECT \x1b[31m\u202e'; drop table x -- \n=cmd"
     host = Host("db1")
-    root = made.write(tmp_path, Fleet([host], 1, (0,), tags=("=1+1", "\x1b]0;x\x07")))
-    made.put_slow(root, host, 1, texts={0: hostile})
+    root = fleet_dataset.write(tmp_path, Fleet([host], 1, (0,), tags=("=1+1", "\x1b]0;x\x07")))
+    fleet_dataset.put_slow(root, host, 1, texts={0: hostile})
     for by, form in (("shape", "table"), ("tag:tenant", "table"), ("shape", "csv")):
         text = run(root, *DAY, "--by", by, "--format", form).output
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
@@ -184,7 +188,7 @@ def test_wrong_arguments_are_named(
 
 
 def test_parts_that_are_left_out_are_named(tmp_path: Path) -> None:
-    root = made.write(tmp_path, replace(FLEET, hosts=HOSTS[:2]))
+    root = fleet_dataset.write(tmp_path, replace(FLEET, hosts=HOSTS[:2]))
     bad = root / Part("hours", "db2", HOSTS[1].id, BEGIN_S + HOUR_S).path
     bad.write_bytes(b"PAR1 and no more than that")
     (root / Part("rollups", "db2", HOSTS[1].id, BEGIN_S + HOUR_S).path).unlink()

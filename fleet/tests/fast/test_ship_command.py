@@ -20,8 +20,8 @@ from qjoule_fleet.commands.ship import command
 from qjoule_fleet.ship.destination import destination
 
 
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(command, [*map(str, words)], standalone_mode=False)
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(command, [*map(str, arguments)], standalone_mode=False)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_it_says_what_it_shipped(tmp_path: Path, store: Path) -> None:
     printed = json.loads(report.output)
     assert report.return_value == 1 and printed["schema"] == "qjoule.ship/1"
     assert len(printed["shipped"]) == 6 and printed["open"] == 1 and printed["bytes"] > 0
-    assert [one["path"] for one in printed["refused"]] == [part]
+    assert [trouble["path"] for trouble in printed["refused"]] == [part]
     assert f"qjoule: not shipped: {part}" in run(other, "--store", store).stderr
 
 
@@ -91,20 +91,22 @@ def test_traces_are_shipped_only_where_they_are_named_and_safe(tmp_path: Path, s
     for shipped in (2, 0):
         printed = json.loads(run(to, "--store", store, "--traces", night, "--json").output)
         assert len(printed["shipped"]) == shipped
-    there = contents(to / "traces" / "host=db1" / "night")
-    assert there.keys() == {"energy/0.parquet", "meta.json"}
+    shipped_files = contents(to / "traces" / "host=db1" / "night")
+    assert shipped_files.keys() == {"energy/0.parquet", "meta.json"}
 
 
 def test_following_ships_until_it_is_ended(tmp_path: Path, store: Path) -> None:
     to = tmp_path / "to"
     code = "from qjoule_fleet.commands.ship import command; command()"  # as whoever we are
-    words = ["-c", code, str(to), "--store", str(store), "--follow", "--every", "1"]
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as running:
+    arguments = ["-c", code, str(to), "--store", str(store), "--follow", "--every", "1"]
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdout is not None
         assert "shipped 7 parts" in running.stdout.readline()
         write_hour(store, 3)
         assert "shipped 2 parts" in running.stdout.readline()
         os.kill(running.pid, signal.SIGTERM)
         assert running.wait(60) == 0
-    there = {path: data for path, data in contents(to).items() if "manifests" not in path}
-    assert there == closed_contents(store, 4)
+    shipped_files = {path: data for path, data in contents(to).items() if "manifests" not in path}
+    assert shipped_files == closed_contents(store, 4)

@@ -12,7 +12,7 @@ import pytest
 from fleet.bench.simulator import query_kills
 from fleet.bench.simulator.population import Plan
 
-import fleet_dataset as made
+import fleet_dataset
 from fleet_asked import asked, assert_same
 from qjoule_fleet import dask_engine
 from qjoule_fleet.dask_engine import DaskEngine
@@ -38,8 +38,10 @@ def test_questions_have_the_same_answer(
     tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_engine, "_LEAST_PARTS", 2)
-    fleet = made.Fleet(made.hosts(3), shapes=3, minutes=(0, 7, 31), tags=("alpha", "beta"))
-    root = made.write(tmp_path, fleet)
+    fleet = fleet_dataset.Fleet(
+        fleet_dataset.hosts(3), shapes=3, minutes=(0, 7, 31), tags=("alpha", "beta")
+    )
+    root = fleet_dataset.write(tmp_path, fleet)
 
     expected = asked(root, by, latency=True)
     assert_same(expected, asked(root, by, latency=True, engine=DaskEngine(threads=2)))
@@ -50,6 +52,6 @@ def test_killed_workers_and_schedulers_change_no_answer(
 ) -> None:
     monkeypatch.setattr(dask_engine, "_CONNECT_S", 3.0)  # how long a lost scheduler is waited for
     plan = Plan(hosts=5, shapes=2, seed=6, calls_per_s=1.0)
-    found = query_kills.kill(tmp_path, 9, plan, every=4)
-    assert found.workers >= 6 and found.schedulers >= 2
-    assert found.well, found
+    killed = query_kills.kill(tmp_path, 9, plan, every=4)
+    assert killed.workers >= 6 and killed.schedulers >= 2
+    assert killed.well, killed

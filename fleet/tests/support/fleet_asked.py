@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import fleet_dataset as made
+import fleet_dataset
 from qjoule.agent.rollup_layout import HOUR_S
 from qjoule_fleet.asked import Engine, InProcess, Question, Reader
 from qjoule_fleet.catalog import Catalog, Selection
@@ -19,7 +19,7 @@ from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range
 from qjoule_fleet.top import Top, top
 
-BEGIN_S = made.begin_s()
+BEGIN_S = fleet_dataset.begin_s()
 
 
 def hours(first: float = 0, last: float = 3) -> Range:
@@ -51,15 +51,15 @@ def energies(answer: Top) -> dict[str, int]:
 
 def totals(answer: Top) -> dict[tuple[str, str], tuple[int, ...]]:
     return {
-        (one.grade, one.policy): (one.node_nj, one.calls, one.cpu_ns, one.lost_records)
-        for one in answer.totals
+        (total.grade, total.policy): (total.node_nj, total.calls, total.cpu_ns, total.lost_records)
+        for total in answer.totals
     }
 
 
-def assert_same(one: Top, other: Top) -> None:
+def assert_same(first: Top, second: Top) -> None:
     """Integers are equal, intervals to the rounding of sums."""
-    assert totals(one) == totals(other) and one.count == other.count
-    for a, b in zip(one.rows, other.rows, strict=True):
+    assert totals(first) == totals(second) and first.count == second.count
+    for a, b in zip(first.rows, second.rows, strict=True):
         exact = ("keys", "grade", "policy", "energy_nj", "calls", "cpu_ns", "hosts", "shapes")
         for name in (*exact, "text", "texts", "ids", "latency_ns_p95", "waits", "helpers"):
             assert getattr(a, name) == getattr(b, name)
@@ -75,5 +75,5 @@ def rewritten(path: Path, *, metadata: dict[str, str] | None = None, **columns: 
             table = table.drop_columns([name])
         if values is not None:
             table = table.append_column(name, values(table))
-    kept = {key: value for key, value in {**keys, **(metadata or {})}.items() if value}
-    pq.write_table(table.replace_schema_metadata(kept), path)
+    new_metadata = {key: value for key, value in {**keys, **(metadata or {})}.items() if value}
+    pq.write_table(table.replace_schema_metadata(new_metadata), path)

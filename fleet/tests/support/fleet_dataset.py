@@ -113,14 +113,14 @@ def write(root: Path, fleet: Fleet) -> Path:
             minutes = hour_rows(fleet, host, hour)
             part = Part(ROLLUPS, host.name, host.id, begin_s() + hour * HOUR_S)
             if fleet.rollups:
-                kept = minutes if fleet.open else thinned(minutes, fleet.by_minute)
-                put(root, part, kept, host.schema, **({"closed": "0"} if fleet.open else {}))
+                rollup_rows = minutes if fleet.open else thinned(minutes, fleet.by_minute)
+                put(root, part, rollup_rows, host.schema, **({"closed": "0"} if fleet.open else {}))
             if fleet.sums and host.id:
-                whole = of_hour(minutes, part.hour_s or 0)
-                put(root, Part(HOURS, host.name, host.id, part.hour_s), whole, host.schema)
+                hour_sums = of_hour(minutes, part.hour_s or 0)
+                put(root, Part(HOURS, host.name, host.id, part.hour_s), hour_sums, host.schema)
                 if fleet.tags:
                     tagged = Part(TAGS, host.name, host.id, part.hour_s)
-                    put(root, tagged, by_value(whole, fleet), host.schema)
+                    put(root, tagged, by_value(hour_sums, fleet), host.schema)
         put_slow(root, host, fleet.shapes)
     return root
 
@@ -138,7 +138,7 @@ def put(
     metadata |= {f"qjoule.{key}": value for key, value in more.items()}
     path = root / part.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = [one.name for one in table.schema if one.type == pa.string()]
+    texts = [column.name for column in table.schema if column.type == pa.string()]
     table = table.replace_schema_metadata(metadata)
     pq.write_table(table, path, compression="zstd", use_dictionary=texts)
     return path
@@ -158,7 +158,7 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
     count = shapes * len(servers)
     number = np.tile(np.arange(shapes), len(servers))
     calls = random.integers(1, 2_000, count)
-    own = np.array([host.factors.get(one, 1.0) for one in range(shapes)])[number]
+    own = np.array([host.factors.get(shape, 1.0) for shape in range(shapes)])[number]
     per_call_nj = 1e6 * (1 + number) * own * host.factor
     noise = random.lognormal(0, fleet.spread, count)
     queries_nj = (calls * per_call_nj * noise).astype(np.int64)
@@ -176,13 +176,13 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
     columns: dict[str, Any] = {
         "minute": pa.array(np.full(rows, start_s * 1000), ROWS.field("minute").type),
         "seconds": pa.array(np.full(rows, 60.0), pa.float32()),
-        "kind": ["queries"] * count + [one[0] for one in _OWNERS] + ["node"] * 2,
+        "kind": ["queries"] * count + [owner[0] for owner in _OWNERS] + ["node"] * 2,
         "server": [name for name in servers for _ in range(shapes)]
-        + [one[1] for one in _OWNERS]
+        + [owner[1] for owner in _OWNERS]
         + [None, None],
         "database": [""] * count + [None] * after,
-        "name": [None] * count + [one[2] for one in _OWNERS] + [MAIN, SIDE],
-        "fingerprint": [fingerprint(one) for one in number] + [None] * after,
+        "name": [None] * count + [owner[2] for owner in _OWNERS] + [MAIN, SIDE],
+        "fingerprint": [fingerprint(shape) for shape in number] + [None] * after,
         "grade": [host.grade] * rows,
         "policy": [host.policy] * rows,
         "host_id": [host.id] * rows,
@@ -196,7 +196,7 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
         "lost_cpu_ns": [None] * (rows - 2) + [70_000, 70_000],
         **_waits(calls, after, fleet.locked_ns),
     }
-    return pa.table([pa.array(columns[one.name], one.type) for one in ROWS], schema=ROWS)
+    return pa.table([pa.array(columns[column.name], column.type) for column in ROWS], schema=ROWS)
 
 
 def _waits(calls: I64, after: int, locked_ns: int) -> dict[str, list[int | None]]:
@@ -216,30 +216,30 @@ def _padded(values: Sequence[Any], after: int) -> list[Any]:
 
 def _error(name: str, energy_nj: I64, host: Host, random: np.random.Generator) -> list[float]:
     if name == "total_nj":
-        return [host.total_error * one for one in energy_nj.tolist()]
+        return [host.total_error * energy for energy in energy_nj.tolist()]
     share = {"random_nj2": 0.02, "model_nj": 0.03, "unnamed_nj": 0.001}
     sizes = share.get(name, 0.002) * energy_nj * random.uniform(0.5, 1.5, len(energy_nj))
-    found: list[float] = (sizes**2 if name == "random_nj2" else sizes).tolist()
-    return found
+    errors: list[float] = (sizes**2 if name == "random_nj2" else sizes).tolist()
+    return errors
 
 
 def _latency(random: np.random.Generator, calls: I64) -> list[list[int]]:
     weights = np.exp(-0.5 * ((np.arange(_BUCKETS) - 8) / 2) ** 2)
     weights /= weights.sum()
-    found: list[list[int]] = random.multinomial(calls, weights).tolist()
-    return found
+    histograms: list[list[int]] = random.multinomial(calls, weights).tolist()
+    return histograms
 
 
-def by_value(whole: pa.Table, fleet: Fleet) -> pa.Table:
+def by_value(hour_sums: pa.Table, fleet: Fleet) -> pa.Table:
     """Rows of an hour's queries by the tag `tenant`: each value has a share of calls and joules."""
-    rows = [row for row in whole.to_pylist() if row["kind"] == "queries"]
-    found = []
+    rows = [row for row in hour_sums.to_pylist() if row["kind"] == "queries"]
+    result = []
     for row in rows:
         for place, value in enumerate(fleet.tags, 2):
             part = {name: row[name] // (place * 2) for name in AMOUNTS if row[name] is not None}
-            latency = [one // (place * 2) for one in row["latency"]]
-            found.append({**row, **part, "latency": latency, "tag": "tenant", "value": value})
-    return pa.Table.from_pylist(found, TAG_ROWS)
+            latency = [count // (place * 2) for count in row["latency"]]
+            result.append({**row, **part, "latency": latency, "tag": "tenant", "value": value})
+    return pa.Table.from_pylist(result, TAG_ROWS)
 
 
 _TIME = pa.timestamp("ms", "UTC")

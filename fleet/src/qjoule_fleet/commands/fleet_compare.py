@@ -127,17 +127,17 @@ class _Sides:
     read: list[Read]
 
 
-def _rows(asked: Asked, found: Range, by: By) -> tuple[list[Row], Read]:
-    parts = select(Catalog(asked.reader.files), found, by)
-    what = read(parts)
-    fleet_options.tell_refused(what.refused)
+def _rows(asked: Asked, range_: Range, by: By) -> tuple[list[Row], Read]:
+    parts = select(Catalog(asked.reader.files), range_, by)
+    read_parts = read(parts)
+    fleet_options.tell_refused(read_parts.refused)
     answer = asked.reader.answer(parts, Question(by, limit=None, latency=False))
     if not answer.groups.num_rows:
-        raise fleet_options.nothing(asked.reader, found)
-    fleet_options.tell_missing(what.missing, what.silent)
+        raise fleet_options.nothing(asked.reader, range_)
+    fleet_options.tell_missing(read_parts.missing, read_parts.silent)
     for note in parts.sums.notes:
         say(note)
-    return rows_of(answer, by, {}), what
+    return rows_of(answer, by, {}), read_parts
 
 
 _BY_HOST = By(("host", "fingerprint"))
@@ -163,14 +163,14 @@ def _around(at: str, span: str, options: dict[str, Any]) -> _Sides:
 
 
 def _of_releases(asked: Asked, releases: tuple[str, str]) -> _Sides:
-    rows, what = _rows(asked, asked.range, By(("host", "fingerprint", "release")))
-    sides = [[row for row in rows if row.keys["release"] == one] for one in releases]
-    for name, found in zip(releases, sides, strict=True):
-        if not found:
-            known = sorted({row.keys["release"] for row in rows})[:20]
-            raise QjouleError(f"no rows of release {name!r}; there are: {', '.join(known)}")
+    rows, read_parts = _rows(asked, asked.range, By(("host", "fingerprint", "release")))
+    sides = [[row for row in rows if row.keys["release"] == release] for release in releases]
+    for name, side in zip(releases, sides, strict=True):
+        if not side:
+            names = sorted({row.keys["release"] for row in rows})[:20]
+            raise QjouleError(f"no rows of release {name!r}; there are: {', '.join(names)}")
     about = {"A": f"{releases[0]}, {asked.range}", "B": f"{releases[1]}, {asked.range}"}
-    return _Sides(sides[0], sides[1], about, [what])
+    return _Sides(sides[0], sides[1], about, [read_parts])
 
 
 def _compare(sides: _Sides, limits: Sequence[Gate], *, total: bool, as_json: bool) -> int:
@@ -181,14 +181,14 @@ def _compare(sides: _Sides, limits: Sequence[Gate], *, total: bool, as_json: boo
         f"only {side} has {grade or 'unknown'} joules with idle {policy or 'unknown'}"
         for side, grade, policy in unmatched(sides.a, sides.b)
     ]
-    reports = [_report(one, limits, sides, alone, total=total) for one in classes]
+    reports = [_report(class_, limits, sides, alone, total=total) for class_ in classes]
     if as_json:
         document = {
             "schema": SCHEMA,
             **sides.about,
-            "classes": [comparison.document(one) for one in reports],
+            "classes": [comparison.document(report) for report in reports],
             "refused": [
-                {"path": one.path, "reason": one.reason} for r in sides.read for one in r.refused
+                {"path": part.path, "reason": part.reason} for r in sides.read for part in r.refused
             ],
             "missing_hours": [
                 {"host": host, "hour": iso(hour)} for r in sides.read for host, hour in r.missing
@@ -197,30 +197,30 @@ def _compare(sides: _Sides, limits: Sequence[Gate], *, total: bool, as_json: boo
         click.echo(writers.json_text(writers.finite(document)), nl=False)
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        pages = [comparison.render(one, color=color) for one in reports]
+        pages = [comparison.render(report, color=color) for report in reports]
         click.echo("\n".join(pages), nl=False)
-    return exit_code([result for one in reports for result in one.gates])
+    return exit_code([result for report in reports for result in report.gates])
 
 
 def _report(
-    one: Class, limits: Sequence[Gate], sides: _Sides, alone: list[str], *, total: bool
+    class_: Class, limits: Sequence[Gate], sides: _Sides, alone: list[str], *, total: bool
 ) -> Report:
     notes = [f"A: {sides.about['A']}", f"B: {sides.about['B']}", *alone]
     notes.append("runs are hosts: each host's joules per call over the whole time")
-    if one.left_out:
-        named = ", ".join(one.left_out[:10])
-        more = f" and {len(one.left_out) - 10:,} more" if len(one.left_out) > 10 else ""
+    if class_.left_out:
+        named = ", ".join(class_.left_out[:10])
+        more = f" and {len(class_.left_out) - 10:,} more" if len(class_.left_out) > 10 else ""
         notes.append(f"hosts with one side only are left out: {named}{more}")
     return Report(
-        one.sides,
-        one.a[0].made_with,
-        one.b[0].made_with,
-        tuple(run.name for run in one.a),
-        tuple(run.name for run in one.b),
+        class_.sides,
+        class_.a[0].made_with,
+        class_.b[0].made_with,
+        tuple(run.name for run in class_.a),
+        tuple(run.name for run in class_.b),
         (),
-        tuple(one.alone_a),
-        tuple(one.alone_b),
-        tuple(judge(limits, one.sides, total=total)),
+        tuple(class_.alone_a),
+        tuple(class_.alone_b),
+        tuple(judge(limits, class_.sides, total=total)),
         total,
         tuple(notes),
     )
@@ -229,11 +229,11 @@ def _report(
 def _hosts(asked: Asked, least: float, *, as_json: bool) -> int:
     from qjoule_fleet.reporters import fleet_outliers  # noqa: PLC0415 (only here)
 
-    rows, what = _rows(asked, asked.range, _BY_HOST)
-    found = outliers(rows, least)
+    rows, read_parts = _rows(asked, asked.range, _BY_HOST)
+    result = outliers(rows, least)
     if as_json:
-        click.echo(fleet_outliers.to_json(found, asked.range, what), nl=False)
+        click.echo(fleet_outliers.to_json(result, asked.range, read_parts), nl=False)
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        click.echo(fleet_outliers.render(found, asked.range, color=color), nl=False)
+        click.echo(fleet_outliers.render(result, asked.range, color=color), nl=False)
     return 0

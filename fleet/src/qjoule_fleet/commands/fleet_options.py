@@ -126,10 +126,10 @@ def asked(options: dict[str, Any]) -> Asked:
     """What the options `argument`, `times`, `engines` and `limits` say."""
     leave_pandas_out()
     zone = Zone(options["zone"])
-    found = range_of(options, zone)
+    range_ = range_of(options, zone)
     limit = Limits(options["memory"], options["threads"] or 0)
     files = dataset(options["where"])
-    return Asked(Reader(files, limit, _engine(options, limit)), found, zone)
+    return Asked(Reader(files, limit, _engine(options, limit)), range_, zone)
 
 
 def form_of(form: str, output: Path | None, *, as_json: bool) -> str:
@@ -142,10 +142,10 @@ def form_of(form: str, output: Path | None, *, as_json: bool) -> str:
 
 def range_of(options: dict[str, Any], zone: Zone) -> Range:
     """The range of time that the options `times` say."""
-    found, notes = time_range(options["begin"], options["end"], options["last"], zone, time.time())
+    range_, notes = time_range(options["begin"], options["end"], options["last"], zone, time.time())
     for note in notes:
         say(note)
-    return found
+    return range_
 
 
 def _engine(options: dict[str, Any], limit: Limits) -> Engine:
@@ -159,17 +159,17 @@ def _engine(options: dict[str, Any], limit: Limits) -> Engine:
     return InProcess()
 
 
-def nothing(reader: Reader, found: Range) -> QjouleError:
-    """That no row is in the range, and where there are some."""
+def nothing(reader: Reader, range_: Range) -> QjouleError:
+    """The error that no row is in the range, with the range that the dataset has."""
     span = Catalog(reader.files).span()
     has = f"the dataset has {iso(span.begin_s)} to {iso(span.end_s)}" if span else "it has no parts"
-    return QjouleError(f"nothing from {found}: {has}; see --from, --to and --last")
+    return QjouleError(f"nothing from {range_}: {has}; see --from, --to and --last")
 
 
 def tell_refused(refused: tuple[Refused, ...]) -> None:
-    """Names what was left out on standard error."""
-    for one in refused[:_NAMED]:
-        say(f"left out: {one.path}: {one.reason}")
+    """Names the refused parts on standard error."""
+    for part in refused[:_NAMED]:
+        say(f"left out: {part.path}: {part.reason}")
     if len(refused) > _NAMED:
         say(f"left out: {len(refused) - _NAMED:,} more parts; --json names all")
 
@@ -178,9 +178,9 @@ def tell_missing(missing: tuple[tuple[str, int], ...], silent: tuple[str, ...]) 
     hours: dict[str, list[int]] = {}
     for host, hour_s in missing:
         hours.setdefault(host, []).append(hour_s)
-    for host, found in list(hours.items())[:_NAMED]:
-        count = "1 hour" if len(found) == 1 else f"{len(found):,} hours"
-        say(f"no rows of {host} for {count}, the first at {iso(found[0])}")
+    for host, missing_hours in list(hours.items())[:_NAMED]:
+        count = "1 hour" if len(missing_hours) == 1 else f"{len(missing_hours):,} hours"
+        say(f"no rows of {host} for {count}, the first at {iso(missing_hours[0])}")
     if len(hours) > _NAMED:
         say(f"no rows of {len(hours) - _NAMED:,} more hosts for some hours; --json names all")
     if silent:

@@ -70,7 +70,7 @@ def command(
         selections, sources = _sources(asked, sql)
         session.define(selections[0], sources)
         session.lock()
-        every = {one.path: one for found in selections for one in found.refused}
+        every = {part.path: part for selection in selections for part in selection.refused}
         fleet_options.tell_refused(tuple(every.values()))
         timed = [source for source in sources if source.minutes is not None]
         if timed and not any(source.parts for source in timed):
@@ -83,27 +83,27 @@ def command(
 
 def _print_views(where: str, dialect: views.Dialect) -> None:
     files = dataset(where)
-    there = [table for table in (*HOURLY, *SLOW) if files.directories(table)]
-    for statement in views.direct(files.root, dialect, there):
+    tables = [table for table in (*HOURLY, *SLOW) if files.directories(table)]
+    for statement in views.direct(files.root, dialect, tables):
         click.echo(f"{statement};\n")
 
 
 def _sources(asked: Asked, sql: str) -> tuple[list[Selection], list[Source]]:
     """Parts of the views that the statement may use: it has their names."""
-    catalog, found = Catalog(asked.reader.files), asked.range
-    words = set(re.findall(r"\w+", sql.lower()))
+    catalog, range_ = Catalog(asked.reader.files), asked.range
+    names = set(re.findall(r"\w+", sql.lower()))
     selections, sources = [], []
-    if words & {"spans", "span_parts", "hours", "queries", "owners", "nodes"}:
-        selections.append(catalog.sums(found))
+    if names & {"spans", "span_parts", "hours", "queries", "owners", "nodes"}:
+        selections.append(catalog.sums(range_))
         sources.append(Source("span_parts", selections[-1].parts, selections[-1].range))
-    if words & {"minutes", "rollup_parts"}:
-        selections.append(catalog.minutes(found))
-        sources.append(Source("rollup_parts", selections[-1].edges, found))
-    if words & {"tags", "tag_parts"}:
-        selections.append(catalog.tags(found))
-        sources.append(Source("tag_parts", selections[-1].whole, found))
+    if names & {"minutes", "rollup_parts"}:
+        selections.append(catalog.minutes(range_))
+        sources.append(Source("rollup_parts", selections[-1].edges, range_))
+    if names & {"tags", "tag_parts"}:
+        selections.append(catalog.tags(range_))
+        sources.append(Source("tag_parts", selections[-1].whole, range_))
     if not selections:
-        selections.append(catalog.slow(found))
+        selections.append(catalog.slow(range_))
     slow = selections[0].slow
     sources += [Source(f"{table[:-1]}_parts", parts) for table, parts in slow.items()]
     return selections, sources

@@ -100,13 +100,13 @@ def command(
                 step(trace.rows("segments"))
 
         wanted = Wanted(tag, top, round(longest * 1e9), each, absolute)
-        found = answer(sources, wanted, done)
-    _write(found, counted_twice(opened), form)
+        result = answer(sources, wanted, done)
+    _write(result, counted_twice(opened), form)
 
 
-def _write(found: Answer, notes: list[str], form: str) -> None:
+def _write(result: Answer, notes: list[str], form: str) -> None:
     from qjoule_fleet.reporters.requests import render, to_json  # noqa: PLC0415
 
-    found = replace(found, notes=(*found.notes, *notes))
+    result = replace(result, notes=(*result.notes, *notes))
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(to_json(found) if form == "json" else render(found, color=color), nl=False)
+    click.echo(to_json(result) if form == "json" else render(result, color=color), nl=False)

@@ -77,7 +77,7 @@ def command(
     form: str,
     as_json: bool,
     output: Path | None,
-    **given: Any,
+    **more_options: Any,
 ) -> None:
     """Rank statements, hosts, servers, releases or tags of a fleet by their joules.
 
@@ -86,28 +86,28 @@ def command(
     form = fleet_options.form_of(form, output, as_json=as_json)
     by_keys = questions.parse_by(by, mix_grades=mix_grades)
     question = Question(by_keys, sort, limit, absolute=absolute)
-    asked = fleet_options.asked(given)
-    found = top(asked.reader, asked.range, question)
-    fleet_options.tell_refused(found.read.refused)
-    if not found.totals:
+    asked = fleet_options.asked(more_options)
+    ranking = top(asked.reader, asked.range, question)
+    fleet_options.tell_refused(ranking.read.refused)
+    if not ranking.totals:
         raise fleet_options.nothing(asked.reader, asked.range)
-    fleet_options.tell_missing(found.read.missing, found.read.silent)
-    _write(found, form, output, waits=columns == "waits")
+    fleet_options.tell_missing(ranking.read.missing, ranking.read.silent)
+    _write(ranking, form, output, waits=columns == "waits")
 
 
-def _write(found: Top, form: str, output: Path | None, *, waits: bool) -> None:
+def _write(ranking: Top, form: str, output: Path | None, *, waits: bool) -> None:
     from qjoule_fleet.reporters import fleet_export  # noqa: PLC0415 (Arrow)
 
     if form == "parquet" and output is not None:
-        fleet_export.write_parquet(found, output)
+        fleet_export.write_parquet(ranking, output)
         return
     if form == "json":
-        text = fleet_export.to_json(found)
+        text = fleet_export.to_json(ranking)
     elif form == "csv":
-        text = fleet_export.to_csv(found)
+        text = fleet_export.to_csv(ranking)
     else:
         from qjoule_fleet.reporters.fleet_table import render  # noqa: PLC0415 (a table alone needs it)
 
         color = output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        text = render(found, color=color, waits=waits)
+        text = render(ranking, color=color, waits=waits)
     write_text(text, output)

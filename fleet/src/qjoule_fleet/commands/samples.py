@@ -58,13 +58,13 @@ def command(
     from qjoule_fleet.samples import by_keys, drawn_in  # noqa: PLC0415
     from qjoule_fleet.times import Zone  # noqa: PLC0415
 
-    found = fleet_options.range_of(options, Zone(options["zone"]))
+    range_ = fleet_options.range_of(options, Zone(options["zone"]))
     refused: list[Refused] = []
-    rows = drawn_in(dataset(where), found, refused)
+    rows = drawn_in(dataset(where), range_, refused)
     fleet_options.tell_refused(tuple(refused))
     if not rows.num_rows:
         raise QjouleError(
-            f"no drawn query from {found}: see --last, and store.samples of the agent"
+            f"no drawn query from {range_}: see --last, and store.samples of the agent"
         )
     table = by_keys(rows, keys)
     if form == "table":

@@ -112,8 +112,8 @@ def command(
     """
     to = destination(url, _options(options))
     retry_policy = RetryPolicy(timeout_s=timeout_s)
-    given = os.environ.get("STATE_DIRECTORY")  # of systemd's service (systemd.exec(5))
-    state = Path(given) if given else None
+    state_directory = os.environ.get("STATE_DIRECTORY")  # of systemd's service (systemd.exec(5))
+    state = Path(state_directory) if state_directory else None
     most_bytes = waiting_mb * 1_000_000
     shipper = Shipper(store, to, retry_policy=retry_policy, most_bytes=most_bytes, state=state)
     if once:
@@ -141,26 +141,26 @@ def _pass(
 
 
 def _options(texts: tuple[str, ...]) -> dict[str, Any]:
-    """Values that are JSON are what they say; others are texts."""
-    found: dict[str, Any] = {}
+    """The settings by name. Values that are JSON are decoded; others are texts."""
+    settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"--option {text}: write NAME=VALUE")
         try:
-            found[name] = json.loads(value)
+            settings[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 def _show(report: Report, to: Destination, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(to_json(report, to)))
         return
-    words = f"{to.shown}: shipped {_parts(len(report.shipped))}, {report.bytes / 1e6:.1f} MB"
-    said = [
-        words,
+    shipped = f"{to.shown}: shipped {_parts(len(report.shipped))}, {report.bytes / 1e6:.1f} MB"
+    phrases = [
+        shipped,
         f"there before: {report.there}",
         f"hour not over: {report.open}" if report.open else "",
         f"waiting: {len(report.waiting)}, {report.waiting_bytes / 1e6:.1f} MB"
@@ -168,21 +168,21 @@ def _show(report: Report, to: Destination, *, as_json: bool) -> None:
         else "",
         f"unknown whether there: {report.unknown}" if report.unknown else "",
     ]
-    click.echo("; ".join(filter(None, said)))
+    click.echo("; ".join(filter(None, phrases)))
     if report.left_out:
         say(f"more waits than --waiting: the oldest {_parts(report.left_out)} left out")
     if report.damaged_lines:
         say(f"{report.damaged_lines} lines of manifests are damaged: their parts are shipped again")
     lost = [Trouble(path, "the store removed it before it was shipped") for path in report.lost]
-    for what, troubles in (
+    for outcome, troubles in (
         ("not taken", report.failed),
         ("not shipped", report.refused),
         ("lost", lost),
     ):
-        for one in troubles[:NAMED]:
-            say(f"{what}: {one.path}: {one.why}")
+        for trouble in troubles[:NAMED]:
+            say(f"{outcome}: {trouble.path}: {trouble.why}")
         if len(troubles) > NAMED:
-            say(f"{what}: {len(troubles) - NAMED} more")
+            say(f"{outcome}: {len(troubles) - NAMED} more")
 
 
 def to_json(report: Report, to: Destination) -> dict[str, Any]:
@@ -198,8 +198,8 @@ def to_json(report: Report, to: Destination) -> dict[str, Any]:
         "unknown": report.unknown,
         "left_out": report.left_out,
         "lost": report.lost,
-        "refused": [one._asdict() for one in report.refused],
-        "failed": [one._asdict() for one in report.failed],
+        "refused": [trouble._asdict() for trouble in report.refused],
+        "failed": [trouble._asdict() for trouble in report.failed],
         "damaged_manifest_lines": report.damaged_lines,
     }
 

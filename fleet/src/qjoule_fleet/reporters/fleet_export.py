@@ -73,31 +73,31 @@ _ABOUT = {
 }
 
 
-def to_json(found: Top) -> str:
-    return writers.json_text(document(found))
+def to_json(ranking: Top) -> str:
+    return writers.json_text(document(ranking))
 
 
-def document(found: Top) -> dict[str, Any]:
+def document(ranking: Top) -> dict[str, Any]:
     """The document as plain objects. An unknown is null; energies in nJ are exact."""
-    read = found.read
+    read = ranking.read
     return {
         "schema": SCHEMA,
-        "from": iso(found.range.begin_s),
-        "to": iso(found.range.end_s),
-        "by": list(found.by.keys),
-        "sort": found.sort,
-        "rows": [_row(row) for row in found.rows],
-        "other_rows": found.hidden,
-        "totals": [_total(one) for one in found.totals],
+        "from": iso(ranking.range.begin_s),
+        "to": iso(ranking.range.end_s),
+        "by": list(ranking.by.keys),
+        "sort": ranking.sort,
+        "rows": [_row(row) for row in ranking.rows],
+        "other_rows": ranking.hidden,
+        "totals": [_total(total) for total in ranking.totals],
         "read": {
             "parts": read.parts,
             "bytes": read.bytes,
             "hosts": read.hosts,
-            "refused": [{"path": one.path, "reason": one.reason} for one in read.refused],
+            "refused": [{"path": part.path, "reason": part.reason} for part in read.refused],
             "missing_hours": [{"host": host, "hour": iso(hour)} for host, hour in read.missing],
             "hosts_without_rows": list(read.silent),
         },
-        "notes": found.notes,
+        "notes": ranking.notes,
     }
 
 
@@ -106,39 +106,39 @@ def _row(row: Row) -> dict[str, Any]:
     return {**row.keys, **statement, **_FIGURES.json(row), "flags": list(row.flags)}
 
 
-def _total(one: Total) -> dict[str, Any]:
+def _total(total: Total) -> dict[str, Any]:
     return {
-        "grade": one.grade,
-        "policy": one.policy,
-        "hosts": one.hosts,
-        "measured_nj": one.node_nj,
-        "total_error": one.total_error,
-        **({"error_in_rows": one.error_in_rows} if one.total_error else {}),
-        "rows_nj": one.rows_nj,
-        "other_queries_nj": one.others_nj,
-        "parts_nj": one.parts_nj,
-        "unaccounted_nj": one.unaccounted_nj,
-        "calls": one.calls,
-        "cpu_ns": one.cpu_ns,
-        "lost_records": one.lost_records,
-        "lost_cpu_ns": one.lost_cpu_ns,
+        "grade": total.grade,
+        "policy": total.policy,
+        "hosts": total.hosts,
+        "measured_nj": total.node_nj,
+        "total_error": total.total_error,
+        **({"error_in_rows": total.error_in_rows} if total.total_error else {}),
+        "rows_nj": total.rows_nj,
+        "other_queries_nj": total.others_nj,
+        "parts_nj": total.parts_nj,
+        "unaccounted_nj": total.unaccounted_nj,
+        "calls": total.calls,
+        "cpu_ns": total.cpu_ns,
+        "lost_records": total.lost_records,
+        "lost_cpu_ns": total.lost_cpu_ns,
     }
 
 
-def flat_table(found: Top) -> writers.FlatTable:
+def flat_table(ranking: Top) -> writers.FlatTable:
     """All lines with the same columns. `kind`: `queries` of a row, `other queries`, an owner's
     kind, or `total`."""
-    keys = [key for key in found.by.keys if key not in ("grade", "policy")]
+    keys = [key for key in ranking.by.keys if key not in ("grade", "policy")]
     types: dict[str, type] = {"kind": str, **dict.fromkeys(keys, str), "shape": str}
     types |= {name: _FIGURES.types[name] for name in _IN_FILES} | {"flags": str} | _ABOUT
     blank = dict.fromkeys(types) | {"flags": "", "error_in_rows": ""}
     blank |= {
-        "from": iso(found.range.begin_s),
-        "to": iso(found.range.end_s),
-        "refused_parts": len(found.read.refused),
-        "missing_hours": len(found.read.missing),
+        "from": iso(ranking.range.begin_s),
+        "to": iso(ranking.range.end_s),
+        "refused_parts": len(ranking.read.refused),
+        "missing_hours": len(ranking.read.missing),
     }
-    of_class = {(total.grade, total.policy): _error(total) for total in found.totals}
+    of_class = {(total.grade, total.policy): _error(total) for total in ranking.totals}
     records = [
         blank
         | {"kind": "queries", "shape": row.text if "fingerprint" in row.keys else None}
@@ -146,9 +146,9 @@ def flat_table(found: Top) -> writers.FlatTable:
         | _FIGURES.flat(row)
         | {"flags": " ".join(row.flags)}
         | of_class.get((row.grade, row.policy), {})
-        for row in found.rows
+        for row in ranking.rows
     ]
-    for total in found.totals:
+    for total in ranking.totals:
         lines = {"other queries": total.others_nj, **total.parts_nj}
         if total.unaccounted_nj:
             lines["not accounted for"] = total.unaccounted_nj
@@ -171,15 +171,15 @@ def _error(total: Total) -> dict[str, Any]:
     }
 
 
-def to_csv(found: Top) -> str:
+def to_csv(ranking: Top) -> str:
     """RFC 4180 with a header line."""
-    return flat_table(found).csv()
+    return flat_table(ranking).csv()
 
 
-def write_parquet(found: Top, path: Path) -> None:
+def write_parquet(ranking: Top, path: Path) -> None:
     """The lines of the CSV; metadata `qjoule.fleet/1` has the rest of the JSON document.
 
     `energy_nj` is a decimal, because the sum over a fleet may exceed 64 bits.
     """
-    head = {key: value for key, value in document(found).items() if key != "rows"}
-    writers.write_arrow(flat_table(found).arrow(SCHEMA, head), path)
+    head = {key: value for key, value in document(ranking).items() if key != "rows"}
+    writers.write_arrow(flat_table(ranking).arrow(SCHEMA, head), path)

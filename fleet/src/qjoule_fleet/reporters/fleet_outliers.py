@@ -24,24 +24,24 @@ _MIN_WIDTH, _FALLBACK = 80, 140
 _LONGEST = 200
 
 
-def to_json(found: Outliers, asked: Range, read: Read) -> str:
+def to_json(result: Outliers, asked: Range, read: Read) -> str:
     document = {
         "schema": SCHEMA,
         "from": iso(asked.begin_s),
         "to": iso(asked.end_s),
         "method": METHOD,
         "false_share": FALSE_SHARE,
-        "tested": found.tested,
-        "not_tested": found.skipped,
-        "rows": [_row(one) for one in found.found],
-        "refused": [{"path": one.path, "reason": one.reason} for one in read.refused],
+        "tested": result.tested,
+        "not_tested": result.skipped,
+        "rows": [_row(outlier) for outlier in result.found],
+        "refused": [{"path": part.path, "reason": part.reason} for part in read.refused],
         "missing_hours": [{"host": host, "hour": iso(hour)} for host, hour in read.missing],
     }
     return writers.json_text(document)
 
 
-def _row(one: Outlier) -> dict[str, Any]:
-    row = one.row
+def _row(outlier: Outlier) -> dict[str, Any]:
+    row = outlier.row
     return {
         **row.keys,
         "shape": row.text,
@@ -51,15 +51,15 @@ def _row(one: Outlier) -> dict[str, Any]:
         "energy_nj": row.energy_nj,
         "j_per_call": row.j_per_call,
         "j_per_call_ci95": row.j_per_call_ci95,
-        "median_j_per_call": one.median_j,
-        "ratio": one.ratio,
-        "ratio_ci95": one.ratio_ci95,
-        "hosts": one.hosts,
-        "p": one.p,
+        "median_j_per_call": outlier.median_j,
+        "ratio": outlier.ratio,
+        "ratio_ci95": outlier.ratio_ci95,
+        "hosts": outlier.hosts,
+        "p": outlier.p,
     }
 
 
-def render(found: Outliers, asked: Range, *, width: int | None = None, color: bool = False) -> str:
+def render(result: Outliers, asked: Range, *, width: int | None = None, color: bool = False) -> str:
     """The table as text that ends with a line feed; `width` in cells, else the terminal's."""
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
     page.print(Text(f"time  {asked}", style=Style(dim=True)))
@@ -70,39 +70,39 @@ def render(found: Outliers, asked: Range, *, width: int | None = None, color: bo
     for name in ("J/call ± 95 %", "median host", "ratio", "of hosts"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("grade", no_wrap=True)
-    for one in found.found[:_ROWS]:
-        row = one.row
+    for outlier in result.found[:_ROWS]:
+        row = outlier.row
         text = row.text or f"{row.keys['fingerprint']} {NO_TEXT}"
         table.add_row(
             Text(shorten(fmt.one_line(text), _LONGEST)),
             Text(fmt.one_line(row.keys["host"])),
             Text(fmt.with_interval(row.j_per_call, row.j_per_call_ci95)),
-            Text(fmt.joules(one.median_j)),
-            Text(ratio_text(one.ratio, one.ratio_ci95)),
-            Text(fmt.count(one.hosts)),
+            Text(fmt.joules(outlier.median_j)),
+            Text(ratio_text(outlier.ratio, outlier.ratio_ci95)),
+            Text(fmt.count(outlier.hosts)),
             Text(fmt.one_line(row.grade)),
         )
-    if found.found:
+    if result.found:
         page.print(table)
         page.print()
-    for line in _lines(found):
+    for line in _lines(result):
         page.print(Text(line))
     return page.text()
 
 
-def _lines(found: Outliers) -> list[str]:
+def _lines(result: Outliers) -> list[str]:
     lines = [
-        f"{len(found.found):,} of {found.tested:,} shapes on hosts differ from the median host; "
+        f"{len(result.found):,} of {result.tested:,} shapes on hosts differ from the median host; "
         f"at most {FALSE_SHARE:.0%} of these are expected to be chance"
     ]
-    if len(found.found) > _ROWS:
-        lines.append(f"{len(found.found) - _ROWS:,} are not shown: --json has all")
-    if found.skipped:
+    if len(result.found) > _ROWS:
+        lines.append(f"{len(result.found) - _ROWS:,} are not shown: --json has all")
+    if result.skipped:
         lines.append(
-            f"{found.skipped:,} could not be compared: fewer than {LEAST_HOSTS} hosts of one grade "
-            f"and idle policy, fewer than {LEAST_CALLS} calls, or no interval"
+            f"{result.skipped:,} could not be compared: fewer than {LEAST_HOSTS} hosts of one "
+            f"grade and idle policy, fewer than {LEAST_CALLS} calls, or no interval"
         )
-    often = Counter(one.row.keys["host"] for one in found.found).most_common(3)
+    often = Counter(outlier.row.keys["host"] for outlier in result.found).most_common(3)
     if often and often[0][1] > 1:
         named = ", ".join(f"{fmt.one_line(host)} ({count:,})" for host, count in often)
         lines.append(f"hosts that differ in most shapes: {named}")

@@ -111,9 +111,9 @@ def _fill(table: Table, parts: Iterator[Any]) -> str:
 def _plain(value: Any) -> Any:
     """A value as JSON has it: an infinity or what is no number is null, an integer is exact."""
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):

@@ -57,7 +57,7 @@ _OF_WAITS = {
 
 
 def render(
-    found: Top, *, width: int | None = None, color: bool = False, waits: bool = False
+    ranking: Top, *, width: int | None = None, color: bool = False, waits: bool = False
 ) -> str:
     """The table as text that ends with a line feed; `width` in cells, else the terminal's.
 
@@ -65,22 +65,22 @@ def render(
     """
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
-    page.print(notes_grid(fmt.safe_notes(_heading(found))))
+    page.print(notes_grid(fmt.safe_notes(_heading(ranking))))
     page.print()
-    page.print(_rows(found, width, _OF_WAITS if waits else _COLUMNS))
+    page.print(_rows(ranking, width, _OF_WAITS if waits else _COLUMNS))
     page.print()
-    page.print(_totals(found))
+    page.print(_totals(ranking))
     page.print()
-    told = notes_on_waits(found.rows) if waits else ()
-    page.print(notes_grid(fmt.safe_notes([*told, *_footing(found)])))
+    wait_notes = notes_on_waits(ranking.rows) if waits else ()
+    page.print(notes_grid(fmt.safe_notes([*wait_notes, *_footing(ranking)])))
     return page.text()
 
 
-def _heading(found: Top) -> list[tuple[str, str]]:
-    read = found.read
+def _heading(ranking: Top) -> list[tuple[str, str]]:
+    read = ranking.read
     hosts = "1 host" if read.hosts == 1 else f"{read.hosts:,} hosts"
     lines = [
-        ("time", f"{iso(found.range.begin_s)} to {iso(found.range.end_s)}"),
+        ("time", f"{iso(ranking.range.begin_s)} to {iso(ranking.range.end_s)}"),
         ("read", f"{hosts}, {read.parts:,} parts, {fmt.si(float(read.bytes), 'B')}"),
     ]
     if read.refused:
@@ -93,27 +93,27 @@ def _heading(found: Top) -> list[tuple[str, str]]:
     return lines
 
 
-def _rows(found: Top, width: int, of: dict[str, tuple[str, int]]) -> Table:
-    classes = {(one.grade, one.policy) for one in found.totals}
-    keys = _key_columns(found)
-    cells = [_cells(row, found) | _key_cells(row, keys) for row in found.rows]
+def _rows(ranking: Top, width: int, of: dict[str, tuple[str, int]]) -> Table:
+    classes = {(total.grade, total.policy) for total in ranking.totals}
+    keys = _key_columns(ranking)
+    cells = [_cells(row, ranking) | _key_cells(row, keys) for row in ranking.rows]
     most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
     columns = []
     named = {key: (fmt.one_line(name), 0) for key, name in keys.items()}
     for key, (title, rank) in {"label": of["label"], **named, **of}.items():
-        shown = title or (_title(found) if key == "label" else "")
+        shown = title or (_title(ranking) if key == "label" else "")
         contents = [line[key] for line in cells]
-        if not any(contents) or (key == "policy" and len({one[1] for one in classes}) < 2):
+        if not any(contents) or (key == "policy" and len({class_[1] for class_ in classes}) < 2):
             continue
         left = key in ("label", "grade", "policy", "flags", *keys)
         columns.append(sized(key, shown, contents, rank, most.get(key, 28), left=left))
-    table, kept = fitted_table(columns, width, "label")
+    table, shown_keys = fitted_table(columns, width, "label")
     for line in cells:
-        table.add_row(*(Text(line[key]) for key in kept))
+        table.add_row(*(Text(line[key]) for key in shown_keys))
     return table
 
 
-def _cells(row: Row, found: Top) -> dict[str, str]:
+def _cells(row: Row, ranking: Top) -> dict[str, str]:
     ends = row.energy_nj_ci95
     ci95 = None if ends is None else (ends[0] / 1e9, ends[1] / 1e9)
     cpu_s = row.cpu_ns / 1e9
@@ -127,7 +127,7 @@ def _cells(row: Row, found: Top) -> dict[str, str]:
         "mean": fmt.duration(row.latency_ns_mean),
         "p50": fmt.duration(row.latency_ns_p50),
         "p95": fmt.duration(row.latency_ns_p95),
-        "hosts": "" if found.by.keys == ("host",) else fmt.count(row.hosts),
+        "hosts": "" if ranking.by.keys == ("host",) else fmt.count(row.hosts),
         "grade": fmt.one_line(row.grade) or fmt.UNKNOWN,
         "policy": fmt.one_line(row.policy) or fmt.UNKNOWN,
         "flags": "T" if row.texts > 1 else "",
@@ -136,23 +136,23 @@ def _cells(row: Row, found: Top) -> dict[str, str]:
     }
 
 
-def _key_columns(found: Top) -> dict[str, str]:
+def _key_columns(ranking: Top) -> dict[str, str]:
     """Keys beside the statement by their columns: without them, two rows could not be told
     apart."""
-    if "fingerprint" not in found.by.keys:
+    if "fingerprint" not in ranking.by.keys:
         return {}
     own = ("fingerprint", "grade", "policy")
-    return {f"key:{key}": key for key in found.by.keys if key not in own}
+    return {f"key:{key}": key for key in ranking.by.keys if key not in own}
 
 
 def _key_cells(row: Row, keys: dict[str, str]) -> dict[str, str]:
     return {column: fmt.one_line(row.keys.get(key, "")) or _NONE for column, key in keys.items()}
 
 
-def _title(found: Top) -> str:
-    if "fingerprint" in found.by.keys:
+def _title(ranking: Top) -> str:
+    if "fingerprint" in ranking.by.keys:
         return "shape"
-    keys = [key for key in found.by.keys if key not in ("grade", "policy")]
+    keys = [key for key in ranking.by.keys if key not in ("grade", "policy")]
     return " ".join(fmt.one_line(key) for key in keys)
 
 
@@ -166,22 +166,22 @@ def label(row: Row) -> str:
     return fmt.one_line("  ".join(f"{key}={value or _NONE}" for key, value in keys.items()))
 
 
-def _totals(found: Top) -> Table:
+def _totals(ranking: Top) -> Table:
     """A column for each grade and policy; the lines add up to the last one."""
     table = ruled_table(total=True)
     table.add_column("")
     lines: dict[str, list[str]] = {}
-    for total in found.totals:
-        energies_nj = _energies(total, found)
+    for total in ranking.totals:
+        energies_nj = _energies(total, ranking)
         column = fmt.energy_column(list(energies_nj.values()))
         grade = fmt.graded(total.grade or fmt.UNKNOWN, total.total_error)
         class_ = f"{grade}, idle {total.policy or fmt.UNKNOWN}"
         table.add_column(Text(f"{fmt.one_line(class_)} {column.unit}"), justify="right")
         for name, figure in zip(energies_nj, column.figures, strict=True):
-            lines.setdefault(name, [""] * len(found.totals))[found.totals.index(total)] = figure
+            lines.setdefault(name, [""] * len(ranking.totals))[ranking.totals.index(total)] = figure
         of = lines.setdefault("MEASURED" if total.grade == "measured" else "TOTAL", [])
-        of += [""] * (len(found.totals) - len(of))
-        of[found.totals.index(total)] = column.total
+        of += [""] * (len(ranking.totals) - len(of))
+        of[ranking.totals.index(total)] = column.total
     totals = [name for name in lines if name in ("MEASURED", "TOTAL")]
     for name, figures in lines.items():
         if name not in totals:
@@ -195,12 +195,12 @@ def _totals(found: Top) -> Table:
 _SHOWN = "rows above"
 
 
-def _energies(total: Total, found: Top) -> dict[str, int]:
+def _energies(total: Total, top: Top) -> dict[str, int]:
     others = (
-        f"other queries ({fmt.count(found.hidden)} groups)" if found.hidden else "queries in no row"
+        f"other queries ({fmt.count(top.hidden)} groups)" if top.hidden else "queries in no row"
     )
     parts = {_SHOWN: total.rows_nj}
-    if found.hidden or total.others_nj:
+    if top.hidden or total.others_nj:
         parts[others] = total.others_nj
     parts |= {FIXED_NAMES.get(kind, kind): energy for kind, energy in total.parts_nj.items()}
     if total.unaccounted_nj:
@@ -208,14 +208,14 @@ def _energies(total: Total, found: Top) -> dict[str, int]:
     return parts
 
 
-def _footing(found: Top) -> list[tuple[str, str]]:
+def _footing(ranking: Top) -> list[tuple[str, str]]:
     notes = []
-    if len(found.totals) > 1:
-        classes = "grades or idle policies" if not found.by.mix_grades else "idle policies"
+    if len(ranking.totals) > 1:
+        classes = "grades or idle policies" if not ranking.by.mix_grades else "idle policies"
         notes.append(("note", f"rows of different {classes} are not added up"))
-    if found.by.mix_grades:
+    if ranking.by.mix_grades:
         notes.append(("MIXED", "measured and estimated joules are added up, as --mix-grades asks"))
-    for total in found.totals:
+    for total in ranking.totals:
         if total.lost_records or total.lost_cpu_ns:
             time = fmt.duration(float(total.lost_cpu_ns))
             notes.append(
@@ -225,6 +225,6 @@ def _footing(found: Top) -> list[tuple[str, str]]:
                     "intervals are wider for it",
                 )
             )
-    if any(row.texts > 1 for row in found.rows):
+    if any(row.texts > 1 for row in ranking.rows):
         notes.append(("T", SEVERAL_TEXTS))
-    return [*notes, *(("note", one) for one in found.notes)]
+    return [*notes, *(("note", note) for note in ranking.notes)]

@@ -22,21 +22,21 @@ _FLAGS = {
 }
 
 
-def row_json(one: Request) -> dict[str, Any]:
+def row_json(request: Request) -> dict[str, Any]:
     """One request as plain data."""
     return {
-        "id": one.id,
-        "grade": one.grade,
-        "idle": one.policy,
-        "energy_j": _joules(one, one.energy_nj),
-        "energy_j_ci95": [_joules(one, end) for end in one.ends_nj],
-        "cpu_ns": one.cpu_ns,
-        "calls": one.calls,
-        "hosts": list(one.hosts),
-        "begin_ns": one.begin_ns,
-        "end_ns": one.end_ns,
-        "flags": list(one.flags),
-        "parts": [_part_json(one, part) for part in one.parts],
+        "id": request.id,
+        "grade": request.grade,
+        "idle": request.policy,
+        "energy_j": _joules(request, request.energy_nj),
+        "energy_j_ci95": [_joules(request, end) for end in request.ends_nj],
+        "cpu_ns": request.cpu_ns,
+        "calls": request.calls,
+        "hosts": list(request.hosts),
+        "begin_ns": request.begin_ns,
+        "end_ns": request.end_ns,
+        "flags": list(request.flags),
+        "parts": [_part_json(request, part) for part in request.parts],
     }
 
 
@@ -46,7 +46,7 @@ def to_json(answer: Answer) -> str:
         "schema": SCHEMA,
         "tag": answer.tag,
         "reference_host": answer.reference,
-        "clocks": {host: _clock_json(one) for host, one in sorted(answer.clocks.items())},
+        "clocks": {host: _clock_json(clock) for host, clock in sorted(answer.clocks.items())},
         "totals": [
             {
                 "grade": grade,
@@ -60,9 +60,9 @@ def to_json(answer: Answer) -> str:
             }
             for (grade, policy), sums in answer.totals.items()
         ],
-        "traces": [_trace_json(one) for one in answer.traces],
+        "traces": [_trace_json(trace) for trace in answer.traces],
         "notes": list(answer.notes),
-        "rows": [row_json(one) for one in answer.rows],
+        "rows": [row_json(request) for request in answer.rows],
     }
     return json.dumps(out, indent=1, ensure_ascii=True) + "\n"
 
@@ -71,7 +71,9 @@ def render(answer: Answer, *, color: bool = False, width: int | None = None) -> 
     """The answer for people."""
     page = Page(page_width(width, 60, _WIDTH), color)
     for (grade, policy), sums in answer.totals.items():
-        rows = [one for one in answer.rows if (one.grade, one.policy) == (grade, policy)]
+        rows = [
+            request for request in answer.rows if (request.grade, request.policy) == (grade, policy)
+        ]
         energy = "energy unknown" if grade == "none" else f"{sums.energy_nj * 1e-9:.6g} J"
         page.print(
             f"Requests by tag '{answer.tag}': {sums.requests:,}, {sums.several_hosts:,} of them on "
@@ -90,8 +92,8 @@ def render(answer: Answer, *, color: bool = False, width: int | None = None) -> 
     clocks = ruled_table()
     for heading in ("host", "ahead by", "at least", "at most", "from"):
         clocks.add_column(heading, justify="left" if heading in ("host", "from") else "right")
-    for host, one in sorted(answer.clocks.items()):
-        clocks.add_row(host, *_clock_cells(one))
+    for host, clock in sorted(answer.clocks.items()):
+        clocks.add_row(host, *_clock_cells(clock))
     page.print(clocks)
     for trace in answer.traces:
         for note in trace.notes:
@@ -106,33 +108,37 @@ def _table(rows: list[Request]) -> Any:
     for heading in ("request", "J", "95 %", "calls", "hosts", "servers", "flags"):
         left = heading in ("request", "hosts", "servers", "flags")
         table.add_column(heading, justify="left" if left else "right", overflow="fold")
-    for one in rows:
-        known = one.grade != "none"
-        low, high = (end * 1e-9 for end in one.ends_nj)
+    for request in rows:
+        has_energy = request.grade != "none"
+        low, high = (end * 1e-9 for end in request.ends_nj)
         table.add_row(
-            one.id,
-            f"{one.energy_nj * 1e-9:.4g}" if known else "unknown",
-            f"{low:.3g} to {high:.3g}" if known else "",
-            f"{one.calls:,}",
-            ", ".join(one.hosts),
-            ", ".join(sorted({part.server for part in one.parts})),
-            ", ".join(one.flags),
+            request.id,
+            f"{request.energy_nj * 1e-9:.4g}" if has_energy else "unknown",
+            f"{low:.3g} to {high:.3g}" if has_energy else "",
+            f"{request.calls:,}",
+            ", ".join(request.hosts),
+            ", ".join(sorted({part.server for part in request.parts})),
+            ", ".join(request.flags),
         )
     return table
 
 
-def _clock_cells(one: Offset) -> tuple[str, str, str, str]:
-    if one.by == "reference":
+def _clock_cells(clock: Offset) -> tuple[str, str, str, str]:
+    if clock.by == "reference":
         return "0", "", "", "reference"
-    if not one.told:
-        why = f"{one.agree} of {one.shared} requests agree" if one.shared else "no shared requests"
+    if not clock.told:
+        why = (
+            f"{clock.agree} of {clock.shared} requests agree"
+            if clock.shared
+            else "no shared requests"
+        )
         return "unknown", "", "", why
-    through = f", through {one.through}" if one.through else ""
+    through = f", through {clock.through}" if clock.through else ""
     return (
-        _seconds(one.middle_ns),
-        _seconds(one.low_ns),
-        _seconds(one.high_ns),
-        f"{one.agree} of {one.shared} {one.by}{through}",
+        _seconds(clock.middle_ns),
+        _seconds(clock.low_ns),
+        _seconds(clock.high_ns),
+        f"{clock.agree} of {clock.shared} {clock.by}{through}",
     )
 
 
@@ -140,45 +146,45 @@ def _seconds(ns: int) -> str:
     return f"{ns * 1e-9:.6f} s" if abs(ns) < 10**9 else f"{ns * 1e-9:.3f} s"
 
 
-def _clock_json(one: Offset) -> dict[str, Any]:
+def _clock_json(clock: Offset) -> dict[str, Any]:
     return {
-        "told": one.told,
-        "ahead_ns": one.middle_ns if one.told else None,
-        "ahead_ns_bounds": [one.low_ns, one.high_ns] if one.told else None,
-        "by": one.by,
-        "shared": one.shared,
-        "agree": one.agree,
-        "through": one.through,
+        "told": clock.told,
+        "ahead_ns": clock.middle_ns if clock.told else None,
+        "ahead_ns_bounds": [clock.low_ns, clock.high_ns] if clock.told else None,
+        "by": clock.by,
+        "shared": clock.shared,
+        "agree": clock.agree,
+        "through": clock.through,
     }
 
 
-def _trace_json(one: TraceSum) -> dict[str, Any]:
+def _trace_json(trace: TraceSum) -> dict[str, Any]:
     def joules(nj: int | None) -> float | None:
         return None if nj is None else nj * 1e-9
 
     return {
-        "trace": one.name,
-        "host": one.host,
-        "grade": one.grade,
-        "measured_j": joules(one.measured_nj),
-        "total_error": one.total_error,
-        "tagged_j": joules(one.tagged_nj),
-        "untagged_queries_j": joules(one.untagged_nj),
-        "notes": list(one.notes),
+        "trace": trace.name,
+        "host": trace.host,
+        "grade": trace.grade,
+        "measured_j": joules(trace.measured_nj),
+        "total_error": trace.total_error,
+        "tagged_j": joules(trace.tagged_nj),
+        "untagged_queries_j": joules(trace.untagged_nj),
+        "notes": list(trace.notes),
     }
 
 
-def _part_json(one: Request, part: At) -> dict[str, Any]:
+def _part_json(request: Request, part: At) -> dict[str, Any]:
     return {
         "trace": part.trace,
         "host": part.host,
         "server": part.server,
-        "energy_j": _joules(one, part.energy_nj),
-        "energy_j_ci95": [_joules(one, end) for end in part.ends_nj],
+        "energy_j": _joules(request, part.energy_nj),
+        "energy_j_ci95": [_joules(request, end) for end in part.ends_nj],
         "cpu_ns": part.cpu_ns,
         "calls": part.calls,
     }
 
 
-def _joules(one: Request, nj: float) -> float | None:
-    return None if one.grade == "none" else nj * 1e-9
+def _joules(request: Request, nj: float) -> float | None:
+    return None if request.grade == "none" else nj * 1e-9

@@ -33,7 +33,7 @@ def render(rows: Sequence[dict[str, Any]], keys: Sequence[str], *, width: int | 
         contents = [line[title] for line in lines]
         left = key or not title
         columns.append(sized(title, title, contents, _RANKS.get(title, 0), most, left=left))
-    table, shown = fitted_table([one for one in columns if one.width], width, keys[0])
+    table, shown = fitted_table([column for column in columns if column.width], width, keys[0])
     for line in lines:
         table.add_row(*(Text(line[title]) for title in shown))
     page = Page(width, color=False)

@@ -62,10 +62,10 @@ def of_call(call: Span, query: Span) -> Bound | None:
     return Bound(low, high) if low <= high else None
 
 
-def of_request(one: Span, other: Span, longest_ns: int) -> Bound | None:
-    """How far `other`'s clock is ahead of that of `one`, if both are within `longest_ns`."""
-    low = other.end_ns - one.begin_ns - longest_ns
-    high = other.begin_ns - one.end_ns + longest_ns
+def of_request(first: Span, second: Span, longest_ns: int) -> Bound | None:
+    """How far `second`'s clock is ahead of that of `first`, if both are within `longest_ns`."""
+    low = second.end_ns - first.begin_ns - longest_ns
+    high = second.begin_ns - first.end_ns + longest_ns
     return Bound(low, high) if low <= high else None
 
 
@@ -74,9 +74,11 @@ def agreed(bounds: Sequence[Bound]) -> tuple[Bound, int]:
 
     Of several such intervals the first.
     """
-    edges = sorted([(one.low_ns, 0) for one in bounds] + [(one.high_ns, 1) for one in bounds])
+    edges = sorted(
+        [(bound.low_ns, 0) for bound in bounds] + [(bound.high_ns, 1) for bound in bounds]
+    )
     best = now = 0
-    found = Bound(0, 0)
+    most_agreed = Bound(0, 0)
     for number, (at_ns, closes) in enumerate(edges):
         if closes:
             now -= 1
@@ -84,8 +86,8 @@ def agreed(bounds: Sequence[Bound]) -> tuple[Bound, int]:
         now += 1
         if now > best:
             best = now
-            found = Bound(at_ns, next(t_ns for t_ns, end in edges[number + 1 :] if end))
-    return found, best
+            most_agreed = Bound(at_ns, next(t_ns for t_ns, end in edges[number + 1 :] if end))
+    return most_agreed, best
 
 
 @dataclass
@@ -94,7 +96,7 @@ class Pairs:
 
     longest_ns: int
     #: By (host, other host, what bounds), a heap of the narrowest; widths are negative.
-    _kept: dict[tuple[str, str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+    _heaps: dict[tuple[str, str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
     _count: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     def add(
@@ -105,49 +107,51 @@ class Pairs:
         """One shared request: the span of its queries by host; `calls`: a client's host and its
         call, the server's host and its query."""
         hosts = sorted(requests)
-        for number, one in enumerate(hosts):
+        for number, host in enumerate(hosts):
             for other in hosts[number + 1 :]:
-                bound = of_request(requests[one], requests[other], self.longest_ns)
-                self._keep(one, other, REQUESTS, bound)
+                bound = of_request(requests[host], requests[other], self.longest_ns)
+                self._keep(host, other, REQUESTS, bound)
         for client, call, server, query in calls:
             if client != server:
                 self._keep(client, server, CALLS, of_call(call, query))
 
-    def _keep(self, one: str, other: str, by: str, bound: Bound | None) -> None:
-        if one > other:
-            one, other = other, one
+    def _keep(self, first: str, second: str, by: str, bound: Bound | None) -> None:
+        if first > second:
+            first, second = second, first
             bound = bound and Bound(-bound.high_ns, -bound.low_ns)
-        key = (one, other, by)
+        key = (first, second, by)
         self._count[key] = self._count.get(key, 0) + 1
         if bound is None:
             return
-        kept = self._kept.setdefault(key, [])
+        heap = self._heaps.setdefault(key, [])
         item = (bound.low_ns - bound.high_ns, bound.low_ns, bound.high_ns)
-        if len(kept) < MOST_BOUNDS:
-            heapq.heappush(kept, item)
-        elif item > kept[0]:
-            heapq.heapreplace(kept, item)
+        if len(heap) < MOST_BOUNDS:
+            heapq.heappush(heap, item)
+        elif item > heap[0]:
+            heapq.heapreplace(heap, item)
 
     def between(self) -> dict[tuple[str, str], Offset]:
         """For pairs of hosts in order of name, how far the second is ahead of the first."""
-        found: dict[tuple[str, str], Offset] = {}
-        for (one, other, by), shared in sorted(self._count.items(), key=lambda item: item[0]):
-            kept = self._kept.get((one, other, by), [])
-            bound, agree = agreed([Bound(*item[1:]) for item in kept]) if kept else (Bound(0, 0), 0)
-            told = 2 * agree > min(shared, MOST_BOUNDS)
-            offset = Offset(told, bound.low_ns, bound.high_ns, shared, agree, by)
-            before = found.get((one, other))
-            # What calls tell is used before what requests tell.
+        offsets_by_pair: dict[tuple[str, str], Offset] = {}
+        for (first, second, by), shared in sorted(self._count.items(), key=lambda item: item[0]):
+            heap = self._heaps.get((first, second, by), [])
+            bound, agree = agreed([Bound(*item[1:]) for item in heap]) if heap else (Bound(0, 0), 0)
+            majority = 2 * agree > min(shared, MOST_BOUNDS)
+            offset = Offset(majority, bound.low_ns, bound.high_ns, shared, agree, by)
+            before = offsets_by_pair.get((first, second))
+            # Bounds from calls come before those from requests, as they are closer.
             if before is None or not before.told:
-                found[one, other] = offset if told else Offset(False, 0, 0, shared, agree, by)
-        return found
+                offsets_by_pair[first, second] = (
+                    offset if majority else Offset(False, 0, 0, shared, agree, by)
+                )
+        return offsets_by_pair
 
 
 def reference_of(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> str:
     """The host that shares most requests with others; of equal ones the first by name."""
     shared = dict.fromkeys(sorted(hosts), 0)
-    for (one, other), offset in pairs.items():
-        for host in (one, other):
+    for (first, second), offset in pairs.items():
+        for host in (first, second):
             shared[host] = shared.get(host, 0) + (offset.shared if offset.told else 0)
     return max(shared, key=lambda host: shared[host])  # the first of equal ones
 
@@ -156,12 +160,12 @@ def offsets(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> di
     """Each host's offset from the reference host, along the pairs that bound it most closely."""
     hosts = sorted(hosts)
     reference = reference_of(hosts, pairs)
-    found = {reference: Offset(True, 0, 0, 0, 0, "reference")}
+    from_reference = {reference: Offset(True, 0, 0, 0, 0, "reference")}
     links: dict[str, list[tuple[str, Offset, int]]] = {}
-    for (one, other), offset in pairs.items():
+    for (first, second), offset in pairs.items():
         if offset.told:
-            links.setdefault(one, []).append((other, offset, 1))
-            links.setdefault(other, []).append((one, offset, -1))
+            links.setdefault(first, []).append((second, offset, 1))
+            links.setdefault(second, []).append((first, offset, -1))
     ahead: list[tuple[int, str]] = [(0, reference)]
     done = set()
     while ahead:
@@ -169,20 +173,22 @@ def offsets(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> di
         if host in done:
             continue
         done.add(host)
-        for other, link, sign in links.get(host, ()):
+        for second, link, sign in links.get(host, ()):
             low, high = (link.low_ns, link.high_ns)[::sign]
-            base = found[host]
+            base = from_reference[host]
             sum_ns = (base.low_ns + sign * low, base.high_ns + sign * high)
             width = sum_ns[1] - sum_ns[0]
-            known = found.get(other)
-            if other in done or (known and known.high_ns - known.low_ns <= width):
+            current = from_reference.get(second)
+            if second in done or (current and current.high_ns - current.low_ns <= width):
                 continue
             through = "" if host == reference else host
-            found[other] = Offset(True, *sum_ns, link.shared, link.agree, link.by, through)
-            heapq.heappush(ahead, (width, other))
-    return {host: found.get(host) or _untold(host, reference, pairs) for host in hosts}
+            from_reference[second] = Offset(
+                True, *sum_ns, link.shared, link.agree, link.by, through
+            )
+            heapq.heappush(ahead, (width, second))
+    return {host: from_reference.get(host) or _untold(host, reference, pairs) for host in hosts}
 
 
 def _untold(host: str, reference: str, pairs: Mapping[tuple[str, str], Offset]) -> Offset:
-    one, other = sorted((host, reference))
-    return pairs.get((one, other), Offset(False))
+    first, second = sorted((host, reference))
+    return pairs.get((first, second), Offset(False))

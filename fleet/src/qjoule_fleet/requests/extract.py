@@ -14,7 +14,7 @@ from qjoule.api.command import pc
 from qjoule.api.model import BY_CALLS, I64, NONE_LABEL, TOTAL_ERROR, EnergyErrors, Ledger
 from qjoule.api.traces import Trace, text_scalar, view
 
-ERRORS = tuple(one.name for one in fields(EnergyErrors))
+ERRORS = tuple(field.name for field in fields(EnergyErrors))
 #: A row per request and server. Energies are exact; errors as in `qjoule.model.interval`.
 COSTS = pa.schema(
     [
@@ -52,7 +52,8 @@ class Extract:
 
 
 def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Extract:
-    """Reads a trace. `asked.by` is replaced; `tag`: the tag that identifies requests."""
+    """Attributes a trace by request and server, whatever `asked.by` says. `tag` identifies a
+    request."""
     host = trace.meta.host or f"(host of {name})"
     by = (f"tag:{tag}", "server")
     recording = recorded.read(trace)
@@ -60,21 +61,21 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
     ledger = terms.run()
     summary = recorded.summary(trace, recording)
     ledger.grow(len(terms.labels))
-    known = bool(ledger.domain_names)
-    grade = trace.meta.energy.grade if known else "none"
+    has_energy = bool(ledger.domain_names)
+    grade = trace.meta.energy.grade if has_energy else "none"
     of_queries = [g for g, label in enumerate(terms.labels) if label.kind == "queries"]
     ids = [dict(terms.labels[g].keys).get(by[0], NONE_LABEL) for g in of_queries]
-    tagged = np.array([one != NONE_LABEL for one in ids], bool)
+    tagged = np.array([request_id != NONE_LABEL for request_id in ids], bool)
     groups = np.array(of_queries, np.int64)
     calls = terms.grouped.queries.stats(len(terms.labels)).calls
     some = groups[tagged]
     energy_nj = (
-        ledger.domains[ledger.main].energy_nj if known else np.zeros(ledger.groups, np.int64)
+        ledger.domains[ledger.main].energy_nj if has_energy else np.zeros(ledger.groups, np.int64)
     )
     by_grade = TOTAL_ERROR.get(grade, TOTAL_ERROR["estimated"])
-    error = total_errors(trace.meta).get(ledger.main, by_grade) if known else 0.0
+    error = total_errors(trace.meta).get(ledger.main, by_grade) if has_energy else 0.0
     columns = {
-        "id": [one for one in ids if one != NONE_LABEL],
+        "id": [request_id for request_id in ids if request_id != NONE_LABEL],
         "trace": [name] * len(some),
         "host": [host] * len(some),
         "server": [terms.labels[g].server for g in some.tolist()],
@@ -85,14 +86,14 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         "calls": np.asarray(calls)[some].astype(np.int64),
         **_errors(summary, ledger, some, (grade, error)),
     }
-    untagged = int(energy_nj[groups[~tagged]].sum()) if known else None
+    untagged = int(energy_nj[groups[~tagged]].sum()) if has_energy else None
     return Extract(
         name,
         host,
         grade,
         pa.table(columns, schema=COSTS),
         _calls(trace, host, tag),
-        ledger.domains[ledger.main].measured_nj if known else None,
+        ledger.domains[ledger.main].measured_nj if has_energy else None,
         untagged,
         error,
         summary.notes,
@@ -120,15 +121,15 @@ def _calls(trace: Trace, host: str, tag: str) -> pa.Table:
     parts = list(_call_parts(trace, tag)) if offset_ns is not None else []
     if not parts or offset_ns is None:
         return CALLS.empty_table()
-    whole = _summed(pa.concat_tables(parts))
+    summed = _summed(pa.concat_tables(parts))
     columns = {
-        "id": whole.column("id"),
-        "span": whole.column("span"),
-        "host": pa.array([host] * whole.num_rows, pa.string()),
-        "client": whole.column("client"),
-        "begin_ns": _moved(whole.column("begin_ns"), offset_ns),
-        "end_ns": _moved(whole.column("end_ns"), offset_ns),
-        "calls": whole.column("calls"),
+        "id": summed.column("id"),
+        "span": summed.column("span"),
+        "host": pa.array([host] * summed.num_rows, pa.string()),
+        "client": summed.column("client"),
+        "begin_ns": _moved(summed.column("begin_ns"), offset_ns),
+        "end_ns": _moved(summed.column("end_ns"), offset_ns),
+        "calls": summed.column("calls"),
     }
     return pa.table(columns, schema=CALLS)
 
@@ -160,9 +161,9 @@ def _call_parts(trace: Trace, tag: str) -> Iterator[pa.Table]:
 
 def _summed(table: pa.Table) -> pa.Table:
     sums = [("begin_ns", "min"), ("end_ns", "max"), ("calls", "sum")]
-    found = table.group_by(["id", "span", "client"], use_threads=False).aggregate(sums)
+    sums_by_key = table.group_by(["id", "span", "client"], use_threads=False).aggregate(sums)
     keys = ["id", "span", "client"]
-    chosen = found.select([*keys, *(f"{name}_{how}" for name, how in sums)])
+    chosen = sums_by_key.select([*keys, *(f"{name}_{how}" for name, how in sums)])
     return chosen.rename_columns([*keys, *(name for name, _ in sums)])
 
 

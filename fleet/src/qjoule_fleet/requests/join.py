@@ -71,10 +71,10 @@ class Request:
 
 def spans_by_id(calls: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
     """Rows of a bucket of calls by id."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_id: dict[str, list[dict[str, Any]]] = {}
     for row in calls.to_pylist() if calls is not None else ():
-        found.setdefault(row["id"], []).append(row)
-    return found
+        rows_by_id.setdefault(row["id"], []).append(row)
+    return rows_by_id
 
 
 def bound(calls: pa.Table | None, pairs: Pairs) -> None:
@@ -87,15 +87,15 @@ def bound(calls: pa.Table | None, pairs: Pairs) -> None:
 
 def _by_host(rows: Sequence[Mapping[str, Any]]) -> dict[str, Span]:
     """From the first begin to the last end on each host."""
-    found: dict[str, Span] = {}
+    spans: dict[str, Span] = {}
     for row in rows:
-        one = found.get(row["host"], Span(row["begin_ns"], row["end_ns"]))
-        found[row["host"]] = Span(min(one[0], row["begin_ns"]), max(one[1], row["end_ns"]))
-    return found
+        span = spans.get(row["host"], Span(row["begin_ns"], row["end_ns"]))
+        spans[row["host"]] = Span(min(span[0], row["begin_ns"]), max(span[1], row["end_ns"]))
+    return spans
 
 
 def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Span, str, Span]]:
-    """Calls of a client and the queries that they became, where a span has one of each."""
+    """Pairs a client's call with the server's query where a span has one of each."""
     by_span: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["span"]:
@@ -121,13 +121,15 @@ def requests(
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in costs.to_pylist() if costs is not None else ():
         by_id.setdefault(row["id"], []).append(row)
-    for one in sorted(by_id):
-        mine = spans.get(one, [])
-        yield from _of_id(one, by_id[one], mine, offsets, longest_ns=longest_ns, errors=errors)
+    for request_id in sorted(by_id):
+        mine = spans.get(request_id, [])
+        yield from _of_id(
+            request_id, by_id[request_id], mine, offsets, longest_ns=longest_ns, errors=errors
+        )
 
 
 def _of_id(
-    one: str,
+    request_id: str,
     costs: Sequence[Mapping[str, Any]],
     calls: Sequence[Mapping[str, Any]],
     offsets: Mapping[str, Offset],
@@ -137,32 +139,32 @@ def _of_id(
 ) -> Iterator[Request]:
     by_host = _by_host(calls)
     hosts = {row["host"] for row in costs}
-    told = all(offsets[host].told and host in by_host for host in hosts)
-    flags = set() if told or len(hosts) < 2 else {CLOCK}
+    clocks_known = all(offsets[host].told and host in by_host for host in hosts)
+    flags = set() if clocks_known or len(hosts) < 2 else {CLOCK}
     spans_missing = {row["span"] for row in calls if row["client"]} - {
         row["span"] for row in calls if not row["client"]
     }
     if spans_missing:
         flags.add(MISSING)
     long = any(span.end_ns - span.begin_ns > longest_ns for span in by_host.values())
-    uses = _uses(by_host, hosts, offsets, longest_ns) if told else [hosts]
+    uses = _uses(by_host, hosts, offsets, longest_ns) if clocks_known else [hosts]
     if long or len(uses) > 1:
         flags.add(REUSED)
     for use in uses:
         mine = [row for row in costs if row["host"] in use]
         kinds = sorted({(row["grade"], row["policy"]) for row in mine})
         more = {GRADES} if len(kinds) > 1 else set()
-        span = _whole(by_host, use, offsets) if told or len(use) == 1 else (None, None)
+        span = _whole(by_host, use, offsets) if clocks_known or len(use) == 1 else (None, None)
         for grade, policy in kinds:
             same = [row for row in mine if (row["grade"], row["policy"]) == (grade, policy)]
-            found = _summed(one, grade, policy, same, errors[grade])
+            request = _summed(request_id, grade, policy, same, errors[grade])
             yield replace(
-                found, begin_ns=span[0], end_ns=span[1], flags=tuple(sorted(flags | more))
+                request, begin_ns=span[0], end_ns=span[1], flags=tuple(sorted(flags | more))
             )
 
 
 def _summed(
-    one: str, grade: str, policy: str, rows: Sequence[Mapping[str, Any]], total: TotalError
+    request_id: str, grade: str, policy: str, rows: Sequence[Mapping[str, Any]], total: TotalError
 ) -> Request:
     def ends(error: RowErrors, energy_nj: int) -> tuple[float, float]:
         low, high = error.ends(float(energy_nj), absolute=total.in_rows)
@@ -188,7 +190,7 @@ def _summed(
     low = max(low, math.fsum(part.ends_nj[0] for part in parts))
     high = min(high, math.fsum(part.ends_nj[1] for part in parts))
     cpu_ns, calls = (sum(getattr(part, name) for part in parts) for name in ("cpu_ns", "calls"))
-    return Request(one, grade, policy, energy_nj, (low, high), cpu_ns, calls, parts, total)
+    return Request(request_id, grade, policy, energy_nj, (low, high), cpu_ns, calls, parts, total)
 
 
 def _uses(
@@ -197,7 +199,7 @@ def _uses(
     offsets: Mapping[str, Offset],
     longest_ns: int,
 ) -> list[set[str]]:
-    """Hosts that ran queries of the id within one request's time of each other."""
+    """Splits reused request ids: groups hosts whose queries lie within one request's time."""
     placed = []
     for host in sorted(hosts):
         offset = offsets[host]

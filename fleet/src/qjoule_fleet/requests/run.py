@@ -48,7 +48,9 @@ class Spill:
         if not table.num_rows:
             return
         encoded = table.column("id").combine_chunks().dictionary_encode()
-        of_value = np.array([self._bucket(one) for one in encoded.dictionary.to_pylist()], np.int64)
+        of_value = np.array(
+            [self._bucket(request_id) for request_id in encoded.dictionary.to_pylist()], np.int64
+        )
         bucket = of_value[np.asarray(encoded.indices)]
         self._files += 1
         try:
@@ -66,8 +68,8 @@ class Spill:
         paths = sorted(self._directory.glob(f"{name}-{bucket:04d}-*.parquet"))
         return pa.concat_tables([pq.read_table(path) for path in paths]) if paths else None
 
-    def _bucket(self, one: str) -> int:
-        digest = blake2b(one.encode(errors="surrogateescape"), digest_size=8).digest()
+    def _bucket(self, request_id: str) -> int:
+        digest = blake2b(request_id.encode(errors="surrogateescape"), digest_size=8).digest()
         return int.from_bytes(digest, "little") % self.buckets
 
 
@@ -112,12 +114,12 @@ class Totals:
     flags: dict[str, int] = field(default_factory=dict)
     error: TotalError = field(default_factory=TotalError)
 
-    def add(self, one: Request) -> None:
+    def add(self, request: Request) -> None:
         self.requests += 1
-        self.several_hosts += len(one.hosts) > 1
-        self.energy_nj += one.energy_nj
-        self.error = one.total
-        for flag in one.flags:
+        self.several_hosts += len(request.hosts) > 1
+        self.energy_nj += request.energy_nj
+        self.error = request.total
+        for flag in request.flags:
             self.flags[flag] = self.flags.get(flag, 0) + 1
 
 
@@ -160,52 +162,52 @@ def answer(
     with spilled([source.trace.rows("queries") for source in sources]) as spill:
         sums = []
         for source in sources:
-            found = extract(Trace(source.trace.path), source.name, source.asked, wanted.tag)
-            spill.add("costs", found.costs)
-            spill.add("calls", found.calls)
-            sums.append(_sum_of(found, wanted.tag))
+            extracted = extract(Trace(source.trace.path), source.name, source.asked, wanted.tag)
+            spill.add("costs", extracted.costs)
+            spill.add("calls", extracted.calls)
+            sums.append(_sum_of(extracted, wanted.tag))
             done(source.trace)
-        if not any(one.rows for one in sums):
+        if not any(trace_sum.rows for trace_sum in sums):
             raise QjouleError(
                 f"no query has the tag '{wanted.tag}': record with drivers that tag, or with "
                 "--client-tags"
             )
-        clocks, reference = _clocks(spill, wanted, [one.host for one in sums])
+        clocks, reference = _clocks(spill, wanted, [trace_sum.host for trace_sum in sums])
         errors = _errors(sums, absolute=wanted.absolute)
         rows, totals = _joined(spill, clocks, wanted, errors)
-    differ = [] if wanted.absolute else [grade for grade, one in errors.items() if one.in_rows]
+    differ = [] if wanted.absolute else [grade for grade, error in errors.items() if error.in_rows]
     notes = tuple(NOT_EQUALLY.format(grade) for grade in differ)
     return Answer(wanted.tag, rows, totals, reference, clocks, tuple(sums), notes)
 
 
-def _sum_of(found: Extract, tag: str) -> TraceSum:
-    known = found.measured_nj is not None
-    tagged_nj = sum(found.costs.column("energy_nj").to_pylist()) if known else None
-    notes = found.notes
-    if not found.costs.num_rows:
+def _sum_of(extracted: Extract, tag: str) -> TraceSum:
+    has_energy = extracted.measured_nj is not None
+    tagged_nj = sum(extracted.costs.column("energy_nj").to_pylist()) if has_energy else None
+    notes = extracted.notes
+    if not extracted.costs.num_rows:
         notes = (*notes, f"no query has the tag '{tag}'")
-    elif not found.calls.num_rows:
+    elif not extracted.calls.num_rows:
         notes = (*notes, "its clock's offset from 1970 is unknown")
     return TraceSum(
-        found.trace,
-        found.host,
-        found.grade,
-        found.costs.num_rows,
-        found.measured_nj,
+        extracted.trace,
+        extracted.host,
+        extracted.grade,
+        extracted.costs.num_rows,
+        extracted.measured_nj,
         tagged_nj,
-        found.untagged_nj,
-        found.total_error,
+        extracted.untagged_nj,
+        extracted.total_error,
         notes,
     )
 
 
 def _errors(sums: Sequence[TraceSum], *, absolute: bool) -> dict[str, TotalError]:
-    """Of the totals, by grade."""
-    found: dict[str, set[float]] = {}
-    for one in sums:
-        if one.rows:
-            found.setdefault(one.grade, set()).add(one.total_error)
-    return {g: TotalError(max(some), absolute or len(some) > 1) for g, some in found.items()}
+    """The errors of the totals, by grade."""
+    errors: dict[str, set[float]] = {}
+    for trace_sum in sums:
+        if trace_sum.rows:
+            errors.setdefault(trace_sum.grade, set()).add(trace_sum.total_error)
+    return {g: TotalError(max(some), absolute or len(some) > 1) for g, some in errors.items()}
 
 
 def _clocks(spill: Spill, wanted: Wanted, hosts: Sequence[str]) -> tuple[Mapping[str, Offset], str]:
@@ -227,16 +229,16 @@ def _joined(
     number = 0
     for bucket in range(spill.buckets):
         costs, calls = spill.read("costs", bucket), spill.read("calls", bucket)
-        for one in requests(costs, calls, clocks, wanted.longest_ns, errors):
-            kind = (one.grade, one.policy)
-            totals.setdefault(kind, Totals()).add(one)
-            wanted.each(one)
-            kept = most.setdefault(kind, [])
+        for request in requests(costs, calls, clocks, wanted.longest_ns, errors):
+            kind = (request.grade, request.policy)
+            totals.setdefault(kind, Totals()).add(request)
+            wanted.each(request)
+            heap = most.setdefault(kind, [])
             number -= 1  # so that two are never compared; of equal ones the first is kept
-            if len(kept) < wanted.top:
-                heapq.heappush(kept, (one.energy_nj, number, one))
-            elif one.energy_nj > kept[0][0]:
-                heapq.heapreplace(kept, (one.energy_nj, number, one))
+            if len(heap) < wanted.top:
+                heapq.heappush(heap, (request.energy_nj, number, request))
+            elif request.energy_nj > heap[0][0]:
+                heapq.heapreplace(heap, (request.energy_nj, number, request))
     rows = [
         row
         for kind in sorted(most)

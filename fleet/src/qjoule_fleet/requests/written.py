@@ -41,8 +41,8 @@ def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
     try:
         with pq.ParquetWriter(unfinished, SCHEMA, compression="zstd") as writer:
 
-            def add(one: Request) -> None:
-                rows.append(_row(one))
+            def add(request: Request) -> None:
+                rows.append(_row(request))
                 if len(rows) >= _ROWS:
                     writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
                     rows.clear()
@@ -58,22 +58,22 @@ def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
             unfinished.unlink(missing_ok=True)
 
 
-def _row(one: Request) -> dict[str, Any]:
-    known = one.grade != "none"
+def _row(request: Request) -> dict[str, Any]:
+    has_energy = request.grade != "none"
     return {
-        "id": one.id,
-        "grade": one.grade,
-        "idle": one.policy,
-        "energy_nj": one.energy_nj if known else None,
-        "energy_nj_low": one.ends_nj[0] if known else None,
-        "energy_nj_high": one.ends_nj[1] if known else None,
-        "cpu_ns": one.cpu_ns,
-        "calls": one.calls,
-        "begin_ns": one.begin_ns,
-        "end_ns": one.end_ns,
-        "hosts": list(one.hosts),
-        "servers": sorted({part.server for part in one.parts}),
-        "flags": list(one.flags),
-        "total_error": one.total.relative,
-        "error_in_rows": one.total.in_rows,
+        "id": request.id,
+        "grade": request.grade,
+        "idle": request.policy,
+        "energy_nj": request.energy_nj if has_energy else None,
+        "energy_nj_low": request.ends_nj[0] if has_energy else None,
+        "energy_nj_high": request.ends_nj[1] if has_energy else None,
+        "cpu_ns": request.cpu_ns,
+        "calls": request.calls,
+        "begin_ns": request.begin_ns,
+        "end_ns": request.end_ns,
+        "hosts": list(request.hosts),
+        "servers": sorted({part.server for part in request.parts}),
+        "flags": list(request.flags),
+        "total_error": request.total.relative,
+        "error_in_rows": request.total.in_rows,
     }

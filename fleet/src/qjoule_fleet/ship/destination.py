@@ -30,7 +30,7 @@ from qjoule.api.command import LazyModule, pa, write_whole
 from qjoule_fleet.files import filesystem
 
 #: Filesystems on which a written object appears as a whole.
-_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
+_ATOMIC = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
 #: What a manifest may hold; more is damaged.
 MAX_READ = 64 << 20
 
@@ -77,11 +77,11 @@ class Remote:
         self._files, self._root, self.shown = filesystem, root.rstrip("/"), shown
         kinds = filesystem.protocol
         kinds = {kinds} if isinstance(kinds, str) else set(kinds)
-        self._whole = bool(kinds & _WHOLE)
+        self._atomic = bool(kinds & _ATOMIC)
 
     def put(self, path: str, content: bytes | Path) -> None:
         target = f"{self._root}/{path}"
-        if self._whole:
+        if self._atomic:
             self._write(target, content)
             return
         at = PurePosixPath(target)
@@ -91,8 +91,8 @@ class Remote:
             self._write(unfinished, content)
             size = content.stat().st_size if isinstance(content, Path) else len(content)
             self._files.invalidate_cache()
-            if (there := self._files.info(unfinished)["size"]) != size:
-                raise OSError(errno.EIO, f"{there} of {size} bytes arrived")
+            if (arrived_bytes := self._files.info(unfinished)["size"]) != size:
+                raise OSError(errno.EIO, f"{arrived_bytes} of {size} bytes arrived")
             self._files.mv(unfinished, target)
         except Exception:
             with suppress(Exception):  # each filesystem has errors of its own
@@ -176,12 +176,12 @@ def _remote(url: str, scheme: str, options: Mapping[str, str]) -> Destination:
 
 def _of_pyarrow(url: str, shown: str, why: str) -> ObjectStore:
     try:
-        found, root = LazyModule("pyarrow.fs").FileSystem.from_uri(url)
+        files, root = LazyModule("pyarrow.fs").FileSystem.from_uri(url)
     except pa.ArrowInvalid:
         raise QjouleError(f"{shown}: {why}") from None
-    if found.type_name not in _WHOLE:
+    if files.type_name not in _ATOMIC:
         raise QjouleError(f"{shown}: {why}")
-    return ObjectStore(found, root, shown)
+    return ObjectStore(files, root, shown)
 
 
 def _without_password(url: str) -> str:
@@ -209,7 +209,7 @@ class GaveUp(Exception):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how long something is tried. The pauses double, and vary by a half."""
+    """Attempts and time limit of an operation. The pauses double, and vary by a half."""
 
     attempts: int = 4
     first_pause_s: float = 1.0
@@ -217,29 +217,29 @@ class RetryPolicy:
     timeout_s: float = 120.0  #: of one attempt
     sleep: Callable[[float], None] = time.sleep
 
-    def call(self, what: Callable[[], _T]) -> _T:
+    def call(self, operation: Callable[[], _T]) -> _T:
         """Raises `GaveUp`. An attempt that does not end in time is not tried again."""
         pause_s = self.first_pause_s
-        for left in range(self.attempts - 1, -1, -1):
+        for retries_left in range(self.attempts - 1, -1, -1):
             try:
-                return self._in_time(what)
+                return self._in_time(operation)
             except TimeoutError:
                 raise GaveUp(f"no answer in {self.timeout_s:g} s") from None
             except Exception as error:  # each filesystem has errors of its own
-                if not left:
+                if not retries_left:
                     raise GaveUp(words_of(error)) from None
             self.sleep(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, self.longest_pause_s)
         raise AssertionError
 
-    def _in_time(self, what: Callable[[], _T]) -> _T:
+    def _in_time(self, operation: Callable[[], _T]) -> _T:
         """In a thread of its own, because a call of a filesystem cannot be interrupted."""
         done: list[_T] = []
         failed: list[BaseException] = []
 
         def run() -> None:
             try:
-                done.append(what())
+                done.append(operation())
             except BaseException as error:  # the caller raises it again
                 failed.append(error)
 

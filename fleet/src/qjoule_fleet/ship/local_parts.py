@@ -42,7 +42,7 @@ class Entry:
 
 def parse(content: bytes) -> tuple[dict[str, Entry], int]:
     """Entries by path, the last one of each counting, and the number of damaged lines."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     damaged = 0
     for line in content.split(b"\n"):
         if not line.strip():
@@ -53,16 +53,16 @@ def parse(content: bytes) -> tuple[dict[str, Entry], int]:
             damaged += 1
             continue
         if _SHA256.fullmatch(entry.sha256):
-            found[entry.path] = entry
+            entries[entry.path] = entry
         else:
             damaged += 1
-    return found, damaged
+    return entries, damaged
 
 
 def text(entries: Iterable[Entry]) -> bytes:
     """The manifest, in the order of the paths."""
-    ordered = sorted(entries, key=lambda one: one.path)
-    return "".join(json.dumps(asdict(one)) + "\n" for one in ordered).encode()
+    ordered = sorted(entries, key=lambda entry: entry.path)
+    return "".join(json.dumps(asdict(entry)) + "\n" for entry in ordered).encode()
 
 
 #: A part's bound; an hour of 500 statements has some 400 kB.
@@ -78,7 +78,7 @@ class ValidatedPart(NamedTuple):
 
 
 def is_open(part: Part, path: Path) -> bool:
-    """Whether its hour is not over, as far as its footer can be read."""
+    """True if the part's footer says that its hour is still being written."""
     if part.table in SLOW:
         return False
     try:
@@ -142,7 +142,7 @@ class Waiting:
     def _read(self) -> Sequence[str]:
         with suppress(OSError, ValueError, RecursionError):
             if self._file is not None and self._file.stat().st_size <= _MAX_BYTES:
-                found = json.loads(self._file.read_bytes())
-                if isinstance(found, list) and all(isinstance(one, str) for one in found):
-                    return found
+                paths = json.loads(self._file.read_bytes())
+                if isinstance(paths, list) and all(isinstance(path, str) for path in paths):
+                    return paths
         return []

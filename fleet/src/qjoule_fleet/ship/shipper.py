@@ -98,8 +98,8 @@ class Shipper:
         due: list[_Local] = []
         looked = 0
         try:
-            for one in parts:
-                self._look(one, due, report)
+            for part in parts:
+                self._look(part, due, report)
                 looked += 1
             self._limit(due, report)
             self._ship(due, report)
@@ -107,19 +107,19 @@ class Shipper:
             report.failed.append(Trouble(self._to.shown, str(trouble)))
         self._save_all(report)
         shipped = set(report.shipped)
-        left = [one for one in due if one.name not in shipped]
+        unshipped = [part for part in due if part.name not in shipped]
         report.unknown = len(parts) - looked
-        report.waiting = [one.name for one in left]
-        report.waiting_bytes = sum(one.size for one in left)
-        vanished = self._waiting.vanished({one.name for one in parts})
+        report.waiting = [part.name for part in unshipped]
+        report.waiting_bytes = sum(part.size for part in unshipped)
+        vanished = self._waiting.vanished({part.name for part in parts})
         report.lost = [path for path in vanished if looked == len(parts) and self._lost(path)]
-        unknown = [one.name for one in parts[looked:]] + (vanished if report.unknown else [])
+        unknown = [part.name for part in parts[looked:]] + (vanished if report.unknown else [])
         self._waiting.keep(sorted({*report.waiting, *unknown}))
         return report
 
     def _parts(self) -> Iterator[_Local]:
         """The store's parts, the oldest hours first; then the tables that change slowly."""
-        found: list[_Local] = []
+        parts: list[_Local] = []
         if not self._store.is_dir():
             raise QjouleError(f"{self._store}: no store: name the agent's store.path with --store")
         try:
@@ -128,7 +128,7 @@ class Shipper:
                     part = part_at(path.relative_to(self._store).as_posix())
                     if part is not None and part.host_id and path.is_file():
                         about = path.stat()
-                        found.append(_Local(part, path, about.st_size, about.st_mtime_ns))
+                        parts.append(_Local(part, path, about.st_size, about.st_mtime_ns))
         except PermissionError as error:
             raise QjouleError(
                 f"{error.filename}: {error.strerror}: let the store's group enter it "
@@ -136,36 +136,38 @@ class Shipper:
             ) from None
         except FileNotFoundError:  # it was removed just now: the next pass sees the others
             pass
-        yield from sorted(found, key=lambda one: (one.part.hour_s is None, one.part.hour_s or 0))
+        yield from sorted(
+            parts, key=lambda local: (local.part.hour_s is None, local.part.hour_s or 0)
+        )
 
-    def _look(self, one: _Local, due: list[_Local], report: Report) -> None:
-        """Adds it to `due` if it is to be shipped."""
-        entry = self._entries(one.part, report).get(one.name)
+    def _look(self, local: _Local, due: list[_Local], report: Report) -> None:
+        """Adds a part to `due` if it is to be shipped, and otherwise to the report."""
+        entry = self._entries(local.part, report).get(local.name)
         if entry is None:
-            if is_open(one.part, one.path):
+            if is_open(local.part, local.path):
                 report.open += 1
             else:
-                due.append(one)
-        elif (entry.size, entry.mtime_ns) == (one.size, one.mtime_ns):
+                due.append(local)
+        elif (entry.size, entry.mtime_ns) == (local.size, local.mtime_ns):
             report.there += 1
-        elif one.part.table in SLOW:
-            due.append(one)
+        elif local.part.table in SLOW:
+            due.append(local)
         else:
-            self._compare(one, entry, report)
+            self._compare(local, entry, report)
 
     @staticmethod
-    def _compare(one: _Local, entry: local_parts.Entry, report: Report) -> None:
-        """Whether a part that was shipped is still the same."""
+    def _compare(local: _Local, entry: local_parts.Entry, report: Report) -> None:
+        """Reports a part that changed, or is damaged, since it was shipped."""
         try:
-            validated = read_part(one.part, one.path)
+            validated = read_part(local.part, local.path)
         except FileNotFoundError:
             return
         if validated.wrong:
-            report.refused.append(Trouble(one.name, validated.wrong))
+            report.refused.append(Trouble(local.name, validated.wrong))
         elif validated.sha256 == entry.sha256:
             report.there += 1
         else:
-            report.refused.append(Trouble(one.name, _CHANGED))
+            report.refused.append(Trouble(local.name, _CHANGED))
 
     def _limit(self, due: list[_Local], report: Report) -> None:
         """Leaves the oldest parts out of this pass if too much waits."""
@@ -178,44 +180,44 @@ class Shipper:
 
     def _ship(self, due: list[_Local], report: Report) -> None:
         failures = 0
-        for one in due[report.left_out :]:
+        for local in due[report.left_out :]:
             try:
-                validated = read_part(one.part, one.path)
+                validated = read_part(local.part, local.path)
             except FileNotFoundError:
                 continue
             if validated.wrong:
-                report.refused.append(Trouble(one.name, validated.wrong))
+                report.refused.append(Trouble(local.name, validated.wrong))
                 continue
             try:
-                self._put(one, validated, report)
+                self._put(local, validated, report)
                 failures = 0
             except GaveUp as trouble:
-                report.failed.append(Trouble(one.name, str(trouble)))
+                report.failed.append(Trouble(local.name, str(trouble)))
                 failures += 1
                 if failures >= FAILURES:
                     return
 
     def _lost(self, path: str) -> bool:
-        """Whether a part that waited, and is not in the store any more, was never shipped."""
+        """True if a part that waited was removed from the store without being shipped."""
         part = part_at(path)
         try:
             return part is not None and path not in self._entries(part, Report())
         except GaveUp:
             return False
 
-    def _put(self, one: _Local, validated: ValidatedPart, report: Report) -> None:
-        self._retry_policy.call(lambda: self._to.put(one.name, validated.content))
-        report.shipped.append(one.name)
+    def _put(self, local: _Local, validated: ValidatedPart, report: Report) -> None:
+        self._retry_policy.call(lambda: self._to.put(local.name, validated.content))
+        report.shipped.append(local.name)
         report.bytes += len(validated.content)
         entry = local_parts.Entry(
-            one.name,
+            local.name,
             len(validated.content),
             validated.sha256,
-            one.mtime_ns,
+            local.mtime_ns,
             f"{self._now():%Y-%m-%dT%H:%M:%SZ}",
         )
-        where = manifest_path(one.part)
-        self._manifests[where][one.name] = entry
+        where = manifest_path(local.part)
+        self._manifests[where][local.name] = entry
         self._unsaved[where] = self._unsaved.get(where, 0) + 1
         if self._unsaved[where] >= PER_MANIFEST:
             self._save(where)

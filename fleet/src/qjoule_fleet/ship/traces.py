@@ -56,8 +56,8 @@ def _ship(
     content = retry_policy.call(lambda: to.read(where))
     entries, damaged = local_parts.parse(content or b"")
     report.damaged_lines += damaged
-    files = [one for one in trace.rglob("*") if one.is_file() and not one.is_symlink()]
-    for file in sorted(files, key=lambda one: (one.name == _META, one)):
+    files = [path for path in trace.rglob("*") if path.is_file() and not path.is_symlink()]
+    for file in sorted(files, key=lambda path: (path.name == _META, path)):
         inside = file.relative_to(trace).as_posix()
         if any(part.startswith(".") for part in inside.split("/")):
             continue
