@@ -132,9 +132,9 @@ def proportionality_recomputed() -> pd.DataFrame:
     Returns:
         Columns `load_percent`, `efficiency_percent` and `power_percent` (of that at full load).
     """
-    found = table(PROPORTIONALITY, "published.csv")
-    found["power_percent"] = 100 * found["load_percent"] / found["efficiency_percent"]
-    return found
+    loads = table(PROPORTIONALITY, "published.csv")
+    loads["power_percent"] = 100 * loads["load_percent"] / loads["efficiency_percent"]
+    return loads
 
 
 def proportionality_misprints() -> Iterator[Misprint]:
@@ -159,8 +159,8 @@ COUNTERS = "counters-pca"
 
 def kernel_share_percent() -> float:
     """The share of the kernel's instructions that the three printed IPC values imply."""
-    said = table(COUNTERS, "published.csv")
-    ipc = said[said["quantity"].str.startswith("instructions per cycle")]["least"].to_numpy()
+    printed = table(COUNTERS, "published.csv")
+    ipc = printed[printed["quantity"].str.startswith("instructions per cycle")]["least"].to_numpy()
     overall, user, kernel = 1 / ipc
     return float(100 * (overall - user) / (kernel - user))
 
@@ -209,8 +209,8 @@ def main(names: list[str]) -> int:
         print(f"{name}\n")
         if recomputed is not None:
             print(recomputed().to_string(index=False, na_rep="", float_format="%.5g"), "\n")
-        for found in misprints():
-            print(f"{found.place}: {found.what}: printed {found.printed}, is {found.recomputed}")
+        for error in misprints():
+            print(f"{error.place}: {error.what}: printed {error.printed}, is {error.recomputed}")
         print()
     return 0
 

@@ -50,17 +50,15 @@ def ratios(runs: pd.DataFrame) -> pd.DataFrame:
         says so where an interval holds 1; the thesis's `speedup_there` and `greenup_there`.
     """
     done = runs[runs["status"] == "done"]
-    there = gps_up.recomputed().dropna(subset=["speedup_here"]).set_index("table")
+    thesis = gps_up.recomputed().dropna(subset=["speedup_here"]).set_index("table")
     rows = []
     for (server, pair), forms in done.groupby([FACTOR + "server", FACTOR + "pair"], sort=False):
         sides = [forms[forms[FACTOR + "form"] == form] for form in ("better", "worse")]
         if any(side.empty for side in sides):
             continue
         faster, greener = (_over(sides, of) for of in ("latency_ns_mean", "j_per_operation"))
-        speedup, greenup = (float(np.exp(found.estimate[0])) for found in (faster, greener))
-        ends = {
-            name: found.interval() for name, found in (("speedup", faster), ("greenup", greener))
-        }
+        speedup, greenup = (float(np.exp(over.estimate[0])) for over in (faster, greener))
+        ends = {name: over.interval() for name, over in (("speedup", faster), ("greenup", greener))}
         table = TABLES.get(str(server), {}).get(str(pair), "")
         row = {
             "server": server,
@@ -77,7 +75,7 @@ def ratios(runs: pd.DataFrame) -> pd.DataFrame:
         for name, (low, high) in ends.items():
             row |= {f"{name}_low": float(low[0]), f"{name}_high": float(high[0])}
         for name in ("speedup", "greenup"):
-            row[f"{name}_there"] = there[f"{name}_here"].get(table, np.nan)
+            row[f"{name}_there"] = thesis[f"{name}_here"].get(table, np.nan)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -94,12 +92,12 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         runs = read_runs(Path(arguments[0]))
-        found = ratios(runs)
+        pairs = ratios(runs)
     except (QjouleError, KeyError) as error:
         print(f"{arguments[0]} is no study of pairs: {error}", file=sys.stderr)
         return 1
     print(f"joules: {runs['grade'].iloc[0]}; idle policy: {runs['idle_policy'].iloc[0]}")
-    for _, row in found.iterrows():
+    for _, row in pairs.iterrows():
         beside = f" (thesis, Table {row['table']}: " if row["table"] else ""
         print(f"{row['server']} {row['pair']}: {row['category']}; runs: {row['runs']}")
         for name in ("speedup", "greenup"):

@@ -67,86 +67,90 @@ def measured(
     """A run's figures, of its whole trace: the server's own clients never pause. Joules are those
     of its queries and its background work. Raises `QjouleError` if the trace cannot be read.
     """
-    found = attribute(trace, ("server",), idle, calibrated=for_trace(trace))
-    calls = sum(row.calls for row in found.rows)
-    parts = (*found.rows, *(row for row in found.fixed if row.kind == "background"))
+    result = attribute(trace, ("server",), idle, calibrated=for_trace(trace))
+    calls = sum(row.calls for row in result.rows)
+    parts = (*result.rows, *(row for row in result.fixed if row.kind == "background"))
     energy_j = sum(row.energy_nj for row in parts) / 1e9
     return Measured(
         replication,
         level,
-        calls / found.trace.duration_s if found.trace.duration_s else 0.0,
-        energy_j / calls if calls and found.domains else None,
-        found.rows[0].latency_ns_p95 if len(found.rows) == 1 else None,
+        calls / result.trace.duration_s if result.trace.duration_s else 0.0,
+        energy_j / calls if calls and result.domains else None,
+        result.rows[0].latency_ns_p95 if len(result.rows) == 1 else None,
         power_w,
-        found.energy_source.grade,
+        result.energy_source.grade,
     )
 
 
 def levels_of(runs: Sequence[Measured], reference: float) -> list[Level]:
-    """Each level, the greatest first. Joules that are not measured know nothing of a limit: then
-    no `saved` is known.
+    """Each level, the greatest first. Estimated joules do not follow a limit, so `saved` is None
+    unless all runs are measured.
     """
     levels = sorted({run.level for run in runs}, reverse=True)
     by_level = {level: [run for run in runs if run.level == level] for level in levels}
     shows = all(run.grade == "measured" for run in runs)
     before = {run.replication: run.j_per_call for run in by_level.get(reference, ())}
-    found = []
-    for level, its in by_level.items():
+    measured_levels = []
+    for level, level_runs in by_level.items():
         saved = None
         if shows and level != reference:
-            pairs = [(before.get(run.replication), run.j_per_call) for run in its]
-            known = [one - other for one, other in pairs if one is not None and other is not None]
-            saved = _mean(known, len(levels) - 1)
-        found.append(
+            pairs = [(before.get(run.replication), run.j_per_call) for run in level_runs]
+            savings = [
+                reference_j - j
+                for reference_j, j in pairs
+                if reference_j is not None and j is not None
+            ]
+            saved = _mean(savings, len(levels) - 1)
+        measured_levels.append(
             Level(
-                *(level, len(its)),
-                _mean([run.j_per_call for run in its]),
-                _mean([run.p95_ns for run in its]),
-                _mean([run.calls_per_s for run in its]),
-                _mean([run.power_w for run in its]),
+                *(level, len(level_runs)),
+                _mean([run.j_per_call for run in level_runs]),
+                _mean([run.p95_ns for run in level_runs]),
+                _mean([run.calls_per_s for run in level_runs]),
+                _mean([run.power_w for run in level_runs]),
                 saved,
                 "(as it is now)" if level == reference else _verdict(saved),
             )
         )
-    return found
+    return measured_levels
 
 
 def _mean(values: Sequence[float | None], comparisons: int = 1) -> Estimate | None:
     from scipy import stats  # noqa: PLC0415 (slow to import)
 
-    known = [value for value in values if value is not None]
-    if not known:
+    present = [value for value in values if value is not None]
+    if not present:
         return None
-    mean = math.fsum(known) / len(known)
-    if len(known) < 2:
+    mean = math.fsum(present) / len(present)
+    if len(present) < 2:
         return Estimate(mean, None)
-    quantile = float(stats.t.ppf(1 - 0.025 / comparisons, len(known) - 1))
-    return Estimate(mean, quantile * float(stats.sem(known)))
+    quantile = float(stats.t.ppf(1 - 0.025 / comparisons, len(present) - 1))
+    return Estimate(mean, quantile * float(stats.sem(present)))
 
 
 def _verdict(saved: Estimate | None) -> str:
     if saved is None:
         return UNKNOWN
     if not saved.excludes_0:
-        return f"no difference shown ({_words(saved)})"
-    what = "saves" if saved.mean > 0 else "costs"
-    return f"{what} {_words(Estimate(abs(saved.mean), saved.half_width))} J/call"
+        return f"no difference shown ({_estimate_text(saved)})"
+    verb = "saves" if saved.mean > 0 else "costs"
+    return f"{verb} {_estimate_text(Estimate(abs(saved.mean), saved.half_width))} J/call"
 
 
 def table(levels: Sequence[Level], unit: str) -> str:
-    """`unit`: of the levels."""
+    """The levels as a text table; `unit` is that of the levels."""
     rows: list[tuple[str, ...]] = [_HEAD]
-    for one in levels:
-        figures = (one.j_per_call, 1.0), (one.p95_ns, 1e-6), (one.calls_per_s, 1.0)
-        words = [_words(of, factor) for of, factor in (*figures, (one.power_w, 1.0))]
-        rows.append((f"{one.level:g} {unit}", *words, str(one.runs), one.verdict))
+    for level in levels:
+        figures = (level.j_per_call, 1.0), (level.p95_ns, 1e-6), (level.calls_per_s, 1.0)
+        texts = [_estimate_text(of, factor) for of, factor in (*figures, (level.power_w, 1.0))]
+        rows.append((f"{level.level:g} {unit}", *texts, str(level.runs), level.verdict))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join(lines) + "\n"
 
 
-def _words(one: Estimate | None, factor: float = 1.0) -> str:
-    if one is None:
+def _estimate_text(estimate: Estimate | None, factor: float = 1.0) -> str:
+    if estimate is None:
         return UNKNOWN
-    half = "?" if one.half_width is None else f"{one.half_width * factor:.2g}"
-    return f"{one.mean * factor:.4g} ± {half}"
+    half = "?" if estimate.half_width is None else f"{estimate.half_width * factor:.2g}"
+    return f"{estimate.mean * factor:.4g} ± {half}"

@@ -62,9 +62,11 @@ def kiviat(table: F64, columns: Sequence[str]) -> Kiviat | None:
     ]
     axes = []
     for name in PAPER_AXES:
-        found = next((one for one in (name, *INSTEAD.get(name, ())) if one in usable), None)
-        if found is not None:
-            axes.append(found)
+        column = next(
+            (column for column in (name, *INSTEAD.get(name, ())) if column in usable), None
+        )
+        if column is not None:
+            axes.append(column)
     for name in FURTHER_AXES:
         if len(axes) < LEAST_AXES and name in usable:
             axes.append(name)
@@ -122,29 +124,30 @@ def choose(table: F64, columns: Sequence[str], names: Sequence[str]) -> Chosen:
     Columns that most rows lack are left out, then rows that lack any of the others, then columns
     in which all rows are equal.
     """
-    said = []
-    known = np.isfinite(table)
-    use = [j for j in range(len(columns)) if 2 * known[:, j].sum() > len(table)]
-    said += [
-        f"{columns[j]}: counted in {known[:, j].sum()} of {len(table)} rows"
+    left_out = []
+    finite = np.isfinite(table)
+    use = [j for j in range(len(columns)) if 2 * finite[:, j].sum() > len(table)]
+    left_out += [
+        f"{columns[j]}: counted in {finite[:, j].sum()} of {len(table)} rows"
         for j in range(len(columns))
         if j not in use
     ]
-    whole = known[:, use].all(axis=1)
-    said += [
-        f"{names[i]}: {_lacking(known[i], columns, use)}" for i in np.flatnonzero(~whole).tolist()
+    complete = finite[:, use].all(axis=1)
+    left_out += [
+        f"{names[i]}: {_lacking(finite[i], columns, use)}"
+        for i in np.flatnonzero(~complete).tolist()
     ]
-    rows = np.flatnonzero(whole)
+    rows = np.flatnonzero(complete)
     values = table[rows][:, use]
     if len(rows):
         spread = np.ptp(values, axis=0) > _CONSTANT * np.abs(values).max(axis=0)
-        said += [f"{columns[j]}: the same in all rows" for j in compress(use, ~spread)]
+        left_out += [f"{columns[j]}: the same in all rows" for j in compress(use, ~spread)]
         values, use = values[:, spread], list(compress(use, spread))
-    return Chosen(values, tuple(map(int, rows)), tuple(columns[j] for j in use), tuple(said))
+    return Chosen(values, tuple(map(int, rows)), tuple(columns[j] for j in use), tuple(left_out))
 
 
-def _lacking(known: npt.NDArray[np.bool_], columns: Sequence[str], use: Sequence[int]) -> str:
-    return "lacks " + ", ".join(columns[j] for j in use if not known[j])
+def _lacking(finite: npt.NDArray[np.bool_], columns: Sequence[str], use: Sequence[int]) -> str:
+    return "lacks " + ", ".join(columns[j] for j in use if not finite[j])
 
 
 def why_not(chosen: Chosen) -> str:
@@ -253,9 +256,9 @@ def characterisation(
     present = {name for row in rows for name in row.metrics}
     metrics = tuple(m for m in characterise.metrics_of(recorded) if m.name in present)
     names = [metric.name for metric in metrics]
-    whole = figures(rows, metrics)
+    table = figures(rows, metrics)
     single = [i for i, row in enumerate(rows) if not row.folded]
-    chosen = choose(whole[single], names, [rows[i].label for i in single])
+    chosen = choose(table[single], names, [rows[i].label for i in single])
     chosen = Chosen(
         chosen.values, tuple(single[i] for i in chosen.rows), chosen.columns, chosen.left_out
     )
@@ -275,5 +278,5 @@ def characterisation(
         reason,
         components,
         linkage,
-        kiviat(whole, names),
+        kiviat(table, names),
     )

@@ -92,15 +92,15 @@ def metrics_of(events: Iterable[str]) -> tuple[Metric, ...]:
     ['ipc', 'frequency_ghz', 'r01c2_pki']
     """
     recorded = {CPU_TIME, *events}
-    found = [
+    metrics = [
         metric
         for metric in METRICS
         if metric.denominator in recorded and recorded & set(metric.numerators)
     ]
     if "instructions" in recorded:
-        return (*found, *(_pki(event) for event in sorted(recorded - KNOWN_EVENTS)))
-    told = {event for metric in found for event in (*metric.numerators, metric.denominator)}
-    return (*found, *(_rate(event) for event in sorted(recorded - told - {CPU_TIME})))
+        return (*metrics, *(_pki(event) for event in sorted(recorded - KNOWN_EVENTS)))
+    used = {event for metric in metrics for event in (*metric.numerators, metric.denominator)}
+    return (*metrics, *(_rate(event) for event in sorted(recorded - used - {CPU_TIME})))
 
 
 def _pki(event: str) -> Metric:
@@ -168,19 +168,19 @@ class MetricSums:
         """Adds segments: group and length of each (n,), and what was counted in them."""
         self.cpu_ns += self._by(group, length_ns)
         self.segments += self._by(group, np.ones(len(group)))
-        whole = np.ones(len(group))
-        known = {**events, CPU_TIME: Event(length_ns, length_ns > 0, whole)}
+        always = np.ones(len(group))
+        events_and_time = {**events, CPU_TIME: Event(length_ns, length_ns > 0, always)}
         for row, metric in enumerate(self.metrics):
-            event = next((name for name in metric.numerators if name in known), None)
-            if event is None or metric.denominator not in known:
+            event = next((name for name in metric.numerators if name in events_and_time), None)
+            if event is None or metric.denominator not in events_and_time:
                 continue
-            y, x = known[event], known[metric.denominator]
+            y, x = events_and_time[event], events_and_time[metric.denominator]
             both = np.flatnonzero(y.valid & x.valid)
             ys, xs = y.count[both], x.count[both]
             if metric.is_share and event.endswith(":u"):
                 ys = xs - ys
-            seen_ns = length_ns[both] * np.minimum(y.share, x.share)[both]
-            columns = (np.ones(len(both)), ys, xs, ys * ys, xs * ys, xs * xs, seen_ns)
+            counted_ns = length_ns[both] * np.minimum(y.share, x.share)[both]
+            columns = (np.ones(len(both)), ys, xs, ys * ys, xs * ys, xs * xs, counted_ns)
             for place, column in enumerate(columns):
                 self.sums[row, place] += self._by(group[both], column)
 
@@ -189,23 +189,23 @@ class MetricSums:
 
     def merged(self, into: I64, groups: int) -> MetricSums:
         """The same sums over fewer groups: `into[g]` is where group g goes, -1 nowhere."""
-        kept = np.flatnonzero(into >= 0)
+        sources = np.flatnonzero(into >= 0)
         other = MetricSums(self.metrics, groups)
-        np.add.at(other.cpu_ns, into[kept], self.cpu_ns[kept])
-        np.add.at(other.segments, into[kept], self.segments[kept])
+        np.add.at(other.cpu_ns, into[sources], self.cpu_ns[sources])
+        np.add.at(other.segments, into[sources], self.segments[sources])
         for row in range(len(self.metrics)):
             for place in range(self.sums.shape[1]):
-                np.add.at(other.sums[row, place], into[kept], self.sums[row, place, kept])
+                np.add.at(other.sums[row, place], into[sources], self.sums[row, place, sources])
         return other
 
     def estimates(self, group: int) -> dict[str, Estimate]:
         """The ratios of a group, by metric; one that never counted there is left out."""
-        found = {}
+        estimates = {}
         for row, metric in enumerate(self.metrics):
             estimate = ratio(metric, self.sums[row, :, group], float(self.cpu_ns[group]))
             if estimate is not None:
-                found[metric.name] = estimate
-        return found
+                estimates[metric.name] = estimate
+        return estimates
 
 
 def ratio(metric: Metric, sums: F64, cpu_ns: float) -> Estimate | None:
@@ -274,7 +274,7 @@ class TraceAbout:
 
 
 def most_used(cpu_ns: F64, top: int) -> I64:
-    """Of each group its place by CPU time, from 0; `top` for all beyond, -1 if it did not run."""
+    """Each group's rank by CPU time, from 0; `top` for all beyond, -1 if it did not run."""
     order = np.argsort(-cpu_ns, kind="stable")
     busy = order[cpu_ns[order] > 0]
     place = np.full(len(cpu_ns), -1, np.int64)
@@ -284,12 +284,13 @@ def most_used(cpu_ns: F64, top: int) -> I64:
 
 def flags(traces: Sequence[TraceAbout]) -> list[str]:
     """Warnings about comparing rows of several traces."""
-    machines = {(one.host, one.cpu) for one in traces}
+    machines = {(trace.host, trace.cpu) for trace in traces}
     if len(machines) < 2:
         return []
-    models = {one.cpu for one in traces}
+    models = {trace.cpu for trace in traces}
     if len(models) < 2:
-        return [f"different machines of one model: {', '.join(sorted({o.host for o in traces}))}"]
+        hosts = sorted({trace.host for trace in traces})
+        return [f"different machines of one model: {', '.join(hosts)}"]
     described = ", ".join(
         sorted(f"{host or '?'} ({cpu or 'unknown CPU'})" for host, cpu in machines)
     )

@@ -44,7 +44,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClientReport:
     """What a client reports about its run. Times are CLOCK_MONOTONIC, as in traces."""
 
     outcome: Outcome
@@ -61,25 +61,25 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     job = json.loads(_line())
     threading.Thread(target=_end_with_the_study, daemon=True).start()
-    said, code = _ran(job), 0
-    if "problem" in said:
+    report, code = _ran(job), 0
+    if "problem" in report:
         code = 1
-    os.write(answer, json.dumps(said).encode() + b"\n")
+    os.write(answer, json.dumps(report).encode() + b"\n")
     return code
 
 
-def read_answer(text: bytes) -> Seen | str:
+def read_answer(text: bytes) -> ClientReport | str:
     """What a client wrote: its outcome, or why it failed. Empty: it was ended before writing."""
     try:
-        said = json.loads(text)
-        if problem := said.get("problem"):
+        report = json.loads(text)
+        if problem := report.get("problem"):
             return str(problem)
-        outcome = dict(said["outcome"])
+        outcome = dict(report["outcome"])
         commands = {
             name: read_as(Latencies, of, "the client's answer")
             for name, of in outcome.pop("commands").items()
         }
-        made = Outcome(
+        reported = Outcome(
             operations=int(outcome["operations"]),
             errors=int(outcome["errors"]),
             wall_s=float(outcome["wall_s"]),
@@ -87,7 +87,7 @@ def read_answer(text: bytes) -> Seen | str:
             commands=commands,
             notes=tuple(map(str, outcome["notes"])),
         )
-        return Seen(made, int(said["begin_ns"]), int(said["end_ns"]))
+        return ClientReport(reported, int(report["begin_ns"]), int(report["end_ns"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
 

@@ -60,13 +60,15 @@ def count(
     events = events_of(trace)
     metrics = metrics_of(events)
     if not metrics:
-        what = f"no hardware counters but {', '.join(events)}" if events else "no hardware counters"
+        counters = (
+            f"no hardware counters but {', '.join(events)}" if events else "no hardware counters"
+        )
         raise QjouleError(
-            f"{name} has {what}: record it with --counters where 'qjoule doctor' shows some"
+            f"{name} has {counters}: record it with --counters where 'qjoule doctor' shows some"
         )
     grouped = Grouped(recorded.read(trace), ("server", "fingerprint"), counters=True)
-    row_of, found = _rows_of(grouped.labels, by)
-    sums = MetricSums(metrics, len(found))
+    row_of, keys = _rows_of(grouped.labels, by)
+    sums = MetricSums(metrics, len(keys))
     reader = grouped.reader
     more = trace.meta.more_counters
     for table in trace.iter_segments(columns=[*reader.columns, *(MORE if more else ())]):
@@ -77,8 +79,8 @@ def count(
         sums.add(row[ours], lengths, events_in(table.take(pa.array(ours)), more))
         if progress:
             progress(table.num_rows)
-    calls = _calls(grouped.queries, row_of, len(found))
-    rows = _folded(name, found, sums, calls, top)
+    calls = _calls(grouped.queries, row_of, len(keys))
+    rows = _folded(name, keys, sums, calls, top)
     if not any(row.metrics for row in rows):
         raise QjouleError(_why_nothing(name, trace, by, sums))
     about = TraceAbout(
@@ -97,7 +99,7 @@ def _why_nothing(name: str, trace: Trace, by: str, sums: MetricSums) -> str:
 
 def _rows_of(labels: Sequence[GroupLabel], by: str) -> tuple[I64, list[_Key]]:
     """The row of each group, -1 none, and the rows' keys."""
-    found: dict[_Key, int] = {}
+    rows: dict[_Key, int] = {}
     row_of = np.full(len(labels), -1, np.int64)
     kinds = ("queries",) if by == "fingerprint" else ("queries", "background")
     for group, label in enumerate(labels):
@@ -109,8 +111,8 @@ def _rows_of(labels: Sequence[GroupLabel], by: str) -> tuple[I64, list[_Key]]:
             "server": (label.server, "", ""),
             "trace": ("", "", ""),
         }[by]
-        row_of[group] = found.setdefault(key, len(found))
-    return row_of, list(found)
+        row_of[group] = rows.setdefault(key, len(rows))
+    return row_of, list(rows)
 
 
 def events_in(table: pa.Table, more: Sequence[str]) -> dict[str, Event]:
@@ -127,19 +129,19 @@ def events_in(table: pa.Table, more: Sequence[str]) -> dict[str, Event]:
 def _more_events(table: pa.Table, names: Sequence[str]) -> dict[str, Event]:
     """Further counters. A segment whose lists are not of as many as `names` has none."""
     counts, shares = (table.column(name).combine_chunks() for name in MORE)
-    whole = np.ones(table.num_rows, bool)
+    complete = np.ones(table.num_rows, bool)
     for lists in (counts, shares):
         lengths = pc.fill_null(pc.list_value_length(lists), -1)
-        whole &= lengths.to_numpy(zero_copy_only=False) == len(names)
-    rows = np.flatnonzero(whole)
+        complete &= lengths.to_numpy(zero_copy_only=False) == len(names)
+    rows = np.flatnonzero(complete)
     flat = counts.take(pa.array(rows)).flatten()
     shape = (len(rows), len(names))
     values, share = np.zeros((2, table.num_rows, len(names)))
     valid = np.zeros(values.shape, bool)
     values[rows] = pc.fill_null(flat, 0).to_numpy(zero_copy_only=False).reshape(shape)
     valid[rows] = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
-    told = pc.fill_null(shares.take(pa.array(rows)).flatten(), 0.0)
-    share[rows] = np.clip(told.to_numpy(zero_copy_only=False).reshape(shape), 0, 1)
+    known_shares = pc.fill_null(shares.take(pa.array(rows)).flatten(), 0.0)
+    share[rows] = np.clip(known_shares.to_numpy(zero_copy_only=False).reshape(shape), 0, 1)
     columns = zip(values.T, valid.T, share.T, strict=True)
     return {name: Event(*column) for name, column in zip(names, columns, strict=True)}
 

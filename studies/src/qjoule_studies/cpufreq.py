@@ -87,13 +87,13 @@ class CpuFrequency:
         there is none, or not the same for all.
         """
         if factor == POWER_LIMIT:
-            found = self._power.present_w()
+            levels = self._power.present_w()
         else:
-            found = {int(read_setting(policy / _GREATEST)) / 1000 for policy in self._policies}
-        if len(found) != 1:
-            shown = ", ".join(f"{one:g}" for one in sorted(found)) or "none"
+            levels = {int(read_setting(policy / _GREATEST)) / 1000 for policy in self._policies}
+        if len(levels) != 1:
+            shown = ", ".join(f"{level:g}" for level in sorted(levels)) or "none"
             raise QjouleError(f"{factor} is not one and the same here now: {shown}")
-        return found.pop()
+        return levels.pop()
 
     def restore_from_before(self) -> None:
         """Puts back what a study that was killed has left."""
@@ -101,7 +101,7 @@ class CpuFrequency:
             self.restore()
 
     def set(self, levels: Mapping[str, Value]) -> None:
-        """Sets what of `levels` is the CPUs'. Raises `QjouleError` if the kernel refuses."""
+        """Sets those of `levels` that are factors of the CPUs. Raises `QjouleError` if refused."""
         wanted = {name: levels[name] for name in CPU_FACTORS if name in levels}
         if not wanted:
             return
@@ -153,9 +153,11 @@ class CpuFrequency:
 
 def _check_level(policy: Path, factor: str, level: Value) -> None:
     if factor == GOVERNOR:
-        known = read_setting(policy / "scaling_available_governors").split()
-        if str(level) not in known:
-            raise UsageError(f"there is no governor {level!r}: {policy.parent.name} has {known}")
+        governors = read_setting(policy / "scaling_available_governors").split()
+        if str(level) not in governors:
+            raise UsageError(
+                f"there is no governor {level!r}: {policy.parent.name} has {governors}"
+            )
         return
     least, most = (int(read_setting(policy / f"cpuinfo_{end}_freq")) for end in ("min", "max"))
     if factor == MAX_FREQUENCY:

@@ -33,7 +33,7 @@ Word = frozenset[int]  #: the factors of an effect
 
 @dataclass(frozen=True)
 class Fraction:
-    """What a fractional design mixes up.
+    """The effects that a fractional design cannot separate.
 
     Attributes:
         defining: words that equal the identity, with their signs: `I = ABC`.
@@ -50,7 +50,7 @@ class Fraction:
 
 @dataclass(frozen=True)
 class Slot:
-    """A run that is to be made. Numbers from 1."""
+    """A run that is to be made. Numbers are from 1."""
 
     block: int
     replication: int  #: of this combination
@@ -145,23 +145,26 @@ def _generated(
     letters = LETTERS[: len(factors)]
     if generators and len(factors) > len(LETTERS):
         raise UsageError(f"generators name at most {len(LETTERS)} factors; there are more")
-    found: dict[int, tuple[int, tuple[int, ...]]] = {}
+    generated: dict[int, tuple[int, tuple[int, ...]]] = {}
     for generator in generators:
         match = _GENERATOR.fullmatch(generator.replace(" ", "").upper())
         if match is None:
             raise UsageError(f"generator {generator!r}: write it as C=AB or D=-AC")
         new, sign, word = match.groups()
-        if unknown := [one for one in new + word if one not in letters]:
+        if unknown := [letter for letter in new + word if letter not in letters]:
             named = ", ".join(f"{a}: {name}" for a, name in zip(letters, factors, strict=True))
             raise UsageError(f"generator {generator}: there is no factor {unknown[0]} ({named})")
         if len(set(word)) < len(word):
             raise UsageError(f"generator {generator}: a letter is there twice")
         index = letters.index(new)
-        if index in found:
+        if index in generated:
             raise UsageError(f"generator {generator}: {new} is generated twice")
-        found[index] = (-1 if sign == "-" else 1, tuple(letters.index(one) for one in word))
-    for index, (_, parts) in found.items():
-        if wrong := [letters[i] for i in parts if i in found]:
+        generated[index] = (
+            -1 if sign == "-" else 1,
+            tuple(letters.index(letter) for letter in word),
+        )
+    for index, (_, parts) in generated.items():
+        if wrong := [letters[i] for i in parts if i in generated]:
             raise UsageError(
                 f"generator of {letters[index]}: {wrong[0]} is generated itself; use others"
             )
@@ -172,7 +175,7 @@ def _generated(
                     f"generator of {letters[index]}: {letters[i]} ({name}) has {len(levels)} "
                     "levels; generators are of factors with two"
                 )
-    return found
+    return generated
 
 
 def _fraction(count: int, generated: dict[int, tuple[int, tuple[int, ...]]]) -> Fraction:
@@ -182,7 +185,7 @@ def _fraction(count: int, generated: dict[int, tuple[int, tuple[int, ...]]]) -> 
         word = frozenset({index, *parts})
         # Squares are the identity, so words multiply as sets differ.
         relation |= {word ^ other: sign * of for other, of in relation.items()}
-    words = {word: sign for word, sign in relation.items() if word}
+    signs = {word: sign for word, sign in relation.items() if word}
 
     def named(word: Word) -> str:
         return "".join(letters[i] for i in sorted(word))
@@ -190,26 +193,26 @@ def _fraction(count: int, generated: dict[int, tuple[int, tuple[int, ...]]]) -> 
     def signed(word: Word, sign: int) -> str:
         return ("-" if sign < 0 else "") + named(word)
 
-    if same := next((word for word in words if len(word) < 3), None):
+    if same := next((word for word in signs if len(word) < 3), None):
         raise UsageError(f"generators: {' and '.join(named(same))} would always change together")
-    order = sorted(words, key=lambda word: (len(word), sorted(word)))
+    order = sorted(signs, key=lambda word: (len(word), sorted(word)))
     effects = [
-        frozenset(one)
+        frozenset(factors)
         for size in range(1, _IN_WORDS + 1)
-        for one in itertools.combinations(range(count), size)
+        for factors in itertools.combinations(range(count), size)
     ]
-    said: set[Word] = set()
+    named_effects: set[Word] = set()
     aliases = []
     for effect in effects:
-        others = {effect ^ word: sign for word, sign in words.items()}
+        others = {effect ^ word: sign for word, sign in signs.items()}
         near = [other for other in others if 0 < len(other) <= _IN_WORDS]
-        if near and effect not in said:
-            said.update(near)
+        if near and effect not in named_effects:
+            named_effects.update(near)
             near.sort(key=lambda word: (len(word), sorted(word)))
             aliases.append(" = ".join([named(effect), *(signed(o, others[o]) for o in near)]))
     return Fraction(
-        tuple(f"I = {signed(word, words[word])}" for word in order),
-        min(len(word) for word in words),
+        tuple(f"I = {signed(word, signs[word])}" for word in order),
+        min(len(word) for word in signs),
         tuple(aliases),
     )
 
@@ -224,8 +227,10 @@ def _notes(factors: Factors, fraction: Fraction | None, replications: int) -> tu
         notes.append("one replication: nothing tells an effect from the scatter of runs")
     if fraction is not None:
         named = ", ".join(f"{a}: {name}" for a, name in zip(LETTERS, factors, strict=False))
-        words = ", ".join(fraction.defining)
-        notes.append(f"a fraction of resolution {_roman(fraction.resolution)} ({words}; {named})")
+        relation = ", ".join(fraction.defining)
+        notes.append(
+            f"a fraction of resolution {_roman(fraction.resolution)} ({relation}; {named})"
+        )
         if fraction.aliases:
             notes.append(f"mixed up with each other: {'; '.join(fraction.aliases)}")
     return tuple(notes)

@@ -31,13 +31,13 @@ UNKNOWN = Estimate(None)
 
 def mean(values: Array) -> Estimate:
     """Mean and Student's interval of independent runs, shape (runs,); NaN is not known."""
-    known = values[np.isfinite(values)]
-    if len(known) == 0:
+    finite = values[np.isfinite(values)]
+    if len(finite) == 0:
         return UNKNOWN
-    value = float(known.mean())
-    if len(known) == 1:
+    value = float(finite.mean())
+    if len(finite) == 1:
         return Estimate(value)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(known) - 1) * stats.sem(known))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(finite) - 1) * stats.sem(finite))
     return Estimate(value, value - half, value + half)
 
 
@@ -52,13 +52,13 @@ def geometric_mean(values: Array) -> Estimate:
     )
 
 
-def ratio(one: Array, other: Array, confidence: float = CONFIDENCE) -> Estimate:
-    """One's geometric mean over the other's, with Welch's interval of the difference of logarithms.
+def ratio(numerator: Array, denominator: Array, confidence: float = CONFIDENCE) -> Estimate:
+    """The ratio of two geometric means, with Welch's interval of the difference of logarithms.
 
     B. L. Welch, The generalization of "Student's" problem when several different population
     variances are involved, Biometrika 34, 1947. The interval is unknown with one run on a side.
     """
-    a, b = np.log(one), np.log(other)
+    a, b = np.log(numerator), np.log(denominator)
     difference = float(a.mean() - b.mean())
     value = float(np.exp(difference))
     if min(len(a), len(b)) < 2:
@@ -83,15 +83,15 @@ def of_draws(value: float, draws: Array) -> Estimate:
 
 
 def draws_of_mean(values: Array, count: int, rng: np.random.Generator) -> Array:
-    """What the mean of these runs may be, shape (count,): Student's distribution around theirs.
+    """Draws of the mean of these runs, shape (count,), from Student's distribution around it.
 
     Of one run nothing is known about its spread: all draws are NaN.
     """
     if len(values) < 2:
         return np.full(count, np.nan)
     spread = float(values.std(ddof=1)) / len(values) ** 0.5
-    found: Array = values.mean() + spread * rng.standard_t(len(values) - 1, count)
-    return found
+    draws: Array = values.mean() + spread * rng.standard_t(len(values) - 1, count)
+    return draws
 
 
 def factors_of(runs: pd.DataFrame) -> list[str]:
@@ -100,15 +100,15 @@ def factors_of(runs: pd.DataFrame) -> list[str]:
     return [name.removeprefix(FACTOR) for name in names if name.startswith(FACTOR)]
 
 
-def one_of(what: str, values: object) -> str:
-    """The one value of runs that are put together.
+def one_of(kinds: str, values: object) -> str:
+    """The value that all these runs share.
 
     Raises:
         QjouleError: there are several, which must not be mixed.
     """
-    found = sorted({str(value) for value in np.ravel(np.asarray(values, object))})
-    if len(found) != 1:
+    distinct = sorted({str(value) for value in np.ravel(np.asarray(values, object))})
+    if len(distinct) != 1:
         raise QjouleError(
-            f"runs of several {what} cannot be put together: {', '.join(found)[:200]}"
+            f"runs of several {kinds} cannot be put together: {', '.join(distinct)[:200]}"
         )
-    return found[0]
+    return distinct[0]

@@ -77,9 +77,9 @@ def installed() -> Path:
     Raises:
         QjouleError: it is not there.
     """
-    found = shutil.which(_PROGRAM)
-    if found:
-        return Path(found)
+    path = shutil.which(_PROGRAM)
+    if path:
+        return Path(path)
     try:
         return fetched(_PROGRAM, _PROGRAM) / _PROGRAM
     except Unavailable:
@@ -88,8 +88,8 @@ def installed() -> Path:
 
 def version(program: Path) -> str:
     """`go-ycsb 1.0.1`; without a number where the program does not tell."""
-    known = _VERSION.search(program.parent.name)
-    return f"{_PROGRAM} {known[1]}" if known else _PROGRAM
+    match = _VERSION.search(program.parent.name)
+    return f"{_PROGRAM} {match[1]}" if match else _PROGRAM
 
 
 def refusal(target: Target, wanted: Settings) -> str:
@@ -182,12 +182,12 @@ def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
 
 def _driver(product: str) -> Driver:
     try:
-        found: Driver = module_for(STORES, product).YCSB
+        driver: Driver = module_for(STORES, product).YCSB
     except ModuleNotFoundError as error:
         raise QjouleError(
             f"{error.name} is missing: pip install 'qjoule-studies[bench]'"
         ) from error
-    return found
+    return driver
 
 
 def read_output(text: str, client: str) -> Outcome:
@@ -203,7 +203,8 @@ def read_output(text: str, client: str) -> Outcome:
         if not named:
             continue
         figures = {
-            (found[1] or found[3]): float(found[2] or found[4]) for found in _FIGURE.finditer(line)
+            (figure[1] or figure[3]): float(figure[2] or figure[4])
+            for figure in _FIGURE.finditer(line)
         }
         if named[1].endswith("_ERROR"):
             errors += int(figures["Count"])
@@ -220,7 +221,7 @@ def read_output(text: str, client: str) -> Outcome:
     if both is not None:
         commands = _without_parts(commands, both.operations)
     return Outcome(
-        operations=sum(one.operations for one in commands.values()),
+        operations=sum(latencies.operations for latencies in commands.values()),
         errors=errors,
         wall_s=_seconds(finished[1]),
         client=client,
@@ -230,12 +231,14 @@ def read_output(text: str, client: str) -> Outcome:
 
 def _without_parts(commands: Mapping[str, Latencies], both: int) -> dict[str, Latencies]:
     """Counts each read-modify-write once; the latency of reads is of all reads."""
-    kept = {}
-    for name, one in commands.items():
-        left = one.operations - (both if name in ("read", "update") else 0)
-        if left > 0:
-            kept[name] = Latencies(left, one.mean_ns, one.p50_ns, one.p95_ns, one.p99_ns)
-    return kept
+    adjusted = {}
+    for name, latencies in commands.items():
+        operations = latencies.operations - (both if name in ("read", "update") else 0)
+        if operations > 0:
+            adjusted[name] = Latencies(
+                operations, latencies.mean_ns, latencies.p50_ns, latencies.p95_ns, latencies.p99_ns
+            )
+    return adjusted
 
 
 def _seconds(duration: str) -> float:

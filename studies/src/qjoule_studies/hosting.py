@@ -32,7 +32,7 @@ def slots(
             next slot: whether a combination is run again depends on them.
         again: runs that failed are made again.
     """
-    made = {
+    done = {
         (run["replication"], key(run["factors"]))
         for run in runs
         if run["status"] == "done" or not again
@@ -48,18 +48,18 @@ def slots(
             return
         for position in in_order(todo, block, plan.design):
             replication, levels = todo[position]
-            if (replication, key(levels)) not in made:
+            if (replication, key(levels)) not in done:
                 yield Slot(block, replication, levels)
 
 
 def left(plan: Plan, combinations: Sequence[Levels], runs: Sequence[Run], *, again: bool) -> int:
-    """How many runs are left, as far as is known now: more if an interval stays too wide."""
-    found = slots(plan, combinations, runs, again=again)
-    return sum(1 for _ in _this_far(found, plan.replications.least))
+    """How many runs are left by now; there will be more if an interval stays too wide."""
+    remaining = slots(plan, combinations, runs, again=again)
+    return sum(1 for _ in _this_far(remaining, plan.replications.least))
 
 
 def key(levels: Mapping[str, Value]) -> str:
-    """A combination's name. `1` and `true` are not one."""
+    """A combination's name. `1` and `true` are different levels."""
     return json.dumps(levels, sort_keys=True)
 
 
@@ -93,10 +93,10 @@ def _wanted(plan: Plan, replication: int, levels: Levels, runs: Sequence[Run]) -
     return relative_half_width(values) > times.until
 
 
-def _this_far(found: Iterator[Slot], least: int) -> Iterator[Slot]:
+def _this_far(slots: Iterator[Slot], least: int) -> Iterator[Slot]:
     """The first `least` replications, or the rest of the block that an interval has asked for."""
     part: int | None = None
-    for slot in found:
+    for slot in slots:
         of = slot.block if slot.replication > least else 0
         if part not in (None, of):
             return

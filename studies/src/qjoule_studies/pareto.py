@@ -119,20 +119,20 @@ def frontier(runs: pd.DataFrame, energy: Energy = "machine") -> Frontier:
     samples = [
         (group["throughput"].to_numpy(float), _efficiency(group, energy)) for _, group in groups
     ]
-    levels = [dict(zip(names, found, strict=True)) for found, _ in groups]
+    levels = [dict(zip(names, levels_, strict=True)) for levels_, _ in groups]
     varied = [name for name in names if len({str(each[name]) for each in levels}) > 1]
     labels = [", ".join(f"{name}={each[name]}" for name in varied) for each in levels]
     performance = [geometric_mean(speed) for speed, _ in samples]
     efficiencies = [geometric_mean(per_joule) for _, per_joule in samples]
     front = pareto_front(_values(performance), _values(efficiencies))
-    found = [
+    configurations = [
         Configuration(label, level, len(group), speed, per_joule, bool(on))
         for label, level, (_, group), speed, per_joule, on in zip(
             labels, levels, groups, performance, efficiencies, front, strict=True
         )
     ]
     return Frontier(
-        tuple(sorted(found, key=lambda each: -(each.performance.value or 0.0))),
+        tuple(sorted(configurations, key=lambda each: -(each.performance.value or 0.0))),
         verdict(labels, samples),
         energy,
         len(runs) - len(good),
@@ -157,11 +157,11 @@ def verdict(labels: Sequence[str], samples: Sequence[tuple[Array, Array]]) -> Ve
     fastest = _best([speed for speed, _ in samples])
     thrifty = _best([per_joule for _, per_joule in samples])
 
-    def speed_of(one: int, other: int) -> Estimate:
-        return ratio(samples[one][0], samples[other][0], confidence)
+    def speed_of(first: int, second: int) -> Estimate:
+        return ratio(samples[first][0], samples[second][0], confidence)
 
-    def gain_of(one: int, other: int) -> Estimate:
-        return ratio(samples[one][1], samples[other][1], confidence)
+    def gain_of(first: int, second: int) -> Estimate:
+        return ratio(samples[first][1], samples[second][1], confidence)
 
     others = [place for place in range(len(labels)) if place != fastest]
     # Who may be the fastest one, and who may be more efficient than it, as far as intervals say.
@@ -207,11 +207,11 @@ def _change(estimate: Estimate, of_what: str) -> str:
     """A ratio as `12 % more operations (interval +3 to +22 %)`."""
     assert estimate.value is not None
     change = (estimate.value - 1) * 100
-    said = f"{abs(change):.3g} % {'more' if change >= 0 else 'fewer'} {of_what}"
+    change_text = f"{abs(change):.3g} % {'more' if change >= 0 else 'fewer'} {of_what}"
     if estimate.low is None or estimate.high is None:
-        return said
+        return change_text
     low, high = ((bound - 1) * 100 for bound in (estimate.low, estimate.high))
-    return f"{said} (interval {low:+.3g} to {high:+.3g} %)"
+    return f"{change_text} (interval {low:+.3g} to {high:+.3g} %)"
 
 
 def _above_1(estimate: Estimate) -> bool:

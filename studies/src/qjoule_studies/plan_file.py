@@ -25,8 +25,8 @@ _OURS = ("-o", "--output", "-d", "--duration", "--pid", "--energy", "--")
 def check_plan(plan: Plan, file: str) -> None:
     """Raises `UsageError` with the first key that does not fit the others."""
     for check in (_of_server, _of_target, _of_factors, _of_design, _of_times, _of_recording):
-        for key, what in check(plan):
-            raise UsageError(f"{file}: {key}: {what}" if key else f"{file}: {what}")
+        for key, problem in check(plan):
+            raise UsageError(f"{file}: {key}: {problem}" if key else f"{file}: {problem}")
 
 
 def check_options(plan: Plan, workload: str, defaults: Mapping[str, Value]) -> None:
@@ -34,11 +34,11 @@ def check_options(plan: Plan, workload: str, defaults: Mapping[str, Value]) -> N
 
     Raises `UsageError`.
     """
-    given: dict[str, list[Value]] = {name: [value] for name, value in plan.options.items()}
+    values_of: dict[str, list[Value]] = {name: [value] for name, value in plan.options.items()}
     for name, levels in plan.factors.items():
         if not plans.is_of_machine(name):
-            given[name] = list(levels)
-    for name, values in given.items():
+            values_of[name] = list(levels)
+    for name, values in values_of.items():
         if name not in defaults:
             raise UsageError(
                 f"{workload} has no option {name!r}; it has {', '.join(sorted(defaults))} "

@@ -87,7 +87,7 @@ def _microwatts(watts: Value) -> int:
 
 
 def _text(file: Path) -> str:
-    """Empty: it is not there, or says nothing."""
+    """The file's text; empty if it is missing or empty."""
     with suppress(OSError):
         return file.read_text().strip()
     return ""
@@ -109,7 +109,7 @@ def write_setting(file: Path, value: str, step: int) -> None:
         file.write_text(value)
     except OSError as error:
         raise QjouleError(f"cannot set {file} to {value}: {error.strerror}") from error
-    found = read_setting(file)
-    near = found.isdigit() and value.isdigit() and abs(int(found) - int(value)) < step
-    if found != value and not near:
-        raise QjouleError(f"cannot set {file} to {value}: it stays {found}")
+    read_back = read_setting(file)
+    near = read_back.isdigit() and value.isdigit() and abs(int(read_back) - int(value)) < step
+    if read_back != value and not near:
+        raise QjouleError(f"cannot set {file} to {value}: it stays {read_back}")

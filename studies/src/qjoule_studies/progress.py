@@ -50,7 +50,7 @@ class Lines:
         self.say = say
         self._clock = clock
         self._begin: float | None = None
-        self._made = 0
+        self._done = 0
         self._left = 0
 
     def __enter__(self) -> Lines:
@@ -65,8 +65,8 @@ class Lines:
             self._begin = self._clock()
 
     def ended(self, run: Run) -> None:
-        self._made += 1
-        each_s = (self._clock() - (self._begin or 0.0)) / self._made
+        self._done += 1
+        each_s = (self._clock() - (self._begin or 0.0)) / self._done
         left = self._left - 1
         more = f"; {left} left, about {_time(each_s * left)}" if left else ""
         self.say(f"{told(run)}{more}")
@@ -95,7 +95,7 @@ class Bar:
             *columns, console=Console(stderr=True), transient=True, speed_estimate_period=86_400
         )
         self._task = self._bar.add_task("", total=None)
-        self._made = 0
+        self._done = 0
 
     def __enter__(self) -> Bar:
         self._bar.start()
@@ -111,34 +111,34 @@ class Bar:
     def begins(self, slot: Slot, number: int, left: int) -> None:
         levels = sanitise(" ".join(str(level) for level in slot.levels.values()))
         self._bar.update(
-            self._task, total=self._made + left, description=f"run {number} {levels}"[:40]
+            self._task, total=self._done + left, description=f"run {number} {levels}"[:40]
         )
 
     def ended(self, run: Run) -> None:
-        self._made += 1
-        self._bar.update(self._task, completed=self._made)
+        self._done += 1
+        self._bar.update(self._task, completed=self._done)
         if run["status"] == "failed" or run["flags"]:
             self.say(told(run))
 
 
 def told(run: Run) -> str:
-    """A run in a line."""
+    """Describes a run on one line."""
     levels = ", ".join(f"{name} {level}" for name, level in run["factors"].items())
     head = f"run {run['run']}" + (f" ({levels})" if levels else "")
     if run["status"] == "failed":
         return f"{head}: failed: {run['problem']}"
-    said = [f"{run['operations']} operations in {run['wall_s']:.2f} s"]
+    phrases = [f"{run['operations']} operations in {run['wall_s']:.2f} s"]
     if (each_j := run["j_per_operation"]) is not None:
         low, high = run["j_per_operation_low"], run["j_per_operation_high"]
         ends = None if low is None or high is None else (low, high)
         joules = fmt.with_interval(each_j, ends)
-        said.append(f"{joules} each ({run['grade']}, idle {run['idle_policy']})")
+        phrases.append(f"{joules} each ({run['grade']}, idle {run['idle_policy']})")
     if run["errors"]:
-        said.append(f"{run['errors']} errors")
-    return f"{head}: {', '.join([*said, *run['flags']])}"
+        phrases.append(f"{run['errors']} errors")
+    return f"{head}: {', '.join([*phrases, *run['flags']])}"
 
 
 def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{seconds_left:02d}" if hours else f"{minutes}:{seconds_left:02d}"

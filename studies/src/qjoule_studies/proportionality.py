@@ -51,14 +51,14 @@ def efficiency(throughput: Array, power_w: Array) -> Array:
     Shapes: equal, any.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(throughput, float) / np.asarray(power_w, float)
-    return np.where(np.isfinite(found), found, np.nan)
+        ratio = np.asarray(throughput, float) / np.asarray(power_w, float)
+    return np.where(np.isfinite(ratio), ratio, np.nan)
 
 
 def dynamic_range(idle_w: Array, peak_w: Array) -> Array:
     """(P_peak - P_idle) / P_peak; 1 - the idle share."""
-    found: Array = (peak_w - idle_w) / peak_w
-    return found
+    range_: Array = (peak_w - idle_w) / peak_w
+    return range_
 
 
 def proportionality_index(load: Array, power_w: Array) -> Array:
@@ -85,15 +85,15 @@ def linear_deviation(load: Array, power_w: Array) -> Array:
 def relative_efficiency(load: Array, power_w: Array) -> Array:
     """Relative load over power relative to the last level; as of `proportionality_index`."""
     relative = power_w / power_w[-1]
-    found: Array = (load if relative.ndim == 1 else load[:, None]) / relative
-    return found
+    relative_: Array = (load if relative.ndim == 1 else load[:, None]) / relative
+    return relative_
 
 
 def _area(load: Array, power_w: Array) -> Array:
     if load[0] != 0 or load[-1] != 1 or (np.diff(load) <= 0).any():
         raise ValueError("load goes up from 0 to 1")
-    found: Array = trapezoid(power_w / power_w[-1], load, axis=0)
-    return found
+    area: Array = trapezoid(power_w / power_w[-1], load, axis=0)
+    return area
 
 
 @dataclass(frozen=True)
@@ -200,12 +200,12 @@ def _of_one(runs: pd.DataFrame, column: str, configuration: dict[str, object]) -
     missing += [] if peak else ["no run at 100 %: the peak's power is not known"]
     if idle and peak and len(curve) < 3:
         missing.append("no level between 0 and 100 %: the curve is not known")
-    whole = idle and peak
-    shape = whole and len(curve) >= 3
+    both_ends = idle and peak
+    shape = both_ends and len(curve) >= 3
     range_, index, deviation = (
-        of_draws(float(find(load, power)), find(load, power_draws)) if known else UNKNOWN
-        for known, find in (
-            (whole, lambda _load, p: dynamic_range(p[0], p[-1])),
+        of_draws(float(find(load, power)), find(load, power_draws)) if defined else UNKNOWN
+        for defined, find in (
+            (both_ends, lambda _load, p: dynamic_range(p[0], p[-1])),
             (shape, proportionality_index),
             (shape, linear_deviation),
         )

@@ -79,45 +79,47 @@ def why_not(sql: str, dialect: int) -> str:
     lexis = LANGUAGES[dialect].lexis
     if lexis is None:
         return "it is not SQL"
-    if odd := next((what for what, sign in _ODD.items() if sign.search(sql)), ""):
+    if odd := next((oddity for oddity, sign in _ODD.items() if sign.search(sql)), ""):
         return f"it holds {odd}, also if in a string"
     reduced, cut = reduce_statement(sql.encode(), lexis)
     if cut or any(mark in reduced for mark in (RAW_TAG, RAW_COMMENT, RAW_STAR)):
         return "it cannot be understood to its end"
-    found = tokens(reduced, lexis)
-    while found and found[-1].text == ";":
-        found.pop()
-    if not found:
+    all_tokens = tokens(reduced, lexis)
+    while all_tokens and all_tokens[-1].text == ";":
+        all_tokens.pop()
+    if not all_tokens:
         return "it is empty"
-    return _structure(found) or _words(found, functions(dialect))
+    return _structure(all_tokens) or _forbidden(all_tokens, functions(dialect))
 
 
-def _structure(found: Sequence[Token]) -> str:
-    signs = [one.text for one in found if one.kind is Kind.SIGN]
+def _structure(all_tokens: Sequence[Token]) -> str:
+    signs = [token.text for token in all_tokens if token.kind is Kind.SIGN]
     checks = {
         "a quoted name or a comment does not end": any(
-            one.kind in (Kind.OPEN_NAME, Kind.OPEN_HINT) for one in found
+            token.kind in (Kind.OPEN_NAME, Kind.OPEN_HINT) for token in all_tokens
         ),
         "it is more than one statement": ";" in signs,
         "it sets a variable": ":=" in signs,
-        f"it begins with '{shorten(found[0].text, 20)}', not with SELECT or SHOW": (
-            found[0].text not in _FIRST
+        f"it begins with '{shorten(all_tokens[0].text, 20)}', not with SELECT or SHOW": (
+            all_tokens[0].text not in _FIRST
         ),
     }
     return next((why for why, holds in checks.items() if holds), "")
 
 
-def _words(found: Sequence[Token], allowed: frozenset[str]) -> str:
+def _forbidden(all_tokens: Sequence[Token], allowed: frozenset[str]) -> str:
     """The first word or call that a statement which only reads does not have."""
     before = ""
-    for one, after in zip_longest(found, found[1:]):
-        if one.kind is Kind.WORD and one.text in _WRITES:
-            return f"it holds the word '{one.text}'"
-        called = one.kind is not Kind.SIGN and after is not None and after.text == "("
-        known = one.kind is Kind.WORD and one.text in (_NO_CALLS | allowed) and before != "."
-        if called and not known:
-            return f"it calls '{shorten(one.text, 40)}', which is not known to only read"
-        before = one.text
+    for token, after in zip_longest(all_tokens, all_tokens[1:]):
+        if token.kind is Kind.WORD and token.text in _WRITES:
+            return f"it holds the word '{token.text}'"
+        called = token.kind is not Kind.SIGN and after is not None and after.text == "("
+        reads_only = (
+            token.kind is Kind.WORD and token.text in (_NO_CALLS | allowed) and before != "."
+        )
+        if called and not reads_only:
+            return f"it calls '{shorten(token.text, 40)}', which is not known to only read"
+        before = token.text
     return ""
 
 
@@ -134,13 +136,15 @@ def read_statements(path: Path) -> list[str]:
         raise QjouleError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise QjouleError(f"{path} is no text in UTF-8") from None
-    found = [line.strip() for line in lines]
-    found = [line for line in found if line and not line.startswith("--")]
-    if len(content) > MOST_BYTES or len(found) > MOST_LINES:
+    statements = [line.strip() for line in lines]
+    statements = [line for line in statements if line and not line.startswith("--")]
+    if len(content) > MOST_BYTES or len(statements) > MOST_LINES:
         raise QjouleError(f"{path} has more than {MOST_LINES} statements or {MOST_BYTES} bytes")
-    if long := next((line for line in found if len(line.encode()) > MOST_LINE or "\0" in line), ""):
+    if long := next(
+        (line for line in statements if len(line.encode()) > MOST_LINE or "\0" in line), ""
+    ):
         raise QjouleError(f"{path}: a statement is too long or holds NUL: {_shown(long)}")
-    return found
+    return statements
 
 
 def choose(shapes: Mapping[str, str], lines: list[str], dialect_name: str) -> Chosen:
@@ -164,15 +168,15 @@ def choose(shapes: Mapping[str, str], lines: list[str], dialect_name: str) -> Ch
     for name, text in shapes.items():
         if name in by_shape:
             continue
-        whole = fingerprint(text.encode(), dialect).fingerprint == name
-        if whole and "?" not in text and not why_not(text, dialect):
+        complete = fingerprint(text.encode(), dialect).fingerprint == name
+        if complete and "?" not in text and not why_not(text, dialect):
             by_shape[name] = text
         else:
             missing.append(text)
-    made = [
+    statements = [
         Statement(by_shape[name], name, text) for name, text in shapes.items() if name in by_shape
     ]
-    return Chosen(tuple(made), tuple(refused), tuple(missing))
+    return Chosen(tuple(statements), tuple(refused), tuple(missing))
 
 
 def _shown(sql: str) -> str:

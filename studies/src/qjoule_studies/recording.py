@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from qjoule.api import QjouleError
-from qjoule_studies.client import Job, Seen, read_answer
+from qjoule_studies.client import ClientReport, Job, read_answer
 from qjoule_studies.plan import Recording
 from qjoule_studies.targets import NOBODY, Life, life
 
@@ -39,7 +39,7 @@ class NotRecorded(RunFailed):
 class Runs(Protocol):
     """Runs a client once."""
 
-    def __call__(self, job: Job, pid: int, trace: Path, limit_s: float) -> Seen:
+    def __call__(self, job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:
         """
         Args:
             pid: of the server.
@@ -51,7 +51,7 @@ class Runs(Protocol):
         """
 
 
-def unrecorded(job: Job, pid: int, trace: Path, limit_s: float) -> Seen:  # noqa: ARG001 (as Runs)
+def unrecorded(job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:  # noqa: ARG001 (as Runs)
     """Runs the client alone."""
     return _run(_CLIENT, job, life(pid), limit_s, recorded=False)
 
@@ -63,7 +63,7 @@ def recorded(how: Recording) -> Runs:
     """
     prefix = _as_root()
 
-    def run(job: Job, pid: int, trace: Path, limit_s: float) -> Seen:
+    def run(job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:
         record = [*prefix, sys.executable, "-m", "qjoule", "record", "-o", str(trace.absolute())]
         record += ["--pid", str(pid), "--energy", how.energy, *how.options, "--", *_CLIENT]
         return _run(record, job, life(pid), limit_s, recorded=True)
@@ -85,13 +85,15 @@ def _as_root() -> list[str]:
     )
 
 
-def _run(command: Sequence[str], job: Job, server: Life, limit_s: float, *, recorded: bool) -> Seen:
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as words:
+def _run(
+    command: Sequence[str], job: Job, server: Life, limit_s: float, *, recorded: bool
+) -> ClientReport:
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=answer,
-            stderr=words,
+            stderr=messages,
             start_new_session=True,  # Ctrl-C is for us: we end both, in order
         )
         try:
@@ -102,7 +104,7 @@ def _run(command: Sequence[str], job: Job, server: Life, limit_s: float, *, reco
             code = _wait(process, server, limit_s)
         finally:
             _end(process)
-        return _judged(code, _read(answer), _read(words), recorded=recorded)
+        return _judged(code, _read(answer), _read(messages), recorded=recorded)
 
 
 def _wait(process: subprocess.Popen[bytes], server: Life, limit_s: float) -> int:
@@ -118,16 +120,18 @@ def _wait(process: subprocess.Popen[bytes], server: Life, limit_s: float) -> int
     raise RunFailed(why)
 
 
-def _judged(code: int, answer: bytes, words: bytes, *, recorded: bool) -> Seen:
-    said = read_answer(answer)
-    last = _last_line(words)
-    if recorded and _TRACING not in words:
+def _judged(code: int, answer: bytes, messages: bytes, *, recorded: bool) -> ClientReport:
+    report = read_answer(answer)
+    last = _last_line(messages)
+    if recorded and _TRACING not in messages:
         raise NotRecorded(last or f"the recorder ended with {_ended(code)}")
-    if isinstance(said, str):
-        raise RunFailed(said or f"the client gave no answer ({_ended(code)}): {last or 'no word'}")
+    if isinstance(report, str):
+        raise RunFailed(
+            report or f"the client gave no answer ({_ended(code)}): {last or 'no word'}"
+        )
     if code:
         raise RunFailed(f"the recording failed ({_ended(code)}): {last or 'no word'}")
-    return said
+    return report
 
 
 def _ended(code: int) -> str:
@@ -143,8 +147,8 @@ def _read(file: IO[bytes]) -> bytes:
     return file.read()
 
 
-def _last_line(words: bytes) -> str:
-    lines = words.decode(errors="replace").strip().splitlines()
+def _last_line(messages: bytes) -> str:
+    lines = messages.decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("qjoule: ").strip() if lines else ""
 
 

@@ -14,7 +14,7 @@ from qjoule.api.attribution import attribute, for_trace
 from qjoule.api.command import Run, pc
 from qjoule.api.model import Attribution, IdlePolicy, with_total_error
 from qjoule.api.traces import BATCH_ROWS, Trace
-from qjoule_studies.client import Seen
+from qjoule_studies.client import ClientReport
 from qjoule_studies.design import Slot
 from qjoule_studies.workload import Latencies
 
@@ -23,7 +23,7 @@ _SWITCH = "switch"  #: loss: context switches that some kernels do not show, at 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run; None is unknown. The interval is 95 %, of queries and background together."""
+    """Figures of one run; None is unknown. The 95 % interval is of queries and background."""
 
     energy_j: float | None = None
     queries_j: float | None = None
@@ -54,12 +54,12 @@ class Span(Trace):
         self.end_ns = end_ns if after is None else after
 
     def table(self, name: str) -> pa.Table:
-        found = super().table(name)
+        rows = super().table(name)
         if name != "energy":
-            return found
-        t_ns = found.column("t_ns")
+            return rows
+        t_ns = rows.column("t_ns")
         inside = pc.and_(pc.greater_equal(t_ns, self.begin_ns), pc.less_equal(t_ns, self.end_ns))
-        return found.filter(inside)
+        return rows.filter(inside)
 
     def iter_segments(
         self,
@@ -82,17 +82,17 @@ def figures(path: Path, begin_ns: int, end_ns: int, idle: str) -> Figures:
         attribute(trace, ("fingerprint",), cast(IdlePolicy, idle), calibrated=for_trace(trace))
     )
     served = [row for row in (*result.rows, *result.fixed) if row.kind in ("queries", "background")]
-    known = bool(result.domains)
-    parts = result.main.parts_nj if known else {}
-    energy_j = result.main.measured_nj / 1e9 if known else None
+    has_energy = bool(result.domains)
+    parts = result.main.parts_nj if has_energy else {}
+    energy_j = result.main.measured_nj / 1e9 if has_energy else None
     span_s = result.trace.duration_s
     low, high = (sum(row.energy_nj_ci95[end] for row in served) / 1e9 for end in (0, 1))
     return Figures(
         energy_j=energy_j,
-        queries_j=parts["queries"] / 1e9 if known else None,
-        background_j=parts["background"] / 1e9 if known else None,
-        idle_j=parts["idle"] / 1e9 if known else None,
-        served_j=(low, high) if known else None,
+        queries_j=parts["queries"] / 1e9 if has_energy else None,
+        background_j=parts["background"] / 1e9 if has_energy else None,
+        idle_j=parts["idle"] / 1e9 if has_energy else None,
+        served_j=(low, high) if has_energy else None,
         power_w=energy_j / span_s if energy_j is not None and span_s > 0 else None,
         server_cpu_s=sum(row.cpu_ns for row in served) / 1e9,
         grade=result.energy_source.grade,
@@ -151,40 +151,44 @@ def failed(head: Head, problem: str, flags: tuple[str, ...], trace: str) -> Run:
     return _row(head, status="failed", problem=problem, flags=list(flags), trace=trace)
 
 
-def done(head: Head, seen: Seen, found: Figures, flags: tuple[str, ...], trace: str) -> Run:
+def done(
+    head: Head, report: ClientReport, measured: Figures, flags: tuple[str, ...], trace: str
+) -> Run:
     """A run with its figures."""
-    outcome = seen.outcome
-    served_j = [one for one in (found.queries_j, found.background_j) if one is not None]
+    outcome = report.outcome
+    served_j = [
+        part_j for part_j in (measured.queries_j, measured.background_j) if part_j is not None
+    ]
     per = outcome.operations if len(served_j) == 2 else 0
-    low, high = found.served_j or (None, None)
+    low, high = measured.served_j or (None, None)
     return _row(
         head,
         status="done",
         problem="; ".join(outcome.notes),
-        flags=[*flags, *found.flags, *(["errors"] if outcome.errors else [])],
+        flags=[*flags, *measured.flags, *(["errors"] if outcome.errors else [])],
         trace=trace,
         wall_s=outcome.wall_s,
         operations=outcome.operations,
         errors=outcome.errors,
         throughput=outcome.operations / outcome.wall_s if outcome.wall_s > 0 else None,
         **_latencies(outcome.commands),
-        energy_j=found.energy_j,
-        queries_j=found.queries_j,
-        background_j=found.background_j,
-        idle_j=found.idle_j,
+        energy_j=measured.energy_j,
+        queries_j=measured.queries_j,
+        background_j=measured.background_j,
+        idle_j=measured.idle_j,
         j_per_operation=sum(served_j) / per if per else None,
         j_per_operation_low=low / per if per and low is not None else None,
         j_per_operation_high=high / per if per and high is not None else None,
-        power_w=found.power_w,
-        server_cpu_s=found.server_cpu_s,
-        grade=found.grade,
-        idle_policy=found.idle_policy,
-        energy_source=found.energy_source,
+        power_w=measured.power_w,
+        server_cpu_s=measured.server_cpu_s,
+        grade=measured.grade,
+        idle_policy=measured.idle_policy,
+        energy_source=measured.energy_source,
         client=outcome.client,
     )
 
 
-def _row(head: Head, **known: Any) -> Run:
+def _row(head: Head, **columns: Any) -> Run:
     row: dict[str, Any] = {
         "run": head.number,
         "block": head.slot.block,
@@ -202,16 +206,16 @@ def _row(head: Head, **known: Any) -> Run:
         "client": "",
         "trace": "",
     }
-    return cast(Run, row | known)
+    return cast(Run, row | columns)
 
 
 def _latencies(commands: Mapping[str, Latencies]) -> dict[str, float | None]:
-    """Of all operations. Quantiles over several commands cannot be computed from those of each."""
+    """Latencies of all operations. Several commands have no joint quantiles, only a mean."""
     names = ("mean", "p50", "p95", "p99")
     parts = {name: of for name, of in commands.items() if name != ALL and of.operations}
-    whole = commands.get(ALL) or (next(iter(parts.values())) if len(parts) == 1 else None)
-    if whole is not None:
-        return {f"latency_ns_{name}": getattr(whole, f"{name}_ns") for name in names}
+    combined = commands.get(ALL) or (next(iter(parts.values())) if len(parts) == 1 else None)
+    if combined is not None:
+        return {f"latency_ns_{name}": getattr(combined, f"{name}_ns") for name in names}
     out: dict[str, float | None] = {f"latency_ns_{name}": None for name in names}
     if parts:
         operations = sum(of.operations for of in parts.values())

@@ -13,7 +13,7 @@ from typing import Any
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import Run
 from qjoule_studies import rows
-from qjoule_studies.client import Job, Seen, in_words
+from qjoule_studies.client import ClientReport, Job, in_words
 from qjoule_studies.cpufreq import CpuFrequency, hash_once, settle
 from qjoule_studies.design import Designed, Levels, Slot
 from qjoule_studies.hosting import Host, key, left, slots
@@ -96,7 +96,7 @@ class _Maker:
         head = rows.Head(number, slot, start, self._means.machine, self._plan.record.idle)
         flags: list[str] = []
         try:
-            run = self._made(head, flags)
+            run = self._completed(head, flags)
         except (QjouleError, OSError) as error:
             self._stop_if_hopeless(error)
             run = rows.failed(head, self._problem(error), tuple(flags), self._kept_trace(number))
@@ -104,7 +104,7 @@ class _Maker:
         self._means.progress.ended(run)
         return run
 
-    def _made(self, head: rows.Head, flags: list[str]) -> Run:
+    def _completed(self, head: rows.Head, flags: list[str]) -> Run:
         means, levels = self._means, head.slot.levels
         means.cpus.set(levels)
         target, is_new = means.host.ready(levels)
@@ -117,14 +117,14 @@ class _Maker:
             flags.append(UNSETTLED)
         trace = self._study.trace(head.number)
         job = Job(self._plan.workload, target, options)
-        seen = means.run(job, target.pid, trace, self._plan.limit_s)
+        report = means.run(job, target.pid, trace, self._plan.limit_s)
         if means.host.has_ended:
             raise RunFailed(CUT_SHORT)  # its client may have counted errors, and gone on
-        found = Figures(idle_policy=head.idle)
+        measured = Figures(idle_policy=head.idle)
         if not self._plan.record.without_energy:
-            found = figures(trace, seen.begin_ns, seen.end_ns, self._plan.record.idle)
-        self._study.keep_answer(head.number, _answer(seen))
-        return rows.done(head, seen, found, tuple(flags), self._kept_trace(head.number))
+            measured = figures(trace, report.begin_ns, report.end_ns, self._plan.record.idle)
+        self._study.keep_answer(head.number, _answer(report))
+        return rows.done(head, report, measured, tuple(flags), self._kept_trace(head.number))
 
     def _options(self, levels: Levels) -> dict[str, Value]:
         """Complete: the workload's defaults, the plan's, and the levels of this run."""
@@ -161,17 +161,17 @@ class _Maker:
             return True
         on_server = control.work == "server"
         fixed = self._control_options()
-        found = settle(
+        settled = settle(
             control, (lambda: self._timed(target, fixed)) if on_server else self._means.control
         )
         if on_server:
             self._prepare(target, options)
-        if not found.settled and control.settle == "refuse":
-            raise RunFailed(f"not made, for the machine does not settle: {found.words}")
-        return found.settled
+        if not settled.settled and control.settle == "refuse":
+            raise RunFailed(f"not made, for the machine does not settle: {settled.words}")
+        return settled.settled
 
     def _control_options(self) -> dict[str, Value]:
-        """The same in every run: a factor has its first level."""
+        """Options of the control work, the same in every run: a factor has its first level."""
         return self._options({name: levels[0] for name, levels in self._plan.factors.items()})
 
     def _timed(self, target: Target, options: dict[str, Value]) -> float:
@@ -181,7 +181,7 @@ class _Maker:
             raise RunFailed("the control workload did nothing that succeeded")
         return outcome.wall_s / outcome.operations
 
-    def _beside(self, target: Target, options: dict[str, Value]) -> Seen:
+    def _beside(self, target: Target, options: dict[str, Value]) -> ClientReport:
         job = Job(self._plan.workload, target, options)
         return self._means.beside(job, target.pid, self._study.path, self._plan.limit_s)
 
@@ -199,8 +199,8 @@ class _Maker:
             raise error  # no such server, no such option: nothing has run yet
 
     def _problem(self, error: Exception) -> str:
-        words = in_words(error)[:_WORDS_MAX]
-        return f"the server ended: {words}" if self._means.host.has_ended else words
+        message = in_words(error)[:_WORDS_MAX]
+        return f"the server ended: {message}" if self._means.host.has_ended else message
 
     def _kept_trace(self, number: int) -> str:
         trace = self._study.trace(number)
@@ -214,5 +214,5 @@ def _says_full(error: Exception) -> bool:
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
 
 
-def _answer(seen: Seen) -> dict[str, Any]:
-    return asdict(seen)
+def _answer(report: ClientReport) -> dict[str, Any]:
+    return asdict(report)

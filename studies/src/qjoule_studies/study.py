@@ -108,15 +108,15 @@ def open_study(path: Path, plan: Plan, design: Designed) -> Iterator[Study]:
     try:
         if (path / plan_file.FILE).exists():
             _same_plan(path, plan)
-        elif {one.name for one in path.iterdir()} - {_LOCK, hidden(path / plan_file.FILE).name}:
+        elif {entry.name for entry in path.iterdir()} - {_LOCK, hidden(path / plan_file.FILE).name}:
             raise QjouleError(f"{path} is not empty and holds no study: give another directory")
         study.runs += _whole_lines(path / FILE)
         with study.on_disk():
             _write(path / plan_file.FILE, plan_file.to_text(plan))  # first: it makes it a study
             _write(path / DESIGN, json.dumps(_design_document(design), indent=1) + "\n")
             (path / RUNS).mkdir(exist_ok=True)
-            for one in (path, path / RUNS, path / _LOCK):
-                _give(one)
+            for created in (path, path / RUNS, path / _LOCK):
+                _give(created)
         yield study
     finally:
         os.close(descriptor)
@@ -156,9 +156,9 @@ def _whole_lines(file: Path) -> list[Run]:
         text = file.read_bytes()
     except FileNotFoundError:
         return []
-    whole = text[: text.rfind(b"\n") + 1]
+    complete = text[: text.rfind(b"\n") + 1]
     runs: list[Run] = []
-    for number, line in enumerate(whole.splitlines(), 1):
+    for number, line in enumerate(complete.splitlines(), 1):
         try:
             run = json.loads(line)
             assert isinstance(run["factors"], dict) and run["run"] == number
@@ -166,8 +166,8 @@ def _whole_lines(file: Path) -> list[Run]:
         except (ValueError, KeyError, TypeError, AssertionError):
             raise QjouleError(f"{file}, line {number}: no run {number} is described here") from None
         runs.append(cast(Run, run))
-    if len(whole) < len(text):
-        os.truncate(file, len(whole))
+    if len(complete) < len(text):
+        os.truncate(file, len(complete))
     return runs
 
 

@@ -55,7 +55,7 @@ def running_target(wanted: Running, *, to_record: bool) -> Target:
             "there, or leave the joules out with --without-energy"
         )
     password = os.environ.get(wanted.password_env, "")
-    told = Target(
+    target = Target(
         wanted.flavour,
         wanted.pid,
         wanted.host or "127.0.0.1",
@@ -69,20 +69,20 @@ def running_target(wanted: Running, *, to_record: bool) -> Target:
     if reachable and (wanted.pid or not to_record):
         if wanted.pid and not _started(wanted.pid):
             raise QjouleError(f"there is no process {wanted.pid}: give the server's")
-        return told
+        return target
     if not local:
         raise QjouleError(f"say what runs on {wanted.host}: give flavour and port")
     from qjoule.api.servers import find_servers  # noqa: PLC0415 (looks into executables)
 
-    return _completed(told, _chosen(wanted, find_servers()))
+    return _completed(target, _chosen(wanted, find_servers()))
 
 
-def _completed(told: Target, server: Server) -> Target:
+def _completed(target: Target, server: Server) -> Target:
     flavour = registry.server_of(server.flavour).of or server.flavour
-    port = told.port or server.facts.get("port", 0) or (server.ports[0] if server.ports else 0)
-    socket = told.socket or (server.sockets[0] if server.sockets and not told.port else "")
+    port = target.port or server.facts.get("port", 0) or (server.ports[0] if server.ports else 0)
+    socket = target.socket or (server.sockets[0] if server.sockets and not target.port else "")
     return replace(
-        told, flavour=told.flavour or flavour, pid=server.tgids[0], port=port, socket=socket
+        target, flavour=target.flavour or flavour, pid=server.tgids[0], port=port, socket=socket
     )
 
 
@@ -92,10 +92,11 @@ def _chosen(wanted: Running, servers: Sequence[Server]) -> Server:
         return fitting[0]
     if not fitting:
         raise QjouleError(
-            f"no running server is {_words(wanted)}: 'sudo qjoule doctor' shows those that are seen"
+            f"no running server is {_description(wanted)}: 'sudo qjoule doctor' shows those that "
+            "are seen"
         )
-    found = ", ".join(f"{server.label} (pid {server.tgids[0]})" for server in fitting)
-    raise QjouleError(f"several servers are {_words(wanted)}: {found}; name one by its pid")
+    listed = ", ".join(f"{server.label} (pid {server.tgids[0]})" for server in fitting)
+    raise QjouleError(f"several servers are {_description(wanted)}: {listed}; name one by its pid")
 
 
 def _fits(wanted: Running, server: Server) -> bool:
@@ -112,14 +113,14 @@ def _flavours(server: Server) -> tuple[str, str]:
     return server.flavour, registry.server_of(server.flavour).of
 
 
-def _words(wanted: Running) -> str:
-    said = {
+def _description(wanted: Running) -> str:
+    fields = {
         "process": wanted.pid,
         "port": wanted.port,
         "socket": wanted.socket,
         "flavour": wanted.flavour,
     }
-    return ", ".join(f"{name} {value}" for name, value in said.items() if value)
+    return ", ".join(f"{name} {value}" for name, value in fields.items() if value)
 
 
 def _is_local(host: str) -> bool:
@@ -131,7 +132,7 @@ def _is_local(host: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in clock ticks; empty if it is gone or a zombie (proc(5), stat)."""
+    """A process's start time in clock ticks; empty if gone or a zombie (proc(5), stat)."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:

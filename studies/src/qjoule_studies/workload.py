@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Of one command's operations, in nanoseconds."""
+    """Latencies of one command's operations, in nanoseconds."""
 
     operations: int
     mean_ns: float

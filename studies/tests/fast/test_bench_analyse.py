@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from attribute_trace import BEGIN_NS, MS, at, write
 from fake_study import outcome
-from qjoule_studies.client import Seen, read_answer
+from qjoule_studies.client import ClientReport, read_answer
 from qjoule_studies.commands.bench_analyse import command
 from qjoule_studies.design import Slot
 from qjoule_studies.recording import NotRecorded, RunFailed, _judged
@@ -82,7 +82,11 @@ def test_json_has_rs_values(warpbreaks: Path) -> None:
         assert effect["f"] == pytest.approx(expected[effect["effect"].replace(BY, ":")]["f"])
     assert len(first["means"]) == 6
     assert first["means"][0]["levels"] == {"wool": "A", "tension": "L"}
-    assert [one["of"] for one in first["pairwise"]] == ["combinations", "wool", "tension"]
+    assert [comparison["of"] for comparison in first["pairwise"]] == [
+        "combinations",
+        "wool",
+        "tension",
+    ]
     assert len(first["pairwise"][0]["pairs"]) == 15
     assert document["energy_time"]["lines"][0]["runs"] == 54
 
@@ -126,12 +130,12 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
             cells = pd.read_csv(path).astype(str).to_numpy().ravel()
             assert not any(str(cell).startswith("=") for cell in cells)
     assert {"factor:mean", "mean"} <= set(pd.read_csv(figures / f"{J}-means.csv").columns)
-    (found,) = json.loads(analyse(study, "--json", *ONE_RESPONSE).output)["responses"]
-    assert list(found["factors"]) == [HOSTILE[0], HOSTILE[1], "mean"]
+    (response,) = json.loads(analyse(study, "--json", *ONE_RESPONSE).output)["responses"]
+    assert list(response["factors"]) == [HOSTILE[0], HOSTILE[1], "mean"]
 
 
 HEAD = Head(1, Slot(1, 1, {"size": 3}), "2026-01-01T00:00:00Z", "a machine", "separate")
-SEEN = Seen(outcome(), 5, 9)
+REPORT = ClientReport(outcome(), 5, 9)
 
 
 def of_span(directory: Path, begin_ms: float, end_ms: float, **changed: Any) -> Figures:
@@ -145,22 +149,22 @@ def test_figures_are_of_the_windows_that_the_span_touches(tmp_path: Path) -> Non
     assert first.power_w == pytest.approx(1.0 / 0.020)
     second = of_span(tmp_path / "b", 25, 40)
     assert second.energy_j == pytest.approx(2.0)
-    whole = of_span(tmp_path / "c", 19, 21)
-    assert whole.energy_j == pytest.approx(3.0)
+    both = of_span(tmp_path / "c", 19, 21)
+    assert both.energy_j == pytest.approx(3.0)
 
 
 def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
     """The first window has 20 ms of queries, 5 ms of the server's purge thread, and
     nothing else.
     """
-    found = of_span(tmp_path, 0, 20)
-    assert found.server_cpu_s == pytest.approx(0.025)
-    assert found.queries_j is not None and found.background_j is not None
-    assert found.queries_j / found.background_j == pytest.approx(4)
-    assert found.served_j is not None
-    low, high = found.served_j
-    assert low < found.queries_j + found.background_j < high
-    assert (found.grade, found.energy_source) == ("simulated", "replay")
+    of_first = of_span(tmp_path, 0, 20)
+    assert of_first.server_cpu_s == pytest.approx(0.025)
+    assert of_first.queries_j is not None and of_first.background_j is not None
+    assert of_first.queries_j / of_first.background_j == pytest.approx(4)
+    assert of_first.served_j is not None
+    low, high = of_first.served_j
+    assert low < of_first.queries_j + of_first.background_j < high
+    assert (of_first.grade, of_first.energy_source) == ("simulated", "replay")
 
 
 @pytest.mark.parametrize(
@@ -173,36 +177,36 @@ def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
 )
 def test_loss_is_a_flag(tmp_path: Path, cause: str, lost_ns: int, flags: tuple[str, ...]) -> None:
     lost = {"t_ns": BEGIN_NS + MS, "cpu": 0, "cause": cause, "count": 3, "lost_ns": lost_ns}
-    found = of_span(tmp_path, 0, 40, loss=[lost])
-    assert found.flags == flags
+    of_trace = of_span(tmp_path, 0, 40, loss=[lost])
+    assert of_trace.flags == flags
     cut_off = of_span(tmp_path / "cut", 0, 40, meta={"complete": False})
     assert cut_off.flags == ("incomplete_trace",)
 
 
 def test_joules_per_operation_are_the_servers() -> None:
-    found = Figures(9.0, 3.0, 1.0, 4.0, (3.0, 5.0), 4.5, 0.2, "measured", "separate", "perf")
-    run = done(HEAD, SEEN, found, ("unsettled",), "runs/0001.qjoule")
+    of_run = Figures(9.0, 3.0, 1.0, 4.0, (3.0, 5.0), 4.5, 0.2, "measured", "separate", "perf")
+    run = done(HEAD, REPORT, of_run, ("unsettled",), "runs/0001.qjoule")
     names = ("j_per_operation", "j_per_operation_low", "j_per_operation_high")
     assert [run[name] for name in names] == [0.04, 0.03, 0.05]  # type: ignore[literal-required]
     assert run["flags"] == ["unsettled"]
     assert json.loads(json.dumps(run, allow_nan=False)) == run
-    none = done(HEAD, replace(SEEN, outcome=outcome(operations=0, wall_s=0)), found, (), "")
+    none = done(HEAD, replace(REPORT, outcome=outcome(operations=0, wall_s=0)), of_run, (), "")
     assert (none["j_per_operation"], none["j_per_operation_low"], none["throughput"]) == (None,) * 3
 
 
-GOOD = json.dumps(asdict(SEEN)).encode()
+GOOD = json.dumps(asdict(REPORT)).encode()
 TRACING = b"qjoule: tracing redis\nqjoule: t: 3 queries\n"
 
 
 def test_what_is_no_answer_is_none() -> None:
-    assert read_answer(GOOD) == SEEN
+    assert read_answer(GOOD) == REPORT
     assert read_answer(b'{"problem": "no"}') == "no"
     for text in (b"", b"{", b"[]", b"null", b"{}", b'{"outcome": {}}', b'{"outcome": 3}', b"\xff"):
         assert read_answer(text) == ""
 
 
 @pytest.mark.parametrize(
-    ("code", "answer", "words", "kind", "message"),
+    ("code", "answer", "stderr", "kind", "message"),
     [
         (1, b"", b"qjoule: no BTF: get it\n", NotRecorded, "^no BTF: get it$"),
         (-9, b"", b"", NotRecorded, "the recorder ended with SIGKILL"),
@@ -212,7 +216,7 @@ def test_what_is_no_answer_is_none() -> None:
     ],
 )
 def test_a_run_that_is_not_whole_says_why(
-    code: int, answer: bytes, words: bytes, kind: type[RunFailed], message: str
+    code: int, answer: bytes, stderr: bytes, kind: type[RunFailed], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        _judged(code, answer, words, recorded=True)
+        _judged(code, answer, stderr, recorded=True)

@@ -19,9 +19,9 @@ from qjoule_studies.plan import Replications
 def test_a_study_says_each_run_and_the_time_left(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.write()
-    code, words = bench.run()
-    assert code == 0, words
-    lines = words.splitlines()
+    code, output = bench.run()
+    assert code == 0, output
+    lines = output.splitlines()
     assert lines[0] == f"qjoule: {bench.study}: {ALONE}, 2 x 2 runs"
     assert all("10 operations in 0.50 s, 1 errors, errors" in line for line in lines[1:5])
     assert "; 3 left, about 0:0" in lines[1]
@@ -36,7 +36,7 @@ REDIS = "server = 'redis'\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "words"),
+    ("text", "error", "message"),
     [
         (REDIS + "workload = 'nope'", UsageError, "there is no workload 'nope': use ycsb"),
         (REDIS + "workload = 'no_module:X'", QjouleError, "No module named"),
@@ -46,23 +46,23 @@ REDIS = "server = 'redis'\n"
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_in_one_line(
-    tmp_path: Path, text: str, error: type[Exception], words: str
+    tmp_path: Path, text: str, error: type[Exception], message: str
 ) -> None:
     plan, study = tmp_path / "plan.toml", tmp_path / "study"
     plan.write_text(text)
     result = CliRunner().invoke(command, [str(plan), "-o", str(study), "--without-energy"])
     assert isinstance(result.exception, error)
-    assert words in str(result.exception)
+    assert message in str(result.exception)
     assert "\n" not in str(result.exception)
     assert not study.exists()
 
 
-def options(**given: Any) -> dict[str, Any]:
+def options(**changed: Any) -> dict[str, Any]:
     """The options as click passes them."""
     names = ("server", "pid", "flavour", "host", "port", "socket", "user", "database", "energy")
     out: dict[str, Any] = dict.fromkeys((*names, "replications", "until", "most"))
     out |= {"settings": (), "factors": (), "seed": 1, "settle": "flag", "warm_up": 0.0}
-    return out | {"without_energy": False} | given
+    return out | {"without_energy": False} | changed
 
 
 def test_a_command_line_makes_the_plan() -> None:
@@ -88,7 +88,7 @@ def test_a_command_line_makes_the_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("changed", "message"),
     [
         ({}, "say which server"),
         ({"server": "redis", "factors": ("a=1", "a=2")}, "--factor a is there twice"),
@@ -97,7 +97,9 @@ def test_a_command_line_makes_the_plan() -> None:
         ({"pid": 3, "user": "\udcff"}, "not UTF-8"),
     ],
 )
-def test_a_command_line_that_makes_no_plan_is_refused(given: dict[str, Any], words: str) -> None:
+def test_a_command_line_that_makes_no_plan_is_refused(
+    changed: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError) as refused:
-        made_plan("ycsb", options(**given))
-    assert words in str(refused.value)
+        made_plan("ycsb", options(**changed))
+    assert message in str(refused.value)

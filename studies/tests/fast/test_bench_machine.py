@@ -19,9 +19,9 @@ from qjoule_studies.workload import Target
 def test_it_settles_when_the_last_times_agree() -> None:
     times = iter([2.0, 1.5, 1.2, 1.1, 1.0, 1.0, 1.0, 1.0, 1.0])
     pauses: list[float] = []
-    found = settle(Control(tries=9, pause_s=3.0), lambda: next(times), pauses.append)
-    assert found.settled
-    assert (found.times, found.deviation) == (9, 0.0)
+    settled = settle(Control(tries=9, pause_s=3.0), lambda: next(times), pauses.append)
+    assert settled.settled
+    assert (settled.times, settled.deviation) == (9, 0.0)
     assert pauses == [3.0] * 8
     assert hash_once() > 0
 
@@ -37,12 +37,12 @@ def server(flavour: str, pid: int, port: int, socket: str = "") -> Server:
 
 @pytest.fixture
 def three_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [
+    servers = [
         server("mariadb", 10, 3306, "/run/m.sock"),
         server("mariadb", 20, 3307),
         server("ferretdb", 30, 27017),
     ]
-    monkeypatch.setattr("qjoule.api.servers.find_servers", lambda: found)
+    monkeypatch.setattr("qjoule.api.servers.find_servers", lambda: servers)
 
 
 FIRST = Target("mariadb", 10, port=3306, socket="/run/m.sock")
@@ -63,15 +63,15 @@ def test_what_is_not_told_of_a_server_is_found(wanted: Running, target: Target) 
 
 @pytest.mark.usefixtures("three_servers")
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("wanted", "message"),
     [
         (Running(flavour="mariadb"), r"several servers are flavour mariadb: .*pid 10\), .*pid 20"),
         (Running(flavour="redis"), "no running server is flavour redis"),
         (Running(flavour="redis", port=1, pid=2**22 + 5), "there is no process 4194309"),
     ],
 )
-def test_a_server_that_cannot_be_told_is_refused(wanted: Running, words: str) -> None:
-    with pytest.raises(QjouleError, match=words):
+def test_a_server_that_cannot_be_told_is_refused(wanted: Running, message: str) -> None:
+    with pytest.raises(QjouleError, match=message):
         running_target(wanted, to_record=True)
 
 

@@ -72,14 +72,16 @@ def test_a_plan_written_and_read_again_is_the_same(options: dict[str, Value]) ->
     plan = replace(parse_plan(WHOLE, "p.toml"), options=options)
     again = parse_plan(to_text(plan), "again")
     assert again == plan
-    assert [type(one) for one in again.options.values()] == [type(one) for one in options.values()]
+    assert [type(value) for value in again.options.values()] == [
+        type(value) for value in options.values()
+    ]
 
 
 BASE = "workload = 'ycsb'\nserver = 'redis'\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "reason"),
     [
         (BASE + "replicatons = 3", "replicatons is an unknown key: there are name, workload"),
         (BASE + "design.order = 'x'", 'design.order must be one of random, standard, not "x"'),
@@ -103,12 +105,12 @@ BASE = "workload = 'ycsb'\nserver = 'redis'\n"
         ("workload = 'ycsb'\ntarget = 3", "target must be a table of pid, flavour"),
     ],
 )
-def test_plan_that_is_wrong_is_refused_by_its_key(text: str, words: str) -> None:
+def test_plan_that_is_wrong_is_refused_by_its_key(text: str, reason: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_plan(text, "p.toml")
     message = str(refused.value)
     assert message.startswith("p.toml: ")
-    assert words in message
+    assert reason in message
     assert "\n" not in message
 
 
@@ -124,17 +126,17 @@ DEFAULTS: dict[str, Value] = {"size": 10, "rate": 1.5, "form": "worse", "cold": 
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "reason"),
     [
         ("options.sise = 3", "twitter has no option 'sise'; it has cold, form, rate, size"),
         ("factors.size = [1, 'many']", "size: 'many' is no whole number"),
         ("options.rate = true", "rate: True is no number"),
     ],
 )
-def test_options_that_the_workload_does_not_have_are_refused(more: str, words: str) -> None:
+def test_options_that_the_workload_does_not_have_are_refused(more: str, reason: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_options(parse_plan(BASE + more, "p.toml"), "twitter", DEFAULTS)
-    assert words in str(refused.value)
+    assert reason in str(refused.value)
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -145,11 +147,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 )
 def test_a_plan(path: Path) -> None:
     plan = read_plan(path)
-    known = workload(plan.workload).defaults
-    assert set(plan.options) <= set(known)
+    defaults = workload(plan.workload).defaults
+    assert set(plan.options) <= set(defaults)
     assert set(plan.servers) <= set(STARTED)
     assert plan.factors
-    for name in plan.factors.keys() - known:
+    for name in plan.factors.keys() - defaults:
         assert name.partition(".")[0] in ("server", "governor", "frequency_mhz"), name
 
 
@@ -166,11 +168,11 @@ def two_levels(count: int) -> dict[str, tuple[int, ...]]:
 
 def test_quarter_fraction_of_box_hunter_hunter() -> None:
     """2^(5-2) with D=AB, E=AC: Box, Hunter and Hunter 2005, table 6.22: I = ABD = ACE = BCDE."""
-    made = designed(two_levels(5), Design(("D=AB", "E=AC")), 2)
-    assert made.fraction is not None
-    assert made.fraction.defining == ("I = ABD", "I = ACE", "I = BCDE")
-    assert made.fraction.resolution == 3
-    assert made.fraction.aliases == (
+    quarter = designed(two_levels(5), Design(("D=AB", "E=AC")), 2)
+    assert quarter.fraction is not None
+    assert quarter.fraction.defining == ("I = ABD", "I = ACE", "I = BCDE")
+    assert quarter.fraction.resolution == 3
+    assert quarter.fraction.aliases == (
         "A = BD = CE",
         "B = AD",
         "C = AE",
@@ -179,12 +181,12 @@ def test_quarter_fraction_of_box_hunter_hunter() -> None:
         "BC = DE",
         "BE = CD",
     )
-    assert len(made.combinations) == 8
-    assert "resolution III" in made.notes[0]
+    assert len(quarter.combinations) == 8
+    assert "resolution III" in quarter.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("generators", "words"),
+    ("generators", "reason"),
     [
         (("C",), "write it as C=AB"),
         (("Z=AB",), "there is no factor Z"),
@@ -192,17 +194,19 @@ def test_quarter_fraction_of_box_hunter_hunter() -> None:
         (("C=A",), "a and c would always change together"),
     ],
 )
-def test_generators_that_make_no_sense_are_refused(generators: tuple[str, ...], words: str) -> None:
+def test_generators_that_make_no_sense_are_refused(
+    generators: tuple[str, ...], reason: str
+) -> None:
     with pytest.raises(UsageError) as refused:
         designed(two_levels(4), Design(generators), 2)
-    assert words.lower() in str(refused.value).lower()
+    assert reason.lower() in str(refused.value).lower()
 
 
 @st.composite
 def fractions(draw: st.DrawFn) -> tuple[int, list[str]]:
     base = draw(st.integers(2, 4))
-    words = [w for n in range(2, base + 1) for w in itertools.combinations(LETTERS[:base], n)]
-    chosen = draw(st.lists(st.sampled_from(words), min_size=1, max_size=3, unique=True))
+    products = [w for n in range(2, base + 1) for w in itertools.combinations(LETTERS[:base], n)]
+    chosen = draw(st.lists(st.sampled_from(products), min_size=1, max_size=3, unique=True))
     signs = draw(st.lists(st.sampled_from(["", "-"]), min_size=3, max_size=3))
     generators = [f"{LETTERS[base + i]}={signs[i]}{''.join(word)}" for i, word in enumerate(chosen)]
     return base + len(chosen), generators
@@ -212,11 +216,11 @@ def fractions(draw: st.DrawFn) -> tuple[int, list[str]]:
 def test_fraction_is_balanced_and_its_aliases_are_true(drawn: tuple[int, list[str]]) -> None:
     count, generators = drawn
     try:
-        made = designed(two_levels(count), Design(tuple(generators)), 2)
+        fractional = designed(two_levels(count), Design(tuple(generators)), 2)
     except UsageError:
         assume(False)
         raise
-    runs = [list(one.values()) for one in made.combinations]
+    runs = [list(levels.values()) for levels in fractional.combinations]
     assert len(runs) == 2 ** (count - len(generators))
     for column in range(count):
         assert sum(int(run[column]) for run in runs) == 0
@@ -228,13 +232,13 @@ def test_fraction_is_balanced_and_its_aliases_are_true(drawn: tuple[int, list[st
             for run in runs
         ]
 
-    assert made.fraction is not None
-    for alias in made.fraction.aliases:
+    assert fractional.fraction is not None
+    for alias in fractional.fraction.aliases:
         first, *others = alias.split(" = ")
         assert all(contrast(other) == contrast(first) for other in others)
-    for word in made.fraction.defining:
+    for word in fractional.fraction.defining:
         assert set(contrast(word.removeprefix("I = "))) == {1}
-    assert made.fraction.resolution >= 3
+    assert fractional.fraction.resolution >= 3
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.booleans(), st.integers(1, 3))

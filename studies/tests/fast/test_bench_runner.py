@@ -58,7 +58,7 @@ def test_stopped_anywhere_it_goes_on_as_it_would_have(fake: Fake, tmp_path: Path
     fake.study(SIZES)
     table = read_runs(fake.directory)
     counts = table.groupby(["factor:size", "factor:form"])["replication"].agg(sorted)
-    assert [list(one) for one in counts] == [[1, 2, 3]] * 6
+    assert [list(replications) for replications in counts] == [[1, 2, 3]] * 6
     assert list(table["block"]) == [1] * 6 + [2] * 6 + [3] * 6
     for stop in (1, 18):
         stopped = Fake(tmp_path / f"stopped-{stop}", failing((stop,), SystemExit(130)))
@@ -123,14 +123,14 @@ def test_failed_runs_are_told_and_made_again_when_asked(fake: Fake) -> None:
     assert [run["run"] for run in fake.runs if run["status"] == "failed"] == [2, 3, 5]
     assert (first["problem"], first["operations"]) == ("deadlock found\nwhen trying", None)
     assert first["trace"] == "runs/0002.qjoule"
-    assert "failed: deadlock" in fake.said[1]
+    assert "failed: deadlock" in fake.messages[1]
     assert Fake(fake.directory).study(SIZES) == 3
     again = Fake(fake.directory)
     assert again.study(SIZES, again=True) == 0
     assert again.ran == 3
-    made = again.runs[18]
+    repeated = again.runs[18]
     for name in ("factors", "replication", "block"):
-        assert made[name] == first[name]
+        assert repeated[name] == first[name]
 
 
 def test_a_server_that_dies_is_started_again(fake: Fake) -> None:
@@ -154,9 +154,9 @@ def test_a_server_that_dies_is_started_again(fake: Fake) -> None:
     try:
         assert fake.study(SIZES) == 1
     finally:
-        for one in servers:
-            one.kill()
-            one.wait()
+        for process in servers:
+            process.kill()
+            process.wait()
     assert fake.runs[3]["problem"] == "the server ended: the run was cut short"
     assert len(servers) == 2
 

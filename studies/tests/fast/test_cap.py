@@ -27,14 +27,14 @@ from qjoule_studies.plan import Plan
 
 
 def packages(root: Path, *watts: float, most_w: float | None = 150.0) -> list[Path]:
-    """The files of their limits."""
-    found = []
-    for number, its_w in enumerate(watts):
+    """Makes packages; returns the files of their limits."""
+    files = []
+    for number, limit_w in enumerate(watts):
         name = f"intel-rapl:{number}"
         folder = zone(root, name, f"package-{number}", 0, INTEL_MAX_UJ).parent
-        found.append(limited(folder, its_w, most_w=most_w))
+        files.append(limited(folder, limit_w, most_w=most_w))
     zone(root, "intel-rapl:0:0", "core", 0, INTEL_MAX_UJ)
-    return found
+    return files
 
 
 def cpus(tmp_path: Path) -> CpuFrequency:
@@ -113,9 +113,9 @@ def test_a_greatest_frequency_leaves_the_least_as_it_is(tmp_path: Path) -> None:
         (policy / name).write_text(value)
     ours = CpuFrequency(tmp_path / "saved.json", tmp_path)
     assert ours.present("max_frequency_mhz") == 3600.0
-    made = parse_plan(BASE + "factors = {max_frequency_mhz = [500]}\n", "p.toml")
+    parsed = parse_plan(BASE + "factors = {max_frequency_mhz = [500]}\n", "p.toml")
     with pytest.raises(UsageError, match="500 MHz cannot be set: cpu0 has 800 to 3600 MHz"):
-        ours.check(made)
+        ours.check(parsed)
     ours.set({"max_frequency_mhz": 1200})
     assert (policy / "scaling_max_freq").read_text() == "1200000"
     assert (policy / "scaling_min_freq").read_text() == "800000"
@@ -133,7 +133,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from qjoule.cli import main
 from qjoule_studies import capped, recording
-from qjoule_studies.client import Seen
+from qjoule_studies.client import ClientReport
 from qjoule_studies.commands import bench_run, cap
 from qjoule_studies.rows import Figures
 from qjoule_studies.runner import figures
@@ -154,7 +154,7 @@ def run(job, pid, trace, limit_s):
         print("ready", flush=True)
         while True:  # a signal that comes just before a sleep is seen after it
             time.sleep(0.1)
-    return Seen(Outcome(0, 0, 1.0, "none"), 0, 1)
+    return ClientReport(Outcome(0, 0, 1.0, "none"), 0, 1)
 
 def measured(trace, idle, replication, level, power_w):
     return capped_measured(replication, level, 100.0, level * 1e-3, 1e6, level, "measured")
@@ -180,13 +180,21 @@ class Machine:
         self.started: list[subprocess.Popen[str]] = []
         (self.limit,) = packages(directory / "powercap", 120.0)
 
-    def start(self, does: str, *words: str) -> subprocess.Popen[str]:
-        if not words:
-            words = ("redis", "--watts", "60", "--watts", "80", "-o", str(self.directory / "caps"))
-            words += ("--replications", "2", "--settle-seconds", "0", "--json", "--seed", "2")
-        words += ("--energy", f"powercap:{self.directory}/powercap")
+    def start(self, does: str, *arguments: str) -> subprocess.Popen[str]:
+        if not arguments:
+            arguments = (
+                "redis",
+                "--watts",
+                "60",
+                "--watts",
+                "80",
+                "-o",
+                str(self.directory / "caps"),
+            )
+            arguments += ("--replications", "2", "--settle-seconds", "0", "--json", "--seed", "2")
+        arguments += ("--energy", f"powercap:{self.directory}/powercap")
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(self.directory), does, *words],
+            [sys.executable, "-c", PROGRAM, str(self.directory), does, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -194,10 +202,10 @@ class Machine:
         self.started.append(process)
         return process
 
-    def run(self, does: str, *words: str) -> tuple[int, str, str]:
-        process = self.start(does, *words)
-        out, said = process.communicate(timeout=120)
-        return process.returncode, out, said
+    def run(self, does: str, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(does, *arguments)
+        out, messages = process.communicate(timeout=120)
+        return process.returncode, out, messages
 
     def waiting(self) -> subprocess.Popen[str]:
         """With a limit of the study's."""
@@ -214,30 +222,30 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    found = Machine(tmp_path)
-    yield found
-    for process in found.started:
+    simulated = Machine(tmp_path)
+    yield simulated
+    for process in simulated.started:
         process.kill()
         process.communicate()
 
 
 def test_at_its_end_the_limit_is_as_before_and_the_levels_are_told(machine: Machine) -> None:
-    code, out, said = machine.run("ends")
-    assert code == 0, said
+    code, out, messages = machine.run("ends")
+    assert code == 0, messages
     assert machine.is_as_before
-    found = json.loads(out)
-    assert (found["factor"], found["reference"]) == ("power_limit_w", 120.0)
-    assert [one["level"] for one in found["levels"]] == [120.0, 80.0, 60.0]
-    assert [one["runs"] for one in found["levels"]] == [2, 2, 2]
-    assert found["levels"][0]["saved"] is None
-    saved = [one["saved"]["mean"] for one in found["levels"][1:]]
+    printed = json.loads(out)
+    assert (printed["factor"], printed["reference"]) == ("power_limit_w", 120.0)
+    assert [level["level"] for level in printed["levels"]] == [120.0, 80.0, 60.0]
+    assert [level["runs"] for level in printed["levels"]] == [2, 2, 2]
+    assert printed["levels"][0]["saved"] is None
+    saved = [level["saved"]["mean"] for level in printed["levels"][1:]]
     assert saved == pytest.approx([0.04, 0.06])
 
 
 def test_a_defect_of_ours_leaves_no_limit(machine: Machine) -> None:
-    code, _, said = machine.run("fails")
+    code, _, messages = machine.run("fails")
     assert code != 0
-    assert "a defect" in said
+    assert "a defect" in messages
     assert machine.is_as_before
 
 
@@ -245,29 +253,29 @@ def test_a_defect_of_ours_leaves_no_limit(machine: Machine) -> None:
 def test_a_signal_leaves_no_limit(machine: Machine, number: signal.Signals) -> None:
     process = machine.waiting()
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, said
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, messages
     assert machine.is_as_before
 
 
-@pytest.mark.parametrize("words", [("--restore",), ()])
-def test_what_a_killed_one_left_is_put_back(machine: Machine, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [("--restore",), ()])
+def test_what_a_killed_one_left_is_put_back(machine: Machine, arguments: tuple[str, ...]) -> None:
     """By `--restore`, and by the next one, which goes on."""
     process = machine.waiting()
     process.kill()
     process.communicate()
     assert now([machine.limit]) != ["120000000"]
-    code, _, said = machine.run("ends", *words)
-    assert code == 0, said
+    code, _, messages = machine.run("ends", *arguments)
+    assert code == 0, messages
     assert machine.is_as_before
 
 
 def test_a_second_one_is_refused(machine: Machine) -> None:
     first = machine.waiting()
     try:
-        code, _, said = machine.run("ends", "--restore")
+        code, _, messages = machine.run("ends", "--restore")
         assert code == 1
-        assert "another qjoule cap works in" in said
+        assert "another qjoule cap works in" in messages
         assert not machine.is_as_before, "the first one's file is there"
     finally:
         first.terminate()
@@ -276,7 +284,7 @@ def test_a_second_one_is_refused(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
         (["--watts", "60"], "give SERVER"),
         (["redis", "-o", "x"], "give SERVER"),
@@ -288,19 +296,19 @@ def test_a_second_one_is_refused(machine: Machine) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cap, "PLACE", tmp_path / "run")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found = CliRunner().invoke(cli, ["cap", *words])
-    assert isinstance(found.exception, UsageError) or found.exit_code == 2
-    assert says in f"{found.exception}{found.output}"
+    result = CliRunner().invoke(cli, ["cap", *arguments])
+    assert isinstance(result.exception, UsageError) or result.exit_code == 2
+    assert message in f"{result.exception}{result.output}"
 
 
 def test_without_root_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = CliRunner().invoke(cli, ["cap", "redis", "--watts", "60", "-o", "x"])
-    assert "only root may set limits" in str(found.exception)
+    result = CliRunner().invoke(cli, ["cap", "redis", "--watts", "60", "-o", "x"])
+    assert "only root may set limits" in str(result.exception)
 
 
 # ---- what intervals say --------------------------------------------------------------------------
@@ -319,9 +327,9 @@ ALIKE = (1.02, 1.15, 0.99, 1.09)
 
 
 def test_savings_are_of_replications_and_hold_together() -> None:
-    found = levels_of([*runs(120, *REFERENCE), *runs(80, *LESS), *runs(60, *ALIKE)], 120.0)
-    assert [one.level for one in found] == [120.0, 80.0, 60.0]
-    reference, less, alike = found
+    levels = levels_of([*runs(120, *REFERENCE), *runs(80, *LESS), *runs(60, *ALIKE)], 120.0)
+    assert [level.level for level in levels] == [120.0, 80.0, 60.0]
+    reference, less, alike = levels
     assert reference.saved is None
     differences = np.subtract(REFERENCE, LESS)
     expected = stats.ttest_1samp(differences, 0).confidence_interval(1 - 0.05 / 2)
@@ -330,7 +338,7 @@ def test_savings_are_of_replications_and_hold_together() -> None:
     assert less.saved.half_width == pytest.approx((expected.high - expected.low) / 2)
     assert less.saved.excludes_0
     assert not alike.saved.excludes_0
-    text = table(found, "W")
+    text = table(levels, "W")
     assert "saves 0.1 ± 0.01" in text
     assert text.count("saves") == 1
     assert "no difference shown" in text and "(as it is now)" in text
@@ -338,16 +346,16 @@ def test_savings_are_of_replications_and_hold_together() -> None:
 
 def test_what_is_not_measured_is_no_saving() -> None:
     for grade in ("estimated", "none"):
-        found = levels_of([*runs(120, *REFERENCE), *runs(80, *LESS, grade=grade)], 120.0)
-        assert [one.saved for one in found] == [None, None]
-        assert "saves" not in table(found, "W")
+        levels = levels_of([*runs(120, *REFERENCE), *runs(80, *LESS, grade=grade)], 120.0)
+        assert [level.saved for level in levels] == [None, None]
+        assert "saves" not in table(levels, "W")
 
 
 def test_unknown_figures_and_single_runs_say_nothing() -> None:
-    found = levels_of([*runs(120, 1.0, None), *runs(80, 0.5, 0.5)], 120.0)
-    assert found[1].saved == Estimate(0.5, None)
-    assert not found[1].saved.excludes_0
-    assert found[0].j_per_call == Estimate(1.0, None)
-    assert "no difference shown (0.5 ± ?)" in found[1].verdict
+    levels = levels_of([*runs(120, 1.0, None), *runs(80, 0.5, 0.5)], 120.0)
+    assert levels[1].saved == Estimate(0.5, None)
+    assert not levels[1].saved.excludes_0
+    assert levels[0].j_per_call == Estimate(1.0, None)
+    assert "no difference shown (0.5 ± ?)" in levels[1].verdict
     empty = Level(80.0, 0, None, None, None, None, None, "unknown")
     assert table([empty], "W").count("unknown") == 5

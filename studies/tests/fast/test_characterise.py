@@ -29,12 +29,12 @@ def run(*arguments: object) -> Result:
 def document(*arguments: object) -> dict[str, Any]:
     shown = run(*arguments, "--json")
     assert shown.exit_code == 0, shown.output
-    found: dict[str, Any] = json.loads(shown.stdout)
-    return found
+    printed: dict[str, Any] = json.loads(shown.stdout)
+    return printed
 
 
 def values(row: dict[str, Any]) -> dict[str, float]:
-    return {name: one["value"] for name, one in row["metrics"].items()}
+    return {name: metric["value"] for name, metric in row["metrics"].items()}
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_each_shape_has_the_figures_that_its_counts_say(trace: Path) -> None:
-    found = document(trace)
-    rows = {row["fingerprint"]: row for row in found["rows"]}
+    printed = document(trace)
+    rows = {row["fingerprint"]: row for row in printed["rows"]}
     assert list(rows) == ["scan", "join", "sort", "point"], "most CPU time first"
     for name, (ms, cycles, instructions, misses) in counter_traces.SHAPES.items():
         shown = values(rows[name])
@@ -56,17 +56,17 @@ def test_each_shape_has_the_figures_that_its_counts_say(trace: Path) -> None:
         assert rows[name]["cpu_ns"] == 2 * ms * 1_000_000
         assert rows[name]["server"] == "shop-db"
     counted_throughout = {"value": 0.5, "ci95": [0.5, 0.5], "counted_share": 1.0}
-    assert found["rows"][0]["metrics"]["ipc"] == counted_throughout
+    assert printed["rows"][0]["metrics"]["ipc"] == counted_throughout
 
 
 def test_traces_that_have_no_figures_say_why(tmp_path: Path) -> None:
     plain = hand.write(tmp_path / "plain")
     trace = counter_traces.write(tmp_path / "t", {})
-    for path, words in (
+    for path, message in (
         (plain, "plain has no hardware counters: record it with --count"),
         (trace, "no CPU time of queries: try --by server"),
     ):
-        with pytest.raises(QjouleError, match=words):
+        with pytest.raises(QjouleError, match=message):
             CliRunner().invoke(command, [str(path)], catch_exceptions=False)
     (row,) = document(trace, "--by", "server")["rows"]
     assert values(row)["ipc"] == pytest.approx(0.1), "of background work"
@@ -113,10 +113,10 @@ def sums(events: dict[str, Event], lengths: list[float] | np.ndarray) -> MetricS
 def test_the_interval_is_that_of_a_ratio_in_a_sample_of_a_finite_population() -> None:
     """Cochran, equation 6.13: two of four segments were counted, so 1 - f is one half."""
     events = {"instructions": event(1000, 3000, NAN, NAN), "branch-misses": event(10, 20, 1, 1)}
-    found = sums(events, [1e6] * 4).estimates(0)["branch_mpki"]
+    estimate = sums(events, [1e6] * 4).estimates(0)["branch_mpki"]
     residuals = np.array([10.0, 20]) - 0.0075 * np.array([1000, 3000])
     half = 12.706204736 * math.sqrt(0.5 * 2 * (residuals**2).sum()) / 4000
-    assert (found.low, found.high) == pytest.approx((0, 7.5 + 1000 * half))
+    assert (estimate.low, estimate.high) == pytest.approx((0, 7.5 + 1000 * half))
 
 
 EVENTS = ("cycles", "instructions", "branch-misses", "instructions:u", "r01c2")

@@ -67,7 +67,7 @@ def document(own: Row | None, others: Row | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "status", "words"),
+    ("own", "others", "status", "message"),
     [
         (
             KEPT,
@@ -83,10 +83,12 @@ def document(own: Row | None, others: Row | None = None) -> dict[str, Any]:
         ((None, 0, 0, 3), None, "not separable", "its joules are unknown"),
     ],
 )
-def test_the_interval_decides(own: Row | None, others: Row | None, status: str, words: str) -> None:
+def test_the_interval_decides(
+    own: Row | None, others: Row | None, status: str, message: str
+) -> None:
     verdict = judge(document(own, others), "own", 0.005)
     assert verdict.status == status
-    assert words in verdict.words
+    assert message in verdict.words
 
 
 def outcome(
@@ -107,8 +109,8 @@ def outcome(
 
 def loaded() -> list[str]:
     """Options that load the plugin if its distribution does not do so by itself."""
-    known = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
-    return [] if known else ["-p", PLUGIN]
+    installed = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
+    return [] if installed else ["-p", PLUGIN]
 
 
 def test_a_budget_that_is_kept_is_reported(pytester: pytest.Pytester) -> None:

@@ -18,8 +18,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_every_pair_of_the_thesis_saves_energy_by_its_own_watts_and_seconds() -> None:
-    found = gps_up.recomputed()
-    pairs = found[~found["table"].str.startswith("8") & found["speedup_here"].notna()]
+    table = gps_up.recomputed()
+    pairs = table[~table["table"].str.startswith("8") & table["speedup_here"].notna()]
     assert len(pairs) == 15
     for name in gps_up.RATIOS:
         assert (pairs[f"{name}_here"] / pairs[name]).between(0.999, 1.001).all()

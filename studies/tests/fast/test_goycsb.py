@@ -47,7 +47,7 @@ def test_go_ycsb_is_read() -> None:
 def test_a_read_modify_write_is_one_operation() -> None:
     done = goycsb.read_output(BOTH, "go-ycsb")
     assert done.operations == 1_000
-    assert {name: seen.operations for name, seen in done.commands.items()} == {
+    assert {name: latencies.operations for name, latencies in done.commands.items()} == {
         "read": 520,
         "read-modify-write": 480,
     }
@@ -57,16 +57,16 @@ def test_a_read_modify_write_is_one_operation() -> None:
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A go-ycsb on PATH that keeps its arguments and properties, and prints $OUTPUT."""
-    found = tmp_path / "go-ycsb"
-    found.write_text(
+    script = tmp_path / "go-ycsb"
+    script.write_text(
         f'#!/bin/sh\ncd "{tmp_path}"\necho "$@" >argv\ncp "$4" file\n'
         f'stat -c %a "$4" >mode\nprintf "%s" "$OUTPUT"\nexit $CODE\n'
     )
-    found.chmod(0o755)
+    script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("OUTPUT", OUTPUT)
     monkeypatch.setenv("CODE", "0")
-    return found
+    return script
 
 
 def test_passwords_are_not_on_the_command_line_and_in_no_error(

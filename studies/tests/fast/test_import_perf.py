@@ -17,7 +17,7 @@ POSTGRES = "1=postgres,800,15.4,postgres:5432"
 
 
 def texts(trace: Trace) -> list[str]:
-    """Of the queries, in order."""
+    """Texts of the queries, in order."""
     of = trace.pandas("shapes").set_index("shape")["text"].to_dict()
     queries = trace.pandas("queries").sort_values("begin_ns")
     return [of.get(shape, "?") for shape in queries["shape"]]
@@ -37,11 +37,15 @@ def test_a_mariadb_and_a_postgres_that_perf_has_recorded(tmp_path: Path) -> None
     meta = trace.meta
     assert meta.complete and meta.host == "db1.example" and meta.cpu == "AMD EPYC"
     assert meta.imported is not None and meta.imported.version == "6.1.192"
-    assert [(one.kind, one.attach_mode) for one in meta.servers] == [("mariadb", "symbol")]
+    assert [(info.kind, info.attach_mode) for info in meta.servers] == [("mariadb", "symbol")]
     assert trace.pandas("queries")["status"].dropna().tolist() == ["unfinished"]
     assert any("text" in note for note in done.notes)
-    found = attribute(trace)
-    assert {row.shape for row in found.rows if row.calls} == {"set names utf8mb4", short, long}
+    attribution = attribute(trace)
+    assert {row.shape for row in attribution.rows if row.calls} == {
+        "set names utf8mb4",
+        short,
+        long,
+    }
     trace, _ = imported(GOLDEN / "postgres.txt", tmp_path / "postgres")
     assert "select ? as m_short" in texts(trace)
     assert any("generate_series" in text for text in texts(trace))
@@ -65,11 +69,11 @@ def test_time_is_the_querys_from_its_begin_until_its_thread_sleeps(tmp_path: Pat
 
 def test_records_that_were_lost_leave_a_gap_that_is_nobodys(tmp_path: Path) -> None:
     """So is the time of a CPU that was never heard of. A switch that was not shown is counted."""
-    made = one_query()
-    made.switch(50 * MS, CLIENT, THREAD)
-    made.side(b"PERF_RECORD_LOST lost 12", 90 * MS, tid=CLIENT)
-    made.switch(95 * MS, CLIENT, 0)
-    trace, _ = imported(made.write(tmp_path), tmp_path)
+    recorded = one_query()
+    recorded.switch(50 * MS, CLIENT, THREAD)
+    recorded.side(b"PERF_RECORD_LOST lost 12", 90 * MS, tid=CLIENT)
+    recorded.switch(95 * MS, CLIENT, 0)
+    trace, _ = imported(recorded.write(tmp_path), tmp_path)
     assert trace.loss["segment"] == 12 and trace.lost_cpu_ns == 40 * MS
     segments = trace.pandas("segments")
     here = segments[segments["cpu"] == 0]
@@ -88,24 +92,24 @@ def test_literals_stay_home(tmp_path: Path) -> None:
     imported(path, tmp_path)
     for file in (tmp_path / "t").rglob("*"):
         assert file.is_dir() or b"secret" not in file.read_bytes()
-    kept = tmp_path / "kept"
-    trace, _ = imported(path, kept, literals=True)
+    with_literals = tmp_path / "kept"
+    trace, _ = imported(path, with_literals, literals=True)
     assert trace.meta.literals
     assert b"secret" in trace.pandas("statements")["text"].iloc[0]
 
 
 def test_commands_of_prepared_statements_and_lost_ends_are_counted(tmp_path: Path) -> None:
-    made = one_query()
-    made.switch(41 * MS, CLIENT, THREAD)
-    made.begin(42 * MS, b"select ? from t", command=22)
-    made.end(43 * MS)
-    made.begin(44 * MS, b"\1", command=23)
-    made.end(45 * MS)
-    made.begin(46 * MS, b"", command=1)
-    made.end(47 * MS)
-    made.begin(48 * MS, b"select 1 as a")
-    made.begin(49 * MS, b"select 1 as b")
-    trace, _ = imported(made.write(tmp_path), tmp_path)
+    recorded = one_query()
+    recorded.switch(41 * MS, CLIENT, THREAD)
+    recorded.begin(42 * MS, b"select ? from t", command=22)
+    recorded.end(43 * MS)
+    recorded.begin(44 * MS, b"\1", command=23)
+    recorded.end(45 * MS)
+    recorded.begin(46 * MS, b"", command=1)
+    recorded.end(47 * MS)
+    recorded.begin(48 * MS, b"select 1 as a")
+    recorded.begin(49 * MS, b"select 1 as b")
+    trace, _ = imported(recorded.write(tmp_path), tmp_path)
     queries = trace.pandas("queries").sort_values("begin_ns")
     assert queries["command"].tolist()[:4] == ["query", "prepare", "execute", "other"]
     assert queries["executions"].tolist()[:4] == [1, 0, 1, 0]
@@ -114,27 +118,29 @@ def test_commands_of_prepared_statements_and_lost_ends_are_counted(tmp_path: Pat
     assert queries["status"].iloc[5] == "unfinished"
 
 
-def _postgres(made: PerfText, at_ns: int, state: int, text: bytes = b"", address: int = 0) -> None:
+def _postgres(
+    recorded: PerfText, at_ns: int, state: int, text: bytes = b"", address: int = 0
+) -> None:
     first = int.from_bytes(text[:8].ljust(8, b"\0"), "little")
     payload = b'(55aa) state=%d address=%#x first=%#x text="%s"' % (state, address, first, text)
-    made.probe(at_ns, b"qjoule_800:pg_activity_1:", payload)
+    recorded.probe(at_ns, b"qjoule_800:pg_activity_1:", payload)
 
 
 def test_postgres_is_told_by_what_its_backends_report(tmp_path: Path) -> None:
-    made = PerfText()
-    made.switch(0, 0, THREAD)
-    made.switch(1 * MS, 0, CLIENT, cpu=1)
-    _postgres(made, 2 * MS, 2, b"select 1 as a", 0x10)
-    _postgres(made, 3 * MS, 2, b"select 1 as a", 0x10)  # bound
-    made.probe(4 * MS, b"qjoule_800:pg_run_1:", b"(55ab) top=1 start=1")
-    _postgres(made, 5 * MS, 2, b"select 1 as b", 0x20)  # a pipeline goes on
-    made.probe(6 * MS, b"qjoule_800:pg_run_1:", b"(55ab) top=1 start=1")
-    made.probe(7 * MS, b"qjoule_800:pg_failed_1:", b"(55ac)")
-    _postgres(made, 8 * MS, 1)
-    _postgres(made, 9 * MS, 2, b"parsed only", 0x30)
-    _postgres(made, 10 * MS, 3)
-    made.switch(20 * MS, THREAD, 0)
-    trace, _ = imported(made.write(tmp_path), tmp_path, servers=[POSTGRES])
+    recorded = PerfText()
+    recorded.switch(0, 0, THREAD)
+    recorded.switch(1 * MS, 0, CLIENT, cpu=1)
+    _postgres(recorded, 2 * MS, 2, b"select 1 as a", 0x10)
+    _postgres(recorded, 3 * MS, 2, b"select 1 as a", 0x10)  # bound
+    recorded.probe(4 * MS, b"qjoule_800:pg_run_1:", b"(55ab) top=1 start=1")
+    _postgres(recorded, 5 * MS, 2, b"select 1 as b", 0x20)  # a pipeline goes on
+    recorded.probe(6 * MS, b"qjoule_800:pg_run_1:", b"(55ab) top=1 start=1")
+    recorded.probe(7 * MS, b"qjoule_800:pg_failed_1:", b"(55ac)")
+    _postgres(recorded, 8 * MS, 1)
+    _postgres(recorded, 9 * MS, 2, b"parsed only", 0x30)
+    _postgres(recorded, 10 * MS, 3)
+    recorded.switch(20 * MS, THREAD, 0)
+    trace, _ = imported(recorded.write(tmp_path), tmp_path, servers=[POSTGRES])
     queries = trace.pandas("queries").sort_values("begin_ns")
     assert texts(trace) == ["select ? as a", "select ? as b", "parsed only"]
     assert queries["executions"].tolist() == [1, 1, 0]

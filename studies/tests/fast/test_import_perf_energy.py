@@ -42,17 +42,17 @@ def test_intervals_add_up_to_a_counter_of_what_was_printed(tmp_path: Path) -> No
     """Other events of the same `perf stat` are left out."""
     other = "     0.0205,S0,2,205.53,msec,cpu-clock,205530515,100.00,2.055,CPUs utilized\n"
     counted = counted_by(_written(tmp_path, CSV + other), 7_000)
-    assert [(one.package, one.name, one.unit_j) for one in counted.domains] == [
+    assert [(domain.package, domain.name, domain.unit_j) for domain in counted.domains] == [
         (0, "dram", 0.01),
         (0, "package", 0.01),
     ]
-    readings = [one for one in counted.readings() if one.domain == 1]
-    assert [one.t_ns for one in readings] == [7_000, 20_091_191, 40_452_385]
-    assert [one.raw - readings[0].raw for one in readings] == [0, 125, 325]
+    readings = [reading for reading in counted.readings() if reading.domain == 1]
+    assert [reading.t_ns for reading in readings] == [7_000, 20_091_191, 40_452_385]
+    assert [reading.raw - readings[0].raw for reading in readings] == [0, 125, 325]
     assert counted.source[1] is Grade.MEASURED
     text = "     0.020084191,1.5,Joules,power/energy-pkg/,20084191,100.00,,\n"
     one_package = counted_by(_written(tmp_path, text), 0)
-    assert [(one.package, one.unit_j) for one in one_package.domains] == [(0, 0.1)]
+    assert [(domain.package, domain.unit_j) for domain in one_package.domains] == [(0, 0.1)]
 
 
 @pytest.mark.parametrize("unknown", ["<not counted>", "<not supported>"])
@@ -61,27 +61,27 @@ def test_an_interval_that_was_not_counted_is_unknown(unknown: str, tmp_path: Pat
     line = "0.0{}0000000,S0,1,{},{},power/energy-pkg/,0,0.00,,\n"
     values = ["1.00", "1.00", unknown, "1.00", "1.00", unknown, "1.00", "1.00", "1.00"]
     text = "".join(
-        line.format(at, value, "" if value == unknown else "Joules")
-        for at, value in enumerate(values, 1)
+        line.format(number, value, "" if value == unknown else "Joules")
+        for number, value in enumerate(values, 1)
     )
     path = _written(tmp_path, text)
-    made = PerfText()
-    made.switch(0, 0, CLIENT)
-    made.switch(1 * MS, 0, CLIENT, cpu=1)
-    made.switch(100 * MS, CLIENT, 0)
-    recording = made.write(tmp_path)
+    recorded = PerfText()
+    recorded.switch(0, 0, CLIENT)
+    recorded.switch(1 * MS, 0, CLIENT, cpu=1)
+    recorded.switch(100 * MS, CLIENT, 0)
+    recording = recorded.write(tmp_path)
     start = f"{BEGIN_NS // 10**9}.000000000"
     done = import_perf(Request(recording, str(path), start), tmp_path / "t")
     assert done.meta.loss["energy"] == 2
     trace = Trace(tmp_path / "t")
     energy = window_energy(*energy_readings(trace.table("energy")))
-    known = [Cause(int(cause)) is Cause.NONE for cause in energy.cause[0]]
-    assert known == [True, True, False, False, True, False, False, True, True]
+    is_known = [Cause(int(cause)) is Cause.NONE for cause in energy.cause[0]]
+    assert is_known == [True, True, False, False, True, False, False, True, True]
     assert energy.energy_nj[0][energy.cause[0] == Cause.NONE].sum() == 5 * 10**9
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("0.020084191,S0,1,1.00,Joules,power/energy-pkg/,0,,", "line 7: its time is not after"),
         ("0.060000000,S0,1,-1.00,Joules,power/energy-pkg/,0,,", "'-1.00' is no number of joules"),
@@ -89,8 +89,8 @@ def test_an_interval_that_was_not_counted_is_unknown(unknown: str, tmp_path: Pat
         ("x" * 9000, "the line has no end"),
     ],
 )
-def test_a_wrong_line_is_named(line: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(QjouleError, match=words):
+def test_a_wrong_line_is_named(line: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(QjouleError, match=message):
         counted_by(_written(tmp_path, CSV + line + "\n"), 0)
     never = "     0.100000000,S0,1,<not counted>,Joules,power/energy-pkg/,0,0.00,,\n"
     with pytest.raises(QjouleError, match="has no joules"):
@@ -98,20 +98,20 @@ def test_a_wrong_line_is_named(line: str, words: str, tmp_path: Path) -> None:
 
 
 def test_perf_stat_within_perf_record_tells_when_it_began(tmp_path: Path) -> None:
-    made = PerfText()
+    recorded = PerfText()
     for pid, parent, comm in ((700, 1, b"perf"), (701, 700, b"perf-exec")):
-        made.side(b"PERF_RECORD_FORK(%d:%d):(%d:%d)" % (pid, pid, parent, parent))
-        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, pid, pid))
-    made.switch(-1 * MS, 0, 701)
-    made.side(b"PERF_RECORD_COMM exec: perf:701/701", 0, tid=701)
-    made.side(b"PERF_RECORD_FORK(702:702):(701:701)", 1 * MS, tid=701)
-    made.switch(2 * MS, 701, 702)
-    made.side(b"PERF_RECORD_COMM exec: sleep:702/702", 3 * MS, tid=702)
-    made.switch(4 * MS, 702, CLIENT)
-    made.switch(5 * MS, 0, CLIENT, cpu=1)
-    made.switch(45 * MS, CLIENT, 0)
+        recorded.side(b"PERF_RECORD_FORK(%d:%d):(%d:%d)" % (pid, pid, parent, parent))
+        recorded.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, pid, pid))
+    recorded.switch(-1 * MS, 0, 701)
+    recorded.side(b"PERF_RECORD_COMM exec: perf:701/701", 0, tid=701)
+    recorded.side(b"PERF_RECORD_FORK(702:702):(701:701)", 1 * MS, tid=701)
+    recorded.switch(2 * MS, 701, 702)
+    recorded.side(b"PERF_RECORD_COMM exec: sleep:702/702", 3 * MS, tid=702)
+    recorded.switch(4 * MS, 702, CLIENT)
+    recorded.switch(5 * MS, 0, CLIENT, cpu=1)
+    recorded.switch(45 * MS, CLIENT, 0)
     csv = _written(tmp_path, CSV)
-    done = import_perf(Request(made.write(tmp_path), str(csv)), tmp_path / "t")
+    done = import_perf(Request(recorded.write(tmp_path), str(csv)), tmp_path / "t")
     assert (done.meta.energy.source, done.meta.energy.grade) == ("perf stat", "measured")
     trace = Trace(tmp_path / "t")
     assert trace.pandas("energy")["t_ns"].min() == BEGIN_NS + 3 * MS
@@ -133,7 +133,9 @@ def test_the_curve_is_the_tracers() -> None:
             probe.tell(f"busy {busy_ns}")
             theirs = probe.read()
             read = list(ours.read(theirs[0].t_ns, {0: busy_ns}, {0: 0}))
-            assert [one.raw for one in read] == [pytest.approx(one.raw, abs=2) for one in theirs]
+            assert [reading.raw for reading in read] == [
+                pytest.approx(reading.raw, abs=2) for reading in theirs
+            ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_names(text: str, event: PerfEvent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("branch-mises", "no event 'branch-mises'; did you mean branch-misses"),
         ("cycles=r1", "cycles is always counted; give it another name"),
@@ -161,15 +163,17 @@ def test_names(text: str, event: PerfEvent) -> None:
         (",".join(f"r{i}" for i in range(MORE_COUNTERS + 1)), "13 events, at most 12 can be read"),
     ],
 )
-def test_what_is_no_event_is_a_usage_error_that_helps(text: str, words: str) -> None:
+def test_what_is_no_event_is_a_usage_error_that_helps(text: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         CliRunner().invoke(command, ["--counters", text], catch_exceptions=False)
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
 def test_events_become_the_tracers_options_except_what_is_counted_anyway() -> None:
-    found = parse_events("cycles, instructions,cache-misses,branch-misses,cpu-cycles,branch-misses")
-    assert [event.name for event in found] == ["branch-misses"]
+    events = parse_events(
+        "cycles, instructions,cache-misses,branch-misses,cpu-cycles,branch-misses"
+    )
+    assert [event.name for event in events] == ["branch-misses"]
     options = [event.option for event in parse_events("r10,instructions:u,cycles:k")]
     assert options == ["more=4:16", "more=0:1:u", "more=0:0:k"]
 
@@ -177,9 +181,9 @@ def test_events_become_the_tracers_options_except_what_is_counted_anyway() -> No
 def test_what_the_machine_lacks_is_named_and_the_rest_goes_on() -> None:
     errors = {5: errno.ENOENT, 7: errno.EOPNOTSUPP, 8: errno.ENODEV}
     asked = parse_events("branch-misses,branches,stalled-cycles-frontend,stalled-cycles-backend")
-    found = more_counters(asked, lambda _type, config, _flags: errors.get(config, 0))
-    assert [event.name for event in found.events] == ["branches"]
-    assert list(found.missing()) == [
+    counters = more_counters(asked, lambda _type, config, _flags: errors.get(config, 0))
+    assert [event.name for event in counters.events] == ["branches"]
+    assert list(counters.missing()) == [
         "not counted: branch-misses, stalled-cycles-frontend (absent)",
         "not counted: stalled-cycles-backend (No such device)",
     ]

@@ -33,9 +33,9 @@ STATEMENTS = st.lists(WORDS | st.binary(max_size=6), max_size=12).map(b"".join)
 NAMES = st.binary(max_size=15).map(lambda name: name.replace(b"\0", b""))
 
 
-def _records(made: PerfText) -> list[Record]:
-    lines = _split(b"".join(made.lines))
-    return list(in_step(iter(made.heads), iter(enumerate(lines, 1)), Path("perf.data")))
+def _records(recorded: PerfText) -> list[Record]:
+    lines = _split(b"".join(recorded.lines))
+    return list(in_step(iter(recorded.heads), iter(enumerate(lines, 1)), Path("perf.data")))
 
 
 def _split(text: bytes) -> list[bytes]:
@@ -47,13 +47,13 @@ def _split(text: bytes) -> list[bytes]:
 @example(statement=b"", comm=b"\n")
 def test_every_record_of_a_perf_data_is_found_as_it_was(statement: bytes, comm: bytes) -> None:
     """No name and no statement can forge a record, hide one, or lose a byte."""
-    made = PerfText()
-    made.switch(1 * MS, 0, THREAD, comm=comm)
-    made.begin(2 * MS, statement)
-    made.end(3 * MS)
-    made.switch(4 * MS, THREAD, 0, comm=comm)
-    records = _records(made)
-    assert len(records) == len(made.lines)
+    recorded = PerfText()
+    recorded.switch(1 * MS, 0, THREAD, comm=comm)
+    recorded.begin(2 * MS, statement)
+    recorded.end(3 * MS)
+    recorded.switch(4 * MS, THREAD, 0, comm=comm)
+    records = _records(recorded)
+    assert len(records) == len(recorded.lines)
     times = [record.t_ns - BEGIN_NS for record in records if record.t_ns]
     assert times == [1 * MS, 2 * MS, 3 * MS, 4 * MS]
     hit = next(record for record in records if record.event.endswith(b"begin_1"))
@@ -67,8 +67,8 @@ def _blocks(text: bytes) -> list[np.ndarray]:
         path.write_bytes(text)
         recording = open_recording(path)
         header = parse_header(recording.header(), recording.name)
-        found = scan(recording.heads(), recording.name)
-        stream = PerfStream(Sources(recording, header, found, servers_of((), found), None))
+        scanned = scan(recording.heads(), recording.name)
+        stream = PerfStream(Sources(recording, header, scanned, servers_of((), scanned), None))
         return [frame.records for frame in stream if frame.kind is Block.SEGMENT]
 
 
@@ -84,16 +84,16 @@ DAMAGE = st.lists(
 
 
 def _damaged(text: bytes, damage: list[tuple[float, str, bytes]]) -> bytes:
-    for where, how, what in damage:
+    for where, how, payload in damage:
         at = int(where * len(text))
         lines = text.split(b"\n")
         line = int(where * len(lines))
         if how == "cut":
             text = text[:at]
         elif how == "flip":
-            text = text[:at] + what[:1] + text[at + 1 :]
+            text = text[:at] + payload[:1] + text[at + 1 :]
         elif how == "insert":
-            text = text[:at] + what + text[at:]
+            text = text[:at] + payload + text[at:]
         elif how == "drop":
             text = b"\n".join(lines[:line] + lines[line + 1 :])
         elif how == "double":
@@ -124,7 +124,7 @@ MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda _: b"\x00\x01garbage", "neither a perf.data"),
         (lambda text: b"hello\n" + text, "line 1: this is no record"),
@@ -137,10 +137,10 @@ MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"
         (lambda text: text.replace(b'= 7"', b"= 7"), "the text has no end"),
     ],
 )
-def test_damage_is_one_line_that_names_the_place(change: Any, words: str, tmp_path: Path) -> None:
+def test_damage_is_one_line_that_names_the_place(change: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "perf.txt"
     path.write_bytes(change(one_query().text))
-    with pytest.raises(QjouleError, match=words) as caught:
+    with pytest.raises(QjouleError, match=message) as caught:
         imported(path, tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -47,7 +47,7 @@ def screen(rounds: list[Round] | tuple[Round, ...], done: Experiment) -> str:
 
 def test_the_screen_says_what_was_compared(done: Experiment) -> None:
     text = screen(ROUNDS, done)
-    for words in (
+    for phrase in (
         "A computes",
         "B reads memory",
         "R = A + B - both = 75.0 ± ",
@@ -59,7 +59,7 @@ def test_the_screen_says_what_was_compared(done: Experiment) -> None:
         "not calibrated",
         "under twice the cache",
     ):
-        assert words in text
+        assert phrase in text
     assert "under twice" not in screen(ROUNDS, replace(done, cache_bytes=32 * MIB))
     same = replace(ROUND, alone_a_w=100.0, alone_b_w=100.0)
     text = screen([same, same, replace(same, together_w=100.3)], done)
@@ -68,15 +68,15 @@ def test_the_screen_says_what_was_compared(done: Experiment) -> None:
 
 
 def test_json_has_every_figure_and_nulls_for_infinities(done: Experiment) -> None:
-    found = json.loads(json.dumps(physical_plain.to_json(judge(ROUNDS), done), allow_nan=False))
-    assert (found["schema"], found["verdict"]) == ("qjoule.physical/1", "agrees")
-    assert found["residual_w"]["value"] == pytest.approx(75)
-    assert found["loads"]["A"]["physical_share"]["value"] == pytest.approx(0.56)
-    assert found["loads"]["B"]["error"]["value"] == pytest.approx(0.45 / 0.44 - 1)
+    printed = json.loads(json.dumps(physical_plain.to_json(judge(ROUNDS), done), allow_nan=False))
+    assert (printed["schema"], printed["verdict"]) == ("qjoule.physical/1", "agrees")
+    assert printed["residual_w"]["value"] == pytest.approx(75)
+    assert printed["loads"]["A"]["physical_share"]["value"] == pytest.approx(0.56)
+    assert printed["loads"]["B"]["error"]["value"] == pytest.approx(0.45 / 0.44 - 1)
     flat = [replace(ROUND, alone_a_w=50.0, alone_b_w=50.0, together_w=50.0)] * 3
-    found = physical_plain.to_json(judge(flat), done)
-    assert json.loads(json.dumps(found, allow_nan=False))["loads"]["A"]["error"]["low"] is None
-    assert found["verdict"] == Verdict.CANNOT_TELL
+    printed = physical_plain.to_json(judge(flat), done)
+    assert json.loads(json.dumps(printed, allow_nan=False))["loads"]["A"]["error"]["low"] is None
+    assert printed["verdict"] == Verdict.CANNOT_TELL
 
 
 def test_without_a_counter_or_rights_it_says_so_and_starts_nothing(
@@ -86,9 +86,9 @@ def test_without_a_counter_or_rights_it_says_so_and_starts_nothing(
     monkeypatch.setattr(physical_plain, "powercap_tree", lambda: nothing)
     monkeypatch.setattr(physical_plain, "perf_pmu", lambda: nothing)
     monkeypatch.setattr(physical_plain, "experiment", lambda *_: pytest.fail("it started"))
-    for user, words in ((0, "cannot test: this needs an energy counter"), (1000, "sudo")):
+    for user, message in ((0, "cannot test: this needs an energy counter"), (1000, "sudo")):
         monkeypatch.setattr("os.geteuid", lambda user=user: user)
-        with pytest.raises(QjouleError, match=words):
+        with pytest.raises(QjouleError, match=message):
             physical_plain.physical(Plan(3, 1), threshold=0.11, as_json=False)
 
 
@@ -138,9 +138,9 @@ def test_it_writes_one_file_and_says_how_long_it_takes(tmp_path: Path, use: Use)
     use(host(tmp_path, ["mariadb"]))
     result = run(*SHORT, "-o", "here.html", "--calibration", "none")
     assert result.exit_code == 0, result.output
-    found = parse((tmp_path / "here.html").read_bytes())
-    assert found.complete
-    assert len(found.runs) == 21
+    document = parse((tmp_path / "here.html").read_bytes())
+    assert document.complete
+    assert len(document.runs) == 21
     assert "about 1:00 min to start servers" in result.output
     assert "mariadb computing (A) + mariadb memory (B): differs" in result.output
     assert "here.html has 21 runs: look at it before you share it" in result.output
@@ -155,9 +155,9 @@ def test_what_was_measured_is_kept_when_it_ends_early(tmp_path: Path, use: Use) 
     use(host(tmp_path, ["mariadb"], before=end))
     result = run(*SHORT)
     assert result.exit_code == 1
-    found = parse((tmp_path / "qjoule-physical.html").read_bytes())
-    assert not found.complete
-    assert len(found.runs) == 4
+    document = parse((tmp_path / "qjoule-physical.html").read_bytes())
+    assert not document.complete
+    assert len(document.runs) == 4
     assert "not complete" in result.output
 
 

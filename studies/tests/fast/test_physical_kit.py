@@ -26,61 +26,61 @@ LOADS = tuple(SIMULATED)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Document:
+def full_kit(tmp_path_factory: pytest.TempPathFactory) -> Document:
     """All runs of one server."""
     return collected(host(tmp_path_factory.mktemp("kit"), ["mariadb"]), seconds=0.6)
 
 
 def test_two_servers_run_every_load_alone_and_every_pair() -> None:
-    found = schedule(LOADS, frozenset(), budget_s=1200.0)
-    assert found.runs[:7] == ((), (0,), (1,), (2,), (3,), (4,), (5,))
-    assert len(found.runs) == 7 + 15
-    assert len(set(found.runs)) == len(found.runs)
-    assert 60 + found.rounds * len(found.runs) * (found.seconds + 4) == pytest.approx(1200)
-    assert {frozenset(found.of_round(n)) for n in range(1, 5)} == {frozenset(found.runs)}
-    assert "about 20:00 min in all" in "\n".join(found.lines(LOADS))
-    assert len({found.of_round(n)[0] for n in range(1, 5)}) == 4
+    plan = schedule(LOADS, frozenset(), budget_s=1200.0)
+    assert plan.runs[:7] == ((), (0,), (1,), (2,), (3,), (4,), (5,))
+    assert len(plan.runs) == 7 + 15
+    assert len(set(plan.runs)) == len(plan.runs)
+    assert 60 + plan.rounds * len(plan.runs) * (plan.seconds + 4) == pytest.approx(1200)
+    assert {frozenset(plan.of_round(n)) for n in range(1, 5)} == {frozenset(plan.runs)}
+    assert "about 20:00 min in all" in "\n".join(plan.lines(LOADS))
+    assert len({plan.of_round(n)[0] for n in range(1, 5)}) == 4
 
 
-def test_every_pair_of_a_right_attribution_agrees(whole: Document) -> None:
-    found = pairs(whole)
-    assert len(found) == 3
-    assert {pair.verdict for pair in found} == {Verdict.AGREES}
-    assert sum(pair.held for pair in found) >= 5  # of 6, at 95 %
-    assert all(abs(pair.scale or 1.0) < 0.03 for pair in found)
+def test_every_pair_of_a_right_attribution_agrees(full_kit: Document) -> None:
+    judged = pairs(full_kit)
+    assert len(judged) == 3
+    assert {pair.verdict for pair in judged} == {Verdict.AGREES}
+    assert sum(pair.held for pair in judged) >= 5  # of 6, at 95 %
+    assert all(abs(pair.scale or 1.0) < 0.03 for pair in judged)
 
 
 def test_a_wrong_attribution_is_refused(tmp_path: Path) -> None:
     """Misses cost six times as much as the calibration says."""
-    found = pairs(collected(host(tmp_path, ["mariadb"]), seconds=0.6, c=720.0))
-    assert Verdict.DIFFERS in {pair.verdict for pair in found}
+    judged = pairs(collected(host(tmp_path, ["mariadb"]), seconds=0.6, c=720.0))
+    assert Verdict.DIFFERS in {pair.verdict for pair in judged}
 
 
-def test_the_file_reads_back_and_has_no_identifying_data(whole: Document) -> None:
-    assert whole.complete
-    assert parse(to_json(whole).encode()) == whole
-    words = page(whole, 0.11)
-    assert parse(words.encode()) == whole
+def test_the_file_reads_back_and_has_no_identifying_data(full_kit: Document) -> None:
+    assert full_kit.complete
+    assert parse(to_json(full_kit).encode()) == full_kit
+    html = page(full_kit, 0.11)
+    assert parse(html.encode()) == full_kit
     for secret in ("db1", "made", "0-18-secret", "/tmp", "root", "select", ":3306", "qjoule-load"):
-        assert secret not in words.replace("<td>made</td>", "")
-    assert (whole.machine.kernel, whole.machine.cpu) == ("6.1", INFO.name)
-    assert re.fullmatch(r"20\d\d-\d\d", whole.month)
+        assert secret not in html.replace("<td>made</td>", "")
+    assert (full_kit.machine.kernel, full_kit.machine.cpu) == ("6.1", INFO.name)
+    assert re.fullmatch(r"20\d\d-\d\d", full_kit.month)
     assert plain("Xeon\x1b[31m\n Ã© Gold" + "x" * 200).startswith("Xeon [31m Gold")
     assert len(plain("x" * 200)) == 80
     assert version("10.11.14-MariaDB-0+deb12u2") == "10.11.14"
 
 
-def test_the_page_shows_every_pair_and_has_no_script(whole: Document) -> None:
+def test_the_page_shows_every_pair_and_has_no_script(full_kit: Document) -> None:
     evil = "</script><script>alert(1)</script>&"
-    words = page(replace(whole, machine=replace(whole.machine, cpu=evil)), 0.11)
-    assert parse(words.encode()).machine.cpu == evil
-    assert words.count("<svg") == 3
-    assert words.count("<title>mariadb computing") >= 2
-    assert words.count("<script") == 1
-    assert 'type="application/json"' in words
-    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\'' in words
-    assert not re.search(r"(src|href)=", words)
-    assert "<td>mariadb memory</td><td>mariadb bursts</td>" in words
+    html = page(replace(full_kit, machine=replace(full_kit.machine, cpu=evil)), 0.11)
+    assert parse(html.encode()).machine.cpu == evil
+    assert html.count("<svg") == 3
+    assert html.count("<title>mariadb computing") >= 2
+    assert html.count("<script") == 1
+    assert 'type="application/json"' in html
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\'' in html
+    assert not re.search(r"(src|href)=", html)
+    assert "<td>mariadb memory</td><td>mariadb bursts</td>" in html
 
 
 def test_an_estimate_is_not_put_to_the_test(
@@ -111,8 +111,8 @@ WRONG: list[tuple[tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("change", "says"), WRONG, ids=lambda value: str(value)[:40])
-def test_a_wrong_field_is_refused(whole: Document, change: tuple[Any, ...], says: str) -> None:
-    document = json.loads(to_json(whole))
+def test_a_wrong_field_is_refused(full_kit: Document, change: tuple[Any, ...], says: str) -> None:
+    document = json.loads(to_json(full_kit))
     *place, last, value = change
     at: Any = document
     for key in place:
@@ -139,32 +139,32 @@ def test_a_corrupt_file_is_refused_with_one_line(text: bytes) -> None:
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_a_file_cut_or_changed_anywhere_is_read_or_refused(whole: Document) -> None:
-    text, chance = page(whole, 0.11).encode(), random.Random(4)
+def test_a_file_cut_or_changed_anywhere_is_read_or_refused(full_kit: Document) -> None:
+    text, chance = page(full_kit, 0.11).encode(), random.Random(4)
     block = text.index(b'id="qjoule-physical-kit">')
     for _ in range(100):
         broken = bytearray(text)
         for _ in range(chance.randint(1, 4)):
             broken[chance.randrange(block, len(text))] = chance.randrange(256)
         cut = bytes(broken[: chance.randint(block, len(text))])
-        for one in (bytes(broken), cut):
+        for damaged in (bytes(broken), cut):
             try:
-                document = parse(one)
+                document = parse(damaged)
             except KitError:
                 continue
             physical_table.table([document])
 
 
 def test_the_table_has_a_row_for_each_machine(
-    tmp_path: Path, whole: Document, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, full_kit: Document, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = replace(
-        whole,
-        machine=replace(whole.machine, cpu="Another | CPU <b>"),
-        energy=replace(whole.energy, grade="measured"),
+        full_kit,
+        machine=replace(full_kit.machine, cpu="Another | CPU <b>"),
+        energy=replace(full_kit.energy, grade="measured"),
         complete=False,
     )
-    (tmp_path / "one.html").write_text(page(whole, 0.11), "utf-8")
+    (tmp_path / "one.html").write_text(page(full_kit, 0.11), "utf-8")
     (tmp_path / "two.json").write_text(to_json(measured), "utf-8")
     assert physical_table.main([str(tmp_path / "one.html"), str(tmp_path / "two.json")]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -87,16 +87,16 @@ def pairs_of(data: str, *, own_variances: bool = False, combinations: bool = Fal
     )
 
 
-def pair_figures(found: Pairs) -> Figures:
+def pair_figures(compared: Pairs) -> Figures:
     """By both orders of each pair: R chooses one."""
     figures: Figures = {}
-    for pair in found.pairs:
+    for pair in compared.pairs:
         assert pair.low is not None and pair.high is not None
-        names = [found.groups[number].name for number in (pair.one, pair.other)]
+        names = [compared.groups[number].name for number in (pair.one, pair.other)]
         ends = (pair.difference, pair.low, pair.high)
         other_ends = (-pair.difference, -pair.high, -pair.low)
-        for order, told_ends in ((names, ends), (names[::-1], other_ends)):
-            difference, low, high = told_ends
+        for order, interval in ((names, ends), (names[::-1], other_ends)):
+            difference, low, high = interval
             figures["-".join(order)] = {"difference": difference, "low": low, "high": high}
             figures["-".join(order)] |= {"p": pair.p, "df": pair.df}
     return figures
@@ -117,8 +117,8 @@ def effect_sizes(data: str) -> Figures:
         x, y = (table[table[factor] == level][response] for level in term.split("-"))
         df = len(x) + len(y) - 2
         sd = math.sqrt(((len(x) - 1) * x.var() + (len(y) - 1) * y.var()) / df)
-        found = hedges_g(x.mean() - y.mean(), sd, df, math.sqrt(1 / len(x) + 1 / len(y)))
-        figures[term] = {"g": found.g, "low": found.low, "high": found.high}
+        size = hedges_g(x.mean() - y.mean(), sd, df, math.sqrt(1 / len(x) + 1 / len(y)))
+        figures[term] = {"g": size.g, "low": size.low, "high": size.high}
     return figures
 
 
@@ -173,13 +173,17 @@ def test_every_figure_is_rs(data: str, test: str) -> None:
 def test_principal_components_are_rs(data: str) -> None:
     table = load(data).select_dtypes("number")
     values, columns = table.to_numpy(float), [str(name) for name in table]
-    found = principal(values, columns)
+    components = principal(values, columns)
     expected = golden(data, "prcomp").values()
-    assert np.sqrt(found.variance) == pytest.approx([one["sdev"] for one in expected])
-    assert found.explained == pytest.approx([one["proportion"] for one in expected])
+    assert np.sqrt(components.variance) == pytest.approx(
+        [component["sdev"] for component in expected]
+    )
+    assert components.explained == pytest.approx(
+        [component["proportion"] for component in expected]
+    )
     loadings = golden(data, "prcomp_rotation")
     for number in range(len(columns)):
         wanted = np.array([loadings[f"{name}:PC{number + 1}"]["loading"] for name in columns])
         sign = np.sign(wanted[np.abs(wanted).argmax()])  # R leaves the sign free
-        assert found.loadings[:, number] == pytest.approx(sign * wanted, abs=1e-9)
-    assert found.scores == pytest.approx(standardised(values) @ found.loadings, abs=1e-9)
+        assert components.loadings[:, number] == pytest.approx(sign * wanted, abs=1e-9)
+    assert components.scores == pytest.approx(standardised(values) @ components.loadings, abs=1e-9)

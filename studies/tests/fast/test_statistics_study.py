@@ -35,25 +35,25 @@ def two_levels(values: list[float], **fields: object) -> pd.DataFrame:
 
 def test_assumptions_choose_the_test_that_decides() -> None:
     """Variances that differ let Welch decide; factors with long tails are ranked."""
-    found = findings(runs_of(load("plant_growth"), "weight", ["group"]))
-    assert (found.decides, found.why) == (ANOVA, "its assumptions hold")
-    assert found.combinations.method == TUKEY
-    assert found.effects() == found.anova.effects
+    tests = findings(runs_of(load("plant_growth"), "weight", ["group"]))
+    assert (tests.decides, tests.why) == (ANOVA, "its assumptions hold")
+    assert tests.combinations.method == TUKEY
+    assert tests.effects() == tests.anova.effects
     table = load("plant_growth")
     table["weight"] = np.where(
         table["group"] == "ctrl", 5 + 8 * (table["weight"] - 5), table.weight
     )
-    found = findings(runs_of(table, "weight", ["group"]))
-    assert (found.decides, found.why) == (WELCH, "variances differ")
-    assert found.combinations.method == GAMES_HOWELL
-    assert found.effects()[0].p == found.welch.effects[0].p
+    tests = findings(runs_of(table, "weight", ["group"]))
+    assert (tests.decides, tests.why) == (WELCH, "variances differ")
+    assert tests.combinations.method == GAMES_HOWELL
+    assert tests.effects()[0].p == tests.welch.effects[0].p
     table = load("warpbreaks")
     tails = [-9.0, -1.0, -0.5, -0.2, 0.0, 0.2, 0.5, 1.0, 9.0]
     table["breaks"] = np.tile(np.array(tails), 6)
-    found = findings(runs_of(table, "breaks", ["wool", "tension"]))
-    assert (found.decides, found.why) == (RANKS, "residuals are not normal")
-    assert found.effects()[0].f == found.ranks.effects[0].f
-    assert [name for name, _ in found.factors] == ["wool", "tension"]
+    tests = findings(runs_of(table, "breaks", ["wool", "tension"]))
+    assert (tests.decides, tests.why) == (RANKS, "residuals are not normal")
+    assert tests.effects()[0].f == tests.ranks.effects[0].f
+    assert [name for name, _ in tests.factors] == ["wool", "tension"]
 
 
 def test_failed_runs_and_runs_without_a_value_are_counted() -> None:
@@ -70,7 +70,7 @@ def test_failed_runs_and_runs_without_a_value_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "words"),
+    ("column", "value", "message"),
     [
         ("grade", "measured", "different grades"),
         ("machine", "host B", "different machines"),
@@ -78,11 +78,11 @@ def test_failed_runs_and_runs_without_a_value_are_counted() -> None:
     ],
 )
 def test_runs_measured_differently_are_refused_or_flagged(
-    column: str, value: str | None, words: str
+    column: str, value: str | None, message: str
 ) -> None:
     table = two_levels(SIX)
     table.loc[3, column] = value
-    with pytest.raises(QjouleError, match=words) as refused:
+    with pytest.raises(QjouleError, match=message) as refused:
         select(table, J)
     assert "--mixed" in str(refused.value)
     sample = select(table, J, mixed=True)
@@ -107,9 +107,9 @@ def test_too_few_runs_leave_the_means() -> None:
 
 
 def test_zero_variance_is_no_error_of_the_program() -> None:
-    found = response(select(two_levels([2.0] * 8), J))
-    assert found.tests is None
-    assert "the same value" in found.notes[0]
+    constant = response(select(two_levels([2.0] * 8), J))
+    assert constant.tests is None
+    assert "the same value" in constant.notes[0]
     within = findings(two_levels([1.0, 2.0] * 4))
     assert within.anova.effects[0].p is None
     assert within.combinations.pairs[0].p is None
@@ -118,7 +118,7 @@ def test_zero_variance_is_no_error_of_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "columns", "error", "words"),
+    ("table", "columns", "error", "message"),
     [
         (two_levels(SIX), ("grade",), UsageError, "choose of"),
         (two_levels([float("nan")] * 6), (J,), QjouleError, "energy source"),
@@ -126,7 +126,7 @@ def test_zero_variance_is_no_error_of_the_program() -> None:
     ],
 )
 def test_nothing_to_analyse_says_what_to_do(
-    table: pd.DataFrame, columns: tuple[str, ...], error: type[Exception], words: str
+    table: pd.DataFrame, columns: tuple[str, ...], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         select(table, *columns)

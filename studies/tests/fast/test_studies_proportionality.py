@@ -66,17 +66,17 @@ def servers(configurations: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
 
 
 def test_runs_with_known_answers() -> None:
-    (found,) = proportionality(levels(LINEAR))
-    for estimate in (found.idle_share, found.dynamic_range, found.index):
+    (curve,) = proportionality(levels(LINEAR))
+    for estimate in (curve.idle_share, curve.dynamic_range, curve.index):
         assert estimate.value == pytest.approx(0.5)
-    assert found.linear_deviation.value == pytest.approx(0)
-    assert (found.index.low, found.index.high) == pytest.approx((0.5, 0.5))
-    half = found.levels[1]
+    assert curve.linear_deviation.value == pytest.approx(0)
+    assert (curve.index.low, curve.index.high) == pytest.approx((0.5, 0.5))
+    half = curve.levels[1]
     assert half.machine_j_per_operation.value == pytest.approx(75 / 500)
     assert half.j_per_operation.value == pytest.approx(75 / 50 / 20)
     assert half.relative_efficiency.value == pytest.approx(0.5 / 0.75)
-    assert found.levels[0].machine_j_per_operation.value is None  # no work was done
-    assert (found.grade, found.missing) == ("measured", ())
+    assert curve.levels[0].machine_j_per_operation.value is None  # no work was done
+    assert (curve.grade, curve.missing) == ("measured", ())
 
 
 @pytest.mark.parametrize("column", ["grade", "idle_policy", "energy_source", "machine"])
@@ -104,7 +104,7 @@ def sample(speed: float, per_joule: float, runs: int = 8, noise: float = 0.01) -
 
 
 @pytest.mark.parametrize(
-    ("samples", "answer", "words"),
+    ("samples", "answer", "beginning"),
     [
         ([sample(100, 5), sample(80, 4)], "yes", "Yes: a was the fastest and did the most"),
         ([sample(100, 4), sample(80, 5), sample(50, 3)], "no", "No: a was the fastest, and b did"),
@@ -113,27 +113,27 @@ def sample(speed: float, per_joule: float, runs: int = 8, noise: float = 0.01) -
     ],
 )
 def test_the_verdict_is_what_intervals_separate(
-    samples: list[Sample], answer: str, words: str
+    samples: list[Sample], answer: str, beginning: str
 ) -> None:
-    found = verdict(list("abc")[: len(samples)], samples)
-    assert found.answer == answer
-    assert found.text.startswith(words)
+    judged = verdict(list("abc")[: len(samples)], samples)
+    assert judged.answer == answer
+    assert judged.text.startswith(beginning)
     if answer == "no":
-        assert found.gain.value == pytest.approx(1.25, rel=0.02)
-        assert found.speed.value == pytest.approx(0.8, rel=0.02)
+        assert judged.gain.value == pytest.approx(1.25, rel=0.02)
+        assert judged.speed.value == pytest.approx(0.8, rel=0.02)
 
 
 @pytest.mark.parametrize(
-    ("grade", "words"),
+    ("grade", "sentence"),
     [
         ("measured", "Energy: measured, from rapl of host; idle policy separate."),
         ("estimated", "says nothing of how this machine's power follows its load"),
     ],
 )
-def test_the_text_says_what_a_grade_allows(grade: str, words: str) -> None:
+def test_the_text_says_what_a_grade_allows(grade: str, sentence: str) -> None:
     runs = levels(LINEAR, "\x1b[31mred\u202e\n[bold]", grade)
     text = render(proportionality(runs), frontier(runs), width=60)
-    assert words in " ".join(text.split())
+    assert sentence in " ".join(text.split())
     assert not set(text) & {"\x1b", "\u202e"}
     assert "[bold]" in text
     assert max(map(len, text.splitlines())) <= 60
@@ -150,11 +150,11 @@ def test_the_command_writes_text_json_and_figures(tmp_path: Path) -> None:
     half = {level: [power / 2 for power in each] for level, each in LINEAR.items()}
     study = write_study(tmp_path / "study", pd.concat([levels(LINEAR), levels(half, "b")]))
     assert "proportionality index           0.500" in called(study).output
-    found = json.loads(called(study, "--json", "--plots", tmp_path / "figures").output)
-    assert found["schema"] == "qjoule.proportionality/1"
-    configurations = [each["configuration"] for each in found["proportionality"]]
+    printed = json.loads(called(study, "--json", "--plots", tmp_path / "figures").output)
+    assert printed["schema"] == "qjoule.proportionality/1"
+    configurations = [each["configuration"] for each in printed["proportionality"]]
     assert configurations == [{"server": "a"}, {"server": "b"}]
-    assert len(found["frontier"]["configurations"]) == 2  # at 100 %
+    assert len(printed["frontier"]["configurations"]) == 2  # at 100 %
     names = ("power-against-load", "efficiency-against-performance")
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(
         f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")
@@ -164,9 +164,9 @@ def test_the_command_writes_text_json_and_figures(tmp_path: Path) -> None:
     )["power_w"]
     assert power["server=a", 50] == pytest.approx(75)
     assert power["server=b", 0] == pytest.approx(25)
-    for arguments, words in (
+    for arguments, message in (
         ((tmp_path,), "holds no study"),
         ((study, "--plots", study / "runs.jsonl" / "x"), "cannot write figures"),
     ):
-        with pytest.raises(QjouleError, match=words):
+        with pytest.raises(QjouleError, match=message):
             called(*arguments)

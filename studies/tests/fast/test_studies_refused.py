@@ -31,7 +31,7 @@ NO_NAMES = ["", "-", "a b", "a=b", "a\nb", "--datadir", "x" * 200, "a;b", "requi
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "value", "words"),
+    ("name", "setting", "value", "message"),
     [
         *((name, "a=b", 1, "is no name of a setting") for name in STARTED),
         *(("redis", setting, 1, "is no name of a setting") for setting in NO_NAMES),
@@ -41,9 +41,9 @@ NO_NAMES = ["", "-", "a b", "a=b", "a\nb", "--datadir", "x" * 200, "a;b", "requi
     ],
 )
 def test_settings_that_a_study_may_not_give(
-    name: str, setting: str, value: Value, words: str
+    name: str, setting: str, value: Value, message: str
 ) -> None:
-    assert words in refused(name, {setting: value})
+    assert message in refused(name, {setting: value})
 
 
 def test_what_is_not_there_says_how_to_get_it(
@@ -53,8 +53,8 @@ def test_what_is_not_there_says_how_to_get_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / ".cassandra-half").mkdir()
     how = dict.fromkeys(("mysql", "cassandra", "mongodb", "voltdb"), "make servers")
-    for name, words in (how | {"redis": "package redis-server"}).items():
-        with pytest.raises(QjouleError, match=words), start(name, {}):
+    for name, message in (how | {"redis": "package redis-server"}).items():
+        with pytest.raises(QjouleError, match=message), start(name, {}):
             pytest.fail(f"{name} was started")
 
 
@@ -83,9 +83,9 @@ MYSQL, POSTGRES, REDIS = (registry.dialect(name) for name in ("mysql", "postgres
     ],
 )
 def test_only_what_reads_may_be_repeated(sql: str, why: str) -> None:
-    told = why_not(sql, MYSQL)
-    assert bool(told) == bool(why)
-    assert why in told
+    reason = why_not(sql, MYSQL)
+    assert bool(reason) == bool(why)
+    assert why in reason
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_only_what_reads_may_be_repeated(sql: str, why: str) -> None:
     ],
 )
 def test_what_postgresql_may_be_asked_again(sql: str, why: str) -> None:
-    told = why_not(sql, POSTGRES)
-    assert bool(told) == bool(why)
-    assert why in told
+    reason = why_not(sql, POSTGRES)
+    assert bool(reason) == bool(why)
+    assert why in reason
 
 
 def test_other_languages_and_unknown_statements_are_refused() -> None:
     assert "not SQL" in why_not("GET a", REDIS)
-    found = choose({}, ["SELECT x FROM elsewhere"], "mysql")
-    assert (found.statements, len(found.refused)) == ((), 1)
+    chosen = choose({}, ["SELECT x FROM elsewhere"], "mysql")
+    assert (chosen.statements, len(chosen.refused)) == ((), 1)
     with pytest.raises(UsageError):
         Replay().run(Target("mariadb", database="d"), {"statements": '["DELETE FROM t"]'})

@@ -43,11 +43,11 @@ def test_a_slow_server_moves_no_arrival_and_what_overflows_is_an_error() -> None
     assert (sent.sent_ns >= arrivals)[~sent.dropped].all()
     assert sent.dropped.any()
     assert ((sent.sent_ns == -1) == sent.dropped).all()
-    found = outcome([(sent, np.zeros(100, np.int8))], COMMANDS, Offered(0.2, 0.0))
-    assert found.operations + found.errors == 100
-    assert found.errors == sent.dropped.sum()
-    assert any("arrived at a full queue" in note for note in found.notes)
-    assert any("1 ms after their arrival" in note for note in found.notes)
+    result = outcome([(sent, np.zeros(100, np.int8))], COMMANDS, Offered(0.2, 0.0))
+    assert result.operations + result.errors == 100
+    assert result.errors == sent.dropped.sum()
+    assert any("arrived at a full queue" in note for note in result.notes)
+    assert any("1 ms after their arrival" in note for note in result.notes)
 
 
 def test_a_good_profile(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_good_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("t_s,watts\n0,1\n1,1", "line 1: is 't_s,watts'"),
         ("t_s,percent\n0,10", "line 2: the profile ends"),
@@ -73,10 +73,10 @@ def test_a_good_profile(tmp_path: Path) -> None:
         ("t_s,percent\n0,10\n60,10\n30,10", "line 4: t_s is 30, and 60 in the line before: sort"),
     ],
 )
-def test_profiles_that_make_no_sense(text: str, said: str) -> None:
+def test_profiles_that_make_no_sense(text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_profile(text)
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 #: Dense enough that operations wait, and overflow.

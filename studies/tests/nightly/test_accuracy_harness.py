@@ -40,13 +40,13 @@ def test_qjoule_runs_all_ways_and_twice() -> None:
     assert result.repeats is True
     shapes = int(harness.shapes(case(0)).sum())
     for name in harness.OWN:
-        one = by_name[name]
-        assert one.intervals["package"] == len(one.widths["package"]) == shapes
-        assert one.covered["package"] == sum(one.held)
-        assert len(one.held) == len(one.shape_errors) == shapes
-        assert all(len(halves) == shapes for halves in one.parts.values())
-        widest = np.max([*one.parts.values()], axis=0)
-        assert np.all(np.array(one.widths["package"]) >= 0.45 * widest)
+        outcome = by_name[name]
+        assert outcome.intervals["package"] == len(outcome.widths["package"]) == shapes
+        assert outcome.covered["package"] == sum(outcome.held)
+        assert len(outcome.held) == len(outcome.shape_errors) == shapes
+        assert all(len(halves) == shapes for halves in outcome.parts.values())
+        widest = np.max([*outcome.parts.values()], axis=0)
+        assert np.all(np.array(outcome.widths["package"]) >= 0.45 * widest)
     assert by_name["qjoule"].shape_errors != by_name["qjoule_time"].shape_errors
     assert by_name["qjoule"].errors["package"] < by_name["cycles"].errors["package"]
     assert by_name["qjoule"].errors["queries"] > 0
@@ -56,8 +56,8 @@ def test_qjoule_runs_all_ways_and_twice() -> None:
 
 
 def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def inflated(*given: Any) -> Ledger:
-        ledger = divided(*given)
+    def inflated(*arguments: Any) -> Ledger:
+        ledger = divided(*arguments)
         ledger.domains["package"].energy_nj[0] += 1
         return ledger
 
@@ -74,9 +74,13 @@ SMALL = (
 )
 
 
-def bench(*words: str) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, BENCH, *words], capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, BENCH, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
 
 

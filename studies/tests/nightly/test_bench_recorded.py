@@ -31,14 +31,14 @@ record.energy = "estimated:10,15,30,40"
 
 def clients_and_recorders(directory: Path) -> list[psutil.Process]:
     """A study's clients and recorders: recorders name its traces, and run the clients."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if any(str(directory) in word for word in process.cmdline()[2:]):
-                found += [process, *process.children(recursive=True)]
+                processes += [process, *process.children(recursive=True)]
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,9 @@ def killed(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> B
     assert not alive
     assert len(bench.runs()) == 1
     (trace / "of-the-first-try").touch()
-    code, words = bench.run()
-    assert code == 0, words
-    assert "1 runs are made already" in words
+    code, messages = bench.run()
+    assert code == 0, messages
+    assert "1 runs are made already" in messages
     assert not (trace / "of-the-first-try").exists()
     return bench
 
@@ -88,7 +88,7 @@ def test_joules_are_those_of_the_workloads_time(killed: Bench, table: pd.DataFra
     # The trace, but not the workload's time, includes the start of the client: some tenths of a
     # second of Python.
     traces = [Run(killed.study / trace).trace for trace in table["trace"]]
-    assert (seconds < [(one.end_ns - one.begin_ns) / 1e9 - 0.1 for one in traces]).all()
+    assert (seconds < [(trace.end_ns - trace.begin_ns) / 1e9 - 0.1 for trace in traces]).all()
     served = table["queries_j"] + table["background_j"]
     assert (served > 0).all()
     assert (served < table["energy_j"] - table["idle_j"]).all()

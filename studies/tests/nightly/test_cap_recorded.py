@@ -45,15 +45,15 @@ def test_a_limit_saves_what_the_package_draws_less(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert float(limit.read_text()) == NOW_W * 1e6
         assert not (PLACE / SAVED).exists()
-    found = json.loads(done.stdout)
-    assert (found["grades"], found["reference"]) == (["measured"], NOW_W)
-    now, low = found["levels"]
+    printed = json.loads(done.stdout)
+    assert (printed["grades"], printed["reference"]) == (["measured"], NOW_W)
+    now, low = printed["levels"]
     assert (now["level"], low["level"]) == (NOW_W, LOW_W)
     assert (now["runs"], low["runs"]) == (3, 3)
-    assert low["verdict"].startswith("saves "), found
-    watts = [one["power_w"]["mean"] for one in (now, low)]
+    assert low["verdict"].startswith("saves "), printed
+    watts = [level["power_w"]["mean"] for level in (now, low)]
     assert watts[1] == pytest.approx(LOW_W, rel=0.05)
     assert watts[0] > 40
-    joules = [one["j_per_call"]["mean"] for one in (now, low)]
+    joules = [level["j_per_call"]["mean"] for level in (now, low)]
     assert low["saved"]["mean"] == pytest.approx(joules[0] - joules[1])
     assert low["p95_ns"]["mean"] > 0

@@ -46,10 +46,10 @@ def test_calls_of_a_test_are_held_to_its_budget(
 ) -> None:
     file = tmp_path / "test_budget.py"
     file.write_text(textwrap.dedent(TESTS.format(port=redis.port, pid=redis.pid, calls=CALLS)))
-    known = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
+    installed = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
     command = [
         *(sys.executable, "-m", "pytest", str(file), "-rA", "-p", "no:cacheprovider"),
-        *([] if known else ["-p", PLUGIN]),
+        *([] if installed else ["-p", PLUGIN]),
         *("--energy-source", "estimated:10,20,30,40", "-c", os.devnull, f"--rootdir={tmp_path}"),
     ]
     environment = {**os.environ, "QJOULE_TAGS_SOCKET": str(recorder_socket), "COLUMNS": "300"}
@@ -62,8 +62,8 @@ def test_calls_of_a_test_are_held_to_its_budget(
         output = running.stdout.read() if running.stdout else ""
     assert "1 failed, 2 passed" in output, output
     for status in ("kept", "exceeded"):
-        found = re.search(rf"^{status}: .* over ([\d,]+) calls \((.*)\), budget", output, re.M)
-        assert found, output
-        assert int(found[1].replace(",", "")) == CALLS
-        assert re.fullmatch(r"by tag, [\d,]+ calls of others not counted", found[2])
+        match = re.search(rf"^{status}: .* over ([\d,]+) calls \((.*)\), budget", output, re.M)
+        assert match, output
+        assert int(match[1].replace(",", "")) == CALLS
+        assert re.fullmatch(r"by tag, [\d,]+ calls of others not counted", match[2])
     assert "energy estimated, idle separate" in output

@@ -53,9 +53,9 @@ def test_a_small_study(study: str, tmp_path: Path) -> None:
             goycsb.installed()
         except QjouleError as reason:
             pytest.skip(str(reason))
-    said = run(study, out)
-    for words in SAYS[study]:
-        assert words in said
+    output = run(study, out)
+    for phrase in SAYS[study]:
+        assert phrase in output
     runs = read_runs(out)
     design = json.loads((out / "design.json").read_text())
     assert len(runs) >= len(runs.filter(like=FACTOR).drop_duplicates()) > 1, design
@@ -64,4 +64,4 @@ def test_a_small_study(study: str, tmp_path: Path) -> None:
     assert all((out / trace / "meta.json").is_file() for trace in runs["trace"])
     grades = set(runs["grade"])
     assert len(grades) == 1
-    assert grades.pop() in said
+    assert grades.pop() in output

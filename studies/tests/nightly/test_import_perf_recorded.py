@@ -45,8 +45,8 @@ class PerfRecording:
     def options(self) -> list[str]:
         """The options for the servers, as in the printed import command."""
         (line,) = (line for line in self.script.splitlines() if line.startswith("qjoule import"))
-        words = line.split()
-        return [w for at, w in enumerate(words) if "--server" in (w, words[at - 1])]
+        arguments = line.split()
+        return [w for at, w in enumerate(arguments) if "--server" in (w, arguments[at - 1])]
 
 
 @contextmanager
@@ -69,8 +69,8 @@ def perf_recording(directory: Path, pid: int) -> Iterator[PerfRecording]:
         workload = _workload(process)
         yield of
         workload.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=STARTS_S)
-        assert of.data.exists(), said.decode(errors="replace")
+        _, stderr = process.communicate(timeout=STARTS_S)
+        assert of.data.exists(), stderr.decode(errors="replace")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ class Both:
     attributed: dict[str, dict[str, Any]]
 
     def rows(self, who: str) -> dict[str, dict[str, Any]]:
-        """By shape, those with calls."""
+        """Rows with calls, by shape."""
         rows = self.attributed[who]["rows"]
         return {row["shape"]: row for row in rows if row.get("calls")}
 

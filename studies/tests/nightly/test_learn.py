@@ -49,8 +49,8 @@ def rows(target: Target) -> int:
     client = pymysql.connect(host=target.host, port=target.port, user="root")
     with closing(client), client.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM learn.numbers")
-        found: Any = cursor.fetchone()
-    return int(found[0])
+        row: Any = cursor.fetchone()
+    return int(row[0])
 
 
 def record(trace: Path, target: Target, energy: str) -> None:

@@ -56,33 +56,33 @@ def test_on_a_package_of_known_power() -> None:
         process = physical("--seconds", "1", "--energy", rapl.option, "--json")
         output, messages = process.communicate(timeout=WAIT_S)
     assert output, messages
-    found = json.loads(output)
-    assert process.returncode == (0 if found["verdict"] == "agrees" else 1)
+    printed = json.loads(output)
+    assert process.returncode == (0 if printed["verdict"] == "agrees" else 1)
     source = {"name": "powercap", "grade": "measured", "main_domain": "package"}
-    assert found["energy_source"] == source
-    assert len(found["measured"]) == 3
+    assert printed["energy_source"] == source
+    assert len(printed["measured"]) == 3
     both = min(psutil.cpu_count() or 1, 2)
-    for one in found["measured"]:
+    for round_ in printed["measured"]:
         # One load keeps one CPU busy, and both together two, whatever else runs.
         for name, cpus in (("alone_a_w", 1), ("alone_b_w", 1), ("together_w", both)):
-            assert IDLE_W + SHARED_W + cpus * 0.5 * CPU_W < one[name] < most_w()
+            assert IDLE_W + SHARED_W + cpus * 0.5 * CPU_W < round_[name] < most_w()
         for name in ("split_a", "split_b", "alone_a_calls_per_s", "together_b_calls_per_s"):
-            assert one[name] > 0
-    assert 0.9 * IDLE_W < found["rest_w"] < most_w()
+            assert round_[name] > 0
+    assert 0.9 * IDLE_W < printed["rest_w"] < most_w()
     # R = idle + shared + whatever else kept CPUs busy in all three runs.
-    residual_w = found["residual_w"]["value"]
+    residual_w = printed["residual_w"]["value"]
     assert IDLE_W + SHARED_W - 3 * CPU_W < residual_w < most_w() + 2 * CPU_W
 
 
-def until(process: subprocess.Popen[str], words: str) -> list[str]:
+def until(process: subprocess.Popen[str], phrase: str) -> list[str]:
     """Messages up to the one with these words; the test's own time limit ends a wait."""
-    said = []
+    lines = []
     assert process.stderr is not None
     for line in process.stderr:
-        said.append(line)
-        if words in line:
-            return said
-    raise AssertionError("".join(said))
+        lines.append(line)
+        if phrase in line:
+            return lines
+    raise AssertionError("".join(lines))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -94,9 +94,9 @@ def test_ended_early_it_writes_what_there_is_and_leaves_nothing(
     with nothing_left(), animated_rapl(IDLE_W, SHARED_W, CPU_W) as rapl:
         options = ("--full", "--seconds-per-run", "1", "-o", str(file))
         process = physical(*options, "--energy", rapl.option)
-        said = until(process, "mariadb bursts;")
+        lines = until(process, "mariadb bursts;")
         family = psutil.Process(process.pid).children(recursive=True)
-        said += until(process, "round 1 of 3")
+        lines += until(process, "round 1 of 3")
         process.send_signal(number)
         output, messages = process.communicate(timeout=WAIT_S)
         assert process.returncode == 128 + number, messages
@@ -104,13 +104,13 @@ def test_ended_early_it_writes_what_there_is_and_leaves_nothing(
         assert "not complete" in output
         _, alive = psutil.wait_procs(family, timeout=60)
         assert not alive
-    assert any("in all; Ctrl-C ends it" in line for line in said)
-    found = parse(file.read_bytes())
-    assert not found.complete
-    assert (found.energy.source, found.energy.given) == ("powercap", True)
-    assert found.loads[:3] == tuple(Load("mariadb", kind) for kind in KINDS)
-    assert {load.server for load in found.loads[3:]} <= {"postgres", "redis"}
-    assert all(0.9 * IDLE_W < run.power_w < most_w() for run in found.runs)
-    assert all(part.calls_per_s > 0 for run in found.runs for part in run.parts)
+    assert any("in all; Ctrl-C ends it" in line for line in lines)
+    document = parse(file.read_bytes())
+    assert not document.complete
+    assert (document.energy.source, document.energy.given) == ("powercap", True)
+    assert document.loads[:3] == tuple(Load("mariadb", kind) for kind in KINDS)
+    assert {load.server for load in document.loads[3:]} <= {"postgres", "redis"}
+    assert all(0.9 * IDLE_W < run.power_w < most_w() for run in document.runs)
+    assert all(part.calls_per_s > 0 for run in document.runs for part in run.parts)
     for word in (os.uname().nodename, str(tmp_path), "BENCHMARK", "root@"):
         assert word not in file.read_text("utf-8")

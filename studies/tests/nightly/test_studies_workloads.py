@@ -102,7 +102,9 @@ def test_both_forms_of_a_pair_give_the_same(target: Target) -> None:
                 server.open(name, form, 1)
                 rows.append([sorted(map(comparable, server.call(number))) for number in (0, 1)])
             worse, better = rows
-            assert [len(found) for found in worse] == [len(found) for found in better], name
+            assert [len(rows_of_call) for rows_of_call in worse] == [
+                len(rows_of_call) for rows_of_call in better
+            ], name
             if pair.same_rows:
                 assert worse == better, name
     finally:

@@ -47,17 +47,17 @@ def test_a_level_of_the_measured_peak(target: Target) -> None:
     first = Load().run(target, options)
     Load().prepare(target, options)
     second = Load().run(target, {**options, "seed": 2})
-    for found in (first, second):
-        assert found.errors == 0
-        assert set(found.commands) == {"read", "update", "range", "all"}
-        assert found.commands["all"].operations == found.operations
-        assert found.wall_s >= 1.0
-    said = [
-        [note for note in found.notes if "peak was measured at" in note]
-        for found in (first, second)
+    for outcome in (first, second):
+        assert outcome.errors == 0
+        assert set(outcome.commands) == {"read", "update", "range", "all"}
+        assert outcome.commands["all"].operations == outcome.operations
+        assert outcome.wall_s >= 1.0
+    peak_notes = [
+        [note for note in outcome.notes if "peak was measured at" in note]
+        for outcome in (first, second)
     ]
-    assert said[0] == said[1] != []  # measured once
-    peak = float(said[0][0].split(": ")[1].split("/s")[0].replace(",", ""))
+    assert peak_notes[0] == peak_notes[1] != []  # measured once
+    peak = float(peak_notes[0][0].split(": ")[1].split("/s")[0].replace(",", ""))
     assert first.operations == pytest.approx(0.2 * peak, rel=0.2)
 
 
@@ -102,8 +102,8 @@ def test_answers(request: pytest.FixtureRequest, flavour: str, parameters: Param
     target = target_of(request.getfixturevalue(flavour))
     Tpch().prepare(target, OPTIONS)
     with closing(connect(target)) as connection:
-        found = {query: answer(connection, query, parameters) for query in QUERIES}
-    assert all(found.values())
+        answers = {query: answer(connection, query, parameters) for query in QUERIES}
+    assert all(answers.values())
     with generated("orders", SCALE) as rows:
         orders = pd.read_csv(rows)
     with generated("lineitem", SCALE) as rows:
@@ -115,7 +115,7 @@ def test_answers(request: pytest.FixtureRequest, flavour: str, parameters: Param
         & (lines["l_receiptdate"].dt.year == parameters.q12_date.year)
     ].merge(orders, left_on="l_orderkey", right_on="o_orderkey")
     urgent = read["o_orderpriority"].isin(["1-URGENT", "2-HIGH"])
-    assert found["Q12"] == [
+    assert answers["Q12"] == [
         [mode, int(urgent[of_mode].sum()), int((~urgent[of_mode]).sum())]
         for mode in sorted(parameters.q12_modes)
         if (of_mode := read["l_shipmode"] == mode).any()

@@ -127,9 +127,9 @@ class Bench:
     def run(self) -> tuple[int, str]:
         """The exit code, and what it wrote to stderr."""
         process = self.start()
-        out, words = process.communicate(timeout=120)
+        out, messages = process.communicate(timeout=120)
         assert out == ""
-        return process.returncode, words
+        return process.returncode, messages
 
     def clients(self) -> list[int]:
         """The pids of the clients so far."""

@@ -24,13 +24,13 @@ def segments(counts: Counts | None = None, calls: int = 2) -> list[dict[str, Any
     The background work retires a million instructions in ten million cycles, with 5,000 misses.
     """
     of_shapes = SHAPES if counts is None else counts
-    found, now = [], 0.0
+    rows, now = [], 0.0
     for number, (ms, *counted) in enumerate(of_shapes.values(), 1):
         for call in range(calls):
-            found.append(_counted(now, now + ms, 1, 1 + call * len(of_shapes) + number, counted))
+            rows.append(_counted(now, now + ms, 1, 1 + call * len(of_shapes) + number, counted))
             now += ms
-    found.append(_counted(now, now + 5, 2, None, [10_000_000, 1_000_000, 5_000]))
-    return found
+    rows.append(_counted(now, now + 5, 2, None, [10_000_000, 1_000_000, 5_000]))
+    return rows
 
 
 def write(directory: Path, counts: Counts | None = None, calls: int = 2, **changed: Any) -> Path:

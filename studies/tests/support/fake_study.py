@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qjoule.report.study_runs import Run
 from qjoule.strict_toml import read_toml
-from qjoule_studies.client import Job, Seen
+from qjoule_studies.client import ClientReport, Job
 from qjoule_studies.cpufreq import CpuFrequency
 from qjoule_studies.design import designed
 from qjoule_studies.hosting import Started
@@ -65,7 +65,7 @@ class Fake:
     directory: Path
     client: Callable[[int, Job], Outcome] = lambda number, job: outcome()  # noqa: ARG005
     log: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     work: Work = field(default_factory=Work)
     control: Callable[[], float] = lambda: 1.0
     cpus: CpuFrequency | None = None
@@ -78,30 +78,30 @@ class Fake:
         yield Target(name, pid=self.pid)
         self.log.append(f"end {name}")
 
-    def run(self, job: Job, pid: int, trace: Path, limit_s: float) -> Seen:  # noqa: ARG002
+    def run(self, job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:  # noqa: ARG002
         self.ran += 1
         self.log.append("run " + " ".join(str(value) for value in job.options.values()))
         trace.mkdir()
         (trace / "half").touch()
-        return Seen(self.client(self.ran, job), 0, 1)
+        return ClientReport(self.client(self.ran, job), 0, 1)
 
-    def beside(self, job: Job, pid: int, trace: Path, limit_s: float) -> Seen:  # noqa: ARG002
+    def beside(self, job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:  # noqa: ARG002
         self.log.append("beside " + " ".join(str(value) for value in job.options.values()))
-        return Seen(outcome(10, 0.5), 0, 1)
+        return ClientReport(outcome(10, 0.5), 0, 1)
 
     def study(self, plan: str | Plan, *, again: bool = False) -> int:
         """Runs the rest of the study; returns how many runs have failed."""
-        made = parse_plan(plan, "p.toml") if isinstance(plan, str) else plan
-        design = designed(made.factors, made.design, made.replications.least)
-        host = Started(made, self.start)
+        parsed = parse_plan(plan, "p.toml") if isinstance(plan, str) else plan
+        design = designed(parsed.factors, parsed.design, parsed.replications.least)
+        host = Started(parsed, self.start)
         cpus = self.cpus or CpuFrequency(self.directory / "cpufreq.json", Path("/nonexistent"))
-        progress = Lines(self.said.append)
+        progress = Lines(self.messages.append)
         means = Means(
             self.work, host, self.run, cpus, progress, "a machine", self.beside, self.control
         )
-        with open_study(self.directory, made, design) as study:
+        with open_study(self.directory, parsed, design) as study:
             try:
-                return run_study(study, made, design, means, again=again)
+                return run_study(study, parsed, design, means, again=again)
             finally:
                 host.close()
                 self.runs: list[Run] = study.runs

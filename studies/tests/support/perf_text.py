@@ -57,9 +57,9 @@ class PerfText:
         path.write_bytes(self.text)
         return path
 
-    def side(self, what: bytes, at_ns: int | None = None, cpu: int = 0, tid: int = 0) -> None:
+    def side(self, text: bytes, at_ns: int | None = None, cpu: int = 0, tid: int = 0) -> None:
         """One of perf's own records; without a time, of what existed before."""
-        self._add(at_ns, cpu, (tid, tid), what, b"")
+        self._add(at_ns, cpu, (tid, tid), text, b"")
 
     def switch(
         self, at_ns: int, before: int, after: int, *, cpu: int = 0, comm: bytes = b"x"
@@ -110,16 +110,16 @@ class PerfText:
 
 def one_query() -> PerfText:
     """A statement of 5 ms on CPU 0, within a slice of 8 ms of its thread; 40 ms in all."""
-    made = PerfText()
+    recorded = PerfText()
     ms = 1_000_000
-    made.switch(0, 0, CLIENT)
-    made.switch(1 * ms, 0, CLIENT, cpu=1)
-    made.switch(2 * ms, CLIENT, THREAD)
-    made.begin(3 * ms, b"select 'secret' from t where id = 7")
-    made.end(8 * ms)
-    made.switch(10 * ms, THREAD, 0)
-    made.switch(40 * ms, 0, CLIENT)
-    return made
+    recorded.switch(0, 0, CLIENT)
+    recorded.switch(1 * ms, 0, CLIENT, cpu=1)
+    recorded.switch(2 * ms, CLIENT, THREAD)
+    recorded.begin(3 * ms, b"select 'secret' from t where id = 7")
+    recorded.end(8 * ms)
+    recorded.switch(10 * ms, THREAD, 0)
+    recorded.switch(40 * ms, 0, CLIENT)
+    return recorded
 
 
 def imported(path: Path, directory: Path, **options: Any) -> tuple[Trace, Done]:

@@ -12,7 +12,7 @@ from physical_machine import SimulatedMachine, machine
 from qjoule.machine.facts import Cpu, CpuInfo
 from qjoule.machine.identity import Identity
 from qjoule.trace.reader import Trace
-from qjoule_studies.physical.kit.collect import Collection, Schedule, collect, made, schedule
+from qjoule_studies.physical.kit.collect import Collection, Schedule, collect, document_of, schedule
 from qjoule_studies.physical.kit.document import KINDS, Document, Load
 from qjoule_studies.physical.kit.host import Recorded, Traced
 
@@ -48,14 +48,14 @@ class SimulatedHost:
     one_at_a_time: frozenset[str] = frozenset()
     absent: tuple[str, ...] = ()
     before: Callable[[int], None] = lambda _number: None
-    made: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
+    recorded: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
 
     def record(self, loads: Sequence[int], seconds: float) -> Recorded:
-        self.before(len(self.made))
-        self.made.append((tuple(loads), seconds))
-        path = self.folder / f"run-{len(self.made)}"
+        self.before(len(self.recorded))
+        self.recorded.append((tuple(loads), seconds))
+        path = self.folder / f"run-{len(self.recorded)}"
         chosen = [SIMULATED[self.loads[at]] for at in loads]
-        span_ns = self.machine.record(path, chosen, seconds, len(self.made))
+        span_ns = self.machine.record(path, chosen, seconds, len(self.recorded))
         traced = tuple(
             Traced(self.loads[at].server, (load.fingerprint,), "nobody")
             for at, load in zip(loads, chosen, strict=True)
@@ -83,4 +83,4 @@ def collected(on: SimulatedHost, rounds: int = 3, seconds: float = 1.0, **wrong:
     calibration = on.machine.calibration(on.folder / "calibration.json", **wrong)
     into, plan = Collection(), steps(on, rounds, seconds)
     collect(on, plan, into, lambda _words: None, calibration=str(calibration))
-    return made(into, on, plan, INFO, IDENTITY)
+    return document_of(into, on, plan, INFO, IDENTITY)

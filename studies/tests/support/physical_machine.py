@@ -91,19 +91,19 @@ class SimulatedMachine:
     def calibration(self, path: Path, **wrong: float) -> Path:
         """Writes a calibration that knows this machine; `wrong` replaces coefficients."""
         idle_w, shared_w = self.rest_w, self.once_w
-        known = {"a": self.cycle_nj, "b": self.instruction_nj, "c": self.miss_nj}
-        known |= wrong
+        terms = {"a": self.cycle_nj, "b": self.instruction_nj, "c": self.miss_nj}
+        terms |= wrong
         coefficients = Coefficients(
-            **known,  # type: ignore[arg-type]
+            **terms,  # type: ignore[arg-type]
             idle_w={(0, "package"): PowerInterval(idle_w, 0.99 * idle_w, 1.01 * idle_w)},
             shared_w={(0, "package"): shared_w},
             shared_error_w={(0, "package"): 0.02 * shared_w},
-            covariance=_covariance(known),
+            covariance=_covariance(terms),
             weight_error=0.02,
             held_out_error=0.02,
             calibrated=True,
         )
-        made = calibrations.calibration(
+        document = calibrations.calibration(
             self.identity,
             energy=ENERGY,
             domains=(DomainName(0, "package"),),
@@ -111,7 +111,7 @@ class SimulatedMachine:
             identified={},
             coefficients=coefficients,
         )
-        return calibrations.written(path, made)
+        return calibrations.written(path, document)
 
     def record(
         self, path: Path, loads: Sequence[SimulatedLoad], seconds: float, seed: int
@@ -184,27 +184,27 @@ class SimulatedMachine:
                 segments.append(segment(cpu, load, (begin, end), number))
             if load is not None:
                 queries += queries_of(cpu, load, call[cpu])
-        segments.sort(key=lambda one: one["t0_ns"])
+        segments.sort(key=lambda row: row["t0_ns"])
         fingerprints = list(dict.fromkeys(load.fingerprint for load in loads))
         shapes = [
-            {"shape": 1 + at, "fingerprint": one, "text": f"select {one}"}
-            for at, one in enumerate(fingerprints)
+            {"shape": 1 + at, "fingerprint": fingerprint, "text": f"select {fingerprint}"}
+            for at, fingerprint in enumerate(fingerprints)
         ]
-        for one in queries:
-            one["shape"] = 1 + fingerprints.index(one["fingerprint"])
+        for query in queries:
+            query["shape"] = 1 + fingerprints.index(query["fingerprint"])
         owners = [
             {"owner": cpu, "kind": "query", "pid": 11 + cpu, "tgid": 10, "server": load.server}
             for cpu, load in enumerate(loads)
         ]
         owners.append({"owner": self.cpus, "kind": "process", "pid": 50, "tgid": 50})
-        found = {"shapes": shapes, "owners": owners, "queries": queries, "segments": segments}
-        return {name: attribute_trace.rows(name, rows) for name, rows in found.items() if rows}
+        tables = {"shapes": shapes, "owners": owners, "queries": queries, "segments": segments}
+        return {name: attribute_trace.rows(name, rows) for name, rows in tables.items() if rows}
 
 
-def _covariance(known: Mapping[str, float]) -> tuple[tuple[float, ...], ...]:
-    """Of a calibration that found every term, the absent ones to be about 0."""
+def _covariance(terms: Mapping[str, float]) -> tuple[tuple[float, ...], ...]:
+    """The covariance of a calibration that found every term, the absent ones to be about 0."""
     sigma = {"u": 0.5, "wp": 100.0, "wc": 100.0, "alpha": 0.05}
-    each = [0.02 * known.get(name, 0.0) or sigma.get(name, 0.01) for name in THETA]
+    each = [0.02 * terms.get(name, 0.0) or sigma.get(name, 0.01) for name in THETA]
     return tuple(tuple(map(float, row)) for row in np.diag(each) ** 2)
 
 

@@ -31,11 +31,11 @@ def _golden() -> pd.DataFrame:
 def golden(data: str, test: str) -> dict[str, dict[str, float]]:
     """R's results: term -> statistic -> value."""
     table = _golden()
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for row in table[(table["data"] == data) & (table["test"] == test)].itertuples():
-        found.setdefault(str(row.term), {})[str(row.statistic)] = float(str(row.value))
-    assert found
-    return found
+        results.setdefault(str(row.term), {})[str(row.statistic)] = float(str(row.value))
+    assert results
+    return results
 
 
 def golden_cases() -> list[tuple[str, str]]:
@@ -100,9 +100,9 @@ def write_study(folder: Path, table: pd.DataFrame) -> Path:
                 for name in list(row)
                 if str(name).startswith(FACTOR)
             }
-            known = {
+            columns = {
                 str(name): None if isinstance(value, float) and math.isnan(value) else value
                 for name, value in row.items()
             }
-            file.write(json.dumps({**known, "factors": factors}) + "\n")
+            file.write(json.dumps({**columns, "factors": factors}) + "\n")
     return folder

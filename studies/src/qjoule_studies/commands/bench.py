@@ -48,8 +48,8 @@ class BenchGroup(click.Group):
         if word not in (*WORKLOADS, *COMMANDS):
             if Path(word).is_file() or word.endswith(".toml"):
                 return _PLAN, plan, args
-            known = ", ".join((*WORKLOADS, *COMMANDS))
-            ctx.fail(f"there is no plan {word!r}, and no workload or command of that name: {known}")
+            names = ", ".join((*WORKLOADS, *COMMANDS))
+            ctx.fail(f"there is no plan {word!r}, and no workload or command of that name: {names}")
         return super().resolve_command(ctx, args)
 
 
@@ -88,5 +88,5 @@ def plan(
     """Run the study that PLAN.toml describes, or go on with it."""
     from qjoule_studies.commands.bench_run import run_plan  # noqa: PLC0415 (`qjoule --help` runs nothing)
 
-    made = bench_options.with_energy(read_plan(file), energy, without_energy=without_energy)
-    return run_plan(made, output, again=failed_again)
+    study_plan = bench_options.with_energy(read_plan(file), energy, without_energy=without_energy)
+    return run_plan(study_plan, output, again=failed_again)

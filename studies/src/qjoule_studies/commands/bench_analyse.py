@@ -85,16 +85,16 @@ def command(
 
     asked = _names(responses, "--response")
     chosen = _names(factors, "--factors")
-    found = analyse(read_runs(study), asked, chosen, type_=int(kind), mixed=mixed)
+    analysis = analyse(read_runs(study), asked, chosen, type_=int(kind), mixed=mixed)
     if plots is not None:
         from qjoule_studies.statistics.plots import write  # noqa: PLC0415
 
-        write(found, plots)
+        write(analysis, plots)
     if as_json:
-        click.echo(to_json(found, study.resolve().name), nl=False)
+        click.echo(to_json(analysis, study.resolve().name), nl=False)
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        click.echo(render(found, color=color), nl=False)
+        click.echo(render(analysis, color=color), nl=False)
 
 
 def _names(text: str | None, option: str) -> list[str] | None:

@@ -66,7 +66,7 @@ def command(study: Path, *, factor: str, energy: str, as_json: bool, plots: Path
 
     runs = read_runs(study)
     has_levels = FACTOR + factor in runs
-    found = proportionality(runs, factor) if has_levels else []
+    curves = proportionality(runs, factor) if has_levels else []
     best = _frontier(runs, factor if has_levels else "", cast("Energy", energy))
     if plots is not None:
         try:
@@ -75,12 +75,12 @@ def command(study: Path, *, factor: str, energy: str, as_json: bool, plots: Path
             raise QjouleError(
                 "figures need more: pip install 'qjoule-studies[statistics]'"
             ) from error
-        write(found, best, plots)
+        write(curves, best, plots)
     if as_json:
-        click.echo(json.dumps(to_json(found, best), indent=2, allow_nan=False))
+        click.echo(json.dumps(to_json(curves, best), indent=2, allow_nan=False))
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        click.echo(render(found, best, color=color), nl=False)
+        click.echo(render(curves, best, color=color), nl=False)
 
 
 def _frontier(runs: pd.DataFrame, levels: str, energy: Energy) -> Frontier | None:

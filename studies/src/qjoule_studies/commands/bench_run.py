@@ -40,7 +40,7 @@ def run_plan(plan: Plan, directory: Path, *, again: bool, cpus: CpuFrequency | N
     run = unrecorded if record.without_energy else recorded(record)
     host = _host(plan)
     with open_study(directory, plan, design) as study, ending_in_order(), progress(say) as shown:
-        for line in _words(plan, design, study):
+        for line in _opening_lines(plan, design, study):
             shown.say(line)
         try:
             cpus.restore_from_before()
@@ -71,18 +71,18 @@ def _host(plan: Plan) -> Host:
     servers: Any = importlib.import_module(_SERVERS)
     for name in plan.servers:
         if name not in servers.STARTED:
-            known = ", ".join(servers.STARTED)
-            raise UsageError(f"no server {name!r} can be started: use {known}")
+            names = ", ".join(servers.STARTED)
+            raise UsageError(f"no server {name!r} can be started: use {names}")
     return Started(plan, servers.start)
 
 
-def _words(plan: Plan, design: Designed, study: Study) -> Iterator[str]:
-    """Lines that the user should know before the study begins."""
+def _opening_lines(plan: Plan, design: Designed, study: Study) -> Iterator[str]:
+    """Lines for the user before the study begins."""
     yield from design.notes
     times = plan.replications
     often = f"{times.least}" if times.until is None else f"{times.least} to {times.most}"
-    made = f"; {len(study.runs)} runs are made already" if study.runs else ""
-    yield f"{study.path}: {plan.workload}, {len(design.combinations)} x {often} runs{made}"
+    already = f"; {len(study.runs)} runs are made already" if study.runs else ""
+    yield f"{study.path}: {plan.workload}, {len(design.combinations)} x {often} runs{already}"
 
 
 def _machine() -> str:

@@ -63,11 +63,11 @@ class WorkloadCommand(click.Command):
 
 def made_plan(name: str, options: dict[str, Any]) -> Plan:
     """The plan described by the options. Raises `UsageError`."""
-    given = _pairs("--set", options["settings"])
-    of_server = {k.removeprefix(SETTING): v for k, v in given.items() if k.startswith(SETTING)}
+    settings = _pairs("--set", options["settings"])
+    of_server = {k.removeprefix(SETTING): v for k, v in settings.items() if k.startswith(SETTING)}
     document: dict[str, Any] = {
         "workload": name,
-        "options": {k: v for k, v in given.items() if not k.startswith(SETTING)},
+        "options": {k: v for k, v in settings.items() if not k.startswith(SETTING)},
         "factors": _factors(options["factors"]),
         "design": {"seed": options["seed"]},
         "record": {
@@ -90,7 +90,7 @@ def made_plan(name: str, options: dict[str, Any]) -> Plan:
     if target:
         document["target"] = target
     document["replications"] = _replications(options)
-    document = {key: of for key, of in document.items() if of}
+    document = {key: value for key, value in document.items() if value}
     try:
         to_toml(document).encode()
     except UnicodeEncodeError:
@@ -127,24 +127,24 @@ def _replications(options: dict[str, Any]) -> Any:
     return {"least": least, "most": max(options["most"] or _MOST, least), "until": _ratio(until)}
 
 
-def _pairs(option: str, words: tuple[str, ...]) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, Value]:
+    pairs: dict[str, Value] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(f"{option} {word}: give it as NAME=VALUE")
-        if name in found:
+            raise UsageError(f"{option} {text}: give it as NAME=VALUE")
+        if name in pairs:
             raise UsageError(f"{option} {name} is there twice")
-        found[name] = parse_value(value)
-    return found
+        pairs[name] = parse_value(value)
+    return pairs
 
 
-def _factors(words: tuple[str, ...]) -> dict[str, list[Value]]:
+def _factors(texts: tuple[str, ...]) -> dict[str, list[Value]]:
     pairs: dict[str, list[Value]] = {}
-    for word in words:
-        name, equals, levels = word.partition("=")
+    for text in texts:
+        name, equals, levels = text.partition("=")
         if not name or not equals or not levels:
-            raise UsageError(f"--factor {word}: give it as NAME=A,B,C")
+            raise UsageError(f"--factor {text}: give it as NAME=A,B,C")
         if name in pairs:
             raise UsageError(f"--factor {name} is there twice")
         pairs[name] = [parse_value(level) for level in levels.split(",")]

@@ -130,7 +130,7 @@ def command(
         if not server or output is None or bool(watts) == bool(mhz):
             raise UsageError("give SERVER, -o DIR, and either --watts or --max-mhz")
         factor = plans.POWER_LIMIT if watts else plans.MAX_FREQUENCY
-        made = plans.Plan(
+        plan = plans.Plan(
             name="cap",
             workload="watch",
             options={"seconds": seconds, "settle_s": settle_seconds},
@@ -143,28 +143,28 @@ def command(
             control=plans.Control(settle="off"),
             record=plans.Recording(energy=energy, idle=cast(IdlePolicy, idle)),
         )
-        check_plan(made, "cap")
-        cpus.check(made)
+        check_plan(plan, "cap")
+        cpus.check(plan)
         now = cpus.present(factor)
-        levels = tuple(dict.fromkeys((*made.factors[factor], now)))
-        made = msgspec.structs.replace(made, factors={factor: levels})
-        return _measure(made, output, cpus, now, as_json=as_json)
+        levels = tuple(dict.fromkeys((*plan.factors[factor], now)))
+        plan = msgspec.structs.replace(plan, factors={factor: levels})
+        return _measure(plan, output, cpus, now, as_json=as_json)
     finally:
         os.close(descriptor)
 
 
-def _measure(made: Plan, output: Path, cpus: CpuFrequency, now: float, *, as_json: bool) -> int:
+def _measure(plan: Plan, output: Path, cpus: CpuFrequency, now: float, *, as_json: bool) -> int:
     from qjoule.api.traces import Trace  # noqa: PLC0415
     from qjoule_studies import capped  # noqa: PLC0415
     from qjoule_studies.commands.bench_run import run_plan  # noqa: PLC0415
     from qjoule_studies.plan import POWER_LIMIT  # noqa: PLC0415
 
-    (factor,) = made.factors
-    code = run_plan(made, output, again=True, cpus=cpus)
+    (factor,) = plan.factors
+    code = run_plan(plan, output, again=True, cpus=cpus)
     runs = [
         capped.measured(
             Trace(output / run["trace"]),
-            made.record.idle,
+            plan.record.idle,
             *(int(run["replication"]), float(run[FACTOR + factor]), run["power_w"]),
         )
         for run in read_runs(output).to_dict("records")
@@ -173,11 +173,11 @@ def _measure(made: Plan, output: Path, cpus: CpuFrequency, now: float, *, as_jso
     grades = sorted({run.grade for run in runs})
     levels = capped.levels_of(runs, now)
     if grades != ["measured"]:
-        found = " and ".join(grades) or capped.UNKNOWN
-        say(f"joules are {found}, not measured: they show nothing about a limit")
+        other_grades = " and ".join(grades) or capped.UNKNOWN
+        say(f"joules are {other_grades}, not measured: they show nothing about a limit")
     if as_json:
         about = {"format": "qjoule.cap/1", "factor": factor, "reference": now, "grades": grades}
-        about |= {"idle_policy": made.record.idle, "levels": msgspec.to_builtins(levels)}
+        about |= {"idle_policy": plan.record.idle, "levels": msgspec.to_builtins(levels)}
         click.echo(json.dumps(about, indent=1, allow_nan=False))
     else:
         click.echo(capped.table(levels, "W" if factor == POWER_LIMIT else "MHz"), nl=False)

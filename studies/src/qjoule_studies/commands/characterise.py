@@ -83,12 +83,12 @@ def command(
     if form == "parquet" and output is None:
         raise UsageError("--parquet needs a file: add -o FILE")
     try:
-        found = _characterised(traces, by, top)
-        _write(found, form, output)
+        result = _characterised(traces, by, top)
+        _write(result, form, output)
         if plots is not None:
             from qjoule_studies.reporters.characterisation_plots import write_all  # noqa: PLC0415
 
-            say(f"{plots}: {', '.join(write_all(found, plots))}")
+            say(f"{plots}: {', '.join(write_all(result, plots))}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("sklearn", "matplotlib"):
             raise
@@ -104,30 +104,30 @@ def _characterised(paths: tuple[Path, ...], by: str, top: int) -> Characterisati
     for name, trace in opened.items():
         for problem in trace.problems:
             say(f"{name}: {problem}")
-    rows = [row for one in counted for row in one.rows]
-    return characterisation(by, [one.about for one in counted], rows)
+    rows = [row for trace_counts in counted for row in trace_counts.rows]
+    return characterisation(by, [trace_counts.about for trace_counts in counted], rows)
 
 
-def _write(found: Characterisation, form: str | None, output: Path | None) -> None:
+def _write(result: Characterisation, form: str | None, output: Path | None) -> None:
     """Imports only the reporter that is needed."""
     if form == "parquet" and output is not None:
         from qjoule_studies.reporters.characterisation_data import write_parquet  # noqa: PLC0415
 
-        write_parquet(found, output)
+        write_parquet(result, output)
         return
-    text = _rendered(found, form, to_terminal=output is None and sys.stdout.isatty())
+    text = _rendered(result, form, to_terminal=output is None and sys.stdout.isatty())
     write_text(text, output)
 
 
-def _rendered(found: Characterisation, form: str | None, *, to_terminal: bool) -> str:
+def _rendered(result: Characterisation, form: str | None, *, to_terminal: bool) -> str:
     if form == "json":
         from qjoule_studies.reporters.characterisation_data import to_json  # noqa: PLC0415
 
-        return to_json(found)
+        return to_json(result)
     if form == "csv":
         from qjoule_studies.reporters.characterisation_data import to_csv  # noqa: PLC0415
 
-        return to_csv(found)
+        return to_csv(result)
     from qjoule_studies.reporters.characterisation import render  # noqa: PLC0415
 
-    return render(found, color=to_terminal and not os.environ.get("NO_COLOR"))
+    return render(result, color=to_terminal and not os.environ.get("NO_COLOR"))

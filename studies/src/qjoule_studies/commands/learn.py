@@ -142,16 +142,16 @@ def command(
     trace = Trace(*readable([shapes]))
     target = running_target(wanted, to_record=True)
     chosen = _chosen(trace, target, statements)
-    known = known_factors(trace, for_trace(trace, calibration))
+    factors = known_factors(trace, for_trace(trace, calibration))
     plan = Plan(chosen.statements, seconds)
-    for line in plan.lines(known):
+    for line in plan.lines(factors):
         click.echo(line)
     for why in _shown(chosen):
         say(why)
     if not yes:
         click.confirm(f"Repeat them on {target.flavour} (pid {target.pid})?", abort=True, err=True)
     work: dict[str, Value] = {
-        "statements": json.dumps([one.sql for one in plan.statements]),
+        "statements": json.dumps([statement.sql for statement in plan.statements]),
         "seconds": seconds,
         "statement_s": statement_seconds,
         "more_statements": more_statements,
@@ -159,12 +159,12 @@ def command(
         "seed": 1,
     }
     run = recorded(Recording(energy=energy))
-    seen = run(Job("replay", target, work), target.pid, output, seconds + _MORE_S)
-    for note in seen.outcome.notes:
+    report = run(Job("replay", target, work), target.pid, output, seconds + _MORE_S)
+    for note in report.outcome.notes:
         say(note)
-    say(f"{seen.outcome.operations} statements, {seen.outcome.errors} failed")
-    made = Trace(output)
-    for line in plan.found(known_factors(made, for_trace(made, calibration))):
+    say(f"{report.outcome.operations} statements, {report.outcome.errors} failed")
+    learned = Trace(output)
+    for line in plan.results(known_factors(learned, for_trace(learned, calibration))):
         click.echo(line)
     say(f"recorded in {output}")
 
@@ -181,26 +181,28 @@ class Plan:
         """How long each statement runs alone: one turn of each, and one of all together."""
         return _ALONE * self.seconds / (len(self.statements) + 1)
 
-    def lines(self, known: Known) -> Iterator[str]:
-        """Each statement, whole, and how the 95 % interval of its power factor should narrow."""
+    def lines(self, factors: Known) -> Iterator[str]:
+        """Lists each statement and how the 95 % interval of its power factor should narrow."""
         yield f"{len(self.statements)} statements, each alone for about {self.alone_s:.0f} s:"
-        for one in self.statements:
-            told = known.narrowed(one.fingerprint, self.alone_s)
-            yield f"  {one.fingerprint}  {sanitise(one.sql)}"
-            yield f"      power factor: {_words(told)}"
+        for statement in self.statements:
+            narrowed = factors.narrowed(statement.fingerprint, self.alone_s)
+            yield f"  {statement.fingerprint}  {sanitise(statement.sql)}"
+            yield f"      power factor: {_precision(narrowed)}"
 
-    def found(self, known: Known) -> Iterator[str]:
-        """What the recorded trace shows of each factor."""
-        for one in self.statements:
-            factor = known.factor(one.fingerprint)
-            words = "not found" if factor is None else f"{factor[0]:.2f} ± {_Z95 * factor[1]:.2f}"
-            yield f"  {one.fingerprint}  {words}  {_line(one.sql)}"
+    def results(self, factors: Known) -> Iterator[str]:
+        """The power factor of each statement by the recorded trace, a line each."""
+        for statement in self.statements:
+            factor = factors.factor(statement.fingerprint)
+            factor_text = (
+                "not found" if factor is None else f"{factor[0]:.2f} ± {_Z95 * factor[1]:.2f}"
+            )
+            yield f"  {statement.fingerprint}  {factor_text}  {_line(statement.sql)}"
 
 
-def _words(told: tuple[float, float] | None) -> str:
-    if told is None:
+def _precision(sigmas: tuple[float, float] | None) -> str:
+    if sigmas is None:
         return "the trace does not show it, so this is not known either"
-    before, later = (_Z95 * sigma for sigma in told)
+    before, later = (_Z95 * sigma for sigma in sigmas)
     return f"now known to ± {before:.2f}, afterwards to about ± {later:.2f}"
 
 

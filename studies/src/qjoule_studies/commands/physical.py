@@ -114,15 +114,15 @@ def command(
 
 def _check(context: click.Context, *, full: bool) -> None:
     """Raises `UsageError` for an option that would have no effect."""
-    given = {
+    on_command_line = {
         name
         for name in (*_OF_FULL, *_NOT_OF_FULL)
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    wrong = [name for name in _OF_FULL if name in given and not full]
+    wrong = [name for name in _OF_FULL if name in on_command_line and not full]
     if wrong:
         raise UsageError(f"{_spelt(wrong[0])} is of the full physical test: add --full")
-    wrong = [name for name in _NOT_OF_FULL if name in given and full]
+    wrong = [name for name in _NOT_OF_FULL if name in on_command_line and full]
     if wrong:
         raise UsageError(f"{_spelt(wrong[0])} has no effect with --full: leave it out")
 

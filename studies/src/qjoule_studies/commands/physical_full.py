@@ -16,7 +16,7 @@ from qjoule.api import QjouleError
 from qjoule.api.command import ending_in_order, say
 from qjoule.api.servers import read_cpu_info, this_machine
 from qjoule_studies.commands.physical_plain import check_machine
-from qjoule_studies.physical.kit.collect import ROUNDS, Collection, collect, made, schedule
+from qjoule_studies.physical.kit.collect import ROUNDS, Collection, collect, document_of, schedule
 from qjoule_studies.physical.kit.figures import pairs
 from qjoule_studies.physical.kit.host import this_host
 from qjoule_studies.physical.kit.page import page, summary
@@ -62,9 +62,9 @@ def full(plan: FullPlan, *, threshold: float) -> int:
         finally:
             if done.runs and host is not None and steps is not None:
                 about = read_cpu_info(), this_machine()
-                found = made(done, host, steps, *about, given=":" in plan.energy)
-                write(page(found, threshold))
-                for line in summary(found, pairs(found, threshold)):
+                document = document_of(done, host, steps, *about, given=":" in plan.energy)
+                write(page(document, threshold))
+                for line in summary(document, pairs(document, threshold)):
                     click.echo(line)
                 say(f"{plan.output} has {len(done.runs)} runs: look at it before you share it")
     return 0

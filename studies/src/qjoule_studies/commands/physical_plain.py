@@ -85,7 +85,7 @@ def render(test: PhysicalTest, done: Experiment) -> Iterator[str]:
     yield ""
     yield from _residual(test, done)
     yield ""
-    yield click.style(f"The split {_words(test.verdict)}", fg=_COLOURS[test.verdict]) + (
+    yield click.style(f"The split {_verdict_text(test.verdict)}", fg=_COLOURS[test.verdict]) + (
         ":" if test.why else f" within {test.threshold:.0%}."
     )
     yield from textwrap.wrap(test.why, _WIDTH, initial_indent="  ", subsequent_indent="  ")
@@ -120,7 +120,7 @@ def to_json(test: PhysicalTest, done: Experiment) -> dict[str, Any]:
         "share_above_rest": _known(share_above_rest(test, done.rest_w)),
         "table_bytes": done.table_bytes,
         "cache_bytes": done.cache_bytes,
-        "measured": [asdict(one) for one in done.rounds],
+        "measured": [asdict(round_) for round_ in done.rounds],
     }
 
 
@@ -170,7 +170,7 @@ def _ratio(share: float) -> str:
     return f"{share:.0%} : {1 - share:.0%}" if fmt.is_known(share) else fmt.UNKNOWN
 
 
-def _words(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     if verdict is Verdict.CANNOT_TELL:
         return "cannot be judged"
     return f"{verdict.value} {'with' if verdict is Verdict.AGREES else 'from'} the machine"

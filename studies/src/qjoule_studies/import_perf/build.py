@@ -55,7 +55,7 @@ def import_perf(request: Request, directory: Path) -> Done:
     """
     recording = open_recording(request.path)
     header = parse_header(recording.header(), recording.name)
-    found = scan(recording.heads(), recording.name)
+    scanned = scan(recording.heads(), recording.name)
     notes = []
     if not header.cpus:
         header = _with_cpus(header, recording)
@@ -63,9 +63,9 @@ def import_perf(request: Request, directory: Path) -> Done:
             "which CPUs share a package is not known: make the text with --header -I; all are "
             "taken for cores of one package"
         )
-    servers = servers_of(request.servers, found)
-    energy = _energy(request, header, found)
-    stream = PerfStream(Sources(recording, header, found, servers, energy))
+    servers = servers_of(request.servers, scanned)
+    energy = _energy(request, header, scanned)
+    stream = PerfStream(Sources(recording, header, scanned, servers, energy))
     meta = _meta(header, recording, request, servers)
     writer = TraceWriter(directory, meta)
     context = StreamContext(fingerprint, meta)
@@ -104,18 +104,18 @@ def _annotated(meta: Meta, header: Header, stream: PerfStream) -> Meta:
 
 
 def _with_cpus(header: Header, recording: Recording) -> Header:
-    """The CPUs that there are records of."""
-    cpus = sorted({one.cpu for one in recording.heads() if one.t_ns})
+    """Fills the header's CPUs from the records."""
+    cpus = sorted({record_.cpu for record_ in recording.heads() if record_.t_ns})
     return replace(header, cpus=tuple(Cpu(cpu, 0, cpu, cpu) for cpu in cpus))
 
 
-def _energy(request: Request, header: Header, found: Scan) -> Counted | Estimated | None:
+def _energy(request: Request, header: Header, scanned: Scan) -> Counted | Estimated | None:
     how, _, curve = request.energy.partition(":")
     if how == _ESTIMATED:
         return parse_curve(curve) if curve else _published(header)
     if request.energy == "none":
         return None
-    begin_ns = _stat_begin_ns(request, found)
+    begin_ns = _stat_begin_ns(request, scanned)
     counted = counted_by(Path(request.energy), begin_ns)
     unknown = {domain.package for domain in counted.domains} - {cpu.package for cpu in header.cpus}
     if unknown:
@@ -148,19 +148,19 @@ def _published(header: Header) -> Estimated:
     )
 
 
-def _stat_begin_ns(request: Request, found: Scan) -> int:
+def _stat_begin_ns(request: Request, scanned: Scan) -> int:
     """Raises `UsageError` if nothing says when perf stat began."""
     if request.stat_begin_s is not None:
         seconds, _, part = request.stat_begin_s.partition(".")
         if not (seconds.isascii() and seconds.isdigit() and (part or "0").isdigit()):
             raise UsageError("--energy-start is a time of CLOCK_MONOTONIC in seconds")
         return int(seconds) * _NANOSECONDS + int((part or "0")[:9].ljust(9, "0"))
-    if found.stat_begin_ns is None:
+    if scanned.stat_begin_ns is None:
         raise UsageError(
             "when perf stat began is not in the recording: run it as the workload of perf record, "
             "as --print-commands shows, or say --energy-start SECONDS"
         )
-    return found.stat_begin_ns
+    return scanned.stat_begin_ns
 
 
 def _notes(stream: PerfStream, recording: Recording, request: Request) -> list[str]:

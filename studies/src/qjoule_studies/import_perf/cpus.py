@@ -54,48 +54,48 @@ class Cpus:
 
     def switch(self, cpu: int, t_ns: int, before: int, tgid: int, after: int) -> None:
         """Thread `before`, of process `tgid` (-1: not known), made way for thread `after`."""
-        one = self._cpu(cpu, before, tgid)
-        if one.tid is None:
-            self._found_again(cpu, one, t_ns)
+        state = self._cpu(cpu, before, tgid)
+        if state.tid is None:
+            self._end_gap(cpu, state, t_ns)
         else:
-            if one.tid != before:
-                self._count_hidden(cpu, one, t_ns)
-            self._close(cpu, one, t_ns)
-        self._label(one, after, -1, t_ns)
+            if state.tid != before:
+                self._count_hidden(cpu, state, t_ns)
+            self._close(cpu, state, t_ns)
+        self._label(state, after, -1, t_ns)
 
     def saw(self, cpu: int, t_ns: int, tid: int, tgid: int) -> None:
         """Another kind of record shows that this thread runs; its switch-in may be missing."""
-        one = self._cpu(cpu, tid, tgid)
-        if one.tid is None:
-            self._found_again(cpu, one, t_ns)
-            self._label(one, tid, tgid, t_ns)
-        elif tid >= 0 and one.tid != tid:
-            self._count_hidden(cpu, one, t_ns)
-            self._close(cpu, one, t_ns)
-            self._label(one, tid, tgid, t_ns)
-        one.seen_ns = max(one.seen_ns, t_ns)
+        state = self._cpu(cpu, tid, tgid)
+        if state.tid is None:
+            self._end_gap(cpu, state, t_ns)
+            self._label(state, tid, tgid, t_ns)
+        elif tid >= 0 and state.tid != tid:
+            self._count_hidden(cpu, state, t_ns)
+            self._close(cpu, state, t_ns)
+            self._label(state, tid, tgid, t_ns)
+        state.seen_ns = max(state.seen_ns, t_ns)
 
     def lose(self, cpu: int, t_ns: int, count: int, tid: int, tgid: int) -> None:
         """`count` records were lost between this CPU's last record and now; this thread runs
         now."""
-        one = self._cpu(cpu, None, -1)
-        if one.tid is not None:
-            self._close(cpu, one, one.seen_ns)
-            one.tid, one.since_ns = None, max(one.seen_ns, self._begin_ns)
-        one.lost += count
-        self._found_again(cpu, one, t_ns)
+        state = self._cpu(cpu, None, -1)
+        if state.tid is not None:
+            self._close(cpu, state, state.seen_ns)
+            state.tid, state.since_ns = None, max(state.seen_ns, self._begin_ns)
+        state.lost += count
+        self._end_gap(cpu, state, t_ns)
         if tid >= 0:
-            self._label(one, tid, tgid, t_ns)
+            self._label(state, tid, tgid, t_ns)
 
     def claim(self, cpu: int, t_ns: int, tid: int, query: int) -> None:
         """From now on the thread running on this CPU works for this query (0: for none)."""
         self._query_of[tid] = query
-        one = self._cpus.get(cpu)
-        if one is None or one.tid != tid or one.query == query:
+        state = self._cpus.get(cpu)
+        if state is None or state.tid != tid or state.query == query:
             return
-        self._close(cpu, one, t_ns)
-        one.query = query
-        one.kind = OwnerKind.QUERY if query else OwnerKind.SERVER
+        self._close(cpu, state, t_ns)
+        state.query = query
+        state.kind = OwnerKind.QUERY if query else OwnerKind.SERVER
 
     def works_for(self, tid: int, query: int) -> None:
         """From its next switch-in the thread works for this query; until then nothing changes."""
@@ -108,27 +108,27 @@ class Cpus:
     # ---- what is known --------------------------------------------------------------------------
 
     def look(self, t_ns: int) -> int:
-        """Counts CPU time up to now. Returns since when the oldest open slice runs: everything
-        before that has been sent. Open slices are not cut here, because they may turn out to be
+        """Counts CPU time up to now. Returns when the oldest open slice began: everything before
+        that has been sent. Open slices are not cut here, because they may turn out to be
         lost.
         """
         first_ns = t_ns
-        for one in self._cpus.values():
-            if one.tid is not None and one.kind != OwnerKind.IDLE:
-                self._count_busy(one, t_ns)
-                first_ns = min(first_ns, one.since_ns)
+        for state in self._cpus.values():
+            if state.tid is not None and state.kind != OwnerKind.IDLE:
+                self._count_busy(state, t_ns)
+                first_ns = min(first_ns, state.since_ns)
         return first_ns
 
     def finish(self, t_ns: int) -> None:
         """Ends the trace. A CPU without any record may have done anything."""
-        for cpu, one in self._cpus.items():
-            if one.tid is not None:
-                self._close(cpu, one, t_ns)
+        for cpu, state in self._cpus.items():
+            if state.tid is not None:
+                self._close(cpu, state, t_ns)
         for cpu in self._packages:
-            one = self._cpu(cpu, None, -1)
-            if one.tid is None and t_ns > one.since_ns:
-                one.lost += not one.lost
-                self._found_again(cpu, one, t_ns)
+            state = self._cpu(cpu, None, -1)
+            if state.tid is None and t_ns > state.since_ns:
+                state.lost += not state.lost
+                self._end_gap(cpu, state, t_ns)
 
     def take_segments(self) -> Array:
         """SEGMENT records since the last call."""
@@ -144,67 +144,67 @@ class Cpus:
 
     def _cpu(self, cpu: int, tid: int | None, tgid: int) -> _Cpu:
         """The thread that runs at a CPU's first record has run there since the trace began."""
-        one = self._cpus.get(cpu)
-        if one is None:
-            one = _Cpu(since_ns=self._begin_ns, package=self._packages.get(cpu, 0))
-            one.seen_ns = self._begin_ns
-            self._cpus[cpu] = one
+        state = self._cpus.get(cpu)
+        if state is None:
+            state = _Cpu(since_ns=self._begin_ns, package=self._packages.get(cpu, 0))
+            state.seen_ns = self._begin_ns
+            self._cpus[cpu] = state
             if tid is not None and tid >= 0:
-                self._label(one, tid, tgid, self._begin_ns)
-        return one
+                self._label(state, tid, tgid, self._begin_ns)
+        return state
 
-    def _label(self, one: _Cpu, tid: int, tgid: int, t_ns: int) -> None:
-        one.tid, one.since_ns = tid, t_ns
-        one.seen_ns = max(one.seen_ns, t_ns)
+    def _label(self, state: _Cpu, tid: int, tgid: int, t_ns: int) -> None:
+        state.tid, state.since_ns = tid, t_ns
+        state.seen_ns = max(state.seen_ns, t_ns)
         if tid == _IDLE_TID:
-            one.kind, one.query, one.server, one.tgid = OwnerKind.IDLE, 0, 0, 0
+            state.kind, state.query, state.server, state.tgid = OwnerKind.IDLE, 0, 0, 0
             return
         task = self._tasks.of(tid, tgid)
-        one.tgid, one.server, one.kind = task.tgid, task.server, task.kind
-        one.query = self._query_of.get(tid, 0) if task.server else 0
-        if one.query:
-            one.kind = OwnerKind.QUERY
+        state.tgid, state.server, state.kind = task.tgid, task.server, task.kind
+        state.query = self._query_of.get(tid, 0) if task.server else 0
+        if state.query:
+            state.kind = OwnerKind.QUERY
 
-    def _close(self, cpu: int, one: _Cpu, t_ns: int) -> None:
-        t0_ns = max(one.since_ns, self._begin_ns)
-        one.since_ns = max(one.since_ns, t_ns)
-        if one.kind == OwnerKind.IDLE or one.tid is None or t_ns <= t0_ns:
+    def _close(self, cpu: int, state: _Cpu, t_ns: int) -> None:
+        t0_ns = max(state.since_ns, self._begin_ns)
+        state.since_ns = max(state.since_ns, t_ns)
+        if state.kind == OwnerKind.IDLE or state.tid is None or t_ns <= t0_ns:
             return
-        query = one.query if one.kind == OwnerKind.QUERY else 0
+        query = state.query if state.kind == OwnerKind.QUERY else 0
         self._segments.append(
-            (t0_ns, t_ns, query, one.tid, one.tgid, cpu, one.server, one.kind, 0, 0)
+            (t0_ns, t_ns, query, state.tid, state.tgid, cpu, state.server, state.kind, 0, 0)
         )
-        self._count_busy(one, t_ns, t0_ns)
+        self._count_busy(state, t_ns, t0_ns)
 
-    def _count_busy(self, one: _Cpu, t_ns: int, t0_ns: int | None = None) -> None:
-        since_ns = one.since_ns if t0_ns is None else t0_ns
-        more_ns = t_ns - max(since_ns, one.counted_ns, self._begin_ns)
+    def _count_busy(self, state: _Cpu, t_ns: int, t0_ns: int | None = None) -> None:
+        since_ns = state.since_ns if t0_ns is None else t0_ns
+        more_ns = t_ns - max(since_ns, state.counted_ns, self._begin_ns)
         if more_ns > 0:
-            self.busy_ns[one.package] = self.busy_ns.get(one.package, 0) + more_ns
-        one.counted_ns = max(one.counted_ns, t_ns)
+            self.busy_ns[state.package] = self.busy_ns.get(state.package, 0) + more_ns
+        state.counted_ns = max(state.counted_ns, t_ns)
 
     # ---- loss -----------------------------------------------------------------------------------
 
-    def _found_again(self, cpu: int, one: _Cpu, t_ns: int) -> None:
-        """The time since the thread was last known has no owner. It is reported at both ends,
-        because readers spread loss evenly between two records.
+    def _end_gap(self, cpu: int, state: _Cpu, t_ns: int) -> None:
+        """Counts the time since the thread was last known as lost. The loss is reported at both
+        ends, because readers spread it evenly between two records.
         """
-        since_ns = max(one.since_ns, self._begin_ns)
+        since_ns = max(state.since_ns, self._begin_ns)
         if t_ns <= since_ns:
             return
         gap_ns = t_ns - since_ns
-        self._losses.append((since_ns, one.lost, one.lost_ns, cpu, Loss.SEGMENT))
-        one.lost_ns += gap_ns
-        new_ns = max(t_ns - max(since_ns, one.counted_ns), 0)
-        self.unknown_ns[one.package] = self.unknown_ns.get(one.package, 0) + new_ns
-        self._losses.append((t_ns, one.lost, one.lost_ns, cpu, Loss.SEGMENT))
-        one.since_ns = t_ns
+        self._losses.append((since_ns, state.lost, state.lost_ns, cpu, Loss.SEGMENT))
+        state.lost_ns += gap_ns
+        new_ns = max(t_ns - max(since_ns, state.counted_ns), 0)
+        self.unknown_ns[state.package] = self.unknown_ns.get(state.package, 0) + new_ns
+        self._losses.append((t_ns, state.lost, state.lost_ns, cpu, Loss.SEGMENT))
+        state.since_ns = t_ns
 
-    def _count_hidden(self, cpu: int, one: _Cpu, t_ns: int) -> None:
-        """A switch was not shown: the time stays with the thread that was seen last."""
-        one.hidden += 1
+    def _count_hidden(self, cpu: int, state: _Cpu, t_ns: int) -> None:
+        """Counts a switch that has no record: its time stays with the thread seen last."""
+        state.hidden += 1
         if t_ns >= self._begin_ns:
-            self._losses.append((t_ns, one.hidden, 0, cpu, Loss.SWITCH))
+            self._losses.append((t_ns, state.hidden, 0, cpu, Loss.SWITCH))
 
 
 def package_of(cpus: Iterable[tuple[int, int]]) -> dict[int, int]:

@@ -68,24 +68,27 @@ class Counted:
         The counter then restarts from a value below all values since its previous reset, as a reset
         counter would.
         """
-        index = {(one.package, one.name, one.die): at for at, one in enumerate(self.domains)}
+        index = {
+            (domain.package, domain.name, domain.die): number
+            for number, domain in enumerate(self.domains)
+        }
         first = [_FIRST] * len(self.domains)
         raws = list(first)
         was_read = [True] * len(self.domains)
-        for at in range(len(self.domains)):
-            yield Reading(self.begin_ns, at, raws[at], 0)
+        for number in range(len(self.domains)):
+            yield Reading(self.begin_ns, number, raws[number], 0)
         for line in _lines(self.path):
-            at = index[line.counter]
+            number = index[line.counter]
             t_ns = self.begin_ns + line.t_ns
             if line.joules is None:
-                first[at] -= was_read[at]
-                raws[at], was_read[at] = first[at], False
-                yield Reading(t_ns, at, 0, errno.ENODATA)
+                first[number] -= was_read[number]
+                raws[number], was_read[number] = first[number], False
+                yield Reading(t_ns, number, 0, errno.ENODATA)
                 continue
-            if was_read[at]:
-                raws[at] += _counts(line.joules, self.decimals)
-            was_read[at] = True
-            yield Reading(t_ns, at, raws[at], 0)
+            if was_read[number]:
+                raws[number] += _counts(line.joules, self.decimals)
+            was_read[number] = True
+            yield Reading(t_ns, number, raws[number], 0)
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,8 @@ def parse_curve(text: str) -> Estimated:
     each = [tuple(values[i : i + 4]) for i in range(0, len(values), 4)]
     good = all(0 <= value <= _MAX_WATTS for value in values)
     rising = all(list(watts) == sorted(watts) for watts in each)
-    whole = len(values) in (4, 8, 12)
-    if not (whole and good and rising) or each[0][-1] <= 0:
+    complete = len(values) in (4, 8, 12)
+    if not (complete and good and rising) or each[0][-1] <= 0:
         raise UsageError(f"'{text[:40]}' is not W0,W10,W50,W100[,DRAM] that rise with the load")
     named = zip(_SERIES, each, strict=False)
     series = {name: watts for name, watts in named if watts[-1] > 0}
@@ -193,7 +196,9 @@ def counted_by(path: Path, begin_ns: int) -> Counted:
     unit_j = 10.0**-decimals
     domains = tuple(
         DomainInfo(package, name, unit_j, die=die)
-        for package, name, die in sorted(last_ns, key=lambda one: (*one[:2], one[2] or 0))
+        for package, name, die in sorted(
+            last_ns, key=lambda counter: (*counter[:2], counter[2] or 0)
+        )
     )
     return Counted(path, domains, decimals, begin_ns)
 
@@ -252,9 +257,9 @@ def _line(path: Path, number: int, fields: list[str]) -> _Line | None:
 
 
 def _counts(joules: str, decimals: int) -> int:
-    whole, _, part = joules.partition(".")
-    return int(whole + part.ljust(decimals, "0"))
+    integer, _, part = joules.partition(".")
+    return int(integer + part.ljust(decimals, "0"))
 
 
-def _wrong(path: Path, line: int, what: str) -> QjouleError:
-    return QjouleError(f"{path}, line {line}: {what}")
+def _wrong(path: Path, line: int, reason: str) -> QjouleError:
+    return QjouleError(f"{path}, line {line}: {reason}")

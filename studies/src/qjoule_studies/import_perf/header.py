@@ -34,8 +34,8 @@ class Header:
             return None
         family, model, stepping = map(int, numbers)
         siblings = {
-            one: tuple(cpu.cpu for cpu in self.cpus if cpu.sibling == one)
-            for one in {cpu.sibling for cpu in self.cpus}
+            sibling: tuple(cpu.cpu for cpu in self.cpus if cpu.sibling == sibling)
+            for sibling in {cpu.sibling for cpu in self.cpus}
         }
         cpus = tuple(
             LogicalCpu(cpu.cpu, cpu.package, cpu.core, siblings[cpu.sibling]) for cpu in self.cpus

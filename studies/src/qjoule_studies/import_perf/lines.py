@@ -87,10 +87,10 @@ class Recording:
             return
         with (
             _Script(self.path, *ARGUMENTS, FIELDS) as heads,
-            _Script(self.path, *ARGUMENTS, f"{FIELDS},trace") as whole,
+            _Script(self.path, *ARGUMENTS, f"{FIELDS},trace") as with_payload,
         ):
             beginnings = (line for _, line in _numbered(heads, self.path) if _HEAD.match(line))
-            lines = _numbered(whole, self.path)
+            lines = _numbered(with_payload, self.path)
             yield from in_step(beginnings, lines, self.path)
 
 
@@ -136,8 +136,8 @@ def head_of(line: bytes, number: int, path: Path) -> Record | None:
     )
 
 
-def damaged(path: Path, line: int, what: str) -> QjouleError:
-    return QjouleError(f"{path}, line {line}: {what}; see 'qjoule import perf --print-commands'")
+def damaged(path: Path, line: int, reason: str) -> QjouleError:
+    return QjouleError(f"{path}, line {line}: {reason}; see 'qjoule import perf --print-commands'")
 
 
 def _records(lines: Iterator[tuple[int, bytes]], path: Path) -> Iterator[Record]:
@@ -235,13 +235,13 @@ class _Script:
 
     def __enter__(self) -> IO[bytes]:
         self._stack = ExitStack()
-        self._words = self._stack.enter_context(tempfile.TemporaryFile())
+        self._messages = self._stack.enter_context(tempfile.TemporaryFile())
         try:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=self._words,
+                stderr=self._messages,
                 env={**os.environ, "LC_ALL": "C"},
                 pass_fds=[int(self._path.name)] if self._path.parent == OPENED else (),
             )
@@ -262,10 +262,10 @@ class _Script:
                 self._process.kill()
             code = self._process.wait()
             if kind is None and code:
-                raise QjouleError(f"perf cannot read {self._path}: {self._last_words()}")
+                raise QjouleError(f"perf cannot read {self._path}: {self._last_message()}")
 
-    def _last_words(self) -> str:
-        self._words.seek(0)
-        words = self._words.read(LINE_BYTES).decode("utf-8", "replace").splitlines()
-        said = [word for word in words if word.strip() and "not valid for" not in word]
-        return said[-1].strip() if said else f"exit code {self._process.returncode}"
+    def _last_message(self) -> str:
+        self._messages.seek(0)
+        lines = self._messages.read(LINE_BYTES).decode("utf-8", "replace").splitlines()
+        errors = [line for line in lines if line.strip() and "not valid for" not in line]
+        return errors[-1].strip() if errors else f"exit code {self._process.returncode}"

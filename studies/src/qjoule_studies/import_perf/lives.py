@@ -81,15 +81,15 @@ def parse_arguments(payload: bytes) -> Arguments:
     match = _PLACE.match(payload)
     if match is None:
         raise BadArguments("this is not what a uprobe prints")
-    rest = payload[match.end() :]
+    remaining = payload[match.end() :]
     numbers: dict[str, int] = {}
     text = None
-    if rest.startswith(_TEXT) or b" " + _TEXT in rest:
-        rest, _, text = rest.partition(_TEXT)
+    if remaining.startswith(_TEXT) or b" " + _TEXT in remaining:
+        remaining, _, text = remaining.partition(_TEXT)
         if not text.endswith(b'"'):
             raise BadArguments("the text has no end")
         text = text[:-1]
-    for word in rest.split():
+    for word in remaining.split():
         name, _, value = word.partition(b"=")
         try:
             number = int(value, 16) if value.startswith(b"0x") else int(value)
@@ -118,9 +118,9 @@ class Shapes:
         is_cut = statement_bytes > len(text)
         reduced, _ = reduce_statement(text, LANGUAGES[dialect].lexis or Lexis.STANDARD, 0)
         key = dialect, reduced + ("…" if is_cut else "")
-        known = self._shape_of.get(key)
-        if known is not None:
-            return known
+        shape_before = self._shape_of.get(key)
+        if shape_before is not None:
+            return shape_before
         if len(self._shape_of) >= _REDUCED_MAX:
             return SHAPE_OTHER
         shape = int(fingerprint(text, dialect, is_cut, rules=0).fingerprint, 16) or 1
@@ -233,13 +233,13 @@ class Lives:
     def text(self, thread: Thread, arguments: Arguments, dialect: int) -> None:
         """The query's statement, as its probe has read it."""
         text = arguments.statement()
-        told = arguments.numbers.get("bytes")
-        if text is None or (told is not None and told > STRING_BYTES):
+        reported_bytes = arguments.numbers.get("bytes")
+        if text is None or (reported_bytes is not None and reported_bytes > STRING_BYTES):
             thread.flags |= QueryFlag.NO_TEXT
             thread.shape = 0
             self.lost[Loss.TEXT] += 1
             return
-        size = len(text) if told is None else told
+        size = len(text) if reported_bytes is None else reported_bytes
         thread.statement_bytes = size
         thread.shape = self._shapes.shape_of(text[:size], size, dialect, thread.server)
         if size > len(text):

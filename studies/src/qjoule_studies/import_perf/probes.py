@@ -51,9 +51,9 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
     if not server.tgids or planned.library:
         return ()
     resolution = server.resolution
-    found: dict[str, Probe] = {probe.role: probe for probe in planned.probes}
+    probes: dict[str, Probe] = {probe.role: probe for probe in planned.probes}
     if resolution is not None:
-        found |= {probe.role: probe for probe in (*resolution.boundary, *resolution.names)}
+        probes |= {probe.role: probe for probe in (*resolution.boundary, *resolution.names)}
     file = f"/proc/{server.tgids[0]}/exe"  # the file that runs, in whatever container
     support = by_server().get(registry.name_of(server.kind))
     wanted = support.hooks(planned) if support is not None else {}
@@ -62,11 +62,11 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
             f"qjoule_{server.tgids[0]}:{hook.event}_{server.id}",
             hook.is_return,
             file,
-            found[role].site.offset,
+            probes[role].site.offset,
             hook.arguments,
         )
         for role, hook in wanted.items()
-        if role in found
+        if role in probes
     )
 
 

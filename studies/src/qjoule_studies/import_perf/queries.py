@@ -64,8 +64,8 @@ def by_server() -> Mapping[str, PerfSupport]:
 
 @cache
 def by_family() -> Mapping[str, PerfSupport]:
-    """By what stands before the `_` in the names of its events."""
-    return {family: one for one in by_server().values() for family in one.families}
+    """Supports by the part before the `_` of their events' names."""
+    return {family: support for support in by_server().values() for family in support.families}
 
 
 def family_of(event: bytes) -> str:
@@ -74,7 +74,7 @@ def family_of(event: bytes) -> str:
 
 
 def support_of(event: bytes) -> PerfSupport:
-    """Whose event it is. Raises KeyError: nobody's."""
+    """The support whose event it is. Raises `KeyError` if it is no server's."""
     return by_family()[family_of(event)]
 
 

@@ -47,23 +47,23 @@ class Scan:
 
 class _Look:
     def __init__(self) -> None:
-        self.found = Scan()
+        self.scan = Scan()
         self.first_ns: int | None = None
         self.workload: int | None = None
         self.workload_end_ns: int | None = None
 
     def take(self, record: Record) -> None:
-        found, event = self.found, record.event
+        scan, event = self.scan, record.event
         if event == b"sched:sched_switch":
-            found.has_switches = True
+            scan.has_switches = True
         elif event.startswith(b"qjoule"):
             if (match := PROBE.match(event)) and record.pid > 0:
-                found.hits.setdefault(int(match[2]), {}).setdefault(record.pid, match[1])
+                scan.hits.setdefault(int(match[2]), {}).setdefault(record.pid, match[1])
         elif event == b"FORK" and (of := parse_family(record)):
-            if of.tgid == of.tid and len(found.parents) < TASKS_MAX:
-                found.parents[of.tgid] = of.parent_tgid
-                if record.t_ns and of.parent_tgid in found.names:
-                    found.names[of.tgid] = found.names[of.parent_tgid]
+            if of.tgid == of.tid and len(scan.parents) < TASKS_MAX:
+                scan.parents[of.tgid] = of.parent_tgid
+                if record.t_ns and of.parent_tgid in scan.names:
+                    scan.names[of.tgid] = scan.names[of.parent_tgid]
         elif event == b"COMM" and (named := parse_name(record)):
             self._named(record, named)
         elif event == b"EXIT":
@@ -71,7 +71,7 @@ class _Look:
         if record.t_ns:
             if self.first_ns is None:
                 self.first_ns = record.t_ns
-            found.end_ns = max(found.end_ns, record.t_ns)
+            scan.end_ns = max(scan.end_ns, record.t_ns)
 
     def _exited(self, record: Record) -> None:
         of = parse_family(record)
@@ -79,22 +79,22 @@ class _Look:
             self.workload_end_ns = record.t_ns
 
     def _named(self, record: Record, named: Name) -> None:
-        found = self.found
+        scan = self.scan
         if named.tgid != named.tid:
             return
-        parent = found.parents.get(named.tgid, 0)
-        was = found.names.get(named.tgid)
+        parent = scan.parents.get(named.tgid, 0)
+        was = scan.names.get(named.tgid)
         if named.is_exec and record.t_ns:
-            if self.workload is None and was == _FORKED and found.names.get(parent) == PERF:
+            if self.workload is None and was == _FORKED and scan.names.get(parent) == PERF:
                 self.workload = named.tgid
-                found.tracers.add(parent)
-                found.begin_ns = record.t_ns
+                scan.tracers.add(parent)
+                scan.begin_ns = record.t_ns
                 if named.comm == PERF:
-                    found.tracers.add(named.tgid)
-            elif found.stat_begin_ns is None and parent == self.workload in found.tracers:
-                found.stat_begin_ns = record.t_ns  # what perf stat runs
-        if len(found.names) < TASKS_MAX:
-            found.names[named.tgid] = named.comm
+                    scan.tracers.add(named.tgid)
+            elif scan.stat_begin_ns is None and parent == self.workload in scan.tracers:
+                scan.stat_begin_ns = record.t_ns  # what perf stat runs
+        if len(scan.names) < TASKS_MAX:
+            scan.names[named.tgid] = named.comm
 
 
 def scan(records: Iterable[Record], name: str) -> Scan:
@@ -108,19 +108,19 @@ def scan(records: Iterable[Record], name: str) -> Scan:
                 f"{name}, line {record.line}: time leaps by more than an hour; it is damaged"
             )
         last_ns = max(last_ns, record.t_ns)
-    found = look.found
-    if not found.has_switches:
+    result = look.scan
+    if not result.has_switches:
         raise QjouleError(
             f"{name} has no context switches: record with '-e sched:sched_switch', as "
             "'qjoule import perf --print-commands' shows"
         )
-    if not found.begin_ns:
-        found.begin_ns = look.first_ns or 0
+    if not result.begin_ns:
+        result.begin_ns = look.first_ns or 0
     if look.workload_end_ns is not None:
-        found.end_ns = look.workload_end_ns
-    if found.end_ns <= found.begin_ns:
+        result.end_ns = look.workload_end_ns
+    if result.end_ns <= result.begin_ns:
         raise QjouleError(f"{name} ends as it begins: record for longer")
-    return found
+    return result
 
 
 SERVERS_MAX = 16
@@ -153,16 +153,16 @@ def server_option(server: Imported) -> str:
 
 def servers_of(named: tuple[Imported, ...], scan: Scan) -> tuple[Imported, ...]:
     """The named servers, and those known only from their probes, by number."""
-    known = {server.id: server for server in named}
-    if len(known) < len(named):
+    servers = {server.id: server for server in named}
+    if len(servers) < len(named):
         raise UsageError("two --server have one ID: number them as --print-commands does")
     for number, hit in scan.hits.items():
         if number in {server.id for server in named}:
             continue
         for main, event in sorted(_mains(hit, scan).items()):
-            free = number if number not in known else max(*known, *scan.hits) + 1
-            known[free] = _guessed(free, main, event, scan)
-    return tuple(known[number] for number in sorted(known))
+            free = number if number not in servers else max(*servers, *scan.hits) + 1
+            servers[free] = _guessed(free, main, event, scan)
+    return tuple(servers[number] for number in sorted(servers))
 
 
 def _mains(hit: dict[int, bytes], scan: Scan) -> dict[int, bytes]:
@@ -179,6 +179,6 @@ def _mains(hit: dict[int, bytes], scan: Scan) -> dict[int, bytes]:
 
 
 def _guessed(number: int, main: int, event: bytes, scan: Scan) -> Imported:
-    """By the name of its main process."""
+    """A server whose kind is guessed from the name of its main process."""
     flavour = support_of(event).flavour(scan.names.get(main, b""))
     return Imported(number, flavour, frozenset([main]), f"{flavour}:pid-{main}")

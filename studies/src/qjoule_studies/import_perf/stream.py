@@ -105,7 +105,7 @@ class PerfStream(Stream):
         self._cpus = Cpus(cpus, self._tasks, scan.begin_ns)
         self._shapes = Shapes()
         self.queries = Queries(sources.servers, self._shapes, self._cpus)
-        self._known = set(cpus)
+        self._cpu_numbers = set(cpus)
         self._lost_readings = 0
         self._lost = np.empty(0, LOSS_COUNT)
         self.late = 0  #: records out of order
@@ -153,7 +153,7 @@ class PerfStream(Stream):
             self.late += record.t_ns >= self._begin_ns
             record = record._replace(t_ns=self._now_ns)
         self._now_ns = max(self._now_ns, record.t_ns)
-        if record.t_ns and record.cpu not in self._known:
+        if record.t_ns and record.cpu not in self._cpu_numbers:
             raise self._wrong(record, f"CPU {record.cpu} is none of those in its header")
         if event == b"sched:sched_switch":
             before, after = self._switch(record)
@@ -196,8 +196,8 @@ class PerfStream(Stream):
         except BadArguments as error:
             raise self._wrong(record, str(error)) from None
 
-    def _wrong(self, record: Record, what: str) -> QjouleError:
-        return damaged(self._from.recording.path, record.line, what)
+    def _wrong(self, record: Record, reason: str) -> QjouleError:
+        return damaged(self._from.recording.path, record.line, reason)
 
     # ---- blocks ---------------------------------------------------------------------------------
 
@@ -241,8 +241,16 @@ class PerfStream(Stream):
         domains = self.domains
         half_ns = HALF_WIDTH_NS if isinstance(self._from.energy, Counted) else 0
         rows = [
-            (one.t_ns, one.raw, half_ns, one.status, domains[one.domain].package, one.domain, 0)
-            for one in readings
+            (
+                reading.t_ns,
+                reading.raw,
+                half_ns,
+                reading.status,
+                domains[reading.domain].package,
+                reading.domain,
+                0,
+            )
+            for reading in readings
         ]
         return np.array(rows, ENERGY)
 
@@ -274,18 +282,18 @@ class PerfStream(Stream):
 
 
 def _cpu_records(cpus: tuple[Cpu, ...]) -> Array:
-    return np.array([(one.cpu, one.package, one.core, one.sibling) for one in cpus], CPU)
+    return np.array([(cpu.cpu, cpu.package, cpu.core, cpu.sibling) for cpu in cpus], CPU)
 
 
 def _domain_records(domains: tuple[DomainInfo, ...]) -> Array:
     nan = float("nan")
     rows = [
         (
-            *(at, one.package, one.range or 0, one.unit_j),
-            *(nan if one.idle_w is None else one.idle_w, one.period_ns or 0),
-            *(DOMAIN_KINDS.index(one.kind or "unknown"), 0),
-            *(WHOLE_PACKAGE if one.die is None else one.die, one.name.encode()),
+            *(number, domain.package, domain.range or 0, domain.unit_j),
+            *(nan if domain.idle_w is None else domain.idle_w, domain.period_ns or 0),
+            *(DOMAIN_KINDS.index(domain.kind or "unknown"), 0),
+            *(WHOLE_PACKAGE if domain.die is None else domain.die, domain.name.encode()),
         )
-        for at, one in enumerate(domains)
+        for number, domain in enumerate(domains)
     ]
     return np.array(rows, DOMAIN)

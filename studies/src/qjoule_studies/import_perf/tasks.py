@@ -30,7 +30,7 @@ COMM_BYTES = 15
 
 
 class Family(NamedTuple):
-    """Of a FORK or EXIT."""
+    """Fields of a FORK or EXIT record."""
 
     tgid: int
     tid: int
@@ -39,7 +39,7 @@ class Family(NamedTuple):
 
 
 class Name(NamedTuple):
-    """Of a COMM."""
+    """Fields of a COMM record."""
 
     tgid: int
     tid: int

@@ -119,12 +119,12 @@ def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
             rest_w = bench.rest_w()
             say(f"a table of {size >> 20} MiB for load B")
             load.prepare(server, size)
-            found = []
+            rounds = []
             for number in range(plan.rounds):
                 say(f"round {number + 1} of {plan.rounds}")
-                one, last = bench.round(number)
-                found.append(one)
-    return Experiment(tuple(found), rest_w, size, cache, last)
+                measured, last = bench.round(number)
+                rounds.append(measured)
+    return Experiment(tuple(rounds), rest_w, size, cache, last)
 
 
 @dataclass
@@ -175,9 +175,9 @@ class _Bench:
 
 def _available_bytes(root: Path) -> int:
     for line in _lines(root / "proc/meminfo"):
-        name, _, rest = line.partition(":")
+        name, _, value = line.partition(":")
         if name == "MemAvailable":
-            return int(rest.split()[0]) << 10
+            return int(value.split()[0]) << 10
     return _LEAST_TABLE_BYTES
 
 

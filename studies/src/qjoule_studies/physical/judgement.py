@@ -113,7 +113,7 @@ def judge(rounds: Sequence[Round], threshold: float = THRESHOLD) -> PhysicalTest
     """
     if len(rounds) < LEAST_ROUNDS:
         raise ValueError(f"{len(rounds)} rounds: at least {LEAST_ROUNDS} are needed")
-    means = _Means(np.array([_values(one) for one in rounds]))
+    means = _Means(np.array([_values(round_) for round_ in rounds]))
     a, b = (_side(means, rounds, is_a=is_a) for is_a in (True, False))
     verdict, why = _verdict(a, b, threshold)
     together, residual = means.linear(0.0, 0.0, 1.0, 0.0), means.linear(1.0, 1.0, -1.0, 0.0)
@@ -149,13 +149,13 @@ class _Means:
         return self.around(float(at @ self.mean), at)
 
 
-def _values(one: Round) -> tuple[float, float, float, float]:
+def _values(round_: Round) -> tuple[float, float, float, float]:
     """What `_Means` are made of: W of A, of B, together, and A's part of the split."""
-    split = one.split_a + one.split_b
-    values = (one.alone_a_w, one.alone_b_w, one.together_w, one.split_a)
+    split = round_.split_a + round_.split_b
+    values = (round_.alone_a_w, round_.alone_b_w, round_.together_w, round_.split_a)
     if not (all(map(math.isfinite, values)) and math.isfinite(split) and split > 0):
         raise ValueError("a round has a power or an energy that is no number, or none at all")
-    return (*values[:3], one.split_a / split)
+    return (*values[:3], round_.split_a / split)
 
 
 def _side(means: _Means, rounds: Sequence[Round], *, is_a: bool) -> Side:
@@ -180,11 +180,11 @@ def _side(means: _Means, rounds: Sequence[Round], *, is_a: bool) -> Side:
 def _physical_share(a: float, b: float, together: float, *, is_a: bool) -> tuple[float, F64]:
     """(A - R) / (A - R + B - R), or B's, and its slope in (A, B, together)."""
     adds_a, adds_b = together - b, together - a
-    whole = adds_a + adds_b
-    if whole <= 0:
+    sum_w = adds_a + adds_b
+    if sum_w <= 0:
         return 0.0, np.full(3, np.inf)
-    slope_a = np.array([adds_a, -adds_b, adds_b - adds_a]) / whole**2
-    return (adds_a / whole, slope_a) if is_a else (adds_b / whole, -slope_a)
+    slope_a = np.array([adds_a, -adds_b, adds_b - adds_a]) / sum_w**2
+    return (adds_a / sum_w, slope_a) if is_a else (adds_b / sum_w, -slope_a)
 
 
 def _rate_change(rounds: Sequence[Round], *, is_a: bool) -> float:

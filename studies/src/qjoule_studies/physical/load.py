@@ -112,13 +112,13 @@ class Client:
         except (BrokenPipeError, ValueError):
             answer = b""
         if not answer:
-            raise QjouleError(f"the server did not answer: {self._last_words()}")
+            raise QjouleError(f"the server did not answer: {self._last_message()}")
         return answer.decode(errors="replace").strip()
 
-    def _last_words(self) -> str:
+    def _last_message(self) -> str:
         self._process.kill()
-        words = self._process.communicate()[1] if self._process.returncode is None else b""
-        return words.decode(errors="replace").strip() or "it ended"
+        output = self._process.communicate()[1] if self._process.returncode is None else b""
+        return output.decode(errors="replace").strip() or "it ended"
 
 
 def prepare(server: Target, table_bytes: int) -> None:

@@ -120,19 +120,19 @@ def recording(directory: Path, server_pids: Sequence[int], energy: str) -> Itera
         errors="replace",
         start_new_session=True,  # Ctrl-C must reach only us: we end it cleanly
     )
-    words = _Words(process)
+    messages = _Messages(process)
     try:
-        if not words.attached.wait(_ATTACH_S) or words.ended:
-            raise QjouleError(f"the recording did not start: {words.last(process)}")
+        if not messages.attached.wait(_ATTACH_S) or messages.ended:
+            raise QjouleError(f"the recording did not start: {messages.last(process)}")
         yield
         process.send_signal(signal.SIGINT)
         if process.wait(_STOP_S):
-            raise QjouleError(f"the recording failed: {words.last(process)}")
+            raise QjouleError(f"the recording failed: {messages.last(process)}")
     except subprocess.TimeoutExpired:
         raise QjouleError("the recording did not end: run it again") from None
     finally:
         _end(process)
-        words.join()
+        messages.join()
 
 
 def command(directory: Path, server_pids: Sequence[int], energy: str) -> list[str]:
@@ -143,7 +143,7 @@ def command(directory: Path, server_pids: Sequence[int], energy: str) -> list[st
     return record + [word for pid in server_pids for word in ("--pid", str(pid))]
 
 
-class _Words(threading.Thread):
+class _Messages(threading.Thread):
     """Reads the recorder's messages; `attached` is set when it traces, or when it has ended."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

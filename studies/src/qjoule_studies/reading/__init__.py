@@ -40,16 +40,16 @@ def dialect_of(target: Target) -> str:
 def functions(dialect: int) -> frozenset[str]:
     """The functions of a language that only compute from their arguments or look at data."""
     modules = [module_for(__name__, product) for product in sorted(flavours())]
-    mine = [one for one in modules if registry.dialect(one.DIALECT) == dialect]
-    return frozenset(name for one in mine for name in one.FUNCTIONS)
+    mine = [module for module in modules if registry.dialect(module.DIALECT) == dialect]
+    return frozenset(name for module in mine for name in module.FUNCTIONS)
 
 
 def open_session(target: Target, statement_s: float) -> Session:
     """Raises `QjouleError` if it cannot connect, or the server does not promise to only read."""
     if not target.database:
         raise UsageError("say which database the statements read: --database")
-    made = module_for(__name__, target.flavour).ReadOnly(target, statement_s)
-    return cast(Session, made)
+    session = module_for(__name__, target.flavour).ReadOnly(target, statement_s)
+    return cast(Session, session)
 
 
 def only(row: Any) -> Any:

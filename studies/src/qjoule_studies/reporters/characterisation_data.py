@@ -23,27 +23,27 @@ _COLUMNS: tuple[writers.DataColumn[Row], ...] = (
 _BESIDE_METRICS = writers.DataColumns(_COLUMNS)
 
 
-def to_json(found: Characterisation) -> str:
+def to_json(result: Characterisation) -> str:
     """The whole characterisation as a JSON document; unknown is null or left out, never 0."""
-    return writers.json_text(_document(found))
+    return writers.json_text(_document(result))
 
 
-def _document(found: Characterisation) -> dict[str, Any]:
+def _document(result: Characterisation) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "by": found.by,
+        "by": result.by,
         "traces": [
             {
-                "name": one.name,
-                "host": one.host,
-                "cpu": one.cpu,
-                "kernel": one.kernel,
-                "events": list(one.events),
-                "loss": dict(one.loss),
+                "name": trace.name,
+                "host": trace.host,
+                "cpu": trace.cpu,
+                "kernel": trace.kernel,
+                "events": list(trace.events),
+                "loss": dict(trace.loss),
             }
-            for one in found.traces
+            for trace in result.traces
         ],
-        "flags": list(found.flags),
+        "flags": list(result.flags),
         "metrics": [
             {
                 "name": metric.name,
@@ -51,17 +51,17 @@ def _document(found: Characterisation) -> dict[str, Any]:
                 "unit": metric.unit,
                 "numerators": list(metric.numerators),
                 "denominator": metric.denominator,
-                "counted_share": found.counted(metric),
+                "counted_share": result.counted(metric),
                 "note": metric.note,
             }
-            for metric in found.metrics
+            for metric in result.metrics
         ],
-        "missing": [{"metric": name, "event": event} for name, event in found.missing.items()],
-        "rows": [_row(row) for row in found.rows],
-        "left_out": list(found.compared.left_out),
-        "no_components": found.no_components or None,
-        "principal": _principal(found),
-        "clusters": _clusters(found),
+        "missing": [{"metric": name, "event": event} for name, event in result.missing.items()],
+        "rows": [_row(row) for row in result.rows],
+        "left_out": list(result.compared.left_out),
+        "no_components": result.no_components or None,
+        "principal": _principal(result),
+        "clusters": _clusters(result),
     }
 
 
@@ -70,17 +70,17 @@ def _row(row: Row) -> dict[str, Any]:
         **_BESIDE_METRICS.json(row),
         "metrics": {
             name: {
-                "value": one.value,
-                "ci95": None if one.low is None else [one.low, one.high],
-                "counted_share": one.counted,
+                "value": estimate.value,
+                "ci95": None if estimate.low is None else [estimate.low, estimate.high],
+                "counted_share": estimate.counted,
             }
-            for name, one in row.metrics.items()
+            for name, estimate in row.metrics.items()
         },
     }
 
 
-def _principal(found: Characterisation) -> dict[str, Any] | None:
-    components = found.principal
+def _principal(result: Characterisation) -> dict[str, Any] | None:
+    components = result.principal
     if components is None:
         return None
     return {
@@ -88,31 +88,31 @@ def _principal(found: Characterisation) -> dict[str, Any] | None:
         "variance": components.variance.tolist(),
         "explained": components.explained.tolist(),
         "loadings": components.loadings.tolist(),
-        "rows": list(found.compared.rows),
+        "rows": list(result.compared.rows),
         "scores": components.scores.tolist(),
         "components_clustered": components.kept,
     }
 
 
-def _clusters(found: Characterisation) -> list[dict[str, Any]] | None:
+def _clusters(result: Characterisation) -> list[dict[str, Any]] | None:
     """Joins in order; numbers from `rows` of `principal` upwards are earlier joins."""
-    if found.linkage is None:
+    if result.linkage is None:
         return None
     return [
         {"joined": [int(a), int(b)], "distance": distance, "rows": int(size)}
-        for a, b, distance, size in found.linkage.tolist()
+        for a, b, distance, size in result.linkage.tolist()
     ]
 
 
-def flat_table(found: Characterisation) -> writers.FlatTable:
+def flat_table(result: Characterisation) -> writers.FlatTable:
     """Rows with the same columns: of each metric its value, interval and share counted."""
     columns = list(_COLUMNS)
-    for metric in found.metrics:
+    for metric in result.metrics:
         name, ends = metric.name, _ends(metric)
         columns.append(writers.DataColumn(name, float, _part(metric, "value"), ends))
         columns.append(writers.DataColumn(f"{name}_counted", float, _part(metric, "counted")))
     rows = writers.DataColumns(columns)
-    return writers.FlatTable(rows.types, [rows.flat(row) for row in found.rows])
+    return writers.FlatTable(rows.types, [rows.flat(row) for row in result.rows])
 
 
 def _part(metric: Metric, part: str) -> Callable[[Row], Any]:
@@ -125,25 +125,25 @@ def _ends(metric: Metric) -> Callable[[Row], Any]:
     return lambda row: (low(row), high(row))
 
 
-def to_csv(found: Characterisation) -> str:
+def to_csv(result: Characterisation) -> str:
     """RFC 4180 with a header line; an unknown is empty."""
-    return flat_table(found).csv()
+    return flat_table(result).csv()
 
 
-def write_parquet(found: Characterisation, path: Path) -> None:
+def write_parquet(result: Characterisation, path: Path) -> None:
     """Writes the rows of the CSV; metadata key `qjoule.characterisation/1` has everything else.
 
     Raises `QjouleError` if the file cannot be written.
     """
-    head = {key: value for key, value in _document(found).items() if key != "rows"}
-    writers.write_arrow(flat_table(found).arrow(SCHEMA, head), path)
+    head = {key: value for key, value in _document(result).items() if key != "rows"}
+    writers.write_arrow(flat_table(result).arrow(SCHEMA, head), path)
 
 
-def figure_tables(found: Characterisation) -> dict[str, str]:
+def figure_tables(result: Characterisation) -> dict[str, str]:
     """The data of the figures, as CSV, by name; those of components only if there are any."""
-    tables = {"rows": to_csv(found)}
-    components = found.principal
-    if components is None or found.linkage is None:
+    tables = {"rows": to_csv(result)}
+    components = result.principal
+    if components is None or result.linkage is None:
         return tables
     count = len(components.variance)
     names = [f"pc{i + 1}" for i in range(count)]
@@ -158,10 +158,10 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
     tables["scores"] = writers.csv_text(
         [
             {
-                **{key: getattr(found.rows[i], key) for key in _KEYS},
+                **{key: getattr(result.rows[i], key) for key in _KEYS},
                 **dict(zip(names, s, strict=True)),
             }
-            for i, s in zip(found.compared.rows, components.scores.tolist(), strict=True)
+            for i, s in zip(result.compared.rows, components.scores.tolist(), strict=True)
         ]
     )
     tables["variance"] = writers.csv_text(
@@ -175,7 +175,7 @@ def figure_tables(found: Characterisation) -> dict[str, str]:
     tables["linkage"] = writers.csv_text(
         [
             {"a": int(a), "b": int(b), "distance": distance, "rows": int(size)}
-            for a, b, distance, size in found.linkage.tolist()
+            for a, b, distance, size in result.linkage.tolist()
         ]
     )
     return tables

@@ -25,28 +25,28 @@ _NAME_LENGTH = 44
 _MOST_KIVIATS = 12
 
 
-def write_all(found: Characterisation, directory: Path) -> list[str]:
+def write_all(result: Characterisation, directory: Path) -> list[str]:
     """Writes every figure as SVG and PNG with its data as CSV, and the characterisation as JSON.
 
     Returns the files' names. Raises `QjouleError` if they cannot be written.
     """
     figures: dict[str, Callable[[Characterisation], Figure]] = {}
-    if found.principal is not None:
+    if result.principal is not None:
         figures |= {"principal": principal_figure, "dendrogram": dendrogram_figure}
-    if found.diagram is not None:
+    if result.diagram is not None:
         figures["kiviat"] = kiviat_figure
     written = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, draw in figures.items():
-            figure = draw(found)
+            figure = draw(result)
             for form in _FORMATS:
                 figure.savefig(directory / f"{name}.{form}", dpi=150, metadata=_METADATA[form])
                 written.append(f"{name}.{form}")
-        for name, text in figure_tables(found).items():
+        for name, text in figure_tables(result).items():
             (directory / f"{name}.csv").write_text(text, encoding="utf-8", newline="")
             written.append(f"{name}.csv")
-        (directory / "characterisation.json").write_text(to_json(found), encoding="utf-8")
+        (directory / "characterisation.json").write_text(to_json(result), encoding="utf-8")
     except OSError as error:
         raise QjouleError(f"cannot write {directory}: {error.strerror or error}") from error
     return [*written, "characterisation.json"]
@@ -56,13 +56,13 @@ def write_all(found: Characterisation, directory: Path) -> list[str]:
 _METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {"Software": None}}
 
 
-def _text(words: str) -> str:
+def _text(text: str) -> str:
     """A client's text for matplotlib, in which `$` would begin a formula."""
-    return shorten(fmt.one_line(words), _NAME_LENGTH).replace("$", r"\$")
+    return shorten(fmt.one_line(text), _NAME_LENGTH).replace("$", r"\$")
 
 
-def _names(found: Characterisation) -> list[str]:
-    return [_text(name_of(found.rows[i], found)) for i in found.compared.rows]
+def _names(result: Characterisation) -> list[str]:
+    return [_text(name_of(result.rows[i], result)) for i in result.compared.rows]
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -71,15 +71,15 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def principal_figure(found: Characterisation) -> Figure:
+def principal_figure(result: Characterisation) -> Figure:
     """Rows on the first two components, and the directions of the metrics."""
-    components = found.principal
+    components = result.principal
     assert components is not None
     figure = _figure(12, 5.5)
     rows, arrows = figure.subplots(1, 2)
     scores = components.scores[:, :2]
     rows.scatter(scores[:, 0], scores[:, 1], s=18)
-    for name, (x, y) in zip(_names(found), scores.tolist(), strict=True):
+    for name, (x, y) in zip(_names(result), scores.tolist(), strict=True):
         rows.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
     rows.margins(0.15)
     for column, (x, y) in zip(components.columns, components.loadings[:, :2], strict=True):
@@ -94,25 +94,25 @@ def principal_figure(found: Characterisation) -> Figure:
     return figure
 
 
-def dendrogram_figure(found: Characterisation) -> Figure:
+def dendrogram_figure(result: Characterisation) -> Figure:
     """Which rows are similar: they join at the distance of their clusters."""
     from scipy.cluster.hierarchy import dendrogram  # noqa: PLC0415 - slow to import
 
-    assert found.linkage is not None
-    names = _names(found)
+    assert result.linkage is not None
+    names = _names(result)
     figure = _figure(9, max(3.0, 0.28 * len(names) + 1.2))
     axes = figure.subplots()
-    dendrogram(found.linkage, labels=names, orientation="right", ax=axes, leaf_font_size=8)
+    dendrogram(result.linkage, labels=names, orientation="right", ax=axes, leaf_font_size=8)
     axes.set(title="average linkage in the space of the components", xlabel="distance")
     return figure
 
 
-def kiviat_figure(found: Characterisation) -> Figure:
+def kiviat_figure(result: Characterisation) -> Figure:
     """A radar for each of the rows with most CPU time; 1 is the greatest figure of any row."""
-    diagram = found.diagram
+    diagram = result.diagram
     assert diagram is not None
-    titles = {metric.name: metric.title for metric in found.metrics}
-    shown = [i for i, row in enumerate(found.rows) if not row.folded][:_MOST_KIVIATS]
+    titles = {metric.name: metric.title for metric in result.metrics}
+    shown = [i for i, row in enumerate(result.rows) if not row.folded][:_MOST_KIVIATS]
     across = min(4, len(shown))
     down = math.ceil(len(shown) / across)
     figure = _figure(3.4 * across, 3.5 * down)
@@ -126,7 +126,7 @@ def kiviat_figure(found: Characterisation) -> Figure:
         axes.set_ylim(0, 1)
         axes.set_yticks([0.5, 1.0], ["", ""])
         axes.set_xticks(angles, [_text(titles[name]) for name in diagram.axes], fontsize=7)
-        axes.set_title(_text(name_of(found.rows[i], found)), fontsize=8)
+        axes.set_title(_text(name_of(result.rows[i], result)), fontsize=8)
     greatest = ", ".join(
         f"{titles[name]} {fmt.significant(float(value))}"
         for name, value in zip(diagram.axes, diagram.greatest, strict=True)
@@ -135,7 +135,7 @@ def kiviat_figure(found: Characterisation) -> Figure:
     return figure
 
 
-def _wrapped(words: str) -> str:
+def _wrapped(text: str) -> str:
     import textwrap  # noqa: PLC0415
 
-    return "\n".join(textwrap.wrap(words.replace("$", r"\$"), 110))
+    return "\n".join(textwrap.wrap(text.replace("$", r"\$"), 110))

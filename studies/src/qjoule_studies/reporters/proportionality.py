@@ -27,17 +27,17 @@ _GRADES = {  # what must not be concluded from a grade
 }
 
 
-def to_json(found: Sequence[Proportionality], frontier: Frontier | None) -> dict[str, Any]:
+def to_json(curves: Sequence[Proportionality], frontier: Frontier | None) -> dict[str, Any]:
     """What `json.dumps` takes. What is unknown is null."""
     return {
         "schema": SCHEMA,
-        "proportionality": [_plain(asdict(each)) for each in found],
+        "proportionality": [_plain(asdict(curve)) for curve in curves],
         "frontier": None if frontier is None else _plain(asdict(frontier)),
     }
 
 
 def render(
-    found: Sequence[Proportionality],
+    curves: Sequence[Proportionality],
     frontier: Frontier | None,
     *,
     width: int | None = None,
@@ -45,21 +45,21 @@ def render(
 ) -> str:
     """Both as text that ends with a line feed; either may be empty."""
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
-    for each in found:
-        _curve(page, each)
+    for curve in curves:
+        _curve(page, curve)
     if frontier is not None:
         _front(page, frontier)
     return page.text()
 
 
-def _curve(page: Page, found: Proportionality) -> None:
-    told = ", ".join(f"{name}={level}" for name, level in found.configuration.items())
-    page.print(Text(f"Energy proportionality {fmt.one_line(told)}".rstrip(), style="bold"))
+def _curve(page: Page, curve: Proportionality) -> None:
+    levels = ", ".join(f"{name}={level}" for name, level in curve.configuration.items())
+    page.print(Text(f"Energy proportionality {fmt.one_line(levels)}".rstrip(), style="bold"))
     table = ruled_table(leading=0)
     names = ("load", "runs", "ops/s", "power", "machine J/op", "attributed J/op", "efficiency")
     for name in names:
         table.add_column(name, justify="right", overflow="fold")
-    for level in found.levels:
+    for level in curve.levels:
         table.add_row(
             f"{level.percent:g} %" + (" *" if level.saturated else ""),
             str(level.runs),
@@ -70,47 +70,49 @@ def _curve(page: Page, found: Proportionality) -> None:
             _share(level.relative_efficiency),
         )
     page.print(table)
-    if any(level.saturated for level in found.levels):
+    if any(level.saturated for level in curve.levels):
         page.print("* less was answered than arrived")
-    page.print(f"idle share of the peak's power  {_share(found.idle_share)}")
-    page.print(f"dynamic range                   {_share(found.dynamic_range)}")
-    page.print(f"proportionality index           {_bare(found.index)}  (1: power follows load)")
-    page.print(f"linear deviation                {_bare(found.linear_deviation)}")
-    for line in found.missing:
+    page.print(f"idle share of the peak's power  {_share(curve.idle_share)}")
+    page.print(f"dynamic range                   {_share(curve.dynamic_range)}")
+    page.print(f"proportionality index           {_bare(curve.index)}  (1: power follows load)")
+    page.print(f"linear deviation                {_bare(curve.linear_deviation)}")
+    for line in curve.missing:
         page.print(f"unknown: {line}")
-    _about(page, found)
+    _about(page, curve)
 
 
-def _front(page: Page, found: Frontier) -> None:
+def _front(page: Page, frontier: Frontier) -> None:
     page.print(Text("Efficiency against performance", style="bold"))
     table = ruled_table(leading=0)
     table.add_column("configuration", overflow="fold", min_width=16)
     for name in ("runs", "ops/s", "ops/J", "Pareto front"):
         table.add_column(name, justify="right", overflow="fold")
-    for each in found.configurations:
+    for configuration in frontier.configurations:
         table.add_row(
-            fmt.one_line(each.label),
-            str(each.runs),
-            _figure(each.performance, ""),
-            _figure(each.efficiency, ""),
-            "yes" if each.on_front else "",
+            fmt.one_line(configuration.label),
+            str(configuration.runs),
+            _figure(configuration.performance, ""),
+            _figure(configuration.efficiency, ""),
+            "yes" if configuration.on_front else "",
         )
     page.print(table)
     page.print("Was the fastest configuration the most efficient one?")
-    page.print(fmt.one_line(found.verdict.text))
-    energy = "all of the machine's" if found.energy == "machine" else "what the queries were given"
+    page.print(fmt.one_line(frontier.verdict.text))
+    energy = (
+        "all of the machine's" if frontier.energy == "machine" else "what the queries were given"
+    )
     page.print(f"Joules: {energy}.")
-    _about(page, found)
+    _about(page, frontier)
 
 
-def _about(page: Page, found: Proportionality | Frontier) -> None:
-    source, grade = fmt.one_line(found.energy_source), fmt.one_line(found.grade)
-    said = f"Energy: {grade}, from {source}; idle policy {fmt.one_line(found.idle_policy)}."
-    if found.skipped:
-        said += f" {found.skipped} runs failed or have no energy, and are left out."
-    said += " Intervals: 95 %, over runs; the energy source's own error is not in them."
-    page.print(Text(said, style="dim"))
-    warning = _GRADES.get(found.grade, f"What the grade {grade} means is not known here.")
+def _about(page: Page, result: Proportionality | Frontier) -> None:
+    source, grade = fmt.one_line(result.energy_source), fmt.one_line(result.grade)
+    line = f"Energy: {grade}, from {source}; idle policy {fmt.one_line(result.idle_policy)}."
+    if result.skipped:
+        line += f" {result.skipped} runs failed or have no energy, and are left out."
+    line += " Intervals: 95 %, over runs; the energy source's own error is not in them."
+    page.print(Text(line, style="dim"))
+    warning = _GRADES.get(result.grade, f"What the grade {grade} means is not known here.")
     if warning:
         page.print(Text(warning, style="bold"))
     page.print()

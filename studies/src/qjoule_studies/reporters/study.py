@@ -37,24 +37,24 @@ class _Sheet(Page):
 def render(study: Study, *, width: int | None = None, color: bool = False) -> str:
     """The study as text that ends with a line feed; `width` in cells, by default the terminal's."""
     page = _Sheet(page_width(width, _MIN_WIDTH, _FALLBACK), color)
-    for one in study.responses:
-        _response(page, one)
+    for response in study.responses:
+        _response(page, response)
     _energy_time(page, study)
     _notes(page, study.notes)
     return page.text()
 
 
-def _response(page: _Sheet, one: Response) -> None:
-    sample = one.sample
+def _response(page: _Sheet, response: Response) -> None:
+    sample = response.sample
     _title(page, f"{sample.response} in {sample.unit}")
     page.print(Text(_measured(sample)))
     page.print()
-    _means(page, one)
-    _notes(page, [*sample.notes, *_interval_note(sample), *one.notes])
-    if one.tests is not None:
-        _tests(page, one.tests)
-        _pairs(page, one.tests.combinations, "combination")
-        for name, pairs in one.tests.factors:
+    _means(page, response)
+    _notes(page, [*sample.notes, *_interval_note(sample), *response.notes])
+    if response.tests is not None:
+        _tests(page, response.tests)
+        _pairs(page, response.tests.combinations, "combination")
+        for name, pairs in response.tests.factors:
             _pairs(page, pairs, name)
 
 
@@ -63,13 +63,13 @@ def _title(page: _Sheet, title: str) -> None:
 
 
 def _measured(sample: Sample) -> str:
-    said = [
-        f"{column.replace('_', ' ')} {' and '.join(fmt.one_line(one) for one in found[:4])}"
-        for column, found in sample.measured_by.items()
+    phrases = [
+        f"{column.replace('_', ' ')} {' and '.join(fmt.one_line(value) for value in values[:4])}"
+        for column, values in sample.measured_by.items()
         if column in MEASURED_BY
     ]
     mixed = " MIXED: see below." if sample.mixed else ""
-    return f"{len(sample.values)} of {sample.all_runs} runs; {', '.join(said)}.{mixed}"
+    return f"{len(sample.values)} of {sample.all_runs} runs; {', '.join(phrases)}.{mixed}"
 
 
 def _interval_note(sample: Sample) -> list[str]:
@@ -81,17 +81,19 @@ def _interval_note(sample: Sample) -> list[str]:
     ]
 
 
-def _means(page: _Sheet, one: Response) -> None:
-    names = one.sample.design.names
+def _means(page: _Sheet, response: Response) -> None:
+    names = response.sample.design.names
     table = ruled_table()
     _name_column(table, BY.join(names) or "all runs")
     for heading in ("runs", "mean", "95 % interval", "sd", ""):
         table.add_column(heading, justify="right" if heading else "left", overflow="fold")
-    texts = [group.letters for group in one.tests.combinations.groups] if one.tests else []
-    for number, mean in enumerate(one.means[:_MOST_ROWS]):
+    texts = (
+        [group.letters for group in response.tests.combinations.groups] if response.tests else []
+    )
+    for number, mean in enumerate(response.means[:_MOST_ROWS]):
         table.add_row(*_mean(mean), texts[number] if texts else "")
     page.print(table)
-    _more(page, len(one.means))
+    _more(page, len(response.means))
     if any(texts):
         page.print(Text("A letter in common: not shown to differ.", style="dim"))
     page.print()
@@ -146,8 +148,10 @@ def _checks(page: _Sheet, checks: Sequence[Check]) -> None:
     table.add_column("statistic", justify="right")
     table.add_column("p", justify="right")
     table.add_column("what it means", min_width=20)
-    for one in checks:
-        table.add_row(one.name, _HOLDS[one.holds], _number(one.statistic), _p(one.p), one.words)
+    for check in checks:
+        table.add_row(
+            check.name, _HOLDS[check.holds], _number(check.statistic), _p(check.p), check.words
+        )
     page.print(table)
     page.print()
 
@@ -189,8 +193,8 @@ def _pairs(page: _Sheet, pairs: Pairs, of: str) -> None:
     _title(page, f"Pairs by {of}, {pairs.method}, 95 % together")
     if of != "combination":
         groups = ", ".join(
-            f"{fmt.one_line(one.name)} {_number(one.mean)} {one.letters}".rstrip()
-            for one in pairs.groups[:_MOST_ROWS]
+            f"{fmt.one_line(group.name)} {_number(group.mean)} {group.letters}".rstrip()
+            for group in pairs.groups[:_MOST_ROWS]
         )
         page.print(Text(f"Means: {groups}"))
     if pairs.pairs:
@@ -250,8 +254,8 @@ def _line(line: Line) -> tuple[str, ...]:
     )
 
 
-def _interval(one: Interval) -> str:
-    return f"{_number(one.value)}\n{_range(one.low, one.high)}"
+def _interval(interval: Interval) -> str:
+    return f"{_number(interval.value)}\n{_range(interval.low, interval.high)}"
 
 
 def _name_column(table: Table, heading: str) -> None:
@@ -269,10 +273,10 @@ def _more(page: _Sheet, rows: int, most: int = _MOST_ROWS) -> None:
 
 
 def _notes(page: _Sheet, notes: Iterable[str]) -> None:
-    said = [fmt.one_line(note) for note in notes]
-    for note in said:
+    lines = [fmt.one_line(note) for note in notes]
+    for note in lines:
         page.print(Text(f"note: {note}"))
-    if said:
+    if lines:
         page.print()
 
 

@@ -23,15 +23,15 @@ def to_json(study: Study, name: str) -> str:
         "schema": SCHEMA,
         "study": name,
         "confidence": 0.95,
-        "responses": [_response(one) for one in study.responses],
+        "responses": [_response(response) for response in study.responses],
         "energy_time": _energy_time(study),
         "notes": list(study.notes),
     }
     return writers.json_text(writers.finite(document))
 
 
-def _response(one: Response) -> dict[str, Any]:
-    sample = one.sample
+def _response(response: Response) -> dict[str, Any]:
+    sample = response.sample
     return {
         "response": sample.response,
         **_sample(sample),
@@ -43,10 +43,14 @@ def _response(one: Response) -> dict[str, Any]:
                 "mean_ci95": None if mean.low is None else [mean.low, mean.high],
                 "sd": mean.sd,
             }
-            for mean in one.means
+            for mean in response.means
         ],
-        **({} if one.tests is None else _tests(one.tests)),
-        "notes": [*sample.notes, *one.notes, *(one.tests.anova.notes if one.tests else ())],
+        **({} if response.tests is None else _tests(response.tests)),
+        "notes": [
+            *sample.notes,
+            *response.notes,
+            *(response.tests.anova.notes if response.tests else ()),
+        ],
     }
 
 
@@ -55,8 +59,8 @@ def _sample(sample: Sample) -> dict[str, Any]:
     return {
         "unit": UNITS[sample.response],
         **{
-            column: found[0] if len(found) == 1 else list(found)
-            for column, found in sample.measured_by.items()
+            column: values[0] if len(values) == 1 else list(values)
+            for column, values in sample.measured_by.items()
             if column in MEASURED_BY
         },
         "mixed": sample.mixed,
@@ -107,7 +111,7 @@ def _tests(tests: Findings) -> dict[str, Any]:
             ],
             "df_error": tests.ranks.df_error,
         },
-        "assumptions": [_check(one) for one in tests.assumptions.checks],
+        "assumptions": [_check(check) for check in tests.assumptions.checks],
         "pairwise": [
             _pairs(tests.combinations, "combinations"),
             *(_pairs(pairs, name) for name, pairs in tests.factors),
@@ -129,13 +133,13 @@ def _effect(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _check(one: Check) -> dict[str, Any]:
+def _check(check: Check) -> dict[str, Any]:
     return {
-        "check": one.name,
-        "holds": one.holds,
-        "statistic": one.statistic,
-        "p": one.p,
-        "words": one.words,
+        "check": check.name,
+        "holds": check.holds,
+        "statistic": check.statistic,
+        "p": check.p,
+        "words": check.words,
     }
 
 
@@ -144,8 +148,8 @@ def _pairs(pairs: Pairs, of: str) -> dict[str, Any]:
         "of": of,
         "method": pairs.method,
         "groups": [
-            {"name": one.name, "runs": one.runs, "mean": one.mean, "letters": one.letters}
-            for one in pairs.groups
+            {"name": group.name, "runs": group.runs, "mean": group.mean, "letters": group.letters}
+            for group in pairs.groups
         ],
         "pairs": [
             {

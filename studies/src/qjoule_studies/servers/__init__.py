@@ -42,11 +42,11 @@ def products() -> tuple[str, ...]:
 
 
 def products_in(package: str) -> tuple[str, ...]:
-    """Those that a folder has a module for; imports none of them."""
+    """Products that a folder has a module for; imports none of them."""
     spec = find_spec(package)
     folder = spec.submodule_search_locations if spec else None
     modules = {module.name for module in iter_modules(folder)}
-    return tuple(one for one in products() if registry.server_of(one).name in modules)
+    return tuple(product for product in products() if registry.server_of(product).name in modules)
 
 
 def module_for(package: str, product: str) -> ModuleType:

@@ -125,14 +125,14 @@ OURS = frozenset(
 @contextmanager
 def _mongodb(settings: Settings) -> Iterator[Target]:
     """The mongod on PATH, else FerretDB as fetched."""
-    account, words = service_account("mongodb"), options(settings, "true", "false")
-    found = shutil.which("mongod")
-    if found:
-        with mongod_server(Path(found), *words, account=account) as server:
+    account, arguments = service_account("mongodb"), options(settings, "true", "false")
+    mongod = shutil.which("mongod")
+    if mongod:
+        with mongod_server(Path(mongod), *arguments, account=account) as server:
             yield target("mongodb", server)
         return
     program = fetched("ferretdb") / "ferretdb"
-    with ferretdb_server(program, *words, account=account) as server:
+    with ferretdb_server(program, *arguments, account=account) as server:
         yield target("mongodb", server)
 
 

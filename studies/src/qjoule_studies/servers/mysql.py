@@ -207,8 +207,8 @@ OURS = frozenset(
 def _mariadb(settings: Settings) -> Iterator[Target]:
     """MariaDB; its user `qjoule` may do everything."""
     password, account = secrets.token_hex(16), service_account("mysql")
-    words = options(settings, "ON", "OFF")
-    with mariadb_server(*words, account=account, password=password) as server:
+    arguments = options(settings, "ON", "OFF")
+    with mariadb_server(*arguments, account=account, password=password) as server:
         yield target("mariadb", server, USER, password)
 
 
@@ -217,9 +217,9 @@ def _mysql(settings: Settings) -> Iterator[Target]:
     """MySQL as fetched; as MariaDB, it waits for the disk at commits only if a setting says so."""
     password, account = secrets.token_hex(16), service_account("mysql")
     base = fetched("mysql")
-    words = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]
-    words += options(settings, "ON", "OFF")
-    with mysql_server(base, *words, account=account, password=password) as server:
+    arguments = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]
+    arguments += options(settings, "ON", "OFF")
+    with mysql_server(base, *arguments, account=account, password=password) as server:
         yield target("mysql", server, USER, password)
 
 

@@ -108,10 +108,10 @@ def _connect(password: str, server: DatabaseServer, tcp: bool, arguments: dict[s
 
 def installed_programs() -> Path:
     """The directory of the system's newest. Raises `Unavailable`."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=_major)
-    if not found:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=_major)
+    if not programs:
         raise Unavailable("PostgreSQL is not installed (package postgresql)")
-    return found[-1].parent
+    return programs[-1].parent
 
 
 def _major(postgres: Path) -> int:
@@ -137,10 +137,10 @@ OURS = frozenset(
 def _postgres(settings: Settings) -> Iterator[Target]:
     """PostgreSQL; no commit waits for the disk unless `fsync` is set."""
     password = secrets.token_hex(16)
-    words = [f"{name}={text(value, 'on', 'off')}" for name, value in settings.items()]
+    assignments = [f"{name}={text(value, 'on', 'off')}" for name, value in settings.items()]
     # Statistics that only this server would keep are not to be part of what is measured.
-    words.insert(0, "shared_preload_libraries=")
-    with postgres_server(*words, password=password) as server:
+    assignments.insert(0, "shared_preload_libraries=")
+    with postgres_server(*assignments, password=password) as server:
         yield target("postgres", server, "postgres", password)
 
 

@@ -67,8 +67,8 @@ def service_account(*names: str) -> Account:
         return own_account()
     for name in (*names, "nobody"):
         with suppress(KeyError):
-            found = pwd.getpwnam(name)
-            return Account(found.pw_uid, found.pw_gid)
+            user = pwd.getpwnam(name)
+            return Account(user.pw_uid, user.pw_gid)
     raise Unavailable("there is no user 'nobody' to run a server as: add one")
 
 
@@ -87,14 +87,14 @@ def fetched(name: str, target: str = "") -> Path:
         Unavailable: there is none.
     """
     # A folder is renamed to its name when it is complete; what begins with a dot is not.
-    found = [place for place in cache().glob(f"{name}-*") if place.is_dir()]
-    if not found:
+    folders = [place for place in cache().glob(f"{name}-*") if place.is_dir()]
+    if not folders:
         how = f'make servers SERVERS="{target}"' if target else "make servers"
         raise Unavailable(
             f"{name} is not in {cache()}: fetch it with '{how}', "
             f"or set {CACHE_VARIABLE} to where it is"
         )
-    return max(found, key=lambda place: place.stat().st_mtime)
+    return max(folders, key=lambda place: place.stat().st_mtime)
 
 
 def find_java() -> str:
@@ -103,10 +103,10 @@ def find_java() -> str:
     Raises:
         Unavailable: there is none.
     """
-    found = shutil.which("java")
-    if found is None:
+    java = shutil.which("java")
+    if java is None:
         raise Unavailable("Java is not installed (package openjdk-17-jre-headless)")
-    return found
+    return java
 
 
 def jdk_modules(option: str, packages: str) -> Iterator[str]:

@@ -205,19 +205,19 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Below those that the kernel gives to clients.
+    """Free ports below those that the kernel gives to clients.
 
     Otherwise a client may hold the port when the server binds it, or binds it again after a
     restart: while the server is down, and for a minute after the client has closed.
     """
     first_of_clients = int(_CLIENT_PORTS.read_text().split()[0])
-    found: set[int] = set()
-    while len(found) < count:
+    ports: set[int] = set()
+    while len(ports) < count:
         port = random.randrange(10_000, max(first_of_clients, 20_000))
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
-            found.add(port)
-    return list(found)
+            ports.add(port)
+    return list(ports)
 
 
 def remove_attach_socket(pid: int) -> None:

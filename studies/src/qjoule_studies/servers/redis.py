@@ -51,8 +51,8 @@ def redis_server(
         secrets = directory / "redis.conf"
         account.write(secrets, f"requirepass {password}\n")
         connect = partial(_connect_with, password)
-        words = (str(secrets), *options)
-        with redis_in(directory, program, *words, account=account, connect=connect) as started:
+        arguments = (str(secrets), *options)
+        with redis_in(directory, program, *arguments, account=account, connect=connect) as started:
             yield started
 
 
@@ -133,11 +133,13 @@ OURS = frozenset(
 def _redis(settings: Settings) -> Iterator[Target]:
     """Redis, which writes nothing to disk unless `save` or `appendonly` is set."""
     password = secrets.token_hex(16)
-    words = [
-        word for name, value in settings.items() for word in (f"--{name}", text(value, "yes", "no"))
+    arguments = [
+        argument
+        for name, value in settings.items()
+        for argument in (f"--{name}", text(value, "yes", "no"))
     ]
     account = service_account("redis")
-    with redis_server(*words, account=account, password=password) as server:
+    with redis_server(*arguments, account=account, password=password) as server:
         yield target("redis", server, "", password)
 
 

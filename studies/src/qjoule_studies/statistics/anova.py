@@ -77,18 +77,17 @@ def analyse(values: Floats, design: Design, *, type_: int = 2) -> Anova:
     order, notes = _largest_order(design)
     terms = design.terms(order)
     columns = _separable(design, terms)
-    whole = fit(values, list(columns.values()))
+    full = fit(values, list(columns.values()))
     if type_ == 3 and not design.complete:
         notes.append(
             "type II in place of III: some combinations have no run, and type III has no meaning"
         )
         type_ = 2
     effects = [
-        _effect(values, design.name(term), term, columns, whole=whole, type_=type_)
-        for term in terms
+        _effect(values, design.name(term), term, columns, full=full, type_=type_) for term in terms
     ]
     constant = fit(values, []).sum_sq_error
-    error = whole.sum_sq_error if whole.sum_sq_error > ROUNDING * constant else 0.0
+    error = full.sum_sq_error if full.sum_sq_error > ROUNDING * constant else 0.0
     for effect in effects:
         if effect.df == 0:
             notes.append(
@@ -96,8 +95,8 @@ def analyse(values: Floats, design: Design, *, type_: int = 2) -> Anova:
             )
     if error == 0.0 and constant > 0:
         notes.append("runs of one combination are all equal: there is no error to test against")
-    tested = _tested(effects, error, whole.df_error)
-    return Anova(type_, order, tested, error, whole.df_error, whole, tuple(notes))
+    tested = _tested(effects, error, full.df_error)
+    return Anova(type_, order, tested, error, full.df_error, full, tuple(notes))
 
 
 def _largest_order(design: Design) -> tuple[int, list[str]]:
@@ -111,9 +110,11 @@ def _largest_order(design: Design) -> tuple[int, list[str]]:
         if fit(np.zeros(design.runs), columns).df_error > 0:
             if order == factors:
                 return order, []
-            kept = "main effects only" if order == 1 else f"interactions of {order} factors at most"
+            model = (
+                "main effects only" if order == 1 else f"interactions of {order} factors at most"
+            )
             return order, [
-                f"{kept}: too few runs to tell larger interactions from the error, "
+                f"{model}: too few runs to tell larger interactions from the error, "
                 "so the error holds them; more replications would tell them"
             ]
     raise QjouleError(
@@ -137,14 +138,14 @@ def _separable(design: Design, terms: Sequence[Term]) -> dict[Term, Floats]:
 
 
 def _effect(
-    values: Floats, name: str, term: Term, columns: dict[Term, Floats], *, whole: Fit, type_: int
+    values: Floats, name: str, term: Term, columns: dict[Term, Floats], *, full: Fit, type_: int
 ) -> Effect:
     """What `term` adds to a model without it: a difference of residual sums of squares."""
     if term not in columns:
         return Effect(term, name, 0.0, 0)
     if type_ == 3:
         without = [column for other, column in columns.items() if other != term]
-        smaller, larger = fit(values, without), whole
+        smaller, larger = fit(values, without), full
     else:
         others = [other for other in columns if other != term and not _contains(other, term)]
         without = [columns[other] for other in others]

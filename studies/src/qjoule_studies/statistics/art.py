@@ -59,18 +59,20 @@ def welch(cells: Cells, design: Design, terms: Sequence[Term]) -> Welch:
         return Welch((), "a combination's runs are all equal: it would decide alone")
     effects = [_effect(cells, design, term) for term in terms if term != BLOCK]
     corrected = holm([effect.p for effect in effects])
-    return Welch(tuple(replace(one, p_holm=p) for one, p in zip(effects, corrected, strict=True)))
+    return Welch(
+        tuple(replace(effect, p_holm=p) for effect, p in zip(effects, corrected, strict=True))
+    )
 
 
 def _effect(cells: Cells, design: Design, term: Term) -> WelchEffect:
     contrasts = _contrasts(design, term)
     variances = cells.variances / cells.counts  # of the means
     weights = np.linalg.inv((contrasts * variances) @ contrasts.T)
-    found = contrasts @ cells.means
+    differences = contrasts @ cells.means
     df = len(contrasts)
     part = variances * np.einsum("ij,ik,kj->j", contrasts, weights, contrasts)
     lack = float(np.sum(part**2 / (cells.counts - 1)))
-    f = float(found @ weights @ found) / (df + 2 * lack - 6 * lack / (df + 2))
+    f = float(differences @ weights @ differences) / (df + 2 * lack - 6 * lack / (df + 2))
     df_error = df * (df + 2) / (3 * lack)
     return WelchEffect(term, design.name(term), f, df, df_error, float(stats.f.sf(f, df, df_error)))
 

@@ -19,7 +19,7 @@ _FEWEST_OF_A_CELL = 3  #: two values have the same distance to their median, wha
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `holds` is None where it cannot be made; `words`: what it means, or why not."""
+    """One check. `holds` is None where it cannot be made; `words`: its meaning, or why not."""
 
     name: str
     holds: bool | None
@@ -79,8 +79,8 @@ def _normality(residuals: Floats) -> Check:
         statistic, p = (float(value) for value in stats.shapiro(residuals))
     if p >= ALPHA:
         return Check(name, True, "nothing speaks against normal residuals", statistic, p)
-    words = "residuals are not normal: a few runs or a long tail may decide; see the ranks' test"
-    return Check(name, False, words, statistic, p)
+    meaning = "residuals are not normal: a few runs or a long tail may decide; see the ranks' test"
+    return Check(name, False, meaning, statistic, p)
 
 
 def _variances(residuals: Floats, cells: Ints) -> Check:
@@ -99,8 +99,8 @@ def _variances(residuals: Floats, cells: Ints) -> Check:
     aside = f" ({skipped} of {len(groups)} combinations have too few runs)" if skipped else ""
     if p >= ALPHA:
         return Check(name, True, f"nothing speaks against equal variances{aside}", statistic, p)
-    words = f"combinations differ in how much their runs spread{aside}: one common error misleads"
-    return Check(name, False, words, statistic, p)
+    meaning = f"combinations differ in how much their runs spread{aside}: one common error misleads"
+    return Check(name, False, meaning, statistic, p)
 
 
 def _independence(fit: Fit, residuals: Floats, order: Ints) -> Check:
@@ -126,12 +126,12 @@ def _independence(fit: Fit, residuals: Floats, order: Ints) -> Check:
     p = float(2 * stats.norm.sf(abs(statistic - mean) / math.sqrt(variance)))
     if p >= ALPHA:
         return Check(name, True, "no drift or alternation over the order of runs", statistic, p)
-    words = (
+    meaning = (
         "runs resemble the one before (drift, heat, a growing table): p values are too small"
         if statistic < mean
         else "runs alternate with the one before (a cache filled every other time?)"
     )
-    return Check(name, False, words, statistic, p)
+    return Check(name, False, meaning, statistic, p)
 
 
 def _outliers(fit: Fit, residuals: Floats) -> tuple[tuple[tuple[int, float], ...], Check]:
@@ -147,11 +147,13 @@ def _outliers(fit: Fit, residuals: Floats) -> tuple[tuple[tuple[int, float], ...
         studentised = residuals / np.sqrt(np.maximum(others, 0) * np.where(alone, 1, room))
     studentised = np.where(alone | np.isnan(studentised), 0.0, studentised)
     limit = float(stats.t.isf(ALPHA / (2 * len(residuals)), df - 1))
-    found = tuple(
+    outliers = tuple(
         (int(run), float(studentised[run])) for run in np.flatnonzero(np.abs(studentised) > limit)
     )
     largest = float(np.max(np.abs(studentised)))
-    if not found:
+    if not outliers:
         return (), Check(name, True, "no run is far from its combination", largest)
-    words = f"{len(found)} far from their combination: look at their traces before believing means"
-    return found, Check(name, False, words, largest)
+    meaning = (
+        f"{len(outliers)} far from their combination: look at their traces before believing means"
+    )
+    return outliers, Check(name, False, meaning, largest)

@@ -66,10 +66,10 @@ class Design:
         """The levels of each combination, in the order of `cells`."""
         if not self.names:
             return ((),)
-        seen = np.unique(self.codes, axis=0)
+        distinct = np.unique(self.codes, axis=0)
         return tuple(
             tuple(levels[code] for levels, code in zip(self.levels, row, strict=True))
-            for row in seen
+            for row in distinct
         )
 
     @property

@@ -57,9 +57,9 @@ def _noncentrality(t: float, df: int, share: float) -> float | None:
     """The noncentrality under which `share` of t values is below `t` (Steiger 2004)."""
     reach = 8 + abs(t) * (1 + 8 / math.sqrt(df))
     try:
-        found = optimize.brentq(
+        ncp_ = optimize.brentq(
             lambda ncp: float(stats.nct.cdf(t, df, ncp)) - share, t - reach, t + reach, xtol=1e-9
         )
     except ValueError:
         return None
-    return float(found) if math.isfinite(found) else None
+    return float(ncp_) if math.isfinite(ncp_) else None

@@ -33,11 +33,11 @@ def letters(means: Sequence[float], differ: Iterable[tuple[int, int]]) -> list[s
         differ: pairs of groups whose means differ significantly.
     """
     columns = [frozenset(range(len(means)))]
-    for one, other in sorted((min(pair), max(pair)) for pair in differ):
+    for first, second in sorted((min(pair), max(pair)) for pair in differ):
         split: list[frozenset[int]] = []
         for column in columns:
-            if {one, other} <= column:
-                split += [column - {one}, column - {other}]
+            if {first, second} <= column:
+                split += [column - {first}, column - {second}]
             else:
                 split.append(column)
         columns = _largest(split)
@@ -128,11 +128,11 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     The same as statsmodels' `multipletests`, which collects all garbage at each call: with it an
     analysis of two factors took 1.1 s in place of 0.25 s.
     """
-    known = np.array([p for p in p_values if p is not None])
-    ascending = np.argsort(known, kind="stable")
-    factors = np.arange(len(known), 0, -1)
-    corrected = np.empty(len(known))
-    corrected[ascending] = np.minimum(np.maximum.accumulate(known[ascending] * factors), 1)
+    tested = np.array([p for p in p_values if p is not None])
+    ascending = np.argsort(tested, kind="stable")
+    factors = np.arange(len(tested), 0, -1)
+    corrected = np.empty(len(tested))
+    corrected[ascending] = np.minimum(np.maximum.accumulate(tested[ascending] * factors), 1)
     own = iter(corrected.tolist())
     return [None if p is None else next(own) for p in p_values]
 
@@ -166,21 +166,25 @@ def compare(
     own = mean_sq_error is None
     runs = [int(sum(cells.counts[cell] for cell in group)) for group in members]
     means = [float(np.mean(cells.means[list(group)])) if len(group) else None for group in members]
-    told, notes = _comparable(cells, members, own)
-    found = [
-        (one, other, _difference(cells, members[one], members[other], mean_sq_error, df_error))
-        for one, other in itertools.combinations(told, 2)
+    comparable, notes = _comparable(cells, members, own)
+    differences = [
+        (
+            first,
+            second,
+            _difference(cells, members[first], members[second], mean_sq_error, df_error),
+        )
+        for first, second in itertools.combinations(comparable, 2)
     ]
-    pairs = _tested(found, len(told))
+    pairs = _tested(differences, len(comparable))
     shown = dict.fromkeys(range(len(members)), "")
     if pairs:
         differ = [(pair.one, pair.other) for pair in pairs if pair.p is not None and pair.p < ALPHA]
-        place = {group: number for number, group in enumerate(told)}
+        place = {group: number for number, group in enumerate(comparable)}
         texts = letters(
-            [means[group] or 0.0 for group in told],
-            [(place[one], place[other]) for one, other in differ],
+            [means[group] or 0.0 for group in comparable],
+            [(place[first], place[second]) for first, second in differ],
         )
-        shown.update(zip(told, texts, strict=True))
+        shown.update(zip(comparable, texts, strict=True))
     groups = tuple(
         Group(name, count, mean, shown[number])
         for number, (name, count, mean) in enumerate(zip(names, runs, means, strict=True))
@@ -192,19 +196,19 @@ def _comparable(
     cells: Cells, members: Sequence[Sequence[int]], own: bool
 ) -> tuple[list[int], list[str]]:
     """The groups that can be compared, and notes about the others."""
-    told, notes = [], []
+    comparable, notes = [], []
     for number, group in enumerate(members):
         if len(group) and not (own and any(cells.counts[cell] < 2 for cell in group)):
-            told.append(number)
-    if len(told) < len(members):
+            comparable.append(number)
+    if len(comparable) < len(members):
         notes.append(
-            f"{len(members) - len(told)} of {len(members)} not compared: a combination has "
+            f"{len(members) - len(comparable)} of {len(members)} not compared: a combination has "
             + ("fewer than two runs" if own else "no run")
         )
-    if len(told) > MOST_GROUPS:
-        notes.append(f"{len(told)} are too many to compare in pairs: at most {MOST_GROUPS}")
-        told = []
-    return told, notes
+    if len(comparable) > MOST_GROUPS:
+        notes.append(f"{len(comparable)} are too many to compare in pairs: at most {MOST_GROUPS}")
+        comparable = []
+    return comparable, notes
 
 
 @dataclass(frozen=True)
@@ -217,14 +221,16 @@ class _Difference:
 
 def _difference(
     cells: Cells,
-    one: Sequence[int],
-    other: Sequence[int],
+    first: Sequence[int],
+    second: Sequence[int],
     mean_sq_error: float | None,
     df_error: int,
 ) -> _Difference:
-    difference = float(np.mean(cells.means[list(one)]) - np.mean(cells.means[list(other)]))
-    both = [*one, *other]
-    shares = np.concatenate([np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))])
+    difference = float(np.mean(cells.means[list(first)]) - np.mean(cells.means[list(second)]))
+    both = [*first, *second]
+    shares = np.concatenate(
+        [np.full(len(first), 1 / len(first)), np.full(len(second), 1 / len(second))]
+    )
     width = shares**2 / cells.counts[both]  # of a cell's variance in that of the difference
     free = cells.counts[both] - 1
     if mean_sq_error is None:
@@ -241,13 +247,17 @@ def _difference(
     return _Difference(difference, math.sqrt(variance), df, size)
 
 
-def _tested(found: Sequence[tuple[int, int, _Difference]], groups: int) -> list[Pair]:
+def _tested(differences: Sequence[tuple[int, int, _Difference]], groups: int) -> list[Pair]:
     """Intervals and p values by the studentised range of `groups` means."""
-    spreading = [one for _, _, one in found if one.se > 0]
+    spreading = [difference for _, _, difference in differences if difference.se > 0]
     if not spreading:
-        return [Pair(a, b, x.difference, None, None, None, None, 0.0, x.size) for a, b, x in found]
-    df = np.array([one.df for one in spreading])
-    q = np.array([math.sqrt(2) * abs(one.difference) / one.se for one in spreading])
+        return [
+            Pair(a, b, x.difference, None, None, None, None, 0.0, x.size) for a, b, x in differences
+        ]
+    df = np.array([difference.df for difference in spreading])
+    q = np.array(
+        [math.sqrt(2) * abs(difference.difference) / difference.se for difference in spreading]
+    )
     tested = iter(
         zip(
             np.clip(stats.studentized_range.sf(q, groups, df), 0, 1),
@@ -256,14 +266,14 @@ def _tested(found: Sequence[tuple[int, int, _Difference]], groups: int) -> list[
         )
     )
     pairs = []
-    for one, other, x in found:
+    for first, second, x in differences:
         if x.se > 0:
             p, limit = next(tested)
             half = float(limit) * x.se / math.sqrt(2)
             low, high = x.difference - half, x.difference + half
-            pairs.append(Pair(one, other, x.difference, low, high, float(p), x.df, x.se, x.size))
+            pairs.append(Pair(first, second, x.difference, low, high, float(p), x.df, x.se, x.size))
         else:
-            pairs.append(Pair(one, other, x.difference, None, None, None, None, 0.0, x.size))
+            pairs.append(Pair(first, second, x.difference, None, None, None, None, 0.0, x.size))
     return pairs
 
 
@@ -275,12 +285,12 @@ def critical(groups: int, df: Floats) -> Floats:
     """
     distinct, place = np.unique(df, return_inverse=True)
     if len(distinct) <= _NODES:
-        exact = [_limit(groups, float(one)) for one in distinct]
+        exact = [_limit(groups, float(freedom)) for freedom in distinct]
         return np.asarray(exact)[place]
     low, high = 1 / distinct[-1], 1 / distinct[0]
     node = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES) * (high - low) / 2 + (high + low) / 2
-    known = [math.log(_limit(groups, float(1 / one))) for one in node]
-    smooth = interpolate.BarycentricInterpolator(node, known)
+    logarithms = [math.log(_limit(groups, float(1 / inverse))) for inverse in node]
+    smooth = interpolate.BarycentricInterpolator(node, logarithms)
     return np.asarray(np.exp(smooth(1 / distinct)))[place]
 
 

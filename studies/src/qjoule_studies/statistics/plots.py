@@ -46,44 +46,44 @@ def write(study: Study, folder: Path) -> list[Path]:
 
 
 def _figures(study: Study) -> Iterator[Drawn]:
-    for one in study.responses:
-        yield _means(one)
-        if one.tests is None:
+    for response in study.responses:
+        yield _means(response)
+        if response.tests is None:
             continue
-        yield _effects(one, one.tests)
-        if one.tests.combinations.pairs:
-            yield _pairs(one, one.tests.combinations, "pairs")
-        for number, (_, pairs) in enumerate(one.tests.factors, 1):
+        yield _effects(response, response.tests)
+        if response.tests.combinations.pairs:
+            yield _pairs(response, response.tests.combinations, "pairs")
+        for number, (_, pairs) in enumerate(response.tests.factors, 1):
             if pairs.pairs:
-                yield _pairs(one, pairs, f"pairs-factor{number}")
-        yield from _interactions(one)
-        yield _residuals(one, one.tests)
+                yield _pairs(response, pairs, f"pairs-factor{number}")
+        yield from _interactions(response)
+        yield _residuals(response, response.tests)
     if study.energy_time is not None:
         yield _energy_time(study)
 
 
-def _means(one: Response) -> Drawn:
+def _means(response: Response) -> Drawn:
     """Means of combinations, with intervals of their own and the letters of the pairs."""
-    sample = one.sample
+    sample = response.sample
     letters = (
-        [group.letters for group in one.tests.combinations.groups]
-        if one.tests
-        else [""] * len(one.means)
+        [group.letters for group in response.tests.combinations.groups]
+        if response.tests
+        else [""] * len(response.means)
     )
     data = pd.DataFrame(
         {
             **{
-                FACTOR + name: [mean.levels[factor] for mean in one.means]
+                FACTOR + name: [mean.levels[factor] for mean in response.means]
                 for factor, name in enumerate(sample.design.names)
             },
-            "runs": [mean.runs for mean in one.means],
-            "mean": [mean.mean for mean in one.means],
-            "low95": [mean.low for mean in one.means],
-            "high95": [mean.high for mean in one.means],
+            "runs": [mean.runs for mean in response.means],
+            "mean": [mean.mean for mean in response.means],
+            "low95": [mean.low for mean in response.means],
+            "high95": [mean.high for mean in response.means],
             "letters": letters,
         }
     )
-    shown = one.means[:MOST]
+    shown = response.means[:MOST]
     figure, axes = upright(len(shown))
     for place, mean in enumerate(shown):
         low = mean.mean if mean.low is None else mean.low
@@ -99,7 +99,7 @@ def _means(one: Response) -> Drawn:
     return f"{sample.response}-means", figure, data
 
 
-def _pairs(one: Response, pairs: Pairs, name: str) -> Drawn:
+def _pairs(response: Response, pairs: Pairs, name: str) -> Drawn:
     """Differences with simultaneous intervals: what leaves out zero differs."""
     label = [
         f"{pairs.groups[pair.one].name} - {pairs.groups[pair.other].name}" for pair in pairs.pairs
@@ -126,12 +126,14 @@ def _pairs(one: Response, pairs: Pairs, name: str) -> Drawn:
         axes.plot(ends, [place, place], color=color, linewidth=2)
         axes.plot(pair.difference, place, "D" if differs else "o", color=color)
     name_rows(axes, [label[at] for at in order])
-    axes.set_xlabel(f"difference in {one.sample.response} ({one.sample.unit}), 95 % together")
-    title(axes, one.sample, f"{pairs.method}; diamonds differ")
-    return f"{one.sample.response}-{name}", figure, data
+    axes.set_xlabel(
+        f"difference in {response.sample.response} ({response.sample.unit}), 95 % together"
+    )
+    title(axes, response.sample, f"{pairs.method}; diamonds differ")
+    return f"{response.sample.response}-{name}", figure, data
 
 
-def _effects(one: Response, tests: Findings) -> Drawn:
+def _effects(response: Response, tests: Findings) -> Drawn:
     table = tests.anova
     total = sum(effect.sum_sq for effect in table.effects) + table.sum_sq_error
     names = [effect.name for effect in table.effects] + ["error"]
@@ -144,8 +146,8 @@ def _effects(one: Response, tests: Findings) -> Drawn:
             f"{share:.1%}", (100 * share, place), (4, 0), textcoords="offset points", va="center"
         )
     name_rows(axes, names)
-    axes.set_xlabel(f"share of the variance of {one.sample.response} (%)")
-    title(axes, one.sample, "")
+    axes.set_xlabel(f"share of the variance of {response.sample.response} (%)")
+    title(axes, response.sample, "")
     data = pd.DataFrame(
         {
             "effect": names,
@@ -153,12 +155,12 @@ def _effects(one: Response, tests: Findings) -> Drawn:
             "p": [*(effect.p for effect in table.effects), None],
         }
     )
-    return f"{one.sample.response}-effects", figure, data
+    return f"{response.sample.response}-effects", figure, data
 
 
-def _interactions(one: Response) -> Iterator[Drawn]:
+def _interactions(response: Response) -> Iterator[Drawn]:
     """For each two factors, means over the runs of both levels; parallel lines: no interaction."""
-    sample, design = one.sample, one.sample.design
+    sample, design = response.sample, response.sample.design
     pairs = itertools.combinations(range(len(design.names)), 2)
     for number, (x, lines) in enumerate(itertools.islice(pairs, MOST_INTERACTIONS), 1):
         data = pd.DataFrame(
@@ -188,9 +190,9 @@ def _interactions(one: Response) -> Iterator[Drawn]:
         yield f"{sample.response}-interaction{number}", figure, means
 
 
-def _residuals(one: Response, tests: Findings) -> Drawn:
+def _residuals(response: Response, tests: Findings) -> Drawn:
     """Against what the model expects, against normal quantiles, and over the order of runs."""
-    sample, residuals = one.sample, tests.anova.fit.residuals
+    sample, residuals = response.sample, tests.anova.fit.residuals
     fitted = sample.values - residuals
     order = np.argsort(np.argsort(sample.order, kind="stable"), kind="stable") + 1
     (quantiles, _), (slope, intercept, _) = stats.probplot(residuals)

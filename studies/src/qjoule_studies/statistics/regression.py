@@ -47,19 +47,19 @@ def lines(x: Floats, y: Floats, design: Design) -> tuple[Line, ...]:
     A level's line shows whether time explains energy within it. Over all runs, the differences
     between levels may explain it instead.
     """
-    found = [line(x, y)]
+    fitted = [line(x, y)]
     for factor, name in enumerate(design.names):
         for number, level in enumerate(design.levels[factor]):
             own = design.codes[:, factor] == number
-            found.append(replace(line(x[own], y[own]), factor=name, level=level))
-    corrected = holm([one.p for one in found])
-    return tuple(replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True))
+            fitted.append(replace(line(x[own], y[own]), factor=name, level=level))
+    corrected = holm([fit.p for fit in fitted])
+    return tuple(replace(fit, p_holm=p) for fit, p in zip(fitted, corrected, strict=True))
 
 
 def line(x: Floats, y: Floats) -> Line:
     """y = intercept + slope · x, both (runs,), NaN where unknown."""
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite], y[finite]
     if len(x) < _FEWEST:
         return Line("", "", len(x), note=f"fewer than {_FEWEST} runs")
     if np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -88,11 +88,11 @@ def line(x: Floats, y: Floats) -> Line:
 
 def _pearson(x: Floats, y: Floats) -> Interval:
     """Interval by Fisher's z; three runs have none."""
-    found = stats.pearsonr(x, y)
+    correlation = stats.pearsonr(x, y)
     if len(x) < 4:
-        return Interval(float(found.statistic))
-    ends = found.confidence_interval(0.95)
-    return Interval(float(found.statistic), float(ends.low), float(ends.high))
+        return Interval(float(correlation.statistic))
+    ends = correlation.confidence_interval(0.95)
+    return Interval(float(correlation.statistic), float(ends.low), float(ends.high))
 
 
 def _spearman(x: Floats, y: Floats) -> Interval:

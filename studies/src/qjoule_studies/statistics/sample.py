@@ -77,7 +77,7 @@ class Sample:
 
     @property
     def mixed(self) -> bool:
-        return any(len(found) > 1 for found in self.measured_by.values())
+        return any(len(values) > 1 for values in self.measured_by.values())
 
 
 def factors_of(table: pd.DataFrame) -> list[str]:
@@ -106,23 +106,23 @@ def select(
         UsageError: there is no such response or factor.
         QjouleError: no run has a value, or runs were measured in different ways.
     """
-    known = factors_of(table)
+    names = factors_of(table)
     for name in factors or ():
-        if name not in known:
-            raise UsageError(f"--factors {name}: the study has {', '.join(known) or 'no factors'}")
+        if name not in names:
+            raise UsageError(f"--factors {name}: the study has {', '.join(names) or 'no factors'}")
     if response not in UNITS:
         raise UsageError(f"--response {response}: choose of {', '.join(UNITS)}")
-    asked = list(dict.fromkeys(known if factors is None else factors))
+    asked = list(dict.fromkeys(names if factors is None else factors))
     done, failed = _done(table)
     values = _numbers(done, response)
-    told = np.isfinite(values)
+    has_value = np.isfinite(values)
     for name in asked:
-        told &= done[FACTOR + name].notna().to_numpy()
-    if not told.any():
+        has_value &= done[FACTOR + name].notna().to_numpy()
+    if not has_value.any():
         raise QjouleError(_nothing(response, len(done), failed))
-    used, values = done[told], values[told]
+    used, values = done[has_value], values[has_value]
     measured_by = {column: _distinct(used, column) for column in MEASURED_BY}
-    notes = _counted(used, table, failed, int((~told).sum()), response)
+    notes = _counted(used, table, failed, int((~has_value).sum()), response)
     notes += _differing(measured_by, mixed)
     notes += [
         f"runs of different {plural}: {', '.join(_distinct(used, column))}"
@@ -130,7 +130,7 @@ def select(
         if len(_distinct(used, column)) > 1
     ]
     design, dropped = _design(used, asked)
-    notes += dropped + _left_in_error(used, [name for name in known if name not in asked])
+    notes += dropped + _left_in_error(used, [name for name in names if name not in asked])
     return Sample(
         response,
         values,
@@ -139,7 +139,7 @@ def select(
         measured_by,
         len(table),
         failed,
-        int((~told).sum()),
+        int((~has_value).sum()),
         _own_interval(used, response, values),
         tuple(notes),
     )
@@ -198,15 +198,17 @@ def _counted(
 def _distinct(used: pd.DataFrame, column: str) -> tuple[str, ...]:
     if column not in used:
         return ("unknown",)
-    return tuple(dict.fromkeys("unknown" if pd.isna(one) else str(one) for one in used[column]))
+    return tuple(
+        dict.fromkeys("unknown" if pd.isna(value) else str(value) for value in used[column])
+    )
 
 
 def _differing(measured_by: dict[str, tuple[str, ...]], mixed: bool) -> list[str]:
     notes = []
-    for column, found in measured_by.items():
-        if len(found) < 2:
+    for column, values in measured_by.items():
+        if len(values) < 2:
             continue
-        many = f"runs of different {MEASURED_BY[column]} ({', '.join(found[:4])})"
+        many = f"runs of different {MEASURED_BY[column]} ({', '.join(values[:4])})"
         if not mixed:
             raise QjouleError(
                 f"{many}: their figures do not compare; analyse them apart, or give --mixed to "

@@ -29,7 +29,7 @@ DEFAULTS = ("j_per_operation", "wall_s")  #: responses
 
 @dataclass(frozen=True)
 class Mean:
-    """Of one combination; interval by Student's t over its own runs, None for a single one."""
+    """The mean of one combination, with Student's interval over its runs; None of a single run."""
 
     levels: tuple[str, ...]
     runs: int
@@ -114,7 +114,7 @@ def analyse(
     if responses is None:
         responses = [name for name in DEFAULTS if is_told(table, name)] or DEFAULTS[:1]
         notes += [f"no run has {name}: left out" for name in DEFAULTS if name not in responses]
-    found = [
+    analysed = [
         response(select(table, name, factors, mixed=mixed), type_=type_)
         for name in dict.fromkeys(responses)
     ]
@@ -122,14 +122,14 @@ def analyse(
         energy = select(table, "energy_j", factors, mixed=mixed)
         time = select(table, "wall_s", factors, mixed=mixed)
     except QjouleError as refused:
-        return Study(tuple(found), None, (*notes, f"no energy against time: {refused}"))
+        return Study(tuple(analysed), None, (*notes, f"no energy against time: {refused}"))
     both = np.isin(energy.order, time.order)
     wall_s = dict(zip(time.order.tolist(), time.values.tolist(), strict=True))
     seconds = np.array([wall_s.get(run, np.nan) for run in energy.order.tolist()])
     if not both.all():
         notes.append(f"{int((~both).sum())} runs with energy have no time")
     regression = lines(seconds, energy.values, energy.design)
-    return Study(tuple(found), (energy, seconds, regression), tuple(notes))
+    return Study(tuple(analysed), (energy, seconds, regression), tuple(notes))
 
 
 def response(sample: Sample, *, type_: int = 2) -> Response:
@@ -187,19 +187,19 @@ def choose(assumptions: Assumptions, groups: Welch) -> tuple[str, str]:
 
 def _means(sample: Sample) -> tuple[Mean, ...]:
     cells = cells_of(sample.values, sample.design.cells)
-    found = []
+    means = []
     for levels, runs, mean, variance in zip(
         sample.design.combinations, cells.counts, cells.means, cells.variances, strict=True
     ):
         if runs < 2:
-            found.append(Mean(levels, int(runs), float(mean), None, None, None))
+            means.append(Mean(levels, int(runs), float(mean), None, None, None))
             continue
         sd = float(np.sqrt(variance))
         half = float(stats.t.isf(0.025, runs - 1)) * sd / float(np.sqrt(runs))
-        found.append(
+        means.append(
             Mean(levels, int(runs), float(mean), sd, float(mean) - half, float(mean) + half)
         )
-    return tuple(found)
+    return tuple(means)
 
 
 def _cells(values: Floats, design: Design, table: Anova) -> Cells:
@@ -207,11 +207,11 @@ def _cells(values: Floats, design: Design, table: Anova) -> Cells:
 
     Estimating the blocks takes degrees of freedom from the combinations' variances.
     """
-    if not any(one.term == BLOCK and one.df for one in table.effects):
+    if not any(effect.term == BLOCK and effect.df for effect in table.effects):
         return cells_of(values, design.cells)
-    found = cells_of(values - estimates(values, design, table)[BLOCK], design.cells)
-    free = design.runs - len(found.counts)
-    return replace(found, variances=found.variances * max(free / table.df_error, 1.0))
+    cells = cells_of(values - estimates(values, design, table)[BLOCK], design.cells)
+    free = design.runs - len(cells.counts)
+    return replace(cells, variances=cells.variances * max(free / table.df_error, 1.0))
 
 
 def _of_combinations(cells: Cells, design: Design, table: Anova, own: bool) -> Pairs:
@@ -227,10 +227,10 @@ def _of_combinations(cells: Cells, design: Design, table: Anova, own: bool) -> P
 def _of_factors(
     cells: Cells, design: Design, table: Anova, own: bool
 ) -> tuple[tuple[str, Pairs], ...]:
-    """Levels are compared over the same combinations of the others; else they are left out."""
+    """Compares each factor's levels. A level that lacks a combination of the others is left out."""
     if len(design.names) < 2:
         return ()
-    found = []
+    compared = []
     combinations = np.unique(design.codes, axis=0)
     for factor, name in enumerate(design.names):
         others = np.delete(combinations, factor, axis=1)
@@ -239,7 +239,7 @@ def _of_factors(
         for level in range(len(design.levels[factor])):
             cells_here = np.flatnonzero(combinations[:, factor] == level).tolist()
             members.append(cells_here if len(cells_here) == every else [])
-        found.append(
+        compared.append(
             (
                 name,
                 compare(
@@ -251,4 +251,4 @@ def _of_factors(
                 ),
             )
         )
-    return tuple(found)
+    return tuple(compared)

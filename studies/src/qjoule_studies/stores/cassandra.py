@@ -49,7 +49,7 @@ _OPTIONS = {
 }
 _COLUMNS = "id, user_id, location, created_at, retweets, text"
 _BATCH = 1_000
-_KNOWN = 1_000  #: tweets that updates are about
+_TWEETS_KEPT = 1_000  #: tweets that updates are about
 
 
 class CassandraServer:
@@ -62,7 +62,7 @@ class CassandraServer:
         self._names = location_names(sizes)
         self._cluster, self._session = connect_target(target, DATABASE)
         self._session.row_factory = tuple_factory
-        self._known: list[Row] = []
+        self._tweets: list[Row] = []
         self._call: Any = None
         self._statement: Any = None
 
@@ -91,10 +91,10 @@ class CassandraServer:
             f"CREATE TABLE IF NOT EXISTS {MARK} (name text PRIMARY KEY, mark text)"
         )
         wanted = mark_of(self._sizes, seed)
-        found = self._session.execute(f"SELECT mark FROM {MARK} WHERE name = %s", (table,)).one()
-        if found and found[0] == wanted and pair != "insert":
+        mark = self._session.execute(f"SELECT mark FROM {MARK} WHERE name = %s", (table,)).one()
+        if mark and mark[0] == wanted and pair != "insert":
             return
-        if found and found[0] == wanted and self._count(table) == self._sizes.tweets:
+        if mark and mark[0] == wanted and self._count(table) == self._sizes.tweets:
             return
         self._set_mark(table, LOADING)
         self._create(table)
@@ -107,7 +107,7 @@ class CassandraServer:
     def open(self, pair: str, form: str, seed: int) -> None:
         place = FORMS.index(form)
         table = self.pairs[pair].uses[place]
-        self._known = list(islice(tweets(self._sizes, seed), _KNOWN))
+        self._tweets = list(islice(tweets(self._sizes, seed), _TWEETS_KEPT))
         text = _STATEMENTS[pair].format(table)
         if pair == "secondary_index" and table == PLAIN:
             text += " ALLOW FILTERING"
@@ -150,14 +150,14 @@ class CassandraServer:
         return list(self._session.execute(self._statement, literals))
 
     def _update(self, number: int) -> Rows:
-        tweet, user = self._known[number % len(self._known)][:2]
+        tweet, user = self._tweets[number % len(self._tweets)][:2]
         return self._rows(number, user, tweet)
 
     def _search(self, number: int) -> Rows:
-        return self._rows(self._known[number % len(self._known)][1])
+        return self._rows(self._tweets[number % len(self._tweets)][1])
 
     def _insert(self, number: int) -> Rows:
-        row = self._known[number % len(self._known)]
+        row = self._tweets[number % len(self._tweets)]
         return self._rows(self._sizes.tweets + 1 + number, *row[1:])
 
     def _most(self, _: int) -> Rows:

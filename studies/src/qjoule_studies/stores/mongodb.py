@@ -128,8 +128,12 @@ class MongodbServer(ServerOfCalls):
         if pair == "insert":
             collection.delete_many({"_id": {"$gt": self._sizes.tweets}})
         if pair == "delete" and collection.count_documents({}) < self._sizes.tweets:
-            there = {one["_id"] for one in collection.find({}, {"_id": 1})}
-            lost = (one for one in documents(self._sizes, seed) if one["_id"] not in there)
+            present = {document["_id"] for document in collection.find({}, {"_id": 1})}
+            lost = (
+                document
+                for document in documents(self._sizes, seed)
+                if document["_id"] not in present
+            )
             while batch := list(islice(lost, _BATCH)):
                 collection.insert_many(batch)
         return collection.count_documents({}) >= self._sizes.tweets
@@ -184,8 +188,8 @@ class MongodbServer(ServerOfCalls):
             {"$sort": {"count": -1, "_id": 1}},
             {"$limit": 1},
         ]
-        found = self._database[PLAIN].aggregate(pipeline)
-        return [(one["_id"], one["count"]) for one in found]
+        groups = self._database[PLAIN].aggregate(pipeline)
+        return [(group["_id"], group["count"]) for group in groups]
 
 
 def documents(sizes: Sizes, seed: int) -> Iterator[Document]:
@@ -199,7 +203,7 @@ def documents(sizes: Sizes, seed: int) -> Iterator[Document]:
             "retweets": retweets,
             "text": text,
             "hashtags": tags,
-            "user_mentions": [{"id": one, "screen_name": f"user_{one}"} for one in people],
+            "user_mentions": [{"id": person, "screen_name": f"user_{person}"} for person in people],
         }
 
 

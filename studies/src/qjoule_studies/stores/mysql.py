@@ -47,7 +47,7 @@ def load_tables(connection: pymysql.Connection[Any], sizes: Sizes, seed: int) ->
 
 
 def _insert(cursor: pymysql.cursors.Cursor, table: str, rows: Iterator[Row]) -> None:
-    """All of these rows; those that are there already are left out."""
+    """Inserts these rows, except those that exist already."""
     while batch := list(islice(rows, BATCH)):
         marks = ", ".join(["%s"] * len(batch[0]))
         cursor.executemany(f"INSERT IGNORE INTO {table} VALUES ({marks})", batch)

@@ -50,7 +50,7 @@ def _load_tables(connection: psycopg.Connection[Any], sizes: Sizes, seed: int) -
 
 
 def _insert(connection: psycopg.Connection[Any], table: str, rows: Iterator[Row]) -> None:
-    """All of these rows; those that are there already are left out."""
+    """Inserts these rows, except those that exist already."""
     with connection.cursor() as cursor:
         while batch := list(islice(rows, BATCH)):
             marks = ", ".join(["%s"] * len(batch[0]))

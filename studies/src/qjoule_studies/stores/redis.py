@@ -86,8 +86,8 @@ class RedisServer(ServerOfCalls):
             while batch := list(islice(names, _BATCH)):
                 self._client.unlink(*batch)
         rows = tweets(self._sizes, seed)
-        while found := list(islice(rows, _BATCH)):
-            self._load(found)
+        while batch_of_rows := list(islice(rows, _BATCH)):
+            self._load(batch_of_rows)
         self._client.set(MARK, wanted)
 
     def _load(self, rows: list[Row]) -> None:

@@ -126,14 +126,14 @@ class ServerOfCalls(ABC):
 def open_server(target: Target, sizes: Sizes) -> Server:
     """Raises QjouleError: the driver is not installed, or the server does not answer."""
     try:
-        found = module_for(STORES, target.flavour).TWITTER
+        server_class = module_for(STORES, target.flavour).TWITTER
     except ModuleNotFoundError as error:
         raise QjouleError(
             f"{error.name} is missing: pip install 'qjoule-studies[bench]'"
         ) from error
     try:
-        server: Server = found(target, sizes)
-    except (*found.errors, OSError) as error:
+        server: Server = server_class(target, sizes)
+    except (*server_class.errors, OSError) as error:
         raise QjouleError(
             f"{target.flavour} at {target.host}:{target.port} does not answer: {error}"
         ) from error

@@ -91,7 +91,7 @@ def tweets(sizes: Sizes, seed: int) -> Iterator[Row]:
 
 
 def mentions(sizes: Sizes, seed: int) -> Iterator[tuple[list[str], list[int]]]:
-    """Of each tweet, in their order: hashtags without `#`, and ids of users; up to three of each.
+    """Each tweet's hashtags without `#` and ids of users, in order; up to three of each.
 
     Popularity of both falls with the rank: the n-th is mentioned in proportion to 1/n.
     """

@@ -57,12 +57,12 @@ class SqlServer:
         return {pair.name: pair for pair in every}
 
     def prepare(self, pair: str, form: str, seed: int) -> None:
-        wanted, found = mark_of(self._sizes, seed), self._mark()
-        if found == wanted:
+        wanted, mark = mark_of(self._sizes, seed), self._mark()
+        if mark == wanted:
             if pair == "delete":
                 self._restore("indexed_tweets" if form == "better" else "tweets", seed)
             return
-        self._clear(ours=found is not None)
+        self._clear(ours=mark is not None)
         self._execute(f"CREATE TABLE {MARK} (mark VARCHAR(100))")
         self._execute(f"INSERT INTO {MARK} VALUES (%s)", (LOADING,))
         self._load(seed)
@@ -94,8 +94,8 @@ class SqlServer:
 
     def _clear(self, *, ours: bool) -> None:
         """Drops our tables. Raises QjouleError if qjoule did not make them."""
-        there = self._tables()
-        if foreign := [] if ours else [name for name in TABLE_NAMES if name in there]:
+        tables = self._tables()
+        if foreign := [] if ours else [name for name in TABLE_NAMES if name in tables]:
             raise QjouleError(
                 f"database {self._database} has a table {foreign[0]} that qjoule did not make: "
                 "name another database"

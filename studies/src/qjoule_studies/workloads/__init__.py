@@ -31,8 +31,8 @@ def workload(name: str) -> Workload:
     """
     place = WORKLOADS.get(name, name)
     if not _PLACE.fullmatch(place):
-        known = ", ".join(WORKLOADS)
-        raise UsageError(f"there is no workload {name!r}: use {known}, or MODULE:CLASS of your own")
+        names = ", ".join(WORKLOADS)
+        raise UsageError(f"there is no workload {name!r}: use {names}, or MODULE:CLASS of your own")
     module, _, kind = place.partition(":")
     try:
         return cast(Workload, getattr(importlib.import_module(module), kind)())

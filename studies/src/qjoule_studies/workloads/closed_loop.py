@@ -85,11 +85,11 @@ def closed_loop(connections: Sequence[Operation], seconds: float, operations: in
 def latencies(
     by_command: Mapping[str, Sequence[int] | npt.NDArray[np.int64]],
 ) -> dict[str, Latencies]:
-    """Of each command that has operations, and of `all` where several have; in: nanoseconds."""
-    known = {command: each for command, each in sorted(by_command.items()) if len(each)}
-    if len(known) > 1:
-        known[ALL] = np.concatenate([np.asarray(each) for each in known.values()])
-    return {command: latencies_of(each) for command, each in known.items()}
+    """Latencies of each command with operations, and of `all` where several have, in ns."""
+    by_command_ = {command: each for command, each in sorted(by_command.items()) if len(each)}
+    if len(by_command_) > 1:
+        by_command_[ALL] = np.concatenate([np.asarray(each) for each in by_command_.values()])
+    return {command: latencies_of(each) for command, each in by_command_.items()}
 
 
 def latencies_of(times_ns: Sequence[int] | npt.NDArray[np.int64]) -> Latencies:

@@ -128,8 +128,8 @@ class Load:
 class _Parsed:
     """The options, checked, and what follows from them."""
 
-    def __init__(self, given: Mapping[str, Value]) -> None:
-        options = option_values.only_known(Load.name, given, Load.defaults)
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        options = option_values.only_known(Load.name, values, Load.defaults)
         self.operation = option_values.choice(options, "operation", _MIXES)
         self.arrival = option_values.choice(options, "arrival", KINDS)
         level = option_values.number(options, "level", 0, MOST_PERCENT)
@@ -150,8 +150,8 @@ class _Parsed:
         name = option_values.text(options, "peak_name")
         if not 0 < len(name) <= 60:
             raise UsageError("peak_name has 1 to 60 characters")
-        told = (self.operation, self.rows, self.connections, self.processes, self.peak_seconds)
-        self.peak_key = "|".join(map(str, (name, *told)))
+        of_peak = (self.operation, self.rows, self.connections, self.processes, self.peak_seconds)
+        self.peak_key = "|".join(map(str, (name, *of_peak)))
 
     def drawn(
         self, rng: np.random.Generator, count: int
@@ -192,14 +192,14 @@ def _measured_peak(target: Target, parsed: _Parsed) -> dict[str, Value]:
         parsed.share(target, place, keys, commands, None, seconds=parsed.peak_seconds)
         for place in places
     ]
-    found = [each for each in in_processes(shares) if isinstance(each, Peak)]
-    per_s = sum(each.per_s for each in found)
+    peaks = [peak for peak in in_processes(shares) if isinstance(peak, Peak)]
+    per_s = sum(peak.per_s for peak in peaks)
     if not per_s:
         raise QjouleError("the peak cannot be measured: no operation ended in peak_seconds")
     return {
         "per_s": per_s,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "client_cpu": sum(each.client_cpu for each in found),
+        "client_cpu": sum(peak.client_cpu for peak in peaks),
     }
 
 
@@ -207,14 +207,14 @@ def _known_peak(parsed: _Parsed, client: Client) -> tuple[float, tuple[str, ...]
     """The peak in operations per second, and notes about it; 0 if none is needed."""
     if parsed.peak_per_s:
         return parsed.peak_per_s, (f"the peak was given: {parsed.peak_per_s:,.6g}/s",)
-    kept = client.recall(parsed.peak_key)
-    if kept is None:
+    peak = client.recall(parsed.peak_key)
+    if peak is None:
         if parsed.needs_peak:
             raise QjouleError("the peak has not been measured: prepare the workload first")
         return 0.0, ()
-    cores = float(kept["client_cpu"])
+    cores = float(peak["client_cpu"])
     notes = [
-        f"the peak was measured at {kept['when']}: {kept['per_s']:,.6g}/s, "
+        f"the peak was measured at {peak['when']}: {peak['per_s']:,.6g}/s, "
         f"for which the client used {cores:.1f} cores"
     ]
     if cores > _BUSY * parsed.processes:
@@ -222,4 +222,4 @@ def _known_peak(parsed: _Parsed, client: Client) -> tuple[float, tuple[str, ...]
             f"the client's {parsed.processes} processes were busy at the peak: it may be theirs "
             "and not the server's; give more processes, on cores that the server does not need"
         )
-    return float(kept["per_s"]), tuple(notes)
+    return float(peak["per_s"]), tuple(notes)

@@ -43,7 +43,7 @@ class Client(Protocol):
     def range(self, key: int) -> None:
         """Reads `RANGE_ROWS` rows from this one on."""
 
-    def remember(self, key: str, found: object) -> None:
+    def remember(self, key: str, finding: object) -> None:
         """Keeps a finding in the server, for the process that does the run."""
 
     def recall(self, key: str) -> Any:
@@ -115,14 +115,14 @@ class _Sql:
     def range(self, key: int) -> None:
         self._operate(self._range, (key, key + RANGE_ROWS - 1))
 
-    def remember(self, key: str, found: object) -> None:
+    def remember(self, key: str, finding: object) -> None:
         with said_by_server(self._target):
             self._execute(
                 f"CREATE TABLE IF NOT EXISTS {_PEAKS} "
                 "(name varchar(190) PRIMARY KEY, found text NOT NULL)"
             )
             self._execute(f"DELETE FROM {_PEAKS} WHERE name = %s", (key,))
-            self._execute(f"INSERT INTO {_PEAKS} VALUES (%s, %s)", (key, json.dumps(found)))
+            self._execute(f"INSERT INTO {_PEAKS} VALUES (%s, %s)", (key, json.dumps(finding)))
 
     def recall(self, key: str) -> Any:
         tables = "SELECT count(*) FROM information_schema.tables WHERE table_name = %s"
@@ -203,12 +203,12 @@ class _Redis:
     def range(self, key: int) -> None:
         self._operate("MGET", *(f"{self._prefix}{key + place}" for place in range(RANGE_ROWS)))
 
-    def remember(self, key: str, found: object) -> None:
-        self._client.hset(_PEAKS, key, json.dumps(found))
+    def remember(self, key: str, finding: object) -> None:
+        self._client.hset(_PEAKS, key, json.dumps(finding))
 
     def recall(self, key: str) -> Any:
-        found = self._client.hget(_PEAKS, key)
-        return None if found is None else json.loads(found)
+        text = self._client.hget(_PEAKS, key)
+        return None if text is None else json.loads(text)
 
     def close(self) -> None:
         self._client.close()

@@ -43,7 +43,7 @@ def outcome(
     names: Sequence[str],
     offered: Offered,
 ) -> Outcome:
-    """Of all processes together.
+    """The outcome of all processes together.
 
     Args:
         processes: of each, what became of its operations, and their places in `names`.
@@ -80,10 +80,10 @@ def outcome(
 
 
 def _summary(offered: Offered, arrived: int, operations: int, end_s: float) -> str:
-    said = f"{arrived / offered.seconds:,.6g}/s arrived"
+    rates = f"{arrived / offered.seconds:,.6g}/s arrived"
     if offered.peak_per_s:
-        said += f" ({arrived / offered.seconds / offered.peak_per_s:.1%} of the peak)"
-    return f"{said}, {operations / end_s:,.6g}/s were answered"
+        rates += f" ({arrived / offered.seconds / offered.peak_per_s:.1%} of the peak)"
+    return f"{rates}, {operations / end_s:,.6g}/s were answered"
 
 
 def _troubles(
@@ -96,14 +96,16 @@ def _troubles(
     late = int(((sent_ns >= 0) & (sent_ns - arrivals > _LATE_NS)).sum())
     unsent = int(((sent_ns < 0) & ~dropped).sum())
     kinds = sorted({each.first_error for each in sent if each.first_error})
-    found = (
+    troubles = (
         (late, "were sent more than 1 ms after their arrival, which is part of their latency"),
         (int(dropped.sum()), "arrived at a full queue and were not sent: errors"),
         (unsent, f"had not been sent {DRAIN_S:g} s after the last arrival: errors"),
         (int(failed.sum()), f"failed ({', '.join(kinds)}): errors"),
     )
     return tuple(
-        f"{count:,} of {len(arrivals):,} operations {what}" for count, what in found if count
+        f"{count:,} of {len(arrivals):,} operations {trouble}"
+        for count, trouble in troubles
+        if count
     )
 
 
@@ -218,5 +220,5 @@ def _check_time(line: int, t_s: float, before: list[float]) -> None:
     )
 
 
-def _bad(line: int, what: str) -> UsageError:
-    return UsageError(f"line {line}: {what}")
+def _bad(line: int, reason: str) -> UsageError:
+    return UsageError(f"line {line}: {reason}")

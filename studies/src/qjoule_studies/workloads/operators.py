@@ -90,7 +90,7 @@ class Operators:
                     plan = explain(opened[-1], parsed.statement)
                 check(plan, parsed.operator.wanted, parsed.workers)
             with said_by_server(target):
-                found = kept(opened[0], key_of(self.name, parsed.options))
+                plan_note = kept(opened[0], key_of(self.name, parsed.options))
                 scarce = scarce_workers(opened[0], parsed.workers, parsed.connections)
             execute = partial(_execute, parsed.statement, parsed.name)
             runs = [partial(execute, connection) for connection in opened]
@@ -100,7 +100,7 @@ class Operators:
                 connection.close()
         if loop.first_error is not None:
             raise QjouleError(f"{parsed.name}: {one_line(loop.first_error)}") from loop.first_error
-        notes = tuple(filter(None, (found, scarce)))
+        notes = tuple(filter(None, (plan_note, scarce)))
         measured = latencies(loop.latencies_ns)
         return Outcome(loop.operations, loop.errors, loop.wall_s, "qjoule", measured, notes)
 
@@ -108,8 +108,8 @@ class Operators:
 class _Parsed:
     """The options, checked, and what follows from them."""
 
-    def __init__(self, given: Mapping[str, Value]) -> None:
-        options = option_values.only_known(Operators.name, given, Operators.defaults)
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        options = option_values.only_known(Operators.name, values, Operators.defaults)
         self.options = options
         self.name = option_values.choice(options, "operator", OPERATORS)
         self.operator = OPERATORS[self.name]

@@ -33,19 +33,19 @@ def only_known(
 def number(options: Mapping[str, Value], name: str, low: float, high: float) -> float:
     value = options[name]
     try:
-        found = math.nan if isinstance(value, bool) else float(value)
+        result = math.nan if isinstance(value, bool) else float(value)
     except ValueError:
-        found = math.nan
-    if not low <= found <= high:
+        result = math.nan
+    if not low <= result <= high:
         raise UsageError(f"{name} is {_shown(value)}: give a number from {low:g} to {high:g}")
-    return found
+    return result
 
 
 def integer(options: Mapping[str, Value], name: str, low: int, high: int) -> int:
-    found = number(options, name, low, high)
-    if found != int(found):
+    result = number(options, name, low, high)
+    if result != int(result):
         raise UsageError(f"{name} is {_shown(options[name])}: give a whole number")
-    return int(found)
+    return int(result)
 
 
 def text(options: Mapping[str, Value], name: str) -> str:
@@ -57,9 +57,9 @@ def text(options: Mapping[str, Value], name: str) -> str:
 
 def choice(options: Mapping[str, Value], name: str, choices: Iterable[str]) -> str:
     value = options[name]
-    known = list(choices)
-    if not isinstance(value, str) or value not in known:
-        raise UsageError(f"{name} is {_shown(value)}: it is one of {', '.join(known)}")
+    allowed = list(choices)
+    if not isinstance(value, str) or value not in allowed:
+        raise UsageError(f"{name} is {_shown(value)}: it is one of {', '.join(allowed)}")
     return value
 
 
@@ -73,13 +73,13 @@ def memory(options: Mapping[str, Value], name: str) -> str:
 
 def settings(options: Mapping[str, Value], name: str) -> dict[str, str]:
     """`jit=on; temp_buffers=8MB` as a dictionary, in the order in which they stand."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text(options, name).split(";"))):
         setting, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not _SETTING.fullmatch(setting) or setting in found:
+        if not equals or not _SETTING.fullmatch(setting) or setting in result:
             raise UsageError(f"{name} has {_shown(part)}: write 'setting=value; setting=value'")
-        found[setting] = value
-    return found
+        result[setting] = value
+    return result
 
 
 def _shown(value: object) -> str:

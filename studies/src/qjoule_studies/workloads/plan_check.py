@@ -71,12 +71,12 @@ def check(plan: Plan, wanted: Wanted, workers: int) -> None:
 
 def launched(plan: Plan) -> tuple[int, int]:
     """Workers planned and launched, by `EXPLAIN (ANALYZE)`, of the node with most planned."""
-    found = [
+    workers = [
         (node["Workers Planned"], node.get("Workers Launched", 0))
         for node in nodes(plan)
         if node["Node Type"] in _GATHERS
     ]
-    return max(found, default=(0, 0))
+    return max(workers, default=(0, 0))
 
 
 def spilled_kb(plan: Plan) -> int:

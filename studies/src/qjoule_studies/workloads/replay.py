@@ -69,14 +69,18 @@ def _statements(text: str, target: Target) -> list[str]:
     """Checks them again: the client trusts nobody's list."""
     from qjoule.api.servers import registry  # noqa: PLC0415
 
-    found = json.loads(text)
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+    statements = json.loads(text)
+    if (
+        not isinstance(statements, list)
+        or not statements
+        or not all(isinstance(statement, str) for statement in statements)
+    ):
         raise UsageError("replay needs a list of statements")
     dialect = registry.dialect(dialect_of(target))
-    for sql in found:
+    for sql in statements:
         if why := why_not(sql, dialect):
             raise UsageError(f"a statement may not be repeated: {why}")
-    return found
+    return statements
 
 
 class _Run:
@@ -105,8 +109,8 @@ class _Run:
             while time.monotonic() < end_s:
                 order = [*range(len(self._statements)), -1]
                 self._order.shuffle(order)
-                for one in order:
-                    self._phase(one, end_s)
+                for phase in order:
+                    self._phase(phase, end_s)
         except LoadRose as error:
             notes.append(f"stopped early: {error}")
         wall_s = time.monotonic() - begin_s

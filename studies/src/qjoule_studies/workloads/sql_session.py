@@ -67,8 +67,8 @@ def ensure_database(target: Target) -> None:
         errors = driver(target.flavour).errors
         made_meanwhile = (errors.DuplicateDatabase, errors.UniqueViolation)
         with closing(connect(target, "postgres")) as connection, suppress(*made_meanwhile):
-            found = connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE])
-            if not found.rowcount:
+            databases = connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE])
+            if not databases.rowcount:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
 
 
@@ -133,9 +133,9 @@ def session(target: Target, settings: Mapping[str, str]) -> Any:
     """
     connection = connect(target)
     with said_by_server(target):
-        known = {name for (name,) in connection.execute("SELECT name FROM pg_settings")}
+        names = {name for (name,) in connection.execute("SELECT name FROM pg_settings")}
     for name, value in settings.items():
-        if name not in known and name.startswith("enable_"):
+        if name not in names and name.startswith("enable_"):
             continue
         try:
             connection.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -158,11 +158,11 @@ def analyze(connection: Any, statement: str) -> Plan:
 def findings(plan: Plan) -> str:
     """For a run's notes: the plan, its workers and its temporary files, of `analyze`."""
     planned, started = launched(plan)
-    said = f"plan: {describe(plan)}; {started} of {planned} workers launched"
+    summary = f"plan: {describe(plan)}; {started} of {planned} workers launched"
     if started < planned:
-        said += " (the server's max_worker_processes or max_parallel_workers allow no more)"
+        summary += " (the server's max_worker_processes or max_parallel_workers allow no more)"
     spilled = spilled_kb(plan)
-    return said + (f"; {spilled:,} kB of temporary files written" if spilled else "")
+    return summary + (f"; {spilled:,} kB of temporary files written" if spilled else "")
 
 
 def scarce_workers(connection: Any, workers: int, connections: int) -> str:
@@ -179,7 +179,7 @@ def scarce_workers(connection: Any, workers: int, connections: int) -> str:
     )
 
 
-def keep(connection: Any, key: str, found: object) -> None:
+def keep(connection: Any, key: str, finding: object) -> None:
     """Keeps a finding in the database, for the process that does the run."""
     connection.execute("CREATE SCHEMA IF NOT EXISTS qjoule_kept")
     connection.execute(
@@ -187,7 +187,7 @@ def keep(connection: Any, key: str, found: object) -> None:
     )
     connection.execute(
         f"INSERT INTO {_KEPT} VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET found = %s",
-        [key, *[json.dumps(found)] * 2],
+        [key, *[json.dumps(finding)] * 2],
     )
 
 
@@ -200,9 +200,9 @@ def kept(connection: Any, key: str) -> Any:
 
 
 def key_of(workload: str, options: Mapping[str, Value]) -> str:
-    """The same for equal options of a workload."""
-    told = json.dumps([workload, sorted(options.items())])
-    return f"{workload}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    """A key for findings that is the same for equal options of a workload."""
+    document = json.dumps([workload, sorted(options.items())])
+    return f"{workload}-{hashlib.sha256(document.encode()).hexdigest()[:16]}"
 
 
 def _plan(cursor: Any) -> Plan:

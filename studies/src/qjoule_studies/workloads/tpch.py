@@ -128,8 +128,10 @@ def generated(table: str, scale_factor: float) -> Iterator[IO[str]]:
 
 def size(connection: Any, schema: str) -> str:
     """For a run's notes: how large PostgreSQL's line items are."""
-    found = connection.execute("SELECT pg_table_size(%s)", [f"{schema}.lineitem"]).fetchone()[0]
-    return f"lineitem has {found / 1e6:,.1f} MB"
+    size_bytes = connection.execute("SELECT pg_table_size(%s)", [f"{schema}.lineitem"]).fetchone()[
+        0
+    ]
+    return f"lineitem has {size_bytes / 1e6:,.1f} MB"
 
 
 def _complete(cursor: Any, schema: str) -> bool:
@@ -193,13 +195,13 @@ class Tpch:
         if target.flavour in MYSQL:
             return
         with session(target, parsed.settings) as connection, said_by_server(target):
-            found = [size(connection, parsed.schema)]
+            notes = [size(connection, parsed.schema)]
             for query in parsed.queries:
                 text = parsed.statement(query, 0)
                 if query == "Q5":
                     check_join_order(explain(connection, text), parsed.join_order)
-                found.append(f"{query}: {findings(analyze(connection, text))}")
-            keep(connection, key_of(self.name, parsed.options), found)
+                notes.append(f"{query}: {findings(analyze(connection, text))}")
+            keep(connection, key_of(self.name, parsed.options), notes)
 
     def run(self, target: Target, options: Mapping[str, Value]) -> Outcome:
         parsed = _Parsed(target, options)
@@ -233,8 +235,8 @@ class Tpch:
 class _Parsed:
     """The options, checked, and what follows from them."""
 
-    def __init__(self, target: Target, given: Mapping[str, Value]) -> None:
-        options = option_values.only_known(Tpch.name, given, Tpch.defaults)
+    def __init__(self, target: Target, values: Mapping[str, Value]) -> None:
+        options = option_values.only_known(Tpch.name, values, Tpch.defaults)
         self.options = options
         query = option_values.choice(options, "query", (*QUERIES, "all"))
         self.queries = QUERIES if query == "all" else (query,)
@@ -266,7 +268,7 @@ class _Parsed:
         self.schema = f"qjoule_tpch_{factor}"
 
     def statement(self, query: str, number: int) -> str:
-        """Of the execution of this number, from 0."""
+        """The statement of execution `number`, from 0."""
         drawn = self.random == "random"
         parameters = random_parameters(self.seed, number) if drawn else Parameters()
         order = self.join_order if query == "Q5" else ()

@@ -170,7 +170,11 @@ def _joined(order: Sequence[str], s: str) -> str:
 def _conditions(before: Sequence[str], table: str) -> list[str]:
     """Q5's conditions between a table and those before it; an implied one only if it is needed."""
     own, implied = (
-        [text for pair, text in known.items() if table in pair and {*pair} - {table} <= {*before}]
-        for known in (_Q5_JOINS, _Q5_IMPLIED)
+        [
+            text
+            for pair, text in conditions.items()
+            if table in pair and {*pair} - {table} <= {*before}
+        ]
+        for conditions in (_Q5_JOINS, _Q5_IMPLIED)
     )
     return own or implied

@@ -62,9 +62,9 @@ class Settings:
     distribution: str
 
 
-def settings(given: Mapping[str, Value]) -> Settings:
+def settings(values: Mapping[str, Value]) -> Settings:
     """Raises UsageError where a value makes no sense."""
-    options = option_values.only_known(Ycsb.name, given, DEFAULTS)
+    options = option_values.only_known(Ycsb.name, values, DEFAULTS)
     workload = option_values.choice(options, "workload", MIXES)
     fields = option_values.integer(options, "fields", 1, 100)
     record_bytes = option_values.integer(options, "record_bytes", 1, 1_000_000)

@@ -47,7 +47,7 @@ class Schedule:
         return max(min(self.seconds, left_s / max(runs, 1) - overhead_s), SHORTEST_S)
 
     def lines(self, loads: Sequence[Load]) -> list[str]:
-        """The plan in words, one line each."""
+        """Describes the plan, one line each."""
         alone = sum(len(run) == 1 for run in self.runs)
         mixed = sum(len(run) == 2 for run in self.runs)
         each_s = self.seconds + OVERHEAD_S
@@ -94,8 +94,8 @@ def schedule(
 
 def minutes(seconds: float) -> str:
     """A time for people: `45 s`, `19:30 min`."""
-    whole = max(round(seconds), 0)
-    return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02d} min"
+    whole_s = max(round(seconds), 0)
+    return f"{whole_s} s" if whole_s < 60 else f"{whole_s // 60}:{whole_s % 60:02d} min"
 
 
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,2}")
@@ -131,13 +131,14 @@ def collect(
     there is no energy to measure or a run fails; what was measured until then stays in `into`.
     """
     end_s = clock() + schedule.budget_s - SETUP_S
-    left, overhead_s = schedule.rounds * len(schedule.runs), OVERHEAD_S
+    runs_left, overhead_s = schedule.rounds * len(schedule.runs), OVERHEAD_S
     for number in range(1, schedule.rounds + 1):
-        seconds = schedule.seconds_for(end_s - clock(), left, overhead_s)
+        seconds = schedule.seconds_for(end_s - clock(), runs_left, overhead_s)
         begun_s = clock()
         for wanted in schedule.of_round(number):
-            rest = minutes(left * (seconds + overhead_s))
-            say(f"round {number} of {schedule.rounds}: {_words(host, wanted)}; {rest} left")
+            time_left = minutes(runs_left * (seconds + overhead_s))
+            names = _load_names(host, wanted)
+            say(f"round {number} of {schedule.rounds}: {names}; {time_left} left")
             recorded = host.record(wanted, seconds)
             _check_grade(recorded)
             traced = list(zip(wanted, recorded.traced, strict=True))
@@ -146,14 +147,18 @@ def collect(
             )
             into.runs.append(run)
             into.meta, into.last = recorded.trace.meta, result
-            known = {one.kind: version(one.version) for one in recorded.trace.meta.servers}
-            into.versions |= {host.loads[at].server: known.get(of.server, "") for at, of in traced}
-            left -= 1
+            versions = {
+                server.kind: version(server.version) for server in recorded.trace.meta.servers
+            }
+            into.versions |= {
+                host.loads[at].server: versions.get(of.server, "") for at, of in traced
+            }
+            runs_left -= 1
         overhead_s = max((clock() - begun_s) / len(schedule.runs) - seconds, 0.0)
     into.complete = True
 
 
-def made(
+def document_of(
     collection: Collection,
     host: Host,
     schedule: Schedule,
@@ -166,7 +171,9 @@ def made(
     meta, last = collection.meta, collection.last
     assert meta is not None
     assert last is not None
-    domains = tuple(dict.fromkeys(one for one in last.energy_source.domains if one in kit.DOMAINS))
+    domains = tuple(
+        dict.fromkeys(domain for domain in last.energy_source.domains if domain in kit.DOMAINS)
+    )
     return kit.Document(
         qjoule=version(__version__),
         month=f"{datetime.now(UTC):%Y-%m}",
@@ -187,9 +194,9 @@ def made(
     )
 
 
-def version(words: str) -> str:
+def version(text: str) -> str:
     """The first numbers of a version; empty if it has none."""
-    match = _VERSION.search(words)
+    match = _VERSION.search(text)
     return match[0] if match else ""
 
 
@@ -209,9 +216,9 @@ def _machine(info: CpuInfo, identity: Identity) -> kit.Machine:
     )
 
 
-def plain(words: str) -> str:
+def plain(text: str) -> str:
     """A text of the kernel in the form that a kit may hold."""
-    return " ".join(_UNPRINTABLE.sub(" ", words).split())[: kit.LONGEST_TEXT]
+    return " ".join(_UNPRINTABLE.sub(" ", text).split())[: kit.LONGEST_TEXT]
 
 
 def _check_grade(recorded: Recorded) -> None:
@@ -223,5 +230,5 @@ def _check_grade(recorded: Recorded) -> None:
         )
 
 
-def _words(host: Host, wanted: Wanted) -> str:
+def _load_names(host: Host, wanted: Wanted) -> str:
     return " and ".join(host.loads[at].name for at in wanted) or "at rest"

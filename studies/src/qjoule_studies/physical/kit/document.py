@@ -167,8 +167,8 @@ def parse(text: bytes) -> Document:
     if len(text) > MAX_BYTES:
         raise KitError(f"it is larger than {MAX_BYTES >> 20} MiB")
     try:
-        words = text.decode("utf-8")
-        plain = json.loads(_block(words), parse_constant=_no_number)
+        content = text.decode("utf-8")
+        plain = json.loads(_block(content), parse_constant=_no_number)
     except RecursionError:
         raise KitError("it is nested too deeply") from None
     except UnicodeDecodeError:
@@ -185,11 +185,11 @@ def parse(text: bytes) -> Document:
     return document
 
 
-def _block(words: str) -> str:
-    if words.lstrip()[:1] == "{":
-        return words
-    _, opening, rest = words.partition(OPENING)
-    block, closing, _ = rest.partition(_CLOSING)
+def _block(content: str) -> str:
+    if content.lstrip()[:1] == "{":
+        return content
+    _, opening, after_opening = content.partition(OPENING)
+    block, closing, _ = after_opening.partition(_CLOSING)
     if not opening or not closing:
         raise KitError("it has no data block of a kit")
     return block
@@ -213,12 +213,12 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind):
         return _read_fields(kind, value, where)
     if get_origin(kind) is UnionType:
-        some = next(one for one in get_args(kind) if one is not type(None))
+        some = next(arg for arg in get_args(kind) if arg is not type(None))
         return None if value is None else _read(some, value, where)
     if get_origin(kind) is tuple:
         if not isinstance(value, list) or len(value) > MOST_ITEMS:
             raise KitError(f"{where} is no list of at most {MOST_ITEMS} items")
-        return tuple(_read(get_args(kind)[0], one, where) for one in value)
+        return tuple(_read(get_args(kind)[0], item, where) for item in value)
     if kind is float and type(value) is int:
         value = float(value) if abs(value) <= MOST else math.inf
     if type(value) is not kind:
@@ -234,7 +234,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 def _read_fields(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise KitError(f"{where} is no object")
-    names = [one.name for one in fields(kind)]
+    names = [field.name for field in fields(kind)]
     if missing := [name for name in names if name not in value]:
         raise KitError(f"{where} lacks {missing[0]}")
     if any(name not in names for name in value):
@@ -253,15 +253,15 @@ def _check(document: Document) -> None:
         *((load.kind, KINDS, "kind of load") for load in document.loads),
         (document.energy.main_domain, document.energy.domains, "main domain"),
     )
-    for value, allowed, what in chosen:
+    for value, allowed, name in chosen:
         if value not in allowed:
-            raise KitError(f"it has an unknown {what}")
+            raise KitError(f"it has an unknown {name}")
     products = [server.product for server in document.servers]
     if not all(map(_PRODUCT.fullmatch, (*products, *document.absent))):
         raise KitError("it has a server without a proper name")
     versions = [document.qjoule, document.machine.kernel]
     versions += [server.version for server in document.servers]
-    if not all(not one or _VERSION.fullmatch(one) for one in versions):
+    if not all(not version or _VERSION.fullmatch(version) for version in versions):
         raise KitError("it has a version that is none")
     if not _MONTH.fullmatch(document.month):
         raise KitError("its month is none")
@@ -273,15 +273,15 @@ def _check(document: Document) -> None:
 
 
 def _check_runs(document: Document) -> None:
-    seen = set()
+    keys = set()
     for run in document.runs:
         key = run.round, run.loads
-        if key in seen:
+        if key in keys:
             raise KitError("it has a run twice")
-        seen.add(key)
+        keys.add(key)
         if len(run.parts) > 2 or len(set(run.loads)) < len(run.loads):
             raise KitError("it has a run of other than none, one or two loads")
-        if not all(one < len(document.loads) for one in run.loads):
+        if not all(load < len(document.loads) for load in run.loads):
             raise KitError("it has a run of an unknown load")
         if not 1 <= run.round <= document.plan.rounds or not run.seconds > 0:
             raise KitError("it has a run outside its plan")

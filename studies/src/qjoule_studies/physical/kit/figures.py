@@ -66,7 +66,7 @@ def rest_w(document: Document) -> float | None:
 
 
 def _pair(document: Document, both: tuple[int, ...], threshold: float) -> Pair:
-    a, b = (document.loads[one] for one in both)
+    a, b = (document.loads[load] for load in both)
     trios = list(_trios(document.runs, both))
     try:
         test = judge(list(map(_round, trios)), threshold)
@@ -130,7 +130,7 @@ def _round(trio: _Trio) -> Round:
 
 
 def _held(adds_w: Estimate, trios: Sequence[_Trio], at: int) -> bool:
-    """Whether two intervals meet: what a load adds, and what the attribution says that it adds."""
+    """True if the intervals of a load's measured and attributed power overlap."""
     parts = [trio.mixed.parts[at] for trio in trios]
     other = np.mean([part.energy_w for part in parts])
     other -= np.mean([trio.added_w()[at] for trio in trios])
@@ -178,18 +178,18 @@ def power_figure(pairs: Sequence[Pair], document: Document) -> str:
             continue
         adds_w = pair.test.a.adds_w.value + pair.test.b.adds_w.value
         half_w = pair.test.a.adds_w.half + pair.test.b.adds_w.half
-        given_w = adds_w * (1 + pair.scale)
+        split_w = adds_w * (1 + pair.scale)
         dots.append(
             Dot(
                 Estimate(adds_w, adds_w - half_w, adds_w + half_w),
-                Estimate(given_w, given_w, given_w),
+                Estimate(split_w, split_w, split_w),
                 f"{pair.a.name} and {pair.b.name}",
                 _colour(pair),
             )
         )
     most = max((max(dot.x.value, dot.y.value) for dot in dots), default=0.0)
-    words = f"W of {document.energy.main_domain}"
-    return _scatter(dots, 1.1 * most or 1.0, f"added, {words}", f"attributed, {words}", None)
+    unit = f"W of {document.energy.main_domain}"
+    return _scatter(dots, 1.1 * most or 1.0, f"added, {unit}", f"attributed, {unit}", None)
 
 
 def runs_figure(document: Document) -> str:
@@ -201,7 +201,7 @@ def runs_figure(document: Document) -> str:
     parts = []
     for row, loads in enumerate(kinds):
         y = _LINE * (row + 1)
-        name = " + ".join(document.loads[one].name for one in loads) or "at rest"
+        name = " + ".join(document.loads[load].name for load in loads) or "at rest"
         parts.append(_text(left - 8, y + 4, name, "end"))
         parts.append(_line(left, y, left + width, y, "#dddddd"))
         for run in document.runs:
@@ -215,14 +215,14 @@ def runs_figure(document: Document) -> str:
 
 
 def _colour(pair: Pair) -> str:
-    """By how many servers and bursts: same server, two servers, bursts in it."""
+    """The pair's colour: of one server, of two servers, or with bursts."""
     if "bursts" in (pair.a.kind, pair.b.kind):
         return COLOURS[2]
     return COLOURS[0] if pair.a.server == pair.b.server else COLOURS[1]
 
 
 def _scatter(
-    dots: Iterable[Dot], most: float, x_words: str, y_words: str, threshold: float | None
+    dots: Iterable[Dot], most: float, x_title: str, y_title: str, threshold: float | None
 ) -> str:
     """Points on a square from 0 to `most`; the diagonal is agreement, `threshold` on its sides."""
     span = _SIDE - _MARGIN
@@ -244,14 +244,14 @@ def _scatter(
         label = f"{value:.0%}" if threshold is not None else f"{value:.0f}"
         parts.append(_text(x_of(value), y_of(0) + 16, label, "middle"))
         parts.append(_text(x_of(0) - 6, y_of(value) + 4, label, "end"))
-    parts.append(_text(_MARGIN + span / 2, y_of(0) + 36, x_words, "middle"))
-    parts.append(_text(_MARGIN, 2, y_words, "start"))
+    parts.append(_text(_MARGIN + span / 2, y_of(0) + 36, x_title, "middle"))
+    parts.append(_text(_MARGIN, 2, y_title, "start"))
     for dot in dots:
         x, y = x_of(dot.x.value), y_of(dot.y.value)
         parts.append(_line(x_of(dot.x.low), y, x_of(dot.x.high), y, dot.colour))
         parts.append(_line(x, y_of(dot.y.low), x, y_of(dot.y.high), dot.colour))
-        words = f"{dot.words}: {dot.x.value:.3g} measured, {dot.y.value:.3g} attributed"
-        parts.append(_circle(x, y, dot.colour, words))
+        title = f"{dot.words}: {dot.x.value:.3g} measured, {dot.y.value:.3g} attributed"
+        parts.append(_circle(x, y, dot.colour, title))
     return _svg(_SIDE + 24, _SIDE + 8, parts)
 
 
@@ -269,12 +269,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{colour}"/>'
 
 
-def _circle(x: float, y: float, colour: str, words: str) -> str:
+def _circle(x: float, y: float, colour: str, title: str) -> str:
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}">'
-        f"<title>{escape(words)}</title></circle>"
+        f"<title>{escape(title)}</title></circle>"
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -56,7 +56,7 @@ def read_run(
     settled_ns = min(begin_ns + reading.SETTLE_NS, end_ns) if loads else begin_ns
     power_w = reading.mean_power_w(trace, settled_ns, end_ns)
     result = attribute(trace, calibrated=for_trace(trace, calibration, "none"))
-    kinds = {one.name or one.kind: one.kind for one in trace.meta.servers}
+    kinds = {server.name or server.kind: server.kind for server in trace.meta.servers}
     dt_ns = max(end_ns - begin_ns, 1)
     parts, taken = [], 0
     for position, wanted in loads:
@@ -66,8 +66,8 @@ def read_run(
         client = [row for row in result.fixed if row.keys.get("process") == wanted.client]
         parts.append(_part(position, queries, client, dt_ns, wanted))
         taken += sum(row.energy_nj for row in (*queries, *client))
-    whole = sum(row.energy_nj for row in (*result.rows, *result.fixed) if row.kind in _OTHERS)
-    others_w = max(whole - taken, 0) / dt_ns
+    all_nj = sum(row.energy_nj for row in (*result.rows, *result.fixed) if row.kind in _OTHERS)
+    others_w = max(all_nj - taken, 0) / dt_ns
     return Run(number, dt_ns * 1e-9, power_w, others_w, tuple(parts)), result
 
 
@@ -140,28 +140,28 @@ class ThisHost:
     servers: tuple[KitServer, ...]
     absent: tuple[str, ...]
     loads: tuple[Load, ...] = field(init=False)
-    _made: int = 0
+    _traces: int = 0
 
     def __post_init__(self) -> None:
-        self.loads = tuple(Load(one.product, kind) for one in self.servers for kind in KINDS)
+        self.loads = tuple(Load(server.product, kind) for server in self.servers for kind in KINDS)
 
     @property
     def one_at_a_time(self) -> frozenset[str]:
-        return frozenset(one.product for one in self.servers if one.dialect is None)
+        return frozenset(server.product for server in self.servers if server.dialect is None)
 
     def record(self, loads: Sequence[int], seconds: float) -> Recorded:
         """See `Host`. The trace of the run before is removed."""
         chosen = [(at, self._server_of(self.loads[at])) for at in loads]
-        shutil.rmtree(self.directory / f"trace-{self._made}", ignore_errors=True)
-        self._made += 1
-        path = self.directory / f"trace-{self._made}"
-        pids = [one.pid for one in self.servers]
+        shutil.rmtree(self.directory / f"trace-{self._traces}", ignore_errors=True)
+        self._traces += 1
+        path = self.directory / f"trace-{self._traces}"
+        pids = [server.pid for server in self.servers]
         with recording(path, pids, self.energy), ExitStack() as stack:
             checks = [
                 stack.enter_context(
-                    repeating(self.directory, one, self.loads[at].kind, _client(at), self.cpus)
+                    repeating(self.directory, server, self.loads[at].kind, _client(at), self.cpus)
                 )
-                for at, one in chosen
+                for at, server in chosen
             ]
             begin_ns = time.monotonic_ns()
             time.sleep(seconds)
@@ -169,13 +169,13 @@ class ThisHost:
             for check in checks:
                 check()
         traced = tuple(
-            Traced(one.product, one.fingerprints(self.loads[at].kind), _client(at))
-            for at, one in chosen
+            Traced(server.product, server.fingerprints(self.loads[at].kind), _client(at))
+            for at, server in chosen
         )
         return Recorded(Trace(path), (begin_ns, end_ns), traced)
 
     def _server_of(self, load: Load) -> KitServer:
-        return next(one for one in self.servers if one.product == load.server)
+        return next(server for server in self.servers if server.product == load.server)
 
 
 @contextmanager

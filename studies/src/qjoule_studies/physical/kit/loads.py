@@ -69,19 +69,21 @@ class Starter(Protocol):
 
 def starters() -> tuple[Starter, ...]:
     """The modules of this folder's servers, the one that must be there first."""
-    modules = [cast("Starter", module_for(__package__, one)) for one in products_in(__package__)]
-    return tuple(sorted(dict.fromkeys(modules), key=lambda one: one.ORDER))
+    modules = [
+        cast("Starter", module_for(__package__, product)) for product in products_in(__package__)
+    ]
+    return tuple(sorted(dict.fromkeys(modules), key=lambda starter: starter.ORDER))
 
 
 def program(name: str, *places: str) -> str:
     """Path of a client. Raises `QjouleError` if it is not installed."""
     for place in places:
-        if found := sorted(Path("/").glob(place.lstrip("/"))):
-            return str(found[-1])
-    found_path = shutil.which(name)
-    if found_path is None:
+        if installed := sorted(Path("/").glob(place.lstrip("/"))):
+            return str(installed[-1])
+    on_path = shutil.which(name)
+    if on_path is None:
         raise QjouleError(f"the client {name} is not installed")
-    return found_path
+    return on_path
 
 
 def pin(pid: int, cpus: set[int]) -> None:
@@ -92,19 +94,19 @@ def pin(pid: int, cpus: set[int]) -> None:
         raise QjouleError(f"the server may not run on one package: {error.strerror}") from error
 
 
-def tell(server: KitServer, words: str) -> None:
-    """Has a client run statements once. Raises `QjouleError` with its last words."""
+def tell(server: KitServer, statements: str) -> None:
+    """Has a client run statements once. Raises `QjouleError` with the end of its output."""
     done = subprocess.run(
         list(server.client),
-        input=words.encode(),
+        input=statements.encode(),
         env={**os.environ, **server.environment},
         capture_output=True,
         timeout=600,
         check=False,
     )
     if done.returncode or done.stderr:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise QjouleError(f"{server.product} refuses to prepare a load: {said[-_LAST_WORDS:]}")
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise QjouleError(f"{server.product} refuses to prepare a load: {message[-_LAST_WORDS:]}")
 
 
 @contextmanager
@@ -132,14 +134,16 @@ def repeating(
         os.sched_setaffinity(process.pid, cpus)
     with suppress(OSError):  # else the pipe is 64 KiB, which only the end of a run sees
         fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, _BLOCK_BYTES)
-    feeder = _Feeder(process, "".join(f"{one}\n" for one in server.statements[kind]).encode())
+    feeder = _Feeder(
+        process, "".join(f"{statement}\n" for statement in server.statements[kind]).encode()
+    )
 
     def check() -> None:
         if process.poll() is None:
             return
         assert process.stderr is not None
-        said = process.stderr.read(_LAST_WORDS).decode(errors="replace").strip()
-        raise QjouleError(f"the client of {server.product} ended: {said or 'it said nothing'}")
+        message = process.stderr.read(_LAST_WORDS).decode(errors="replace").strip()
+        raise QjouleError(f"the client of {server.product} ended: {message or 'it said nothing'}")
 
     try:
         feeder.start()
@@ -157,11 +161,11 @@ def repeating(
 class _Feeder(threading.Thread):
     """Writes statements to a client in large blocks, so that this process seldom runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes], words: bytes) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], statements: bytes) -> None:
         super().__init__(name="qjoule-feeder", daemon=True)
         assert process.stdin is not None
         self._file = process.stdin.fileno()
-        self._block = words * max(_BLOCK_BYTES // len(words), 1)
+        self._block = statements * max(_BLOCK_BYTES // len(statements), 1)
 
     def run(self) -> None:
         with suppress(OSError):  # the client was killed: its pipe has no reader

@@ -68,7 +68,7 @@ def summary(document: Document, judged: Sequence[Pair]) -> Iterator[str]:
 
 def _head(document: Document) -> Iterator[str]:
     machine, energy, model = document.machine, document.energy, document.model
-    rest = rest_w(document)
+    power_at_rest_w = rest_w(document)
     split = "hardware counters" if model.weight == "counters" else "CPU time"
     held_out = model.held_out_error
     calibrated = "not calibrated" if not model.calibrated else "calibrated"
@@ -82,17 +82,19 @@ def _head(document: Document) -> Iterator[str]:
         "energy": f"{energy.source} ({energy.grade}), {', '.join(energy.domains)}"
         f"{', from files that an option named' if energy.given else ''}",
         "attribution": f"by {split}, {calibrated}",
-        "servers": ", ".join(f"{one.product} {one.version}".strip() for one in document.servers),
+        "servers": ", ".join(
+            f"{server.product} {server.version}".strip() for server in document.servers
+        ),
         "not found": ", ".join(document.absent),
-        "at rest": "" if rest is None else f"{rest:.1f} W",
+        "at rest": "" if power_at_rest_w is None else f"{power_at_rest_w:.1f} W",
         "runs": f"{len(document.runs)} in {document.plan.rounds} rounds"
         f"{'' if document.complete else ', ended early'}",
         "made": f"{document.month}, qjoule {document.qjoule}",
     }
     yield "<h1>qjoule: attribution against measured power</h1><table>"
-    for name, words in facts.items():
-        if words:
-            yield f"<tr><td>{escape(name)}</td><td>{escape(words)}</td></tr>"
+    for name, fact in facts.items():
+        if fact:
+            yield f"<tr><td>{escape(name)}</td><td>{escape(fact)}</td></tr>"
     yield "</table>"
 
 
