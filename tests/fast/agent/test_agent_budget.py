@@ -127,9 +127,11 @@ class Kernel:
         return not Path(f"/proc/self/fd/{self.fd}").exists()
 
 
-def meter_of(kernel: Kernel, said: list[str], trap_ns: float = 0.0) -> CostMeter:
+def meter_of(kernel: Kernel, messages: list[str], trap_ns: float = 0.0) -> CostMeter:
     processes = {"engine": os.getpid(), "gone": 2**22 + 1}
-    return CostMeter(processes, kernel.ask, trap_ns, said.append, CPUS, clock=lambda: kernel.now_s)
+    return CostMeter(
+        processes, kernel.ask, trap_ns, messages.append, CPUS, clock=lambda: kernel.now_s
+    )
 
 
 def measured(kernel: Kernel, meter: CostMeter, seconds: float) -> list[Cost]:
@@ -143,13 +145,13 @@ def measured(kernel: Kernel, meter: CostMeter, seconds: float) -> list[Cost]:
 
 
 def by_part(families: Sequence[Family], name: str) -> dict[str, float]:
-    samples: Any = next((one.samples for one in families if one.name == name), ())
+    samples: Any = next((family.samples for family in families if family.name == name), ())
     return {sample.labels[0][1]: float(sample.value) for sample in samples}
 
 
 def test_programs_and_traps_are_shares_of_all_cpus() -> None:
-    kernel, said = Kernel(), list[str]()
-    meter = meter_of(kernel, said, trap_ns=3000.0)
+    kernel, messages = Kernel(), list[str]()
+    meter = meter_of(kernel, messages, trap_ns=3000.0)
     assert meter.cost is None and not by_part(list(meter.families()), "qjoule_budget_used_ratio")
     costs, accounted_s = list[Cost](), 0.0
     for _ in range(3000):
@@ -169,20 +171,20 @@ def test_programs_and_traps_are_shares_of_all_cpus() -> None:
     assert 600 - 50 <= hooks["programs"] / (1.2e-6 * QUERIES_PER_S) <= 600
     assert set(by_part(families, "qjoule_budget_used_ratio")) == {"processes", "programs", "traps"}
     meter.close()
-    assert kernel.closed() and not said
+    assert kernel.closed() and not messages
 
 
 def test_a_cost_that_is_unknown_is_no_zero() -> None:
-    kernel, said = Kernel(), list[str]()
-    meter = meter_of(kernel, said)
+    kernel, messages = Kernel(), list[str]()
+    meter = meter_of(kernel, messages)
     assert {cost.traps for cost in measured(kernel, meter, 120)} == {None}
-    assert len(said) == 1 and "budget.trap_ns" in said[0]
+    assert len(messages) == 1 and "budget.trap_ns" in messages[0]
     kernel = Kernel(error=QjouleError("not permitted"))
-    meter = meter_of(kernel, said)
+    meter = meter_of(kernel, messages)
     costs = measured(kernel, meter, 200)
     assert costs and {(cost.programs, cost.traps) for cost in costs} == {(None, None)}
     assert kernel.asked == 1
-    assert said[1:] == ["what hooks cost the servers is unknown: not permitted"]
+    assert messages[1:] == ["what hooks cost the servers is unknown: not permitted"]
     assert set(by_part(list(meter.families()), "qjoule_budget_used_ratio")) == {"processes"}
 
 
@@ -217,8 +219,8 @@ def test_it_is_started_again_and_leaves_one_ring_and_the_newest_parts(tmp_path: 
     parts = [first / f"kept-20260101T00000{n}Z-key" for n in range(3)]
     for part in parts:
         part.mkdir()
-    root, said = FakeRootPart(tmp_path), list[str]()
-    recorder = FlightRecorder(tmp_path, root.start, 2, said.append)
+    root, messages = FakeRootPart(tmp_path), list[str]()
+    recorder = FlightRecorder(tmp_path, root.start, 2, messages.append)
     recorder.tick(1.0)
     assert root.started == 1
     assert not (first / "ring").exists(), "the last one's may still be needed"
@@ -226,10 +228,10 @@ def test_it_is_started_again_and_leaves_one_ring_and_the_newest_parts(tmp_path: 
     assert [part.exists() for part in parts] == [False, True, True]
     root.runs = False
     recorder.tick(3.0)
-    assert root.started == 1 and said[-1].endswith("recorder has ended"), "not at once"
+    assert root.started == 1 and messages[-1].endswith("recorder has ended"), "not at once"
     root.refuses = True
     recorder.tick(AGAIN_S + 2)
-    assert said[-1] == "recordings: not started: not permitted"
+    assert messages[-1] == "recordings: not started: not permitted"
     root.refuses = False
     recorder.tick(2 * AGAIN_S + 4)
     assert root.started == 2
@@ -239,6 +241,6 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
     assert made(tmp_path / "new").stat().st_mode & 0o777 == 0o700
     (tmp_path / "new").chmod(0o777)
     (tmp_path / "file").touch()
-    for name, words in (("new", "must belong to uid"), ("file", "--recordings")):
-        with pytest.raises(QjouleError, match=words):
+    for name, message in (("new", "must belong to uid"), ("file", "--recordings")):
+        with pytest.raises(QjouleError, match=message):
             made(tmp_path / name)

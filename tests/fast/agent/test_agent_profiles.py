@@ -68,11 +68,11 @@ def interval(
 
 def minute_of(*intervals: tuple[Attribution, Stacks], missing: tuple[str, ...] = ()) -> Profile:
     minutes = WholeMinutes(lambda: missing)
-    found = [minutes.add("server,fingerprint", *one) for one in intervals]
-    assert not any(found[:-1])
-    assert found[-1] is not None
+    profiled = [minutes.add("server,fingerprint", *interval_) for interval_ in intervals]
+    assert not any(profiled[:-1])
+    assert profiled[-1] is not None
     kinds = {SERVER.name: SERVER.kind}
-    return profile_of(found[-1], intervals[-1][0], kinds, 19, 1_000.0)
+    return profile_of(profiled[-1], intervals[-1][0], kinds, 19, 1_000.0)
 
 
 INTERVALS = st.lists(
@@ -97,32 +97,36 @@ def test_minutes_follow_each_other_and_have_the_rows_joules(
 ) -> None:
     minutes = WholeMinutes()
     seconds, rows = 0.0, [(0, 0, 0)]
-    for length, its in given_:
-        table, stacks = interval(length, *its)
+    for length, samples_of in given_:
+        table, stacks = interval(length, *samples_of)
         seconds += length
-        rows += [(*one[:2], one[2].total()) for one in its]
-        found = minutes.add("server,fingerprint", table, stacks)
-        assert (found is not None) == (seconds >= MINUTE_S)
-        if found is not None:
-            assert found.seconds == seconds
-            made = profile_of(found, table, {}, 19, 1_000.0)
-            values = (one.values for one in made.samples)
-            assert [sum(one) for one in zip((0, 0), *values, strict=True)] == [
+        rows += [(*row[:2], row[2].total()) for row in samples_of]
+        finished = minutes.add("server,fingerprint", table, stacks)
+        assert (finished is not None) == (seconds >= MINUTE_S)
+        if finished is not None:
+            assert finished.seconds == seconds
+            profile = profile_of(finished, table, {}, 19, 1_000.0)
+            values = (sample.values for sample in profile.samples)
+            assert [sum(column) for column in zip((0, 0), *values, strict=True)] == [
                 sum(cpu_ns for _, cpu_ns, _ in rows),
                 sum(energy_nj for energy_nj, _, _ in rows),
             ]
-            assert sum(one.count for one in found.rows.values()) == sum(n for _, _, n in rows)
+            assert sum(row_stacks.count for row_stacks in finished.rows.values()) == sum(
+                n for _, _, n in rows
+            )
             seconds, rows = 0.0, [(0, 0, 0)]
 
 
 def test_a_statement_without_a_sample_is_a_frame_that_says_so() -> None:
-    made = minute_of(interval(60.0, (3 * 10**9, 10, Counter({F: 2, G: 1})), (10**9, 4, Counter())))
-    by_frame = {one.frames[-1]: one.values for one in made.samples}
+    profile = minute_of(
+        interval(60.0, (3 * 10**9, 10, Counter({F: 2, G: 1})), (10**9, 4, Counter()))
+    )
+    by_frame = {sample.frames[-1]: sample.values for sample in profile.samples}
     assert by_frame == {"f": (7, 2 * 10**9), "g": (3, 10**9), NO_SAMPLE: (4, 10**9)}
-    assert "75.0% of 4 J are of statements that have a sample" in made.notes
-    assert "3 samples of statements, 19 per second of CPU time" in made.notes
-    assert (made.began_unix_ns, made.duration_ns) == (940 * 10**9, 60 * 10**9)
-    labels = dict(made.samples[0].labels)
+    assert "75.0% of 4 J are of statements that have a sample" in profile.notes
+    assert "3 samples of statements, 19 per second of CPU time" in profile.notes
+    assert (profile.began_unix_ns, profile.duration_ns) == (940 * 10**9, 60 * 10**9)
+    labels = dict(profile.samples[0].labels)
     assert (labels["db.system.name"], labels["db.query.summary"]) == ("mariadb", "SELECT t")
 
 
@@ -131,18 +135,18 @@ def test_what_is_lost_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -
     counts = Counter({F: 3, (CUT, "f"): 2, (OTHER,): 4})
     table, stacks = interval(60.0, (10, 1, counts), (2 * 10**9, 1, Counter({F: 7})), lost=5)
     minutes = WholeMinutes(lambda: ("no functions' names in mariadbd: it has no symbols",))
-    found = minutes.add("", table, {**stacks, NO_ROW: Counter({(): 6})}, 8)
-    assert found is not None
-    assert found.lost == 5 + 7 + 8
-    notes = profile_of(found, table, {}, 19, 1_000.0).notes
-    for said in (
+    finished = minutes.add("", table, {**stacks, NO_ROW: Counter({(): 6})}, 8)
+    assert finished is not None
+    assert finished.lost == 5 + 7 + 8
+    notes = profile_of(finished, table, {}, 19, 1_000.0).notes
+    for note in (
         "5 samples are lost: the kernel side had no room for them",
         "8 samples are lost: more came at once than are taken",
         f"7 samples are lost: their statements are beyond the {MOST_ROWS:,} that are kept",
         f"2 J are left out: of statements beyond the {MOST_ROWS:,} that are kept",
         "no functions' names in mariadbd: it has no symbols",
     ):
-        assert said in notes
+        assert note in notes
     text = "\n".join(notes)
     assert "\n6 samples are of no known statement: " in text
     assert f"\n4 samples are {OTHER}: " in text
@@ -151,8 +155,8 @@ def test_what_is_lost_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_listener_shows_the_last_minute_once() -> None:
     board = SnapshotBoard()
-    said: list[str] = []
-    profiles = MinuteProfiles(board, 19, said.append)
+    messages: list[str] = []
+    profiles = MinuteProfiles(board, 19, messages.append)
     with listening(board) as ask:
         assert ask()[0] == 503, "no minute yet"
         table, stacks = interval(60.0, (7, 1, Counter({F: 1})))
@@ -163,10 +167,10 @@ def test_the_listener_shows_the_last_minute_once() -> None:
         profiles.take(Snapshot(table, table, 1.0, stacks=recent), [SERVER], 1_000.0)
         code, content, tag = ask()
         assert code == 200
-        found = read_pprof(content, "db1")
-        assert [one.values for one in found.samples] == [(1, 7)]
+        profile = read_pprof(content, "db1")
+        assert [sample.values for sample in profile.samples] == [(1, 7)]
         assert ask(tag)[0] == 304
-    assert not said
+    assert not messages
 
 
 Ask = Callable[..., tuple[int, bytes, str]]
@@ -189,15 +193,15 @@ def listening(board: SnapshotBoard) -> Iterator[Ask]:
 
 def test_a_profile_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     board = SnapshotBoard()
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr("qjoule.metrics.shared.BYTES", 100)
     table, stacks = interval(60.0, (7, 1, Counter({F: 1})))
     recent = WholeMinutes().add("", table, stacks)
-    MinuteProfiles(board, 19, said.append).take(
+    MinuteProfiles(board, 19, messages.append).take(
         Snapshot(table, table, 1.0, stacks=recent), [SERVER], 1_000.0
     )
     assert board.read() is None
-    assert said == ["a minute's profile does not fit its bound: it is lost"]
+    assert messages == ["a minute's profile does not fit its bound: it is lost"]
 
 
 # ---- the program that sends ----------------------------------------------------------------------
@@ -212,34 +216,38 @@ def sent(patch: pytest.MonkeyPatch, url: str, **settings: str) -> Profiles:
 def test_a_receiver_gets_the_joules_and_notes_of_the_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = minute_of(interval(60.0, (10**9 + 1, 10, Counter({F: 2, G: 1}))), missing=("so",))
+    profile = minute_of(interval(60.0, (10**9 + 1, 10, Counter({F: 2, G: 1}))), missing=("so",))
     with receiver(200, 503, 307, Location="http://127.0.0.1:9/") as receives:
         profiles = sent(monkeypatch, receives.url, HEADERS="x-scope=a")
-        began_s, found = profiles.read(pprof_message(made))
+        began_s, received = profiles.read(pprof_message(profile))
         assert began_s == 940.0
-        assert [profiles.send(found, began_s) for _ in range(3)] == [True, False, False]
+        assert [profiles.send(received, began_s) for _ in range(3)] == [True, False, False]
     headers, content = receives.got[0]
     assert (headers["x-scope"], headers["content-type"]) == ("a", "application/x-protobuf")
     by_type = of_otlp(content)
-    assert {kind: sum(sum(one) for one in its.values()) for kind, its in by_type.items()} == {
+    assert {
+        kind: sum(sum(values) for values in stacks.values()) for kind, stacks in by_type.items()
+    } == {
         "energy": 10**9 + 1,
         "cpu": 10,
     }
     (resource,) = ExportProfilesServiceRequest.FromString(content).resource_profiles
-    about = {one.key: one.value.string_value for one in resource.resource.attributes}
+    about = {
+        attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
+    }
     assert about == {"service.name": "qjoule", "host.name": "db1"}
-    assert notes_of(content) == list(made.notes)
-    assert "so" in made.notes
+    assert notes_of(content) == list(profile.notes)
+    assert "so" in profile.notes
 
 
 def test_the_program_sends_each_profile_beside_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = minute_of(interval(60.0, (7, 1, Counter({F: 1}))))
+    profile = minute_of(interval(60.0, (7, 1, Counter({F: 1}))))
     with receiver() as receives:
         receives.page = page(
             [plain("qjoule_last_interval_timestamp_seconds", "", 1234.5, "seconds")],
             openmetrics=True,
         )
-        receives.profile = pprof_message(made)
+        receives.profile = pprof_message(profile)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receives.url.removesuffix("/api"))
         monkeypatch.setenv("OTEL_PROFILES_EXPORTER", "otlp")
         with subprocess.Popen(program(7, receives.url)) as running:

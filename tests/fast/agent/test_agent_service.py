@@ -121,10 +121,10 @@ def test_the_next_agent_goes_on(tmp_path: Path) -> None:
     second.take(some[0], META.servers)
     after = shown(second)
     assert is_monotone(before, after)
-    kept_on = {key for key in before if key[0].endswith(("_total", "_bucket"))}
-    assert kept_on <= after.keys()
+    monotone = {key for key in before if key[0].endswith(("_total", "_bucket"))}
+    assert monotone <= after.keys()
     assert second.handed.counters.created_s == first.handed.counters.created_s
-    calls = [one.handed.counters.queries[shape].amounts.calls for one in (first, second)]
+    calls = [service.handed.counters.queries[shape].amounts.calls for service in (first, second)]
     assert calls[1] > calls[0]
     second.close(orderly=False)
     assert not service_of(tmp_path).handed.continued
@@ -143,9 +143,9 @@ def test_counters_of_an_earlier_agent_have_no_waits_until_some_are_recorded(tmp_
     second = service_of(tmp_path)
     assert second.handed.continued
     queries = second.handed.counters.queries.values()
-    assert all(one.amounts.waits is None for one in queries)
+    assert all(query_.amounts.waits is None for query_ in queries)
     second.take(some[0], META.servers)
-    assert any(one.amounts.waits is not None for one in queries)
+    assert any(query_.amounts.waits is not None for query_ in queries)
 
 
 DAMAGES: list[Callable[[dict[str, Any]], object]] = [
@@ -164,19 +164,19 @@ def test_damaged_counters_are_not_taken_over(tmp_path: Path) -> None:
     for snapshot in snapshots():
         first.take(snapshot, META.servers)
     first.close(orderly=True)
-    whole = (tmp_path / NAME).read_text()
+    intact = (tmp_path / NAME).read_text()
     contents = [b"", b"\xff", b"[" * 100_000, b"null"]
     for damage in DAMAGES:
-        saved = json.loads(whole)
+        saved = json.loads(intact)
         damage(saved)
         contents.append(json.dumps(saved).encode())
     for content in contents:
         (tmp_path / NAME).write_bytes(content)
-        said: list[str] = []
+        messages: list[str] = []
         for _ in range(2):  # the second time there is no file
-            handed = handover.take(tmp_path, Limits(), 5.0, said.append)
+            handed = handover.take(tmp_path, Limits(), 5.0, messages.append)
             assert not handed.continued and handed.counters.created_s == 5.0
-        assert len(said) == 1 and said[0].startswith("the counters begin at 0")
+        assert len(messages) == 1 and messages[0].startswith("the counters begin at 0")
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -190,8 +190,8 @@ def test_the_manager_is_told(
         monkeypatch.setenv("NOTIFY_SOCKET", address)
         monkeypatch.setenv("WATCHDOG_USEC", "1000000000")
         service = service_of()
-        service.manager = told = Manager.of_environment()
-        told.ready("tracing\nMAINPID=1 " + "\U0001d543" * 4096)
+        service.manager = notified = Manager.of_environment()
+        notified.ready("tracing\nMAINPID=1 " + "\U0001d543" * 4096)
         service.tick()
         service.tick()  # not again before its time
         status = "tracing MAINPID=1 " + "\U0001d543" * 982
@@ -200,12 +200,12 @@ def test_the_manager_is_told(
         service.take(snapshots()[0], META.servers)
         service.wants_reload = True
         service.tick()
-        told.stopping()
+        notified.stopping()
         for name in ("RELOADING", "READY", "STOPPING"):
             assert re.match(rf"{name}=1\nSTATUS=.*W \(simulated\)", manager.recv(4096).decode())
         with pytest.raises(BlockingIOError):
             manager.recv(1)
-    told.stopping()  # nobody listens any more
+    notified.stopping()  # nobody listens any more
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/notify"])
@@ -215,14 +215,14 @@ def test_nobody_is_told(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 
 
 def test_a_reload_applies_what_it_can_and_keeps_what_is_wrong() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     service = service_of()
-    service.say = said.append
+    service.say = messages.append
     service.load = lambda: Config(metrics=Metrics(shapes=1, connections=5))
     service.wants_reload = True
     service.tick()
     assert service.handed.counters.limits.shapes == 1
-    assert said == [
+    assert messages == [
         "metrics.connections: takes effect at the next start",
         "the configuration was read again",
     ]
@@ -232,7 +232,7 @@ def test_a_reload_applies_what_it_can_and_keeps_what_is_wrong() -> None:
 
     service.load, service.wants_reload = wrong, True
     service.tick()
-    assert said[-1] == "the configuration stays as it was: unknown key 'x'"
+    assert messages[-1] == "the configuration stays as it was: unknown key 'x'"
     assert service.handed.counters.limits.shapes == 1
 
 
@@ -248,8 +248,8 @@ def metered(share: float) -> CostMeter:
 def test_a_cost_above_the_budget_starts_the_next_level(tmp_path: Path) -> None:
     stopped: list[bool] = []
     service = service_of(tmp_path, stop=lambda: stopped.append(True))
-    said: list[str] = []
-    service.say = said.append
+    messages: list[str] = []
+    service.say = messages.append
     service.meter, service.controller = metered(0.02), Controller(0.01, service.handed.shed)
     service.take(snapshots()[0], META.servers)
     assert shown(service)["qjoule_budget_level", ()] == 0
@@ -259,7 +259,7 @@ def test_a_cost_above_the_budget_starts_the_next_level(tmp_path: Path) -> None:
     assert not service.starts_again
     service.tick()
     assert service.starts_again and stopped == [True]
-    assert said == [
+    assert messages == [
         "tracing took 2.00% of the CPU, the budget is 1.00%: starting again at level 1, which "
         "leaves out the flight recorder, most of the sample, short windows and hardware counters"
     ]
@@ -332,8 +332,8 @@ def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
 ) -> None:
     hides = ServerChange("hidden", "db:1", pid=9, why=why)
     for run in range(2):
-        said: list[str] = []
-        service = service_of(tmp_path, lambda _pid: WEB, said.append)
+        messages: list[str] = []
+        service = service_of(tmp_path, lambda _pid: WEB, messages.append)
         assert service.untraced is not None
         untraced = replace(service.untraced, attach=attach_mode, chosen=True, level=level)
         service.untraced = untraced
@@ -341,7 +341,9 @@ def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
             service.take(dark(snapshots()[0], step * PATIENCE_S, hides), META.servers)
         assert service.starts_again is (run < starts)
         assert service.handed.restarts.hidden == starts * [(str(WEB), "db:1")]
-        assert len(said) == (run < starts or not starts) and "sessions of db:1" in service._status
+        assert (
+            len(messages) == (run < starts or not starts) and "sessions of db:1" in service._status
+        )
         service.close(orderly=True)
 
 
@@ -354,8 +356,8 @@ def starts_in_six_hours(
     """
     now_s, pid, snapshot = WALL_S, 0, snapshots()[0]
     while now_s < WALL_S + 6 * 3600:
-        said: list[str] = []
-        service = service_of(directory, lambda pid: owners[pid % len(owners)], said.append)
+        messages: list[str] = []
+        service = service_of(directory, lambda pid: owners[pid % len(owners)], messages.append)
         begun_s = now_s
         while not service.starts_again and now_s < WALL_S + 6 * 3600:
             now_s += stay_s
@@ -367,7 +369,7 @@ def starts_in_six_hours(
             for elapsed_s in (now_s - begun_s - 0.8 * stay_s, now_s - begun_s):
                 service.take(dark(snapshot, elapsed_s, *new), ())
         service.close(orderly=True)
-        yield now_s - WALL_S, said
+        yield now_s - WALL_S, messages
 
 
 @pytest.mark.parametrize(
@@ -382,10 +384,10 @@ def test_nobody_can_keep_the_agent_starting(
     owners: list[Owner], stay_s: float, starts: int, tmp_path: Path
 ) -> None:
     """Each of its starts leaves some seconds untraced."""
-    *found, last = starts_in_six_hours(tmp_path, owners, stay_s)
-    assert len(found) == starts
-    assert not found or found[0][0] == stay_s, "the first one is worth it"
-    assert all(len(said) <= len(owners) + 2 for _, said in (*found, last))
+    *starts_before, last = starts_in_six_hours(tmp_path, owners, stay_s)
+    assert len(starts_before) == starts
+    assert not starts_before or starts_before[0][0] == stay_s, "the first one is worth it"
+    assert all(len(messages) <= len(owners) + 2 for _, messages in (*starts_before, last))
 
 
 def test_a_services_server_does_not_wait_for_a_strangers_budget(tmp_path: Path) -> None:

@@ -42,25 +42,25 @@ KEPT = Retention(30, 100)
 def intervals() -> Sequence[Interval]:
     counters = Counters(Limits(), 1e9)
     return [
-        counters.take(interval_of(one.interval), one.elapsed_s, 1e9)
-        for one in snapshots(20, shapes=2)
+        counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 1e9)
+        for snapshot in snapshots(20, shapes=2)
     ]
 
 
 def minute(start_s: int = START_S) -> Minute:
-    made = Minute(start_s)
+    minute_ = Minute(start_s)
     for interval in intervals():
-        made.add(interval)
-    return made
+        minute_.add(interval)
+    return minute_
 
 
 def minute_sum(column: str) -> int:
     return int(pc.sum(minute_table(minute(), "package", "0" * 16)[column]).as_py())
 
 
-def write(path: Path, *after_s: int, kept: Retention = KEPT) -> Store:
+def write(path: Path, *after_s: int, retention: Retention = KEPT) -> Store:
     """A store that has written minutes so long after `START_S`."""
-    store = Store(path, "db1", kept)
+    store = Store(path, "db1", retention)
     for seconds in after_s:
         assert store.write(minute(START_S + seconds), "package")
     return store
@@ -81,9 +81,14 @@ def is_closed(path: Path) -> bool:
 def test_damaged_and_foreign_files_are_put_aside_and_counted(tmp_path: Path) -> None:
     write(tmp_path, 0)
     (file,) = tmp_path.rglob("hour-*.parquet")
-    whole = file.read_bytes()
+    intact = file.read_bytes()
     pq.write_table(pa.table({"a": [1]}), file)
-    for content in (file.read_bytes(), b"", whole[: len(whole) // 2], whole[:-20] + b"\xff" * 20):
+    for content in (
+        file.read_bytes(),
+        b"",
+        intact[: len(intact) // 2],
+        intact[:-20] + b"\xff" * 20,
+    ):
         file.write_bytes(content)
         store = write(tmp_path, 60)
         assert store.damaged == 1
@@ -95,18 +100,18 @@ def test_old_and_too_many_files_go_oldest_first(tmp_path: Path) -> None:
     foreign = tmp_path / "rollups" / "date=2020-01-01" / "host=db1" / "mine.txt"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("not ours to remove")
-    store = write(tmp_path, *(DAY_S * day for day in range(5)), kept=Retention(2, 100))
+    store = write(tmp_path, *(DAY_S * day for day in range(5)), retention=Retention(2, 100))
 
     def days(name: str = "*") -> list[str]:
-        return sorted(one.parent.parent.name for one in tmp_path.glob(f"{name}/*/*/hour-*"))
+        return sorted(path.parent.parent.name for path in tmp_path.glob(f"{name}/*/*/hour-*"))
 
-    left = days("rollups")
-    assert len(left) == 3 and foreign.exists()
-    assert days("hours") == left[:-1], "each day but the last is over"
+    days_left = days("rollups")
+    assert len(days_left) == 3 and foreign.exists()
+    assert days("hours") == days_left[:-1], "each day but the last is over"
     assert 0 < store.bytes < 1_000_000
     store.kept = Retention(2, 0)
     store.write(minute(START_S + 4 * DAY_S + 60), "package")
-    assert days() == left[-1:]
+    assert days() == days_left[-1:]
 
 
 def test_an_hour_that_is_over_is_summed_and_closed(tmp_path: Path) -> None:
@@ -114,7 +119,7 @@ def test_an_hour_that_is_over_is_summed_and_closed(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("hours/**/*.parquet")), "the clock may be set back a little"
     assert store.write(minute(START_S + HOUR_S + 300), "package")
     sums = table(tmp_path, "hours")
-    assert {one.timestamp() for one in sums["minute"].to_pylist()} == {START_S}
+    assert {start.timestamp() for start in sums["minute"].to_pylist()} == {START_S}
     for name in ("calls", "cpu_ns", "energy_nj", "latency_ns"):
         assert pc.sum(sums[name]).as_py() == 3 * minute_sum(name)
     assert {is_closed(file) for file in tmp_path.rglob("hour-11*.parquet")} == {True}
@@ -122,7 +127,7 @@ def test_an_hour_that_is_over_is_summed_and_closed(tmp_path: Path) -> None:
 
 
 def test_a_closed_hour_has_rows_by_minute_of_few_statements(tmp_path: Path) -> None:
-    write(tmp_path, 0, 60, 120, HOUR_S + 300, kept=Retention(30, 100, 1))
+    write(tmp_path, 0, 60, 120, HOUR_S + 300, retention=Retention(30, 100, 1))
     rows = table(tmp_path)
     past = rows.filter(pc.less(rows["minute"].cast("int64"), 1000 * (START_S + 1800)))
     queries = past.filter(pc.equal(past["kind"], "queries"))
@@ -166,9 +171,9 @@ def test_a_host_names_no_path_and_our_group_reads_rollups(tmp_path: Path, shared
         os.umask(before)
     (file,) = tmp_path.rglob("hour-*")
     assert file.parent.name == "host=.._.._x_y"
-    for one in store.rglob("*"):
-        others = shared if one.relative_to(store).parts[0] in TABLES else 0
-        assert one.stat().st_mode & 0o077 == others & (0o077 if one.is_dir() else 0o066), one
+    for path in store.rglob("*"):
+        others = shared if path.relative_to(store).parts[0] in TABLES else 0
+        assert path.stat().st_mode & 0o077 == others & (0o077 if path.is_dir() else 0o066), path
 
 
 def full(*_: object, **__: object) -> None:
@@ -177,32 +182,32 @@ def full(*_: object, **__: object) -> None:
 
 def rollups_in(path: Path, say: Callable[[str], object] = str) -> Rollups:
     """Written by this process instead of one of its own."""
-    made = Rollups(Journal(path, "../../x y", KEPT), partial(write_waiting, path), say)
-    made.start()
-    return made
+    rollups = Rollups(Journal(path, "../../x y", KEPT), partial(write_waiting, path), say)
+    rollups.start()
+    return rollups
 
 
 @pytest.mark.parametrize(("place", "lost"), [("journal", 4), ("part_files", 1)])
 def test_a_disk_that_takes_nothing_is_told_once_and_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, lost: int
 ) -> None:
-    said: list[str] = []
-    rollups = rollups_in(tmp_path, said.append)
+    messages: list[str] = []
+    rollups = rollups_in(tmp_path, messages.append)
     monkeypatch.setattr(f"qjoule.agent.{place}.write_whole", full)
     for number in range(4):
         rollups.take(intervals()[0], START_S + 60.0 * number)
     rollups._pass_on()
-    while rollups._waiting.qsize() or not said:
+    while rollups._waiting.qsize() or not messages:
         time.sleep(0.01)
     time.sleep(0.1)
     monkeypatch.undo()
     rollups.take(intervals()[0], START_S + 600.0)
     rollups.close()
-    found = {one.name: one.samples[0].value for one in rollups.families()}
-    assert found["qjoule_store_failed_writes"] == str(lost)
-    assert found["qjoule_store_minutes"] == str(5 - lost)
-    assert sum("No space left" in words for words in said) == 1
-    assert said[-1] == "store: writes again"
+    values = {family.name: family.samples[0].value for family in rollups.families()}
+    assert values["qjoule_store_failed_writes"] == str(lost)
+    assert values["qjoule_store_minutes"] == str(5 - lost)
+    assert sum("No space left" in message for message in messages) == 1
+    assert messages[-1] == "store: writes again"
     (file,) = tmp_path.rglob("hour-*.parquet")
     assert file.parent.name == "host=.._.._x_y", "a host cannot name a path"
 
@@ -230,26 +235,28 @@ def test_a_process_that_ends_writes_minutes_five_at_a_time_and_damaged_ones_neve
     assert rows == [1, 6, 7]
     (damaged,) = (tmp_path / "waiting").iterdir()
     assert damaged.name == ".00000000-old.damaged"
-    found = {one.name: one.samples[0].value for one in rollups.families()}
-    assert (found["qjoule_store_minutes"], found["qjoule_store_damaged_files"]) == ("7", "1")
+    values = {family.name: family.samples[0].value for family in rollups.families()}
+    assert (values["qjoule_store_minutes"], values["qjoule_store_damaged_files"]) == ("7", "1")
     with pytest.raises(OSError):
         writer.run()
 
 
 def test_a_minute_that_a_killed_writer_had_added_counts_once(tmp_path: Path) -> None:
-    made = tagged_minute(START_S, {"a": 5})
+    tagged = tagged_minute(START_S, {"a": 5})
     for interval in intervals():
-        made.add(interval)
-    made.add_samples([{"time": START_S * 10**6, "server": "db:1", "fingerprint": "f", "calls": 1}])
+        tagged.add(interval)
+    tagged.add_samples(
+        [{"time": START_S * 10**6, "server": "db:1", "fingerprint": "f", "calls": 1}]
+    )
     journal = Journal(tmp_path, "db1", KEPT)
-    journal.add(made, "package", [])
+    journal.add(tagged, "package", [])
     (entry,) = (tmp_path / "waiting").iterdir()
     content = entry.read_bytes()
     for _ in range(2):
         entry.write_bytes(content)
         write_waiting(tmp_path)
         (tmp_path / ".written").unlink()
-    journal.add(made, "package", [])
+    journal.add(tagged, "package", [])
     write_waiting(tmp_path)
     journal.close()
     assert pc.sum(table(tmp_path)["calls"]).as_py() == 2 * minute_sum("calls")
@@ -258,9 +265,9 @@ def test_a_minute_that_a_killed_writer_had_added_counts_once(tmp_path: Path) -> 
 
 
 def test_a_minute_with_damaged_samples_is_no_entry(tmp_path: Path) -> None:
-    journal, made = Journal(tmp_path, "db1", KEPT), minute(START_S)
-    made.samples = [msgspec.Raw(msgspec.msgpack.encode(["no row"]))]
-    journal.add(made, "package", [])
+    journal, minute_ = Journal(tmp_path, "db1", KEPT), minute(START_S)
+    minute_.samples = [msgspec.Raw(msgspec.msgpack.encode(["no row"]))]
+    journal.add(minute_, "package", [])
     journal.close()
     (entry,) = waiting(tmp_path)
     with pytest.raises(ValueError, match="object"):
@@ -286,13 +293,13 @@ def test_shapes_and_servers_are_kept_with_their_time(tmp_path: Path) -> None:
 
 def tagged_minute(start_s: int, energies: dict[str, int]) -> Minute:
     """`energies`: nJ by the value of the tag `tenant`."""
-    made = Minute(start_s, 60.0, "measured", "separate")
-    made.node_nj["package"] = 10**9
+    minute_ = Minute(start_s, 60.0, "measured", "separate")
+    minute_.node_nj["package"] = 10**9
     shape = Shape("db:1", "", "f1")
-    made.add_tagged(
+    minute_.add_tagged(
         {Tagged("tenant", name, shape): Query(Amounts(nj, nj, 1)) for name, nj in energies.items()}
     )
-    return made
+    return minute_
 
 
 def tag_energies(path: Path) -> dict[str, int]:
@@ -303,16 +310,16 @@ def tag_energies(path: Path) -> dict[str, int]:
 def test_sums_by_tag_are_bounded_and_those_of_the_minutes_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    kept = Retention(30, 100, tag_values=2)
+    retention = Retention(30, 100, tag_values=2)
     for first in (0, 2):
-        store = Store(tmp_path, "db1", kept)
+        store = Store(tmp_path, "db1", retention)
         for number in (first, first + 1):
             energies = {"a": 50, "b": 40 + number, f"new{number}": 1, "new": 2}
             assert store.write(tagged_minute(START_S + 60 * number, energies), "package")
     (part,) = tmp_path.glob("tags/**/*.parquet")
     energies = {"a": 200, "b": 166, "other": 12}
     assert tag_energies(tmp_path) == energies and not is_closed(part)
-    store = Store(tmp_path, "db1", kept)
+    store = Store(tmp_path, "db1", retention)
     assert store.write(tagged_minute(START_S + 2 * HOUR_S, {}), "package")
     assert list(tmp_path.glob("tags/**/*.parquet")) == [part], "without tags there is no part"
     assert tag_energies(tmp_path) == energies and is_closed(part)

@@ -98,9 +98,9 @@ def test_every_page_adds_up_and_no_counter_falls(
     counters = Counters(Limits(shapes, 1.0), 1e9)
     tags = TagCounters("tenant", Limits(shapes, 1.0))
     before: dict[Any, float] = {}
-    for one in source(pieces, range(1, 25)).snapshots(Controls(interval_s, totals=False)):
-        counters.take(interval_of(one.interval), one.elapsed_s, 1e9 + one.elapsed_s)
-        tags.take(_by_tag(one.interval), one.elapsed_s, 1e9 + one.elapsed_s)
+    for snapshot in source(pieces, range(1, 25)).snapshots(Controls(interval_s, totals=False)):
+        counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 1e9 + snapshot.elapsed_s)
+        tags.take(_by_tag(snapshot.interval), snapshot.elapsed_s, 1e9 + snapshot.elapsed_s)
         content = page([*of_counters(counters), *tags.families()], openmetrics=False)
         node, owners = exact(content, "qjoule_node_joules_total"), _owners(content)
         assert {_domain(labels): joules for labels, joules in node.items()} == owners
@@ -112,12 +112,12 @@ def test_every_page_adds_up_and_no_counter_falls(
         )
         for name in ("qjoule_query_joules_total", "qjoule_tag_joules_total"):
             assert sum(exact(content, name).values()) == queries_j
-        found = samples(content)
-        assert is_monotone(before, found)
+        page_samples = samples(content)
+        assert is_monotone(before, page_samples)
         per_server = shapes + 2  # other, retired
         assert len(counters.queries) <= 2 * per_server + 1
         assert len(exact(content, "qjoule_tag_calls_total")) <= 2 * per_server + 1
-        before = found
+        before = page_samples
     calls = total(before, "qjoule_query_calls_total", server="db:1")
     assert sum(exact(content, WAITS).values()) * JOULE == calls * sum(WAITED_NS)
     final = page(of_counters(counters), openmetrics=True)
@@ -133,56 +133,62 @@ def test_a_days_sums_are_those_of_pythons_integers() -> None:
         rows = [query(shape, rng.randrange(40_000_000), shape) for shape in (1, 2, 3)]
         pieces.append(window(number, rows, counts % 2**32, number, length_ns))
     counters, tables = Counters(Limits(2, 1e9), 0.0), []
-    for one in source(pieces, range(1, 4), length_ns).snapshots(Controls(3600.0)):
-        minute = Minute(int(one.elapsed_s))
-        minute.add(counters.take(interval_of(one.interval), one.elapsed_s, one.elapsed_s))
+    for snapshot in source(pieces, range(1, 4), length_ns).snapshots(Controls(3600.0)):
+        minute = Minute(int(snapshot.elapsed_s))
+        minute.add(
+            counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, snapshot.elapsed_s)
+        )
         tables.append(minute_table(minute, "package", "0" * 16))
-        ledger = one.total
+        ledger = snapshot.total
     drawn_nj = (2 * raw[-1] * 1953125 + 32) // 64  # of 1953125/32 nJ each
     assert drawn_nj > 2**55
     assert ledger.main.measured_nj == sum(ledger.main.parts_nj.values()) == drawn_nj
     assert sum(row.energy_nj for row in ledger.rows) == ledger.main.parts_nj["queries"]
     assert document(ledger)["totals_j"]["measured"] == drawn_nj / 10**9, "rounded correctly"
     assert _owners(page(of_counters(counters), openmetrics=False))["package"] * JOULE == drawn_nj
-    whole = of_hour(pa.concat_tables(tables), 0).to_pylist()
+    hour_rows = of_hour(pa.concat_tables(tables), 0).to_pylist()
     for is_node in (True, False):
-        of = [row for row in whole if (row["kind"] == "node") == is_node and row["name"] != "dram"]
+        of = [
+            row for row in hour_rows if (row["kind"] == "node") == is_node and row["name"] != "dram"
+        ]
         assert sum(row["energy_nj"] for row in of) == drawn_nj
-    for row in whole:
+    for row in hour_rows:
         waits = [row[name] for name in hourly_tables.WAITS]
         each = (1_200_000, *WAITED_NS)
         is_query = row["kind"] == "queries" and row["calls"]
         assert waits == [row["calls"] * ns if is_query else None for ns in each]
         assert is_query or row["helpers_ns"] is None
-    helpers = [sum(row[name] or 0 for row in whole) for name in hourly_tables.HELPERS]
+    helpers = [sum(row[name] or 0 for row in hour_rows) for name in hourly_tables.HELPERS]
     assert helpers == [len(raw) * ns for ns in (1_203_007, *HELPERS_WAITED_NS)], "of shape 1"
 
 
 def test_waits_have_series_where_they_are_recorded() -> None:
     rows = [query(1, 1000, calls=2), query(2, 1000, calls=3, server=2)]
     counters = Counters(Limits(), 0.0)
-    for one in source([window(n, rows, 1000 * n) for n in range(30)], (1, 2)).snapshots(
+    for snapshot in source([window(n, rows, 1000 * n) for n in range(30)], (1, 2)).snapshots(
         Controls(0.5, totals=False)
     ):
-        counters.take(interval_of(one.interval), one.elapsed_s, 0.0)
-    found = samples(page(of_counters(counters), openmetrics=False))
+        counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 0.0)
+    page_samples = samples(page(of_counters(counters), openmetrics=False))
     named = {"server": "db:1", "fingerprint": fingerprint_of(1)}
-    calls = total(found, "qjoule_query_calls_total", **named)
-    assert calls and total(found, "qjoule_query_calls_total", server="db:2") == 90
-    waits = [total(found, WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
+    calls = total(page_samples, "qjoule_query_calls_total", **named)
+    assert calls and total(page_samples, "qjoule_query_calls_total", server="db:2") == 90
+    waits = [total(page_samples, WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
     assert waits == pytest.approx([calls * ns / JOULE for ns in WAITED_NS], abs=0)
-    assert not any(name == WAITS and ("server", "db:2") in labels for name, labels in found)
-    helpers = [total(found, HELPERS_WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
+    assert not any(name == WAITS and ("server", "db:2") in labels for name, labels in page_samples)
+    helpers = [total(page_samples, HELPERS_WAITS, kind=kind, **named) for kind in Waits._fields[1:]]
     assert helpers == pytest.approx([calls * ns / JOULE for ns in HELPERS_WAITED_NS], abs=0)
-    assert not any(name == HELPERS_WAITS and ("server", "db:2") in labels for name, labels in found)
+    assert not any(
+        name == HELPERS_WAITS and ("server", "db:2") in labels for name, labels in page_samples
+    )
 
 
-def _by_tag(found: Attribution) -> Attribution:
+def _by_tag(result: Attribution) -> Attribution:
     """As if each statement had a tag with its fingerprint."""
     rows = (
-        replace(row, keys={"tag:tenant": row.keys.get("fingerprint", "")}) for row in found.rows
+        replace(row, keys={"tag:tenant": row.keys.get("fingerprint", "")}) for row in result.rows
     )
-    return replace(found, rows=tuple(rows))
+    return replace(result, rows=tuple(rows))
 
 
 def _domain(labels: str) -> str:
@@ -190,10 +196,10 @@ def _domain(labels: str) -> str:
 
 
 def _owners(content: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    joules_of: dict[str, Any] = {}
     for labels, joules in exact(content, "qjoule_owner_joules_total").items():
-        found[_domain(labels)] = found.get(_domain(labels), 0) + joules
-    return found
+        joules_of[_domain(labels)] = joules_of.get(_domain(labels), 0) + joules
+    return joules_of
 
 
 def settled() -> Admission[str]:
@@ -251,7 +257,7 @@ def test_the_format_is_the_one_that_is_preferred() -> None:
 
 
 def intervals() -> list[tuple[Interval, float]]:
-    return [(interval_of(one.interval), one.elapsed_s) for one in snapshots(20)]
+    return [(interval_of(snapshot.interval), snapshot.elapsed_s) for snapshot in snapshots(20)]
 
 
 def counted(limits: Limits = Limits()) -> Counters:  # noqa: B008 (it cannot change)
@@ -273,13 +279,15 @@ def delimited(messages: bytes) -> Iterator[bytes]:
 def test_native_histograms_have_every_call() -> None:
     families = list(of_counters(counted()))
     text = samples(page(families, openmetrics=False))
-    messages = {field(one, 1)[0].decode(): one for one in delimited(content(families, PROTOBUF))}
+    messages = {
+        field(message, 1)[0].decode(): message for message in delimited(content(families, PROTOBUF))
+    }
     assert {"qjoule_node_joules_total", "qjoule_query_info"} <= messages.keys()
     calls = 0
     for metric in field(messages["qjoule_query_latency_seconds"], 4):
         (histogram,) = field(metric, 7)
         zigzag = field(histogram, 13)
-        deltas = [one >> 1 if one % 2 == 0 else -(one + 1 >> 1) for one in zigzag]
+        deltas = [code >> 1 if code % 2 == 0 else -(code + 1 >> 1) for code in zigzag]
         (count,) = field(histogram, 1)
         assert sum(accumulate(deltas)) == count and field(histogram, 5) == [0]
         if count:
@@ -289,7 +297,7 @@ def test_native_histograms_have_every_call() -> None:
         calls += count
     assert calls == total(text, "qjoule_query_latency_seconds_count") == 120
     joules = field(messages["qjoule_node_joules_total"], 4)
-    assert sorted(field(field(one, 3)[0], 1)[0] for one in joules) == sorted(
+    assert sorted(field(field(metric_, 3)[0], 1)[0] for metric_ in joules) == sorted(
         value for (name, _), value in text.items() if name == "qjoule_node_joules_total"
     )
 

@@ -86,9 +86,9 @@ class Serving:
 
 @pytest.fixture
 def serving() -> Iterator[Serving]:
-    found = Serving(Bounds(8, 1000.0))
-    yield found
-    found.close()
+    server = Serving(Bounds(8, 1000.0))
+    yield server
+    server.close()
 
 
 def test_pages_and_health_are_served_and_answers_counted(serving: Serving) -> None:

@@ -63,7 +63,9 @@ def test_every_package_asks_for_the_same_rights_and_each_has_a_reason() -> None:
 def test_nothing_is_privileged() -> None:
     for path in [*PACKAGING.rglob("*.yaml"), PACKAGING / "oci/Containerfile"]:
         assert not re.search(r"privileged: *true|--privileged", path.read_text()), path
-    daemonset = next(one for one in yaml.safe_load_all(DAEMONSET) if one["kind"] == "DaemonSet")
+    daemonset = next(
+        manifest for manifest in yaml.safe_load_all(DAEMONSET) if manifest["kind"] == "DaemonSet"
+    )
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     context = container["securityContext"]
     assert context["capabilities"] == {"drop": ["ALL"], "add": RIGHTS}
@@ -71,21 +73,21 @@ def test_nothing_is_privileged() -> None:
 
 
 def test_the_pod_is_open_to_monitoring_alone_and_its_probe_to_nobody(tmp_path: Path) -> None:
-    listed = {one["kind"]: one for one in yaml.safe_load_all(DAEMONSET)}
+    listed = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(DAEMONSET)}
     (rule,) = listed["NetworkPolicy"]["spec"]["ingress"]
     assert rule["from"] == _yaml(CHART / "values.yaml")["networkPolicy"]["from"] != []
     (container,) = listed["DaemonSet"]["spec"]["template"]["spec"]["containers"]
     name = tomllib.loads(listed["ConfigMap"]["data"]["agent.toml"])["metrics"]["alive_file"]
     file = tmp_path / "alive"
-    words = [
+    command = [
         word.replace(name, shlex.quote(str(file)))
         for word in container["livenessProbe"]["exec"]["command"]
     ]
-    codes = [subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode]
+    codes = [subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode]
     for ahead_s in (30, -1):
         file.touch()
         os.utime(file, (0, time.time() + ahead_s))
-        codes.append(subprocess.run(words, check=False).returncode)
+        codes.append(subprocess.run(command, check=False).returncode)
     assert codes == [1, 0, 1]
 
 
@@ -98,21 +100,21 @@ def test_the_service_runs_as_its_user_or_not_at_all(tmp_path: Path, exists: bool
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
         (tmp_path / name).chmod(0o755)
-    words = [
+    command = [
         "/bin/sh",
         "-c",
         line.replace("/usr/bin/qjoule", shlex.quote(str(tmp_path / "qjoule"))),
     ]
     environment = {"PATH": str(tmp_path)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == ((0, "7:7\n") if exists else (1, ""))
     assert ("no user qjoule" in done.stderr) != exists
 
 
 @pytest.mark.parametrize("name", ["qjoule-root", "qjoule-tracer"])
 def test_programs_are_at_random_addresses_and_bound_at_their_start(name: str) -> None:
-    words = ["readelf", "--wide", "--dynamic", str(installed_program(name))]
-    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    command = ["readelf", "--wide", "--dynamic", str(installed_program(name))]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.search(r"Flags: NOW PIE$", shown, re.MULTILINE)
 
 
@@ -120,8 +122,8 @@ def test_programs_are_at_random_addresses_and_bound_at_their_start(name: str) ->
 @pytest.mark.parametrize("name", ["qjoule-agent", "qjoule-ship"])
 def test_the_exposure_of_services_is_bounded(name: str) -> None:
     unit = PACKAGING / f"systemd/{name}.service"
-    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
-    shown = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", shown)
     assert exposure and float(exposure[1]) <= MOST_EXPOSURE
     is_watched = {"Type=notify", "WatchdogSec=60"} <= set(unit.read_text().splitlines())
@@ -236,7 +238,7 @@ def test_values_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("[metric]\nshapes = 1", "metric is an unknown key: there are tracing, budget"),
         ("metrics = 1", "metrics must be a table of enabled"),
@@ -263,11 +265,11 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("a = 1" + "0" * 5000, "not TOML"),
     ],
 )
-def test_an_error_names_its_key_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_an_error_names_its_key_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as error:
         load(path)
-    assert words in str(error.value)
+    assert message in str(error.value)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -275,9 +277,9 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         load(tmp_path)
     path = tmp_path / "bytes.toml"
-    for content, words in ((b"\xff\xfe", "not TOML"), (b"#" * (2 << 20), "larger than")):
+    for content, message in ((b"\xff\xfe", "not TOML"), (b"#" * (2 << 20), "larger than")):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             load(path)
 
 

@@ -33,15 +33,15 @@ def to(patch: pytest.MonkeyPatch, url: str, headers: str = "") -> Otlp:
     return Otlp("db1")
 
 
-def as_read(*given: Family) -> list[Family]:
+def as_read(*families: Family) -> list[Family]:
     """Families as they come from the page."""
-    return families_of(page(given, openmetrics=True).decode())
+    return families_of(page(families, openmetrics=True).decode())
 
 
 def counters() -> list[Family]:
     counters = Counters(Limits(), 1_000.0)
-    for one in snapshots():
-        counters.take(interval_of(one.interval), one.elapsed_s, 2_000.0)
+    for snapshot in snapshots():
+        counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 2_000.0)
     return list(of_counters(counters))
 
 
@@ -53,9 +53,9 @@ HISTOGRAM = Family(
 )
 
 
-def exported(patch: pytest.MonkeyPatch, *given: Family) -> Any:
+def exported(patch: pytest.MonkeyPatch, *families: Family) -> Any:
     with receiver() as receives:
-        assert to(patch, receives.url, "x-scope=a").send(as_read(*given), 1234.5)
+        assert to(patch, receives.url, "x-scope=a").send(as_read(*families), 1234.5)
     assert receives.got[0][0]["x-scope"] == "a"
     return decoded(receives.got)
 
@@ -68,7 +68,7 @@ def decoded(got: Sequence[tuple[object, bytes]]) -> Any:
 
 
 def attributes(of: Any) -> dict[str, str]:
-    return {one.key: one.value.string_value for one in of.attributes}
+    return {attribute.key: attribute.value.string_value for attribute in of.attributes}
 
 
 def test_otlp_uses_the_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,15 +85,15 @@ def test_otlp_uses_the_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
     ).resource_metrics
     assert attributes(resource.resource)["host.name"] == "db1"
     metrics: dict[str, list[Any]] = {}
-    for one in resource.scope_metrics[0].metrics:
-        metrics.setdefault(one.name, []).append(one)
+    for metric in resource.scope_metrics[0].metrics:
+        metrics.setdefault(metric.name, []).append(metric)
     assert not any("info" in name for name in metrics)
     (energy,) = metrics["hw.energy"]
     assert (energy.unit, energy.sum.is_monotonic, energy.sum.aggregation_temporality) == ("J", 1, 2)
     hardware = [attributes(point) for point in energy.sum.data_points]
-    kinds = {one["hw.id"]: one["hw.type"] for one in hardware}
+    kinds = {labels["hw.id"]: labels["hw.type"] for labels in hardware}
     assert kinds == {"package": "cpu", "dram": "memory"}
-    assert {one["qjoule.grade"] for one in hardware} == {"simulated"}
+    assert {labels["qjoule.grade"] for labels in hardware} == {"simulated"}
     (waits,) = metrics["qjoule.query.wait.time"]
     assert (waits.unit, waits.sum.is_monotonic) == ("s", 1)
     kinds_of_wait = {attributes(point)["qjoule.kind"] for point in waits.sum.data_points}
@@ -136,7 +136,9 @@ def shown(began_s: str, *queries: tuple[str, str, Mapping[str, str]]) -> list[Fa
             family, _, kind = name.partition(" ")
             more = (("kind", kind),) if kind else ()
             sums.setdefault(family, []).append(Sample((*labels, *more), value))
-    kinds = [Sample((("server", one), ("kind", one)), "1") for one in ("postgres", "mariadb")]
+    kinds = [
+        Sample((("server", product), ("kind", product)), "1") for product in ("postgres", "mariadb")
+    ]
     return as_read(
         plain("qjoule_start_time_seconds", "", float(began_s), "seconds"),
         Family("qjoule_node_joules", "counter", "", samples=[Sample(NODE, "9")]),
@@ -168,9 +170,11 @@ def test_events_have_what_was_added_since_the_last_page_that_was_taken(
     (resource,) = request.resource_logs
     assert attributes(resource.resource)["host.name"] == "db1"
     records = resource.scope_logs[0].log_records
-    assert {one.event_name for one in records} == {"db.server.top_query"}
-    assert {one.time_unix_nano for one in records} == {40 * 10**9}
-    by_a, by_b = ({one.key: value_of(one.value) for one in of.attributes} for of in records)
+    assert {record.event_name for record in records} == {"db.server.top_query"}
+    assert {record.time_unix_nano for record in records} == {40 * 10**9}
+    by_a, by_b = (
+        {attribute.key: value_of(attribute.value) for attribute in of.attributes} for of in records
+    )
     assert by_a == {
         **{"db.system.name": "postgresql", "db.namespace": "shop", "postgresql.queryid": "-7"},
         **{"db.query.text": "select a from t", "db.query.summary": "SELECT t"},
@@ -190,15 +194,17 @@ def test_no_event_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters that began anew, a statement that was forgotten meanwhile, and more than fit."""
     with receiver() as receives:
         top = top_queries(monkeypatch, receives.url)
-        one = "mariadb", "b", {"joules": "5", "calls": "7"}
-        top.send(shown("1", one), 10.0)
-        assert top.events(shown("2", one)) == []
+        statement = "mariadb", "b", {"joules": "5", "calls": "7"}
+        top.send(shown("1", statement), 10.0)
+        assert top.events(shown("2", statement)) == []
         assert top.events(shown("1", ("mariadb", "b", {"joules": "4", "calls": "8"}))) == []
         gone = "mariadb", "retired", {"joules": "500", "calls": "7"}
-        assert top.events(shown("1", one, gone)) == [], "all of it was in events before"
+        assert top.events(shown("1", statement, gone)) == [], "all of it was in events before"
         new = [("mariadb", f"n{n}", {"joules": str(n), "calls": "1"}) for n in range(300)]
-        found = top.events(shown("1", one, *new))
-    assert [of["qjoule.query.energy"] for of in found] == list(range(299, 299 - MOST_EVENTS, -1))
+        made_events = top.events(shown("1", statement, *new))
+    assert [of["qjoule.query.energy"] for of in made_events] == list(
+        range(299, 299 - MOST_EVENTS, -1)
+    )
 
 
 def test_events_that_are_not_taken_do_not_hold_up_the_metrics(
@@ -231,8 +237,8 @@ def test_a_page_that_is_not_taken_has_failed(code: int, monkeypatch: pytest.Monk
 
 def test_a_page_is_read_as_it_was_written() -> None:
     odd = Sample((("text", 'a "b"\\n\\\n{c="d"} 1\u2028'),), "1")
-    given = [*counters(), HISTOGRAM, Family("qjoule_query", "info", 'say "\\\n"', samples=[odd])]
-    assert page(as_read(*given), openmetrics=True) == page(given, openmetrics=True)
+    families = [*counters(), HISTOGRAM, Family("qjoule_query", "info", 'say "\\\n"', samples=[odd])]
+    assert page(as_read(*families), openmetrics=True) == page(families, openmetrics=True)
     for wrong in ("a 1", "# HELP a b\n# TYPE a counter\na 1", "# HELP a b\n{", "<html>"):
         with pytest.raises((ValueError, LookupError)):
             families_of(wrong)

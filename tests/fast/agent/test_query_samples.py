@@ -50,24 +50,24 @@ NOW_S = 2_000_000_000.0
 
 
 def row(**changed: Any) -> dict[str, Any]:
-    found = {
+    defaults = {
         **{"time": round(NOW_S * 1e6), "server": "db", "fingerprint": "f1", "database": "shop"},
         **{"user": "anna", "application": None, "client": "10.0.0.7", "calls": 1},
         **{"latency_ns": 2_000_000, "cpu_ns": 1_000_000, "energy_nj": 3_000_000, "error_nj": 5e5},
         **{"rows": 7, "outcome": "ok", "probability": 0.25, "wait_lock_ns": 500_000},
         **{"trace": TRACE, "span": SPAN},
     }
-    return {name: of for name, of in (found | changed).items() if of is not ...}
+    return {name: of for name, of in (defaults | changed).items() if of is not ...}
 
 
 def shown(*taken: list[dict[str, Any]], wall_s: float = NOW_S) -> bytes:
     board = SnapshotBoard()
     queries = RecentQueries(board, pytest.fail)
-    for one in taken:
-        queries.take(one, "estimated", "separate", wall_s)
-    found = board.read()
-    assert found is not None
-    return found[2]
+    for rows in taken:
+        queries.take(rows, "estimated", "separate", wall_s)
+    content = board.read()
+    assert content is not None
+    return content[2]
 
 
 class Sender:
@@ -94,7 +94,10 @@ def records(content: bytes) -> list[Any]:
 
 
 def attributes(record: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in record.attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in record.attributes
+    }
 
 
 def test_an_event_has_what_the_collectors_receivers_send_and_joules(
@@ -159,7 +162,7 @@ def test_each_query_is_sent_once_and_again_only_if_it_was_not_taken(
         assert sender.send()
         sender.content = shown([early, row(user="a")], [row(user="b")])  # another agent
         assert sender.send()
-    users = [[attributes(one)["user.name"] for one in records(of)] for _, of in receives.got]
+    users = [[attributes(record)["user.name"] for record in records(of)] for _, of in receives.got]
     assert users[-1] == ["a", "b"]
     assert users[-2] == ["a"]
     assert "were not sent" not in capfd.readouterr().err
@@ -175,9 +178,9 @@ def test_queries_that_were_gone_before_they_were_sent_are_counted(
         sender = Sender(monkeypatch, receives.url, b"")
         for count in (1, 5):
             queries.take([row() for _ in range(count)], "estimated", "separate", NOW_S)
-            found = board.read()
-            assert found is not None
-            sender.content = found[2]
+            content = board.read()
+            assert content is not None
+            sender.content = content[2]
             assert sender.send()
     assert [len(records(content)) for _, content in receives.got] == [1, 2]
     assert "3 drawn queries were not sent in time" in capfd.readouterr().err
@@ -220,25 +223,25 @@ def test_it_is_shown_only_if_that_is_wanted() -> None:
     RecentQueries(board, pytest.fail)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         shows = {"/samples": ShownBytes(board, "application/json")}
-        for one, code in (({}, 404), (shows, 200)):
-            server = MetricsServer(listening, Board(), Bounds(), shown=one)
+        for shown_, code in (({}, 404), (shows, 200)):
+            server = MetricsServer(listening, Board(), Bounds(), shown=shown_)
             assert server.respond(Request("/samples", {}, bare=False)).code == code
         strangers = Request("/samples", {"host": "evil.example"}, bare=False)
         assert server.respond(strangers).code == 403
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ('[metrics]\nsamples = true\nlisten = "0.0.0.0:9779"', "loopback"),
         ("[metrics]\nsamples = true\n[store]\nsamples = 0", "store.samples"),
         ("[metrics]\nsamples = true\n[store]\nenabled = false", "store.samples"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(text: str, words: str, tmp_path: Any) -> None:
+def test_what_cannot_be_shown_is_refused(text: str, message: str, tmp_path: Any) -> None:
     path = tmp_path / "agent.toml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         load(path)
 
 
@@ -247,8 +250,8 @@ def test_what_cannot_be_shown_is_refused(text: str, words: str, tmp_path: Any) -
 
 def test_a_query_has_the_trace_of_the_tags_that_its_client_sent() -> None:
     sums = TaggedSums(None)
-    said = {5: f"traceparent='00-{TRACE}-{SPAN}-01'", 6: "app='shop'"}
-    for number, comment in said.items():
+    comments = {5: f"traceparent='00-{TRACE}-{SPAN}-01'", 6: "app='shop'"}
+    for number, comment in comments.items():
         sums._sent.add(number, comment.encode(), registry.dialect("tags"), single=False)
     assert sums.trace_of(5) == (TRACE, SPAN)
     assert sums.trace_of(6) is None
@@ -267,16 +270,16 @@ HISTOGRAM = Family(
 
 
 def with_exemplars(*rows: Mapping[str, Any], wall_s: float = NOW_S) -> Family:
-    found = Exemplars()
-    found.take(rows, wall_s)
-    (family,) = found.added([HISTOGRAM])
+    collected = Exemplars()
+    collected.take(rows, wall_s)
+    (family,) = collected.added([HISTOGRAM])
     return family
 
 
 def test_the_newest_query_of_each_bucket_is_its_exemplar() -> None:
     rows = row(), row(span="b" * 16), row(latency_ns=10**12, span="c" * 16), row(trace=...)
     family = with_exemplars(*rows, row(latency_ns=-1), row(fingerprint="f2"))
-    assert [one.span for one in family.samples[0].exemplars] == ["b" * 16, "c" * 16]
+    assert [exemplar.span for exemplar in family.samples[0].exemplars] == ["b" * 16, "c" * 16]
     lines = exposition.page([family], openmetrics=True).decode().splitlines()
     shown = [line for line in lines if "trace_id" in line]
     assert len(shown) == 2
@@ -302,26 +305,26 @@ def test_exemplars_pass_the_board_and_go_to_receivers(monkeypatch: pytest.Monkey
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", receives.url)
         data = Otlp("db1").metrics_data([family], NOW_S)
     (point,) = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
-    (one,) = point.exemplars  # the other span is none
-    assert (one.trace_id, one.span_id) == (int(TRACE, 16), int(SPAN, 16))
-    assert (one.value, one.time_unix_nano) == (0.002, NOW_S * 1e9)
+    (exemplar,) = point.exemplars  # the other span is none
+    assert (exemplar.trace_id, exemplar.span_id) == (int(TRACE, 16), int(SPAN, 16))
+    assert (exemplar.value, exemplar.time_unix_nano) == (0.002, NOW_S * 1e9)
 
 
 def test_exemplars_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert with_exemplars(row(), wall_s=NOW_S + exemplars.KEPT_S + 1) == HISTOGRAM
     monkeypatch.setattr(exemplars, "MOST", 3)
-    found = Exemplars()
-    found.take([row(fingerprint=f"f{number}") for number in range(9)], NOW_S)
-    assert len(found._newest) == 3
-    assert list(found.added([HISTOGRAM])) == [HISTOGRAM], "the oldest have gone"
+    collected = Exemplars()
+    collected.take([row(fingerprint=f"f{number}") for number in range(9)], NOW_S)
+    assert len(collected._newest) == 3
+    assert list(collected.added([HISTOGRAM])) == [HISTOGRAM], "the oldest have gone"
 
 
 def test_a_series_of_one_database_has_no_query_that_may_be_of_another() -> None:
     labels = (("server", "db"), ("database", "shop"), ("fingerprint", "f1"))
-    found = Exemplars()
-    found.take([row()], NOW_S)
+    collected = Exemplars()
+    collected.take([row()], NOW_S)
     family = Family(FAMILY, "histogram", "", "", [Sample(labels, "1", "", COUNTS, 20)])
-    assert list(found.added([family])) == [family]
+    assert list(collected.added([family])) == [family]
 
 
 def test_pages_without_a_trace_are_as_before() -> None:

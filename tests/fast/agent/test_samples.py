@@ -61,12 +61,12 @@ def drawn(count: int, one_in: int) -> np.ndarray:
 def snapshot(*records: np.ndarray) -> Snapshot:
     """Of a stream of one statement with these drawn queries."""
     windows = [window(n, [query(1, 10_000, calls=10)], 1000 * (n + 1)) for n in range(4)]
-    windows[0] += b"".join(encode_block(Block.SAMPLE, one) for one in records)
+    windows[0] += b"".join(encode_block(Block.SAMPLE, records_) for records_ in records)
     content = opening((1,)) + b"".join(windows) + fake_tracer.end(BEGIN_NS + 400 * MS)
     options = LiveOptions(groups=(PER_SERVER,), samples=True)
     source = StreamSource(Stream(io.BytesIO(content)), fake_tracer.context(META), options)
-    (whole,) = source.snapshots(Controls(10.0, totals=False))
-    return whole
+    (taken,) = source.snapshots(Controls(10.0, totals=False))
+    return taken
 
 
 def test_a_query_has_its_share_of_its_statements_energy() -> None:
@@ -75,7 +75,7 @@ def test_a_query_has_its_share_of_its_statements_energy() -> None:
     assert live.sampled is not None
     interval = interval_of(live.interval)
     rows = sample_rows(live.sampled, interval, START_S + 10.0)
-    (shape,) = (one for one in interval.queries if one.fingerprint == fingerprint_of(1))
+    (shape,) = (key for key in interval.queries if key.fingerprint == fingerprint_of(1))
     amounts = interval.queries[shape].amounts
     assert {row["fingerprint"] for row in rows} == {shape.fingerprint} and len(rows) == 8
     assert all(row["probability"] == pytest.approx(1 / 5) for row in rows)
@@ -94,14 +94,15 @@ def test_waits_of_drawn_queries_are_of_those_that_are_recorded(tmp_path: Path) -
     live = snapshot(queries)
     assert live.sampled is not None
     rows = sample_rows(live.sampled, interval_of(live.interval), START_S + 10.0)
-    assert [[one.get(name) for name in WAITS[1:]] for one in rows] == [
+    assert [[row.get(name) for name in WAITS[1:]] for row in rows] == [
         *[[1, 2, 3, 4, 5, 6]] * 3,
         *[[None] * 6] * 5,
     ]
     written(tmp_path, minute(*rows, row(START_S + 5, outcome="error")))
     drawn_queries = drawn_in(dataset(str(tmp_path)), HOUR, [])
     ok, error = sorted(
-        by_keys(drawn_queries, ["outcome"]).to_pylist(), key=lambda one: str(one["outcome"] != "ok")
+        by_keys(drawn_queries, ["outcome"]).to_pylist(),
+        key=lambda by_outcome: str(by_outcome["outcome"] != "ok"),
     )
     assert ok["waits_latency_s"] == pytest.approx(2 * 3 * MS / 1e9)
     assert ok["wait_lock_s"] == pytest.approx(2 * 3 * 2 / 1e9)
@@ -115,15 +116,15 @@ def row(at_s: float, **more: object) -> dict[str, object]:
 
 
 def minute(*rows: dict[str, object], start_s: int = START_S) -> Minute:
-    whole = Minute(start_s, 60.0, "measured", "separate")
-    whole.add_samples(rows)
-    return whole
+    written_minute = Minute(start_s, 60.0, "measured", "separate")
+    written_minute.add_samples(rows)
+    return written_minute
 
 
 def written(path: Path, *minutes: Minute) -> Path:
     store = Store(path, "db1", Retention(30, 100))
-    for one in minutes:
-        assert store.write(one, "package")
+    for minute_ in minutes:
+        assert store.write(minute_, "package")
     return path
 
 
@@ -132,9 +133,9 @@ def test_estimates_from_the_store(tmp_path: Path) -> None:
     theirs = [row(START_S + 60 + n, user=None, probability=1.0) for n in range(3)]
     written(tmp_path, minute(*ours), minute(*theirs, start_s=START_S + 60))
     refused: list[Refused] = []
-    found = by_keys(drawn_in(dataset(str(tmp_path)), HOUR, refused), ["user"]).to_pylist()
-    assert not refused and [one["user"] for one in found] == ["app", "(unknown)"]
-    app, other = found
+    by_user = by_keys(drawn_in(dataset(str(tmp_path)), HOUR, refused), ["user"]).to_pylist()
+    assert not refused and [estimated["user"] for estimated in by_user] == ["app", "(unknown)"]
+    app, other = by_user
     assert (app["drawn"], app["calls"], app["joules"]) == (30, 60, pytest.approx(60))
     assert app["calls_low"] < 60 < app["calls_high"] and not app["rough"]
     # Those that were certain leave nothing open but the error of their energy.
@@ -169,13 +170,13 @@ def test_damaged_and_foreign_files_are_left_out(tmp_path: Path, probability: flo
     moved.write_bytes(good.read_bytes())
     refused: list[Refused] = []
     assert drawn_in(dataset(str(tmp_path)), HOUR, refused).num_rows == 1
-    assert len(refused) == 3 and "probability" in " ".join(one.reason for one in refused)
+    assert len(refused) == 3 and "probability" in " ".join(refusal.reason for refusal in refused)
 
 
-def ask(*words: str) -> str:
-    found = CliRunner().invoke(command.command, words, catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
+def ask(*arguments: str) -> str:
+    result = CliRunner().invoke(command.command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 TIMES = ("--from", "2026-11-18T00:00Z", "--to", "2026-11-20T00:00Z")
@@ -184,10 +185,10 @@ TIMES = ("--from", "2026-11-18T00:00Z", "--to", "2026-11-20T00:00Z")
 def test_the_command(tmp_path: Path) -> None:
     assert set(command.KEYS) == set(KEYS)
     written(tmp_path, minute(*(row(START_S + n) for n in range(30))))
-    found = json.loads(ask(str(tmp_path), "--by", "user,client", "--json", *TIMES))
-    assert [(one["user"], one["client"], one["calls"]) for one in found] == [
-        ("app", "192.0.2.7", 60)
-    ]
+    printed = json.loads(ask(str(tmp_path), "--by", "user,client", "--json", *TIMES))
+    assert [
+        (estimated["user"], estimated["client"], estimated["calls"]) for estimated in printed
+    ] == [("app", "192.0.2.7", 60)]
     (line,) = csv.DictReader(io.StringIO(ask(str(tmp_path), "--format", "csv", *TIMES)))
     assert line["user"] == "app"
     table = ask(str(tmp_path), "--by", "user,client", *TIMES)
@@ -224,7 +225,7 @@ def draw(samples: int, shape: U64, end_ns: U64, *, seed: int = 1) -> F64:
     shape, end_ns = np.ascontiguousarray(shape, np.uint64), np.ascontiguousarray(end_ns, np.uint64)
     probability = np.zeros(len(shape))
     library.sample_begin(samples, seed)
-    library.sample_run(len(shape), *(one.ctypes.data for one in (shape, end_ns, probability)))
+    library.sample_run(len(shape), *(array.ctypes.data for array in (shape, end_ns, probability)))
     return probability
 
 
@@ -261,8 +262,10 @@ def test_each_shape_has_a_query_in_each_period(rates: list[float], samples: int,
     probability = draw(samples, shape, end_ns, seed=seed)
     cells = set(zip(shape.tolist(), (end_ns // (PERIOD_S * 10**9)).tolist(), strict=True))
     drawn = probability > 0
-    found = zip(shape[drawn].tolist(), (end_ns[drawn] // (PERIOD_S * 10**9)).tolist(), strict=True)
-    assert lost() or set(found) == cells
+    drawn_cells = zip(
+        shape[drawn].tolist(), (end_ns[drawn] // (PERIOD_S * 10**9)).tolist(), strict=True
+    )
+    assert lost() or set(drawn_cells) == cells
     assert ((probability >= 0) & (probability <= 1)).all()
 
 
@@ -287,20 +290,20 @@ def test_beyond_a_bound_draws_are_counted_as_lost() -> None:
 def _covered(shape: U64, end_ns: U64, value: F64, mine: F64) -> tuple[float, float, float]:
     """Share of samples whose interval has the truth, mean error, and its standard error."""
     truth = float(value @ mine)
-    inside, errors, told = 0, [], 0
+    inside, errors, with_interval = 0, [], 0
     for seed in range(REPEATS):
         probability = draw(10, shape, end_ns, seed=seed)
         drawn = np.flatnonzero(probability)
         group = np.zeros(len(drawn), np.int64)
-        found = estimate(value[drawn] * mine[drawn], probability[drawn], group, 1)
-        errors.append(found.total[0] / truth - 1)
+        total = estimate(value[drawn] * mine[drawn], probability[drawn], group, 1)
+        errors.append(total.total[0] / truth - 1)
         by_chance = np.count_nonzero(mine[drawn] * (probability[drawn] < 1))
         if by_chance < FEW:
             continue
-        told += 1
-        inside += abs(found.total[0] - truth) <= found.half_width[0]
-    assert told > REPEATS / 2
-    return inside / told, float(np.mean(errors)), float(np.std(errors)) / REPEATS**0.5
+        with_interval += 1
+        inside += abs(total.total[0] - truth) <= total.half_width[0]
+    assert with_interval > REPEATS / 2
+    return inside / with_interval, float(np.mean(errors)), float(np.std(errors)) / REPEATS**0.5
 
 
 def test_estimates_are_unbiased_and_intervals_cover() -> None:

@@ -66,19 +66,21 @@ def stream_of(sums_lag_ns: int = LAG_NS, **machine: Any) -> bytes:
     return TwoPackages(**machine).stream(sums_lag_ns)
 
 
-def live(stream: bytes, known: Calibrated = UNCALIBRATED, interval_s: float = 0.5) -> Attribution:
+def live(
+    stream: bytes, calibration: Calibrated = UNCALIBRATED, interval_s: float = 0.5
+) -> Attribution:
     """The live view's total at the end of the stream."""
-    options = LiveOptions(choose=lambda _meta: known)
+    options = LiveOptions(choose=lambda _meta: calibration)
     source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
     return list(source.snapshots(Controls(interval_s)))[-1].total
 
 
-def offline(stream: bytes, known: Calibrated = UNCALIBRATED) -> Attribution:
+def offline(stream: bytes, calibration: Calibrated = UNCALIBRATED) -> Attribution:
     """The attribution of the trace that is recorded from the stream."""
     with TemporaryDirectory() as folder:
         directory = Path(folder) / "trace"
         record(Stream(io.BytesIO(stream)), TraceWriter(directory), fake_tracer.context(META))
-        return attribute(Trace(directory), calibrated=known)
+        return attribute(Trace(directory), calibrated=calibration)
 
 
 def rows(attribution: Attribution) -> dict[Key, Row]:
@@ -86,12 +88,18 @@ def rows(attribution: Attribution) -> dict[Key, Row]:
     return {(row.kind, tuple(row.keys.items())): row for row in every}
 
 
-def agree(one: Attribution, other: Attribution, rel: float) -> None:
+def agree(live_result: Attribution, recorded: Attribution, rel: float) -> None:
     """Calls, times and totals are equal to the last digit; joules to within `rel`."""
-    assert one.main.measured_nj == other.main.measured_nj > 0
-    assert (one.windows, one.window_causes) == (other.windows, other.window_causes)
-    assert (one.anomalies, one.trace.loss) == (other.anomalies, other.trace.loss)
-    live_rows, recorded_rows = rows(one), rows(other)
+    assert live_result.main.measured_nj == recorded.main.measured_nj > 0
+    assert (live_result.windows, live_result.window_causes) == (
+        recorded.windows,
+        recorded.window_causes,
+    )
+    assert (live_result.anomalies, live_result.trace.loss) == (
+        recorded.anomalies,
+        recorded.trace.loss,
+    )
+    live_rows, recorded_rows = rows(live_result), rows(recorded)
     assert live_rows.keys() == recorded_rows.keys()
     for key, expected in recorded_rows.items():
         row = live_rows[key]
@@ -102,9 +110,9 @@ def agree(one: Attribution, other: Attribution, rel: float) -> None:
         assert row.energy_nj == pytest.approx(expected.energy_nj, rel=rel, abs=1e6), key
 
 
-def most_apart(one: Attribution, other: Attribution) -> float:
-    expected = rows(other)
-    pairs = [(row.energy_nj, expected[key].energy_nj) for key, row in rows(one).items()]
+def most_apart(live_result: Attribution, recorded: Attribution) -> float:
+    expected = rows(recorded)
+    pairs = [(row.energy_nj, expected[key].energy_nj) for key, row in rows(live_result).items()]
     return max(abs(a / b - 1) for a, b in pairs if b)
 
 
@@ -119,10 +127,10 @@ def test_law5_would_notice_other_windows_of_sums_and_missing_effects() -> None:
 def test_law5_with_what_windows_alone_tell() -> None:
     """Both learn the shared power and the power at rest, within each other's intervals."""
     stream = stream_of(windows=500)
-    one, other = live(stream), offline(stream)
-    agree(one, other, 0.02)
-    for key, row in rows(one).items():
-        low, high = rows(other)[key].energy_nj_ci95
+    live_result, recorded = live(stream), offline(stream)
+    agree(live_result, recorded, 0.02)
+    for key, row in rows(live_result).items():
+        low, high = rows(recorded)[key].energy_nj_ci95
         assert low <= row.energy_nj <= high, key
 
 
@@ -130,49 +138,51 @@ def test_law5_with_losses() -> None:
     """Lost time is residual; in the live view in the window that reported the loss."""
     lost = range(100, 130)
     machine = TwoPackages(shared_w=0.0, lost=tuple(lost))
-    stream, known = machine.stream(), calibrated(0.0)
+    stream, calibration = machine.stream(), calibrated(0.0)
     lost_ns = sum(machine.stretches[i].t1_ns - machine.stretches[i].t0_ns for i in lost)
     both = []
-    for attribution in (live(stream, known), offline(stream, known)):
+    for attribution in (live(stream, calibration), offline(stream, calibration)):
         assert attribution.trace.lost_cpu_ns == lost_ns
         assert attribution.trace.loss == {"segment": len(lost)}
         (residual,) = (row for row in attribution.fixed if row.kind == "residual")
         assert residual.cpu_ns == lost_ns
         fixed = tuple(row for row in attribution.fixed if row is not residual)
         both.append((residual.energy_nj, replace(attribution, fixed=fixed)))
-    (live_nj, one), (recorded_nj, other) = both
+    (live_nj, live_result), (recorded_nj, recorded) = both
     assert live_nj == pytest.approx(recorded_nj, rel=0.3)
-    agree(one, other, 0.01)
+    agree(live_result, recorded, 0.01)
 
 
 def test_law5_with_stolen_time() -> None:
     """A host steals half of the one package's busy time. A live stream's sums do not show on which
     CPU of a package an owner ran: here all of one package lose the same."""
     stream = stream_of(windows=150, shared_w=0.0, stolen=(0.5, 0.0))
-    one, other = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
-    agree(one, other, 0.01)
-    both = [sum(row.stolen_ns or 0 for row in rows(each).values()) for each in (one, other)]
-    busy_ns = sum(row.cpu_ns for row in rows(other).values() if row.stolen_ns is not None)
+    live_result, recorded = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
+    agree(live_result, recorded, 0.01)
+    both = [
+        sum(row.stolen_ns or 0 for row in rows(each).values()) for each in (live_result, recorded)
+    ]
+    busy_ns = sum(row.cpu_ns for row in rows(recorded).values() if row.stolen_ns is not None)
     assert both[0] == pytest.approx(both[1], rel=0.01)
     assert 0.2 < both[1] / busy_ns < 0.3
-    for key, expected in rows(other).items():
-        stolen_ns = rows(one)[key].stolen_ns
+    for key, expected in rows(recorded).items():
+        stolen_ns = rows(live_result)[key].stolen_ns
         assert stolen_ns == (expected.stolen_ns and pytest.approx(expected.stolen_ns, rel=0.03))
     assert not live(stream_of(shared_w=0.0), calibrated(0.0)).stolen_recorded
 
 
 def test_law5_with_dies_and_one_that_is_unplugged() -> None:
     """A die's counter is one of its own; when it can no longer be read, the others go on."""
-    whole = offline(stream_of(shared_w=0.0), calibrated(0.0))
+    one_die = offline(stream_of(shared_w=0.0), calibrated(0.0))
     stream = stream_of(shared_w=0.0, dies=2)
-    one, other = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
-    agree(one, other, 0.01)
-    assert other.main.measured_nj == pytest.approx(whole.main.measured_nj, rel=1e-6)
+    live_result, recorded = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
+    agree(live_result, recorded, 0.01)
+    assert recorded.main.measured_nj == pytest.approx(one_die.main.measured_nj, rel=1e-6)
     stream = stream_of(shared_w=0.0, dies=2, unplugged=75)
-    one, other = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
-    agree(one, other, 0.01)
-    assert (other.window_causes["missing"], other.unattributed_windows) == (25, 25)
-    assert other.main.measured_nj == pytest.approx(whole.main.measured_nj * 15 / 16, rel=0.05)
+    live_result, recorded = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
+    agree(live_result, recorded, 0.01)
+    assert (recorded.window_causes["missing"], recorded.unattributed_windows) == (25, 25)
+    assert recorded.main.measured_nj == pytest.approx(one_die.main.measured_nj * 15 / 16, rel=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -191,19 +201,21 @@ def test_intervals_add_up_to_a_total_that_is_the_attribution(
 ) -> None:
     source = ReplaySource(trace, speed=0, by=by)
     snapshots = list(source.snapshots(Controls(interval_s, ",".join(by))))
-    whole = attribute(trace, by)
+    attributed = attribute(trace, by)
     last = snapshots[-1].total
-    assert last.rows == whole.rows
-    assert any(row.waits for row in whole.rows)
+    assert last.rows == attributed.rows
+    assert any(row.waits for row in attributed.rows)
     # The interval's ends are sums of floats, whose last bit depends on the order.
-    for part, same in zip(last.fixed, whole.fixed, strict=True):
+    for part, same in zip(last.fixed, attributed.fixed, strict=True):
         assert part.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-12)
         assert replace(part, energy_nj_ci95=same.energy_nj_ci95) == same
-    assert (last.domains, last.trace) == (whole.domains, whole.trace)
-    assert [one.ended for one in snapshots] == [False] * (len(snapshots) - 1) + [True]
-    assert sum(one.interval.main.measured_nj for one in snapshots) == last.main.measured_nj
-    assert sum(one.interval.windows for one in snapshots) == last.windows
-    assert sum(one.interval.trace.duration_s for one in snapshots) == pytest.approx(2.0)
+    assert (last.domains, last.trace) == (attributed.domains, attributed.trace)
+    assert [snapshot.ended for snapshot in snapshots] == [False] * (len(snapshots) - 1) + [True]
+    assert (
+        sum(snapshot.interval.main.measured_nj for snapshot in snapshots) == last.main.measured_nj
+    )
+    assert sum(snapshot.interval.windows for snapshot in snapshots) == last.windows
+    assert sum(snapshot.interval.trace.duration_s for snapshot in snapshots) == pytest.approx(2.0)
 
 
 def test_loss_of_a_span_is_the_difference_of_running_sums_over_all_cpus() -> None:
@@ -238,7 +250,7 @@ def test_law5_live_and_recorded_rows_agree(
     """
     _, costs = bursts_and_costs
     stream, recorded = streamed(shared_w, *bursts_and_costs)
-    one = live(stream, calibrated(shared_w, costs), interval_s)
-    kinds = {row.kind for row in rows(one).values() if row.cpu_ns}
+    live_result = live(stream, calibrated(shared_w, costs), interval_s)
+    kinds = {row.kind for row in rows(live_result).values() if row.cpu_ns}
     assert kinds == {"queries", "background", "other_processes", "kernel", "tracer", "idle"}
-    agree(one, recorded, 1e-6 if shared_w == 0.0 and costs != TRAFFIC else 0.02)
+    agree(live_result, recorded, 1e-6 if shared_w == 0.0 and costs != TRAFFIC else 0.02)

@@ -170,8 +170,10 @@ def test_detail_has_the_parts_of_the_latency_per_call() -> None:
     assert re.search(r"latency, lock +6\.00 ms +6\.00 ms\n", text)
     each_us = 4_000 / row.calls
     assert re.search(rf"helpers waited +{each_us:.3g} .s +{each_us:.3g} .s\n", text)
-    whole = dataclasses.replace(row, keys={"transaction": "begin; commit"}, latency_ns_mean=9e9)
-    state = showing(attribution((whole,), {}))
+    transaction = dataclasses.replace(
+        row, keys={"transaction": "begin; commit"}, latency_ns_mean=9e9
+    )
+    state = showing(attribution((transaction,), {}))
     state.press("enter", None)
     text = "\n".join(screen(state, 80, 60))
     assert re.search(r"latency, lock +75\.0 % +75\.0 %\n", text), "not of the transaction's latency"
@@ -197,13 +199,13 @@ def test_what_the_host_stole_is_on_every_screen() -> None:
     assert any(line.endswith(" SELECT") and "25.0 %" not in line for line in lines)
     state.press("enter", None)
     assert re.search(r"of it stolen +2\.00 ms \(25\.0 %\)", "\n".join(screen(state, 120, 60)))
-    for stolen_ns, said in ((0, ""), (None, "not recorded")):
+    for stolen_ns, notice in ((0, ""), (None, "not recorded")):
         row = query_row(10**9, "SELECT", stolen_ns=stolen_ns)
         state = showing(attribution((row,), {"idle": 10**9}))
         state.press("enter", None)
         text = "\n".join(screen(state, 120, 60))
         assert "stolen" not in text.replace("of it stolen", "")
-        assert bool(re.search(r"of it stolen +not recorded", text)) == bool(said)
+        assert bool(re.search(r"of it stolen +not recorded", text)) == bool(notice)
 
 
 # ---- keys ----------------------------------------------------------------------------------------
@@ -229,8 +231,8 @@ def press(state: ViewState, *keys: str) -> Effect:
     effect = Effect.NONE
     for key in keys:
         named = key in NAMED
-        for one in [key] if named else key:
-            effect = state.press(UNTITLED.get(one, one), None if named else one)
+        for character in [key] if named else key:
+            effect = state.press(UNTITLED.get(character, character), None if named else character)
     return effect
 
 
@@ -314,11 +316,11 @@ def test_history_is_bounded_and_zero_is_not_unknown(state: ViewState) -> None:
 
 
 def test_the_share_is_first_where_the_total_is_an_estimate() -> None:
-    found = typical()
-    source = dataclasses.replace(found.energy_source, grade="estimated", total_error=0.4)
+    result = typical()
+    source = dataclasses.replace(result.energy_source, grade="estimated", total_error=0.4)
     for table, first in (
-        (found, "J/CALL"),
-        (dataclasses.replace(found, energy_source=source), "SHARE"),
+        (result, "J/CALL"),
+        (dataclasses.replace(result, energy_source=source), "SHARE"),
     ):
         lines = screen(showing(table), 80, 24)
         heading = next(line for line in lines if "QUERY" in line)

@@ -76,28 +76,28 @@ def table(text: str, title: str) -> list[list[str]]:
     """The cells below a title, until an empty line."""
     lines = text.splitlines()
     first = next(at for at, line in enumerate(lines) if title in line)
-    found = []
+    rows = []
     for line in lines[first + 1 :]:
         if not line.strip():
             break
-        found.append(re.split(r"\s{2,}", line.strip()))
-    return found
+        rows.append(re.split(r"\s{2,}", line.strip()))
+    return rows
 
 
 def test_the_hottest_functions_stand_first_with_joules_samples_and_error() -> None:
     text = text_of(showing(SAMPLES))
     assert "last 42.0 s · 100 samples · 10.0 J · 25.0 % not followed to the end" in text
-    found = table(text, "FUNCTION")
-    assert [cells[-1] for cells in found] == [
+    rows = table(text, "FUNCTION")
+    assert [cells[-1] for cells in rows] == [
         *("sort", "scan", "exec", "unknown (not followed)", KERNEL)
     ]
     assert sampling_share(40, 100) == pytest.approx(0.0974, abs=1e-4)
-    assert found[0] == ["40.0 ± 9.8 %", "40.0 %", "4.00 J", "40", "sort"]
-    assert [cells[1:4] for cells in found[1:3]] == [
+    assert rows[0] == ["40.0 ± 9.8 %", "40.0 %", "4.00 J", "40", "sort"]
+    assert [cells[1:4] for cells in rows[1:3]] == [
         ["30.0 %", "3.00 J", "30"],
         ["75.0 %", "2.00 J", "20"],
     ]
-    assert sum(int(cells[3]) for cells in found) == 100, "each sample has one innermost function"
+    assert sum(int(cells[3]) for cells in rows) == 100, "each sample has one innermost function"
     assert "Not followed: servers that started after top did" in text_of(showing(SAMPLES), 80, 40)
 
 
@@ -138,14 +138,14 @@ def test_losses_and_servers_without_stacks_are_said() -> None:
 
 
 def test_without_energy_shares_have_no_joules() -> None:
-    found = table(text_of(showing(SAMPLES, grade="none")), "FUNCTION")
-    assert found[0][1:4] == ["40.0 %", UNKNOWN, "40"]
+    rows = table(text_of(showing(SAMPLES, grade="none")), "FUNCTION")
+    assert rows[0][1:4] == ["40.0 %", UNKNOWN, "40"]
 
 
 def test_more_than_ten_are_counted() -> None:
     many: Counter[Stack] = Counter({("main", f"f{n:02}"): 5 + n for n in range(25)})
-    found = table(text_of(showing(many)), "FUNCTION")
-    assert [cells[-1] for cells in found] == [*(f"f{24 - n:02}" for n in range(10)), "and 15 more"]
+    rows = table(text_of(showing(many)), "FUNCTION")
+    assert [cells[-1] for cells in rows] == [*(f"f{24 - n:02}" for n in range(10)), "and 15 more"]
 
 
 HOSTILE = ("\x1b[2J\x1b]0;x\x07", "[red]x[/red]", "a\nb\x00\x9b", "表" * 300, "", "\u202egnp")
@@ -175,9 +175,9 @@ def test_every_page_fits_and_is_safe(width: int, height: int) -> None:
 )
 def test_functions_own_parts_add_up(stacks: dict[Stack, int]) -> None:
     row = RowStacks(query_row(10**9), Counter(stacks))
-    found = samples_with(row)
-    assert sum(own for own, _ in found.values()) == row.count
-    for name, (own, inside) in found.items():
+    samples = samples_with(row)
+    assert sum(own for own, _ in samples.values()) == row.count
+    for name, (own, inside) in samples.items():
         assert own <= inside == sum(n for stack, n in stacks.items() if name in stack)
 
 
@@ -224,9 +224,9 @@ def test_a_paused_page_stays() -> None:
 
 def test_an_export_has_what_the_page_shows() -> None:
     state = showing(PLANNED, lost=3, unknown=4, missing=("mysql has none",))
-    found = screen_document(state)["view"]["selected"]["stacks"]
-    entries = found.pop("functions"), found.pop("nodes")
-    assert found == {
+    exported = screen_document(state)["view"]["selected"]["stacks"]
+    entries = exported.pop("functions"), exported.pop("nodes")
+    assert exported == {
         "seconds": 42.0,
         "samples": 100,
         "too_few": False,
@@ -252,10 +252,10 @@ def test_an_export_marks_too_few_samples(count: int | None) -> None:
     stack: Stack = ("main", "sort")
     samples = None if count is None else Counter({stack: count})
     state = showing(samples, missing=("mysql has none",))
-    found = screen_document(state)["view"]["selected"]["stacks"]
-    assert (found["samples"], found["too_few"]) == (count or 0, True)
-    assert found["energy_j"] == (None if count is None else 10.0)
-    assert found["missing"] == ["mysql has none"]
+    exported = screen_document(state)["view"]["selected"]["stacks"]
+    assert (exported["samples"], exported["too_few"]) == (count or 0, True)
+    assert exported["energy_j"] == (None if count is None else 10.0)
+    assert exported["missing"] == ["mysql has none"]
 
 
 def test_the_page_of_functions_is_in_the_help() -> None:

@@ -67,14 +67,14 @@ def _named() -> list[str]:
     assert symbols(1, function.vaddr) == "Py_BytesMain"
     with naming(PYTHON) as process:
         places = (1, function.vaddr), (1, 1), (9, 0x10), (5, 0x10), (9, SORT)
-        found = [ask(process, *place) for place in places]
-        assert found[1] == symbols(1, 1)
+        names = [ask(process, *place) for place in places]
+        assert names[1] == symbols(1, 1)
         assert isinstance(ask(process, 9, SORT), PlanNode)
         assert process.missing == (
             "no functions' names in \ufffd[2Jx: cannot open /nowhere/"
             "\ufffd[2Jx: No such file or directory",
         )
-        return found
+        return names
 
 
 def test_names_are_those_of_the_files() -> None:
@@ -96,10 +96,10 @@ def _ended(how: str) -> list[str]:
 
 @pytest.mark.parametrize(("how", "reason"), [("killed", "has ended"), ("silent", "20 s in all")])
 def test_without_the_process_a_frame_is_its_file_and_offset(how: str, reason: str) -> None:
-    found = apart(partial(_ended, how))
-    assert found[:2] == [f"{PYTHON.name}+0x40", "node #3"]
-    assert found[2].startswith("some functions have no names")
-    assert reason in found[2]
+    names = apart(partial(_ended, how))
+    assert names[:2] == [f"{PYTHON.name}+0x40", "node #3"]
+    assert names[2].startswith("some functions have no names")
+    assert reason in names[2]
 
 
 def name_by(named: Name) -> None:
@@ -122,8 +122,8 @@ def _late() -> list[str]:
 
 
 def test_nobody_waits_for_a_late_name() -> None:
-    *found, before, again, after = apart(partial(_late))
-    assert found == ["\ufffd[2Jx+0x3", "\ufffd[2Jx+0x2"]
+    *names, before, again, after = apart(partial(_late))
+    assert names == ["\ufffd[2Jx+0x3", "\ufffd[2Jx+0x2"]
     assert before == again == naming_process.READING
     assert after.startswith("no functions' names in")
 
@@ -177,9 +177,9 @@ def _stalling() -> list[str]:
 
 
 def test_all_names_together_have_a_limit_of_time() -> None:
-    *found, problem = apart(partial(_stalling))
-    assert found[0] == "f"
-    assert found[3:] == [f"{PYTHON.name}+{offset:#x}" for offset in (3, 4)]
+    *names, problem = apart(partial(_stalling))
+    assert names[0] == "f"
+    assert names[3:] == [f"{PYTHON.name}+{offset:#x}" for offset in (3, 4)]
     assert "in all" in problem
 
 
@@ -210,9 +210,9 @@ def _failing() -> list[str]:
 
     name_by(named)
     with naming(PYTHON) as process:
-        found = [ask(process, *place) for place in ((1, 1), (1, 2), (9, 3))]
+        names = [ask(process, *place) for place in ((1, 1), (1, 2), (9, 3))]
         assert len(ask(process, 9, SORT)) <= 224 + len(" #3")
-        return [*found, *process.missing]
+        return [*names, *process.missing]
 
 
 def test_a_file_that_cannot_be_read_costs_its_own_names_alone() -> None:

@@ -69,14 +69,14 @@ def sampled(number: int, frame: int, flags: int = WHOLE, **owner: Any) -> dict[s
     segment["t0_ns"] = segment["t1_ns"] = t_ns
     segment["server"], segment["owner_kind"] = 1, owner.get("owner_kind", OwnerKind.QUERY)
     segment["pid"] = segment["tgid"] = owner.get("pid", 77)
-    said: dict[str, Any] = {key: owner[key] for key in ("shape", "tags", "naming") if key in owner}
-    return {"segment": segment, "frame": frame, "flags": flags, **said}
+    more: dict[str, Any] = {key: owner[key] for key in ("shape", "tags", "naming") if key in owner}
+    return {"segment": segment, "frame": frame, "flags": flags, **more}
 
 
 def window(number: int, sums: list[dict[str, Any]], *samples: dict[str, Any]) -> bytes:
     """As the tracer writes it: the reading that ends it, its sums, new frames, and samples."""
     t0_ns = BEGIN_NS + number * WINDOW
-    rows = [{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW, "server": 1, **one} for one in sums]
+    rows = [{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW, "server": 1, **sum_} for sum_ in sums]
     stacks = block(Block.STACK, *samples) if samples else b""
     reading = energy(t0_ns + WINDOW, (number + 2) * 1000, 0)
     return reading + block(Block.AGGREGATE, *rows) + stacks + flush(t0_ns + WINDOW)
@@ -101,9 +101,11 @@ def snapshots(
     return source.snapshots(controls or Controls(0.5))
 
 
-def by_shape(one: Snapshot) -> dict[str, Counter[Stack]]:
-    assert one.stacks is not None
-    return {found.row.shape: found.samples for found in one.stacks.rows.values()}
+def by_shape(snapshot: Snapshot) -> dict[str, Counter[Stack]]:
+    assert snapshot.stacks is not None
+    return {
+        row_stacks.row.shape: row_stacks.samples for row_stacks in snapshot.stacks.rows.values()
+    }
 
 
 def test_samples_come_to_the_rows_of_their_queries() -> None:
@@ -116,17 +118,17 @@ def test_samples_come_to_the_rows_of_their_queries() -> None:
         sampled(6, 2, owner_kind=OwnerKind.SERVER, pid=7),
         sampled(6, 2, shape=99),  # of which no time is known
     ]
-    at = [int(one["segment"]["t0_ns"] - BEGIN_NS) // WINDOW for one in samples]
+    at = [int(sample["segment"]["t0_ns"] - BEGIN_NS) // WINDOW for sample in samples]
     windows = [
         window(
             n,
             [query(1), query(2, 10), thread],
-            *(one for one, when in zip(samples, at, strict=True) if when == n),
+            *(sample for sample, when in zip(samples, at, strict=True) if when == n),
         )
         for n in range(20)
     ]
-    seen = list(snapshots(windows[0] + text(2, b"DELETE"), *windows[1:]))
-    last = seen[-1]
+    taken = list(snapshots(windows[0] + text(2, b"DELETE"), *windows[1:]))
+    last = taken[-1]
     assert by_shape(last) == {
         "SELECT ?": Counter({SORT: 10, SCAN: 5}),
         "DELETE": Counter({(*SORT, KERNEL): 1, (CUT, *SCAN): 1, (CUT,): 1}),
@@ -135,8 +137,10 @@ def test_samples_come_to_the_rows_of_their_queries() -> None:
     assert last.stacks.missing == ("mysql has none",)
     assert last.stacks.unknown == 1
     total = {row.shape: row for row in last.total.rows}
-    for found in last.stacks.rows.values():
-        assert found.row.energy_nj == total[found.row.shape].energy_nj, "of all intervals so far"
+    for row_stacks in last.stacks.rows.values():
+        assert row_stacks.row.energy_nj == total[row_stacks.row.shape].energy_nj, (
+            "of all intervals so far"
+        )
     assert last.stacks.seconds == pytest.approx(2.0)
 
 
@@ -151,16 +155,16 @@ def test_the_view_goes_on_while_names_are_late() -> None:
 
     windows = [window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(20)]
     options = StackOptions(sometime, lambda: ("late",) if late else ())
-    found = []
-    for one in snapshots(*windows, stacks=options):
-        assert one.stacks is not None
-        assert one.interval.rows[0].calls, "an interval like any other"
-        found.append((sum(by_shape(one).values(), Counter()), one.stacks.missing))
-        if len(found) == 2:
+    taken = []
+    for snapshot in snapshots(*windows, stacks=options):
+        assert snapshot.stacks is not None
+        assert snapshot.interval.rows[0].calls, "an interval like any other"
+        taken.append((sum(by_shape(snapshot).values(), Counter()), snapshot.stacks.missing))
+        if len(taken) == 2:
             late.clear()
-    assert found[:2] == [(Counter(), ("late",))] * 2
-    assert found[2] == (Counter({SORT: 12}), ()), "of all windows that are complete by then"
-    assert found[-1] == (Counter({SORT: 20}), ())
+    assert taken[:2] == [(Counter(), ("late",))] * 2
+    assert taken[2] == (Counter({SORT: 12}), ()), "of all windows that are complete by then"
+    assert taken[-1] == (Counter({SORT: 20}), ())
 
 
 def test_samples_that_wait_for_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,29 +193,29 @@ def test_without_the_option_there_are_none() -> None:
     source = StreamSource(
         Stream(io.BytesIO(stream + end(BEGIN_NS + 20 * WINDOW))), fake_tracer.context(META)
     )
-    assert all(one.stacks is None for one in source.snapshots(Controls(0.5)))
+    assert all(snapshot.stacks is None for snapshot in source.snapshots(Controls(0.5)))
 
 
 def test_another_grouping_and_a_reset_begin_anew() -> None:
-    controls, seen = Controls(0.5), []
+    controls, taken = Controls(0.5), []
     windows = [window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(40)]
-    for one in snapshots(*windows, controls=controls):
-        seen.append(one.stacks)
-        if len(seen) == 2:
+    for snapshot in snapshots(*windows, controls=controls):
+        taken.append(snapshot.stacks)
+        if len(taken) == 2:
             controls.set(group="server")
-        if len(seen) == 4:
+        if len(taken) == 4:
             controls.reset()
-    found = [(round(one.seconds, 1), one) for one in seen if one is not None]
-    assert [seconds for seconds, _ in found[:6]] == [0.4, 0.8, 0.4, 0.8, 0.4, 0.8]
-    identities = [set(one.rows) for _, one in found]
+    timed = [(round(recent.seconds, 1), recent) for recent in taken if recent is not None]
+    assert [seconds for seconds, _ in timed[:6]] == [0.4, 0.8, 0.4, 0.8, 0.4, 0.8]
+    identities = [set(recent.rows) for _, recent in timed]
     assert identities[2] == {("queries", (("server", "mariadb"),), "")}
-    assert [next(iter(one.rows.values())).count for _, one in found[:6]] == [4, 8] * 3
+    assert [next(iter(recent.rows.values())).count for _, recent in timed[:6]] == [4, 8] * 3
 
 
 def test_by_a_tag_samples_come_to_the_rows_of_their_values() -> None:
     tagged = {number: b"endpoint='%s'" % value for number, value in ((5, b"cart"), (6, b"pay"))}
-    tags = b"".join(text(one, said, dialect=TAGS) for one, said in tagged.items())
-    rows = [query(1) | {"tags": one} for one in (5, 6, 0)]
+    tags = b"".join(text(number, comment, dialect=TAGS) for number, comment in tagged.items())
+    rows = [query(1) | {"tags": number} for number in (5, 6, 0)]
     windows = [
         window(n, rows, *(sampled(n, f, shape=1, tags=t) for f, t in ((2, 5), (2, 5), (3, 6))))
         for n in range(10)
@@ -219,8 +223,11 @@ def test_by_a_tag_samples_come_to_the_rows_of_their_values() -> None:
     controls = Controls(0.5, "tag:endpoint")
     *_, last = snapshots(tags + windows[0], *windows[1:], controls=controls, client_tags=True)
     assert last.stacks is not None
-    found = {one.row.keys["tag:endpoint"]: one.samples for one in last.stacks.rows.values()}
-    assert found == {"cart": Counter({SORT: 20}), "pay": Counter({SCAN: 10})}
+    by_value = {
+        row_stacks.row.keys["tag:endpoint"]: row_stacks.samples
+        for row_stacks in last.stacks.rows.values()
+    }
+    assert by_value == {"cart": Counter({SORT: 20}), "pay": Counter({SCAN: 10})}
 
 
 def test_a_text_that_comes_late_takes_its_samples_along() -> None:
@@ -232,12 +239,12 @@ def test_a_text_that_comes_late_takes_its_samples_along() -> None:
 
 def test_rows_that_are_forgotten_have_a_common_row_of_samples() -> None:
     shapes = range(2, 2 + REMEMBERED + SPARE + 10)
-    names = b"".join(text(one, b"SELECT " + b"x" * one) for one in shapes)
-    rows = [query(one, 1) for one in shapes]
-    samples = [sampled(0, 2, shape=one) for one in shapes]
+    names = b"".join(text(shape, b"SELECT " + b"x" * shape) for shape in shapes)
+    rows = [query(shape, 1) for shape in shapes]
+    samples = [sampled(0, 2, shape=shape) for shape in shapes]
     last = list(snapshots(names + window(0, rows, *samples[:1999]), *([window(1, [query(1)])] * 3)))
     assert last[-1].stacks is not None
-    counts = [found.count for found in last[-1].stacks.rows.values()]
+    counts = [row_stacks.count for row_stacks in last[-1].stacks.rows.values()]
     assert sum(counts) == 1999
     assert max(counts) > 1
 
@@ -260,7 +267,7 @@ def test_frames_are_remembered_as_the_tracer_does(blocks: list[list[int]]) -> No
     """With so few places for frames, most are sent again and again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampled_stacks, "CALLS", 7)
-        found = SampledStacks(lambda _module, offset: str(offset))
+        stacks_sampled = SampledStacks(lambda _module, offset: str(offset))
         remembered: dict[int, int] = {}
         for stacks in blocks:
             calls = [
@@ -268,27 +275,27 @@ def test_frames_are_remembered_as_the_tracer_does(blocks: list[list[int]]) -> No
                 for f in tracer_sends(stacks, remembered, 7)
             ]
             if calls:
-                found.add_calls(fake_tracer.records(Block.CALL, calls))
-            found.add(fake_tracer.records(Block.STACK, [sampled(0, f) for f in stacks]))
-            assert len(found._frames._frames) <= 7
-    taken = found.take(BEGIN_NS + WINDOW).stacks
-    expected = [one for stacks in blocks for one in stacks]
-    assert [stack[-1] for stack in taken] == [str(one) for one in expected]
-    assert [len(stack) for stack in taken] == [one.bit_length() for one in expected]
+                stacks_sampled.add_calls(fake_tracer.records(Block.CALL, calls))
+            stacks_sampled.add(fake_tracer.records(Block.STACK, [sampled(0, f) for f in stacks]))
+            assert len(stacks_sampled._frames._frames) <= 7
+    taken = stacks_sampled.take(BEGIN_NS + WINDOW).stacks
+    expected = [frame for stacks in blocks for frame in stacks]
+    assert [stack[-1] for stack in taken] == [str(frame) for frame in expected]
+    assert [len(stack) for stack in taken] == [frame.bit_length() for frame in expected]
     assert CALLS == 1 << 16, "as the tracer is compiled"
 
 
 def test_samples_are_bounded_and_those_left_out_are_counted() -> None:
-    found = SampledStacks(name)
+    sampled_ = SampledStacks(name)
     many = fake_tracer.records(Block.STACK, [sampled(0, 2, shape=n) for n in range(4_999)])
-    found.add(many)
-    assert len(found.take(BEGIN_NS + WINDOW).stacks) == 1_667, "each third one"
-    assert found.take_dropped() == 4_999 - 1_667
+    sampled_.add(many)
+    assert len(sampled_.take(BEGIN_NS + WINDOW).stacks) == 1_667, "each third one"
+    assert sampled_.take_dropped() == 4_999 - 1_667
     for _ in range(40):
-        found.add(many)
-    assert len(found.take(BEGIN_NS + WINDOW).stacks) == sampled_stacks.MOST_WAITING
-    assert found.take_dropped() == 40 * 4_999 - sampled_stacks.MOST_WAITING
-    assert found.take_dropped() == 0
+        sampled_.add(many)
+    assert len(sampled_.take(BEGIN_NS + WINDOW).stacks) == sampled_stacks.MOST_WAITING
+    assert sampled_.take_dropped() == 40 * 4_999 - sampled_stacks.MOST_WAITING
+    assert sampled_.take_dropped() == 0
 
 
 def test_long_intervals_lose_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,14 +322,14 @@ def test_different_stacks_are_bounded_and_the_rest_is_one() -> None:
 def test_frames_without_stacks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled_stacks, "CALLS", 8)
     monkeypatch.setattr(sampled_stacks, "MOST_NEW", 16)
-    found = SampledStacks(name)
+    sampled_ = SampledStacks(name)
     for first in range(1, 1000, 3):
         calls = [{"frame": first + n, "module": 1, "offset": first} for n in range(3)]
-        found.add_calls(fake_tracer.records(Block.CALL, calls))
-        assert len(found._frames._frames) <= 8 + 16 + 3
-        assert len(found._new) <= 16
-    found.add(fake_tracer.records(Block.STACK, [sampled(0, frame) for frame in (5, 999)]))
-    assert found.take(BEGIN_NS + WINDOW).stacks == [(CUT,), ("1+0x3e5",)], "one is forgotten"
+        sampled_.add_calls(fake_tracer.records(Block.CALL, calls))
+        assert len(sampled_._frames._frames) <= 8 + 16 + 3
+        assert len(sampled_._new) <= 16
+    sampled_.add(fake_tracer.records(Block.STACK, [sampled(0, frame) for frame in (5, 999)]))
+    assert sampled_.take(BEGIN_NS + WINDOW).stacks == [(CUT,), ("1+0x3e5",)], "one is forgotten"
 
 
 def test_named_stacks_are_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,14 +352,14 @@ def test_named_stacks_are_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch
 
 
 def test_of_a_deep_stack_the_innermost_frames_are_kept() -> None:
-    found = SampledStacks(name)
+    sampled_ = SampledStacks(name)
     depth = sampled_stacks.MOST_FRAMES + 1
     calls = [{"frame": n, "caller": n - 1, "module": 1, "offset": n} for n in range(1, depth + 1)]
-    found.add_calls(fake_tracer.records(Block.CALL, calls))
+    sampled_.add_calls(fake_tracer.records(Block.CALL, calls))
     stacks = [sampled(0, depth - 1), sampled(0, depth), sampled(0, depth, flags=0)]
-    found.add(fake_tracer.records(Block.STACK, stacks))
-    whole, deeper, cut = found.take(BEGIN_NS + WINDOW).stacks
-    assert (len(whole), whole[0]) == (depth - 1, "1+0x1")
+    sampled_.add(fake_tracer.records(Block.STACK, stacks))
+    complete, deeper, cut = sampled_.take(BEGIN_NS + WINDOW).stacks
+    assert (len(complete), complete[0]) == (depth - 1, "1+0x1")
     assert deeper[:2] == (BEYOND, "1+0x2")
     assert cut == (CUT, *deeper)
 
@@ -379,7 +386,7 @@ def test_samples_of_no_known_row_survive_a_renumbering() -> None:
     label = GroupLabel("queries", (("fingerprint", "0"),), "select ?")
     taken = counts.take([label])
     assert taken[NO_ROW].total() == 2
-    assert [found.total() for found in taken.values()] == [2, 1]
+    assert [counts_of_row.total() for counts_of_row in taken.values()] == [2, 1]
 
 
 def added(minute: LastMinute, seconds: float, count: int, rows: int = 1) -> RecentStacks:
@@ -399,26 +406,26 @@ def added(minute: LastMinute, seconds: float, count: int, rows: int = 1) -> Rece
 def test_the_last_minute_is_longer_than_half_of_one_and_bounded(lengths: list[float]) -> None:
     minute = LastMinute()
     for number, seconds in enumerate(lengths, 1):
-        found = added(minute, seconds, 3)
+        last_minute = added(minute, seconds, 3)
         recent, before = 0.0, number
-        while before and recent < found.seconds:
+        while before and recent < last_minute.seconds:
             before -= 1
             recent += lengths[before]
-        assert recent == found.seconds, "the last intervals, whole ones"
+        assert recent == last_minute.seconds, "the last intervals, whole ones"
         taken = number - before
-        (row,) = found.rows.values()
-        assert (row.count, row.row.energy_nj, found.lost) == (3 * taken, taken * 10**9, taken)
+        (row,) = last_minute.rows.values()
+        assert (row.count, row.row.energy_nj, last_minute.lost) == (3 * taken, taken * 10**9, taken)
         low, high = row.row.energy_nj_ci95
         assert (low, high) == pytest.approx((taken * 0.97e9, taken * 1.03e9))
-        assert found.seconds <= HALF_S + max(HALF_S, *lengths)
-        assert found.seconds >= min(HALF_S, sum(lengths[:number]))
+        assert last_minute.seconds <= HALF_S + max(HALF_S, *lengths)
+        assert last_minute.seconds >= min(HALF_S, sum(lengths[:number]))
         assert taken == 1 or seconds < HALF_S
 
 
 def test_rows_of_the_last_minute_are_bounded() -> None:
     minute = LastMinute()
     added(minute, 1.0, 1, rows=3)
-    found = added(minute, 1.0, 1, rows=MOST_ROWS + 50)
-    assert len(found.rows) == MOST_ROWS
-    assert all(isinstance(one, RowStacks) for one in found.rows.values())
-    assert found.rows["queries", (("fingerprint", "0"),), ""].count == 2
+    last_minute = added(minute, 1.0, 1, rows=MOST_ROWS + 50)
+    assert len(last_minute.rows) == MOST_ROWS
+    assert all(isinstance(row_stacks, RowStacks) for row_stacks in last_minute.rows.values())
+    assert last_minute.rows["queries", (("fingerprint", "0"),), ""].count == 2

@@ -139,10 +139,10 @@ def test_live_view_and_replay_end_at_the_attribution(
     with TemporaryDirectory() as directory:
         whole_trace = trace(Path(directory) / "t", story, grade)
         last = replayed(whole_trace, interval_s)[-1].total
-        whole = attribute(whole_trace)
-    assert (last.rows, last.domains) == (whole.rows, whole.domains)
-    assert (last.model.notes, last.coverage) == (whole.model.notes, whole.coverage)
-    rows, expected = by_shape(live(story, interval_s)[-1].total), by_shape(whole)
+        attributed = attribute(whole_trace)
+    assert (last.rows, last.domains) == (attributed.rows, attributed.domains)
+    assert (last.model.notes, last.coverage) == (attributed.model.notes, attributed.coverage)
+    rows, expected = by_shape(live(story, interval_s)[-1].total), by_shape(attributed)
     assert rows.keys() == expected.keys()
     for shape, row in rows.items():
         same = expected[shape]
@@ -163,7 +163,7 @@ def test_intervals_of_time_have_joules_once_there_are_enough_windows() -> None:
     assert any("too little time" in note for note in first.model.notes)
     assert all({"statistical", "untold"} <= set(row.flags) for row in first.rows)
     assert all(row.energy_nj == 0 < row.energy_nj_ci95[1] for row in first.rows if row.calls)
-    held, windows = [], sum(one.interval.windows for one in snapshots[:20])
+    held, windows = [], sum(early.interval.windows for early in snapshots[:20])
     for snapshot in snapshots[20:]:
         begin, windows = windows, windows + snapshot.interval.windows
         domain = snapshot.interval.main
@@ -185,8 +185,8 @@ def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> N
         story = traffic.story(9.0, seed)
         reports = Reports(calls_of(story))
         of = trace(tmp_path / str(seed), silent(story), server=KVD, reports=reports)
-        whole = attribute(of, ("tag:endpoint",))
-        rows, calls = by_endpoint(whole), story.requests.sum(axis=0)
+        attributed = attribute(of, ("tag:endpoint",))
+        rows, calls = by_endpoint(attributed), story.requests.sum(axis=0)
         for endpoint, n, each_ns in zip(ENDPOINTS, calls, traffic.CPU_NS, strict=True):
             row = rows[endpoint]
             assert (row.calls, row.attach_mode, row.exact, row.server) == (
@@ -198,12 +198,12 @@ def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> N
             assert row.latency_ns_p50 == row.latency_ns_mean == 200_000
             low, high = row.energy_nj_ci95
             held.append(low <= n * each_ns <= high)
-        assert sum(whole.main.parts_nj.values()) == whole.main.measured_nj
-        served = [*whole.rows, *(row for row in whole.fixed if row.server == KVD.name)]
+        assert sum(attributed.main.parts_nj.values()) == attributed.main.measured_nj
+        served = [*attributed.rows, *(row for row in attributed.fixed if row.server == KVD.name)]
         assert sum(row.cpu_ns for row in served) == story.cpu_ns.sum()
-        queries_ns = sum(row.cpu_ns for row in whole.rows)
-        assert whole.coverage == pytest.approx(queries_ns / story.cpu_ns.sum())
-        assert "kvd:7001 none (by thread)+tag" in render(whole, width=160)
+        queries_ns = sum(row.cpu_ns for row in attributed.rows)
+        assert attributed.coverage == pytest.approx(queries_ns / story.cpu_ns.sum())
+        assert "kvd:7001 none (by thread)+tag" in render(attributed, width=160)
     assert np.mean(held) >= 0.9
 
 

@@ -68,8 +68,8 @@ def top(
 def test_the_view_ends_without_its_terminal(trace: Path, how: str) -> None:
     """A closed terminal, whose hangup does not reach it; SIGTERM where nothing takes the output."""
     ours, terminal = os.openpty()
-    words = ["top", "--replay", str(trace), "--speed", "0.1", "-d", "0.1"]
-    command = [sys.executable, "-m", "qjoule", *words]
+    arguments = ["top", "--replay", str(trace), "--speed", "0.1", "-d", "0.1"]
+    command = [sys.executable, "-m", "qjoule", *arguments]
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
     with subprocess.Popen(command, start_new_session=True, **streams) as view:  # type: ignore[call-overload]
         try:
@@ -116,7 +116,7 @@ def test_csv_has_columns_of_waits_and_stolen_time_before_any_is_known() -> None:
     later = replace(later, rows=(row,))
     source = FakeSource(Snapshot(first, first, 1.0), Snapshot(later, later, 2.0, ended=True))
     text = "".join(csv_lines(source, Controls(), None))
-    lines = [one for one in csv.DictReader(io.StringIO(text)) if one["kind"] == "queries"]
+    lines = [line for line in csv.DictReader(io.StringIO(text)) if line["kind"] == "queries"]
     for name, value in (("wait_lock_ns", "50"), ("helpers_ran_ns", "50"), ("stolen_ns", "7")):
         assert [line[name] for line in lines] == [""] * len(first.rows) + [value]
 
@@ -130,13 +130,13 @@ def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
         ordinary = 54001 if os.geteuid() == 0 else None
         done = top(*options, user=ordinary, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("TOTAL simulated", "other queries (3 groups)", "spread evenly", "?"):
-        assert words in done.stdout
+    for phrase in ("TOTAL simulated", "other queries (3 groups)", "spread evenly", "?"):
+        assert phrase in done.stdout
     assert "\x1b" not in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--json",), "need -b"),
         (("-b", "--json", "--csv"), "not both"),
@@ -151,10 +151,10 @@ def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
         (("-b", "--replay", "/nothing"), "is not a trace"),
     ],
 )
-def test_errors_are_one_line(arguments: tuple[str, ...], words: str) -> None:
+def test_errors_are_one_line(arguments: tuple[str, ...], message: str) -> None:
     result = CliRunner().invoke(cli, ["top", *arguments])
     assert isinstance(result.exception, (QjouleError, UsageError)) or result.exit_code == 2
-    assert words in str(result.exception) + result.output
+    assert message in str(result.exception) + result.output
 
 
 def test_an_export_is_the_screen_in_a_private_file(
@@ -259,8 +259,8 @@ def test_keys_reach_the_screen_and_the_source_and_quitting_stops_it() -> None:
         async with running() as (app, pilot):
             await pilot.press("n", "<", "space", "a", "E")
             screen = text(app)
-            for words in ("calls ▲", "PAUSED", "since reset", "written: out.json"):
-                assert words in screen
+            for phrase in ("calls ▲", "PAUSED", "since reset", "written: out.json"):
+                assert phrase in screen
             await pilot.press("/", *"delete", "enter", "g", "+", "+", "-", "R")
             assert "filter 'delete'" in text(app)
             assert "users.location" not in text(app)

@@ -50,7 +50,7 @@ def test_received_snapshots_are_those_that_were_sent(snapshot: Snapshot) -> None
     assert (name, received.interval) == ("mariadb", snapshot.interval)
     assert received.groups == (snapshot.interval.policy["by"],)
     assert (received.elapsed_s, received.ended) == (snapshot.elapsed_s, snapshot.ended)
-    errors = [[row.error for row in one.interval.rows] for one in (received, snapshot)]
+    errors = [[row.error for row in shown.interval.rows] for shown in (received, snapshot)]
     assert errors[0] == errors[1]
 
 
@@ -141,11 +141,17 @@ class Elsewhere:
         self.script.write_text(END)
 
     def run(
-        self, of: Any, content: bytes, *words: str, code: str = "", said: str = "", wait_s: int = 0
+        self,
+        of: Any,
+        content: bytes,
+        *arguments: str,
+        code: str = "",
+        messages: str = "",
+        wait_s: int = 0,
     ) -> Result:
         self.sent.write_bytes(content)
-        end = [sys.executable, str(self.script), str(self.sent), code, said, str(wait_s)]
-        return CliRunner().invoke(of, ["--via", shlex.join(end), *words], standalone_mode=False)
+        end = [sys.executable, str(self.script), str(self.sent), code, messages, str(wait_s)]
+        return CliRunner().invoke(of, ["--via", shlex.join(end), *arguments], standalone_mode=False)
 
 
 @pytest.fixture
@@ -156,15 +162,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
 
 
 def test_top_prints_what_comes(elsewhere: Elsewhere) -> None:
-    found = elsewhere.run(top, HELLO + LINE + b"\n" + LINE, "-b", "-n", "2", "--json")
-    assert found.exit_code == 0, found.output
-    printed = [json.loads(line) for line in found.stdout.splitlines()]
-    assert [one["schema"] for one in printed] == ["qjoule.top/1"] * 2
+    result = elsewhere.run(top, HELLO + LINE + b"\n" + LINE, "-b", "-n", "2", "--json")
+    assert result.exit_code == 0, result.output
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [snapshot["schema"] for snapshot in printed] == ["qjoule.top/1"] * 2
     assert printed[0]["interval"]["totals_j"]["measured"] > 0
 
 
 @pytest.mark.parametrize(
-    ("content", "how", "words"),
+    ("content", "how", "message"),
     [
         (b"Welcome to db1!\x1b[2J\n", {}, "what came is not qjoule's: 'Welcome to db1!"),
         (b"x" * 5000, {}, "a line without an end"),
@@ -176,12 +182,12 @@ def test_top_prints_what_comes(elsewhere: Elsewhere) -> None:
     ],
 )
 def test_top_refuses_other_ends(
-    elsewhere: Elsewhere, content: bytes, how: dict[str, Any], words: str
+    elsewhere: Elsewhere, content: bytes, how: dict[str, Any], message: str
 ) -> None:
-    found = elsewhere.run(top, content, "-b", said="\x1b]0;owned\x07 refused\n", **how)
-    assert isinstance(found.exception, QjouleError) and words in str(found.exception)
-    assert str(found.exception).isprintable() and len(str(found.exception)) < 1000
-    assert " refused" in found.stderr and "\x1b" not in found.stderr
+    result = elsewhere.run(top, content, "-b", messages="\x1b]0;owned\x07 refused\n", **how)
+    assert isinstance(result.exception, QjouleError) and message in str(result.exception)
+    assert str(result.exception).isprintable() and len(str(result.exception)) < 1000
+    assert " refused" in result.stderr and "\x1b" not in result.stderr
 
 
 def archive(kind: int = tarfile.USTAR_FORMAT, **change: Any) -> bytes:
@@ -202,16 +208,16 @@ def test_record_makes_a_trace_of_what_comes(elsewhere: Elsewhere, tmp_path: Path
     sent = io.BytesIO()
     pack(RECORDED, sent)
     output = tmp_path / "got"
-    found = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output), code="1")
-    assert found.exit_code == 0 and found.return_value == 1, "the other end's exit code"
+    result = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output), code="1")
+    assert result.exit_code == 0 and result.return_value == 1, "the other end's exit code"
     assert Trace(output).rows("segments") == Trace(RECORDED).rows("segments") > 0
     assert output.stat().st_mode & 0o077 == 0
     for content in (HELLO + sent.getvalue()[:-20_000], HELLO + b"\n" * 100_000, HELLO):
-        found = elsewhere.run(record, content, "-o", str(tmp_path / "cut"), code="255")
-        assert "or was lost" in str(found.exception)
+        result = elsewhere.run(record, content, "-o", str(tmp_path / "cut"), code="255")
+        assert "or was lost" in str(result.exception)
     refused = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output))
     assert isinstance(refused.exception, UsageError)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "got", "sent"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["end.py", "got", "sent"]
 
 
 @pytest.mark.parametrize(
@@ -231,9 +237,9 @@ def test_record_extracts_nothing_but_a_trace(
     elsewhere: Elsewhere, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     content = archive(**change)
-    found = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
-    assert "a wrong file" in str(found.exception) or "twice" in str(found.exception)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "sent"]
+    result = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
+    assert "a wrong file" in str(result.exception) or "twice" in str(result.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["end.py", "sent"]
 
 
 def test_record_refuses_sizes_and_headers_of_other_kinds(
@@ -248,25 +254,25 @@ def test_record_refuses_sizes_and_headers_of_other_kinds(
     huge = bytearray(good)
     huge[124:135] = b"7" * 11  # 8 GiB of meta.json
     huge[148:156] = f"{sum(huge[:148]) + sum(huge[156:512]) + 256:06o}\0 ".encode()
-    for content, words in (
-        *((one, "a wrong file") for one in (bytes(wrong_sum), long_name, pax)),
+    for content, message in (
+        *((damaged, "a wrong file") for damaged in (bytes(wrong_sum), long_name, pax)),
         (bytes(huge), "are too much, or do not fit"),
         (good.replace(b"qjoule.trace", b"qjoule.grace"), "meta.json: it has no"),
     ):
-        found = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
-        assert words in str(found.exception)
+        result = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
+        assert message in str(result.exception)
     assert not (tmp_path / "got").exists()
 
 
 def test_arguments_arrive_as_they_are() -> None:
     asked = ["top", "--where=tag:a=x y", "--by=$(id)"]
     quoted = ["qjoule", "top", "'--where=tag:a=x y'", "'--by=$(id)'"]
-    for prefix, words in (
+    for prefix, expected in (
         ("kubectl exec -i pod --", ["qjoule", *asked]),
         ("/usr/bin/ssh -i 'my key' db1 sudo", quoted),
         ("env A=b ssh db1", quoted),
     ):
-        assert via.command_of(prefix, asked) == [*shlex.split(prefix), *words]
+        assert via.command_of(prefix, asked) == [*shlex.split(prefix), *expected]
     assert via.command_of("ssh gate ssh db1", ["top", "$a"])[-1] == shlex.quote(shlex.quote("$a"))
     for wrong in ("", "ssh 'db1"):
         with pytest.raises(UsageError, match="--via"):

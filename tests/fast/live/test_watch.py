@@ -60,7 +60,7 @@ def watched(*rows: tuple[int, int, TaskEvent, dict[str, Any]], **options: Any) -
 
 def changes_of(watch: Watch, t_ns: int = 60 * S) -> list[tuple[str, str, int | None, int | None]]:
     watch.advance(t_ns)
-    return [(one.what, one.name, one.t_ns, one.until_ns) for one in watch.changes]
+    return [(change.what, change.name, change.t_ns, change.until_ns) for change in watch.changes]
 
 
 def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
@@ -78,7 +78,7 @@ def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
     ]
     watch.ran(records(Block.SEGMENT, pieces))
     assert watch.advance(20 * S) == {200, 201}
-    assert [one.cpu_ns for one in watch.changes] == [25]
+    assert [change.cpu_ns for change in watch.changes] == [25]
     assert watch.process_of(201) == watch.process_of(200) == "shopd (untraced, pid 200)"
     assert watch.process_of(300) == ""
 
@@ -189,7 +189,7 @@ def test_reasons_are_given_why_a_server_is_not_followed_or_sessions_are_missed()
     watch.advance(8 * S)
     follower.answers = [Followed(200, why="no symbols")]
     watch.advance(9 * S)
-    assert [(one.what, one.name, one.why) for one in watch.changes] == [
+    assert [(change.what, change.name, change.why) for change in watch.changes] == [
         ("unseen", "shop:3306", "sessions of the Y Protocol"),
         ("hidden", "shop:3306", "no symbols"),
         ("untraced", "shopd", "no symbols"),
@@ -225,7 +225,7 @@ class Looks:
                 break
             self.now_s += wait_s
             answers = list(self.turns.take(self.now_s))
-            self.refused += [one.pid for one in answers if "too many programs" in one.why]
+            self.refused += [answer.pid for answer in answers if "too many programs" in answer.why]
         self.now_s = end_s
 
 

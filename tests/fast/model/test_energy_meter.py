@@ -85,9 +85,9 @@ def test_an_invalid_line_is_counted_and_left_out(line: str) -> None:
 @given(st.lists(st.binary(max_size=300) | st.text(" -.:;,#0159WJkhTZ", max_size=40), max_size=30))
 def test_hostile_lines_give_ordered_readings_in_range(lines: list[bytes | str]) -> None:
     readings, _ = read(*lines)
-    times = [one.t_ns if one.stamp_ns is None else one.stamp_ns for one in readings]
+    times = [reading.t_ns if reading.stamp_ns is None else reading.stamp_ns for reading in readings]
     assert times == sorted(set(times))
-    assert all(0 <= one.raw < 2**63 for one in readings)
+    assert all(0 <= reading.raw < 2**63 for reading in readings)
 
 
 def arrivals(drift: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -137,8 +137,8 @@ sys.exit(3)
     until(lambda: meter.ended)
     readings = meter.readings()
     meter.close()
-    assert [one.raw for one in readings] == [n * WATTS * S for n in range(6)]
-    assert [one.stamp_ns for one in readings] == [EPOCH_NS + n * S for n in range(6)]
+    assert [reading.raw for reading in readings] == [n * WATTS * S for n in range(6)]
+    assert [reading.stamp_ns for reading in readings] == [EPOCH_NS + n * S for n in range(6)]
     assert not meter.readings()
     assert meter.info == MeterInfo(Path(sys.executable).name, "power", 1e-9)
     end = "6 readings, 1 lines that are none, and ended before the recording"
@@ -156,7 +156,7 @@ def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
     assert not meter.ended
     meter.close()
     assert meter.info == MeterInfo("meter.log", "counter", 1e-6)
-    assert [one.raw for one in meter.readings()] == [6_000_000, 7_000_000]
+    assert [reading.raw for reading in meter.readings()] == [6_000_000, 7_000_000]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def trace(path: Path, meter: FakeMeter, seconds: float = 8, **hello: object) -> 
 
 
 def wall_nj(attribution: Attribution) -> int:
-    (wall,) = (one for one in attribution.domains if one.name == "wall")
+    (wall,) = (domain for domain in attribution.domains if domain.name == "wall")
     assert sum(wall.parts_nj.values()) == wall.measured_nj
     return wall.measured_nj
 
@@ -230,10 +230,10 @@ def test_the_wall_is_a_ledger_of_its_own_beside_packages(tmp_path: Path) -> None
 def test_without_counters_the_meter_is_the_source_and_its_invalid_lines_are_loss(
     tmp_path: Path,
 ) -> None:
-    one = trace(tmp_path / "t", FakeMeter(9, bad=7), energy_source=b"none", grade=0)
-    assert (one.meta.energy.source, one.meta.energy.grade) == ("meter", "measured")
-    assert one.meta.meter == FakeMeter.info
-    assert one.loss["meter"] == 7
+    metered = trace(tmp_path / "t", FakeMeter(9, bad=7), energy_source=b"none", grade=0)
+    assert (metered.meta.energy.source, metered.meta.energy.grade) == ("meter", "measured")
+    assert metered.meta.meter == FakeMeter.info
+    assert metered.loss["meter"] == 7
 
 
 def test_a_meter_that_stops_has_windows_without_energy(tmp_path: Path) -> None:

@@ -61,15 +61,15 @@ def of_slow(energy: WindowEnergy) -> list[tuple[int, int, float]]:
 
 def test_a_window_is_from_one_move_to_the_next() -> None:
     energy = energy_of(readings(moving(T_NS)))
-    first, *whole, last = of_slow(energy)
+    first, *inner, last = of_slow(energy)
     assert (first, last) == ((300, Cause.EDGE, 0), (10_000, Cause.EDGE, 0))
-    assert whole == [(300 + 1000 * k, Cause.NONE, WATTS) for k in range(1, 10)]
+    assert inner == [(300 + 1000 * k, Cause.NONE, WATTS) for k in range(1, 10)]
     # A move lies between two readings.
     assert set(energy.half_width_ns[1][energy.cause[1] == Cause.NONE].tolist()) == {10 * MS}
     power = Series(0, "psys", 1e-3, 0, S, is_power=True)  # of half a period before
     energy = energy_of(readings(T_NS // S * WATTS * 1000), power)
-    known = [row for row in of_slow(energy) if row[1] == Cause.NONE]
-    assert known == [(500 + 1000 * k, Cause.NONE, WATTS) for k in range(10)]
+    complete = [row for row in of_slow(energy) if row[1] == Cause.NONE]
+    assert complete == [(500 + 1000 * k, Cause.NONE, WATTS) for k in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_live_windows_are_a_recordings(phase_ms: int, failed: list[int], chunks:
     ok = np.ones(len(T_NS), bool)
     ok[failed] = False
     every = readings(moving(T_NS, phase_ms * MS), ok)
-    whole = energy_of(every)
+    recorded_energy = energy_of(every)
     standings: dict[int, SlowCounterState] = {}
     rows = []
     for begin, end in pairwise(sorted({0, *chunks, len(T_NS) - 1})):
@@ -110,7 +110,7 @@ def test_live_windows_are_a_recordings(phase_ms: int, failed: list[int], chunks:
         rows.append((energy.energy_nj, energy.cause, energy.half_width_ns))
     names = ("energy_nj", "cause", "half_width_ns")
     for name, values in zip(names, zip(*rows, strict=True), strict=True):
-        live, recorded = np.concatenate(values, axis=1)[1], getattr(whole, name)[1]
+        live, recorded = np.concatenate(values, axis=1)[1], getattr(recorded_energy, name)[1]
         # Only a recording knows where it ends; one without a past has nothing before it.
         assert (live[:-1] == recorded[:-1]).all(), name
 
@@ -133,8 +133,8 @@ def test_every_joule_has_one_owner(refit: bool) -> None:
             if windows(piece):
                 account.add(piece)
     ledger = account.finish()
-    for s, one in enumerate(energy.series):
-        sums = ledger.domains[one.domain]
+    for s, series in enumerate(energy.series):
+        sums = ledger.domains[series.domain]
         measured = int(energy.energy_nj[s][energy.known[s]].sum())
         assert sums.measured_nj == measured > 0
         assert int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj == measured
@@ -146,14 +146,15 @@ def test_joining_windows_keeps_all_times_and_the_widest_uncertainty() -> None:
     energy = energy_of(readings(moving(T_NS), ~((T_NS > 5200 * MS) & (T_NS < 5600 * MS))))
     rows = [(k * 7 * MS, k * 7 * MS + 5 * MS, k % 2, k % 5) for k in range(1400)]
     batch = SegmentWindows(model_cases.machine(0, 1), energy, ()).add(model_cases.segments(rows))
-    whole, starts = coarse(batch, (1,)), first_parts(batch, (1,))
-    assert windows(whole) == len(starts) < windows(batch)
-    assert (whole.idle_ns.sum(axis=0) == batch.idle_ns.sum(axis=0)).all()
+    joined, starts = coarse(batch, (1,)), first_parts(batch, (1,))
+    assert windows(joined) == len(starts) < windows(batch)
+    assert (joined.idle_ns.sum(axis=0) == batch.idle_ns.sum(axis=0)).all()
     widest = np.maximum.reduceat(batch.energy.half_width_ns, starts, axis=1)
-    assert (whole.energy.half_width_ns == widest).all()
+    assert (joined.energy.half_width_ns == widest).all()
     for name in ("cpu_ns", "overlap_ns", "shared_ns"):
         before, after = (
-            np.bincount(one.entries.group, getattr(one.entries, name)) for one in (batch, whole)
+            np.bincount(each_batch.entries.group, getattr(each_batch.entries, name))
+            for each_batch in (batch, joined)
         )
         assert after == pytest.approx(before)
     assert coarse(batch, (0,)) is batch

@@ -34,34 +34,40 @@ def explained(case: Case, groups: list[int], *, refit: bool) -> Explanation:
     stream = SegmentWindows(case.machine, case.energy, case.lost)
     ledger = divided(account, stream, [case.segments])
     ledger.grow(6)
-    found = watch.explained(totals(ledger, watch.groups, 0.0, estimated=False))
-    assert found.energy_nj == int(ledger.domains[ledger.main].energy_nj[groups].sum())
-    assert watch.energy_nj == found.energy_nj
+    explanation = watch.explained(totals(ledger, watch.groups, 0.0, estimated=False))
+    assert explanation.energy_nj == int(ledger.domains[ledger.main].energy_nj[groups].sum())
+    assert watch.energy_nj == explanation.energy_nj
     low, high = ledger.ci95()
     if len(groups) == 1:
-        assert found.half_nj == pytest.approx(float(high[groups[0]] - low[groups[0]]) / 2)
-    return found
+        assert explanation.half_nj == pytest.approx(float(high[groups[0]] - low[groups[0]]) / 2)
+    return explanation
 
 
 @given(cases(), st.sets(st.integers(0, 5), min_size=1, max_size=2), st.booleans())
 def test_parts_add_up_to_the_joules_to_the_nanojoule(
     case: Case, groups: set[int], refit: bool
 ) -> None:
-    found = explained(case, sorted(groups), refit=refit)
-    parts = sum(found.dynamic_nj.values()) + sum(found.shared_nj.values()) + found.rest_nj
-    assert parts == found.energy_nj
-    assert min([*found.dynamic_nj.values(), *found.shared_nj.values()]) >= 0
-    assert 0 <= found.windows <= found.windows_all
-    assert -1e-9 <= found.weight <= 1 + 1e-9
-    assert set(found.remedies) <= set(REMEDIES)
-    assert list(found.alone_nj.values()) == sorted(found.alone_nj.values(), reverse=True)
+    explanation = explained(case, sorted(groups), refit=refit)
+    parts = (
+        sum(explanation.dynamic_nj.values())
+        + sum(explanation.shared_nj.values())
+        + explanation.rest_nj
+    )
+    assert parts == explanation.energy_nj
+    assert min([*explanation.dynamic_nj.values(), *explanation.shared_nj.values()]) >= 0
+    assert 0 <= explanation.windows <= explanation.windows_all
+    assert -1e-9 <= explanation.weight <= 1 + 1e-9
+    assert set(explanation.remedies) <= set(REMEDIES)
+    assert list(explanation.alone_nj.values()) == sorted(
+        explanation.alone_nj.values(), reverse=True
+    )
 
 
 @given(cases(), st.integers(0, 5), st.booleans())
 def test_nothing_that_becomes_known_widens_an_interval(case: Case, group: int, refit: bool) -> None:
-    found = explained(case, [group], refit=refit)
-    for left_nj in found.remedies.values():
-        assert left_nj <= found.half_nj * (1 + 1e-6) + 1
+    explanation = explained(case, [group], refit=refit)
+    for left_nj in explanation.remedies.values():
+        assert left_nj <= explanation.half_nj * (1 + 1e-6) + 1
 
 
 def run(*arguments: object) -> Result:
@@ -75,11 +81,11 @@ def test_every_row_of_a_recorded_trace_can_be_explained(name: str, idle: str) ->
     request = AttributionRequest(idle=idle)  # type: ignore[arg-type]
     result = attribute(trace, idle=idle)  # type: ignore[arg-type]
     for row in result.rows:
-        found = explain(trace, request, row)
-        assert found.energy_nj == row.energy_nj
+        explanation = explain(trace, request, row)
+        assert explanation.energy_nj == row.energy_nj
         low, high = row.energy_nj_ci95
-        assert found.half_nj == pytest.approx((high - low) / 2, abs=2)
-        assert found.cpu_ns == row.cpu_ns
+        assert explanation.half_nj == pytest.approx((high - low) / 2, abs=2)
+        assert explanation.cpu_ns == row.cpu_ns
 
 
 def test_a_row_is_found_by_its_number_or_its_fingerprint() -> None:
@@ -108,6 +114,9 @@ def test_a_row_is_found_by_its_number_or_its_fingerprint() -> None:
     ],
 )
 def test_what_cannot_be_explained_is_said(arguments: tuple[str, ...], message: str) -> None:
-    words = [str(TRACES / one) if (TRACES / one).is_dir() and one else one for one in arguments]
-    result = run(*words, "--memory", "none")
+    command_line = [
+        str(TRACES / argument) if (TRACES / argument).is_dir() and argument else argument
+        for argument in arguments
+    ]
+    result = run(*command_line, "--memory", "none")
     assert message in str(result.exception)

@@ -62,14 +62,14 @@ def factors_of(pue: float, price: float, carbon: float, grams: float) -> Factors
 
 def test_a_kilowatt_hour_by_hand() -> None:
     factors = factors_of(1.5, 0.2, 400, 100)
-    one = impact(3.6e15, (1.8e15, 7.2e15), 1000, int(7.2e15), factors)
-    assert one.kwh.value == pytest.approx(1.5)
-    assert one.cost is not None
-    assert one.gco2e is not None
-    assert (one.cost.value, *one.cost.ci95) == pytest.approx((0.3, 0.15, 0.6))
-    assert (one.operational_gco2e, one.embodied_gco2e) == pytest.approx((600, 50))
-    assert one.gco2e.per_call == pytest.approx(0.65), "SCI = (1.5 * 400 + 50) / 1000"
-    assert one.gco2e.per_call_ci95 == pytest.approx((0.325, 1.3))
+    of_row = impact(3.6e15, (1.8e15, 7.2e15), 1000, int(7.2e15), factors)
+    assert of_row.kwh.value == pytest.approx(1.5)
+    assert of_row.cost is not None
+    assert of_row.gco2e is not None
+    assert (of_row.cost.value, *of_row.cost.ci95) == pytest.approx((0.3, 0.15, 0.6))
+    assert (of_row.operational_gco2e, of_row.embodied_gco2e) == pytest.approx((600, 50))
+    assert of_row.gco2e.per_call == pytest.approx(0.65), "SCI = (1.5 * 400 + 50) / 1000"
+    assert of_row.gco2e.per_call_ci95 == pytest.approx((0.325, 1.3))
 
 
 def values(of: Impact) -> list[float]:
@@ -89,29 +89,31 @@ ENERGY, RATE = st.integers(0, 10**18), st.floats(0, 1e4)
 def test_impacts_of_rows_add_up_and_scale_with_energy_and_factors(
     parts: list[int], rates: tuple[float, float, float, float], times: float
 ) -> None:
-    whole, (pue, price, carbon, grams) = sum(parts), rates
+    total_nj, (pue, price, carbon, grams) = sum(parts), rates
     factors = factors_of(pue, price, carbon, grams)
-    rows = [values(impact(part, (part / 2, part), 1, whole, factors)) for part in parts]
-    total = impact(whole, (whole / 2, whole), 1, whole, factors)
+    rows = [values(impact(part, (part / 2, part), 1, total_nj, factors)) for part in parts]
+    total = impact(total_nj, (total_nj / 2, total_nj), 1, total_nj, factors)
     sums = [math.fsum(column) for column in zip(*rows, strict=True)]
     assert sums == pytest.approx(values(total), rel=1e-9, abs=1e-300)
     dearer = factors_of(pue, price * times, carbon * times, grams * times)
-    scaled = values(impact(whole, (whole / 2, whole), 1, whole, dearer))
-    assert scaled[1:] == pytest.approx([one * times for one in values(total)[1:]])
-    ends = (times * whole / 2, times * whole)
-    more = values(impact(times * whole, ends, 1, 2**63, factors_of(pue, price, carbon, 0)))
-    once = values(impact(whole, (whole / 2, whole), 1, 2**63, factors_of(pue, price, carbon, 0)))
-    assert more == pytest.approx([one * times for one in once])
+    scaled = values(impact(total_nj, (total_nj / 2, total_nj), 1, total_nj, dearer))
+    assert scaled[1:] == pytest.approx([value * times for value in values(total)[1:]])
+    ends = (times * total_nj / 2, times * total_nj)
+    more = values(impact(times * total_nj, ends, 1, 2**63, factors_of(pue, price, carbon, 0)))
+    once = values(
+        impact(total_nj, (total_nj / 2, total_nj), 1, 2**63, factors_of(pue, price, carbon, 0))
+    )
+    assert more == pytest.approx([value * times for value in once])
 
 
 def test_every_output_has_the_impact_and_its_factors(tmp_path: Path) -> None:
     trace = hand.write(tmp_path / "t")
-    whole = document(trace, *ALL)
-    factors = whole["impact"]["factors"]
+    printed = document(trace, *ALL)
+    factors = printed["impact"]["factors"]
     assert (factors["price_per_kwh"], factors["currency"], factors["pue"]) == (0.3, "EUR", 1.3)
     assert (factors["i_gco2e_per_kwh"], factors["r"]) == (380, "1 call")
     assert factors["m_gco2e"] == pytest.approx(0.0004)
-    row = whole["rows"][0]
+    row = printed["rows"][0]
     kwh = row["energy_j"] / 3.6e6 * 1.3
     assert row["impact"]["kwh"] == pytest.approx(kwh)
     assert row["impact"]["cost_per_call"] == pytest.approx(kwh * 0.3 / row["calls"])

@@ -27,7 +27,7 @@ def shuffled(entries: Entries, groups: list[int]) -> Entries:
     """The entries with other numbers of groups, in the order that entries have."""
     group = np.array(groups)[entries.group]
     order = np.lexsort((group, entries.package, entries.window))
-    columns = {one.name: getattr(entries, one.name)[order] for one in fields(Entries)}
+    columns = {field.name: getattr(entries, field.name)[order] for field in fields(Entries)}
     return Entries(**{**columns, "group": group[order]})
 
 
@@ -39,20 +39,20 @@ def test_all_time_kept_awake_has_owners_whatever_their_numbers(
         entries, shape = batch.entries, batch.active_ns.shape
         key = [entries.window, entries.package, entries.group]
         assert np.array_equal(np.lexsort(key[::-1]), np.arange(len(entries.window)))
-        kept = np.zeros(shape)
-        np.add.at(kept, (entries.window, entries.package), entries.effects[:, KEPT])
+        kept_ns = np.zeros(shape)
+        np.add.at(kept_ns, (entries.window, entries.package), entries.effects[:, KEPT])
         dt_ns = np.diff(batch.energy.boundaries_ns)[:, None]
         others_ns = batch.active_ns.sum(axis=1, keepdims=True) - batch.active_ns
-        assert (kept <= (dt_ns - batch.active_ns) * (1 + 1e-9)).all()
-        assert (kept <= others_ns * (1 + 1e-9)).all()
-        assert (kept >= others_ns - batch.active_ns - 1e-6 * dt_ns).all() or shape[1] > 2
+        assert (kept_ns <= (dt_ns - batch.active_ns) * (1 + 1e-9)).all()
+        assert (kept_ns <= others_ns * (1 + 1e-9)).all()
+        assert (kept_ns >= others_ns - batch.active_ns - 1e-6 * dt_ns).all() or shape[1] > 2
         # Other numbers of groups give the same times to the same owners.
         bare = entries.effects.copy()
         bare[:, KEPT] = 0.0
         plain = Entries(**{**vars(entries), "effects": bare}).take(
             (entries.cpu_ns > 0) | bare.any(axis=1)
         )
-        again = with_kept(shuffled(plain, numbers), np.rint(kept).astype(np.int64))
+        again = with_kept(shuffled(plain, numbers), np.rint(kept_ns).astype(np.int64))
         expected = shuffled(entries, numbers)
         assert again.group.tolist() == expected.group.tolist()
         assert np.allclose(again.effects, expected.effects, rtol=1e-6, atol=1.0)
@@ -60,8 +60,8 @@ def test_all_time_kept_awake_has_owners_whatever_their_numbers(
 
 def test_packages_that_wake_independently_are_kept_for_the_product_of_their_times() -> None:
     active = np.array([[50, 20, 0], [100, 0, 0], [0, 0, 0]]) * MS
-    kept = kept_on_average(active, np.full(3, 100 * MS)) // MS
-    assert kept.tolist() == [[10, 40, 60], [0, 100, 100], [0, 0, 0]]
+    kept_ms = kept_on_average(active, np.full(3, 100 * MS)) // MS
+    assert kept_ms.tolist() == [[10, 40, 60], [0, 100, 100], [0, 0, 0]]
 
 
 def two_sockets(seed: int, windows: int, *, second: float = 0.02) -> tuple[Case, F64]:
@@ -94,8 +94,8 @@ def two_sockets(seed: int, windows: int, *, second: float = 0.02) -> tuple[Case,
     bounds = [n * length for n in range(windows + 1)]
     counted = {(p, "package"): np.rint(energy[p]).astype(np.int64).tolist() for p in (0, 1)}
     machine = model_cases.machine(0, 0, 1, 1)
-    made = model_cases.energy(bounds, counted)
-    case = Case(machine, made, model_cases.segments(rows), (), Coefficients(), "separate")
+    energies = model_cases.energy(bounds, counted)
+    case = Case(machine, energies, model_cases.segments(rows), (), Coefficients(), "separate")
     return case, truth
 
 
@@ -108,11 +108,11 @@ def test_who_keeps_a_package_awake_pays_for_it_on_whichever_package_he_runs() ->
     case, truth = two_sockets(1, 400)
     idle = {(p, "package"): PowerInterval(REST_W, REST_W - 0.3, REST_W + 0.3) for p in (0, 1)}
     shared = dict.fromkeys(idle, SHARED_W)
-    known = Coefficients(
+    coefficients = Coefficients(
         idle_w=idle, shared_w=shared, a=0.0, t=BUSY_W, kept=KEPT_W, calibrated=True
     )
-    found = divided(case, known, refit=False)
-    sums = found.domains["package"]
+    ledger = divided(case, coefficients, refit=False)
+    sums = ledger.domains["package"]
     assert np.abs(sums.energy_nj - truth).sum() < 0.04 * truth.sum()
     parts = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
     assert parts == sums.measured_nj == int(case.energy.energy_nj.sum())
@@ -125,9 +125,9 @@ def test_who_keeps_a_package_awake_pays_for_it_on_whichever_package_he_runs() ->
 
 def test_windows_tell_what_a_package_draws_that_another_one_keeps_awake() -> None:
     case, truth = two_sockets(2, 1500)
-    found = divided(case, Coefficients(), refit=True)
-    kept_w = found.models["package"].theta[THETA.index("kept")]
+    ledger = divided(case, Coefficients(), refit=True)
+    kept_w = ledger.models["package"].theta[THETA.index("kept")]
     assert abs(kept_w - KEPT_W) < 2.0
-    low, high = found.ci95()
+    low, high = ledger.ci95()
     assert ((low <= truth) & (truth <= high)).all()
-    assert np.abs(found.domains["package"].energy_nj - truth).sum() < 0.04 * truth.sum()
+    assert np.abs(ledger.domains["package"].energy_nj - truth).sum() < 0.04 * truth.sum()

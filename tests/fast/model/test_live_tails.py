@@ -58,15 +58,15 @@ class Tails:
         """The tracer takes the window that has ended."""
         self._library.tails_drain(t0_ns, t1_ns)
 
-    def found(self) -> tuple[np.ndarray, np.ndarray]:
+    def records(self) -> tuple[np.ndarray, np.ndarray]:
         """AGGREGATE and PACKAGE_TIME records of all windows so far."""
-        sums, times, count = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-        arguments = (ctypes.byref(one) for one in (sums, times, count))
-        found = self._library.tails_found(*arguments)
+        sums, times, times_count = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        arguments = (ctypes.byref(pointer) for pointer in (sums, times, times_count))
+        sums_count = self._library.tails_found(*arguments)
         return (
-            np.frombuffer(ctypes.string_at(sums, found * AGGREGATE.itemsize), AGGREGATE),
+            np.frombuffer(ctypes.string_at(sums, sums_count * AGGREGATE.itemsize), AGGREGATE),
             np.frombuffer(
-                ctypes.string_at(times, count.value * PACKAGE_TIME.itemsize), PACKAGE_TIME
+                ctypes.string_at(times, times_count.value * PACKAGE_TIME.itemsize), PACKAGE_TIME
             ),
         )
 
@@ -108,7 +108,7 @@ class Played:
         with tails(machine) as host:
             host.edge(BEGIN_NS)
             host.drain(0, BEGIN_NS)
-            before = [len(records) for records in host.found()]
+            before = [len(records) for records in host.records()]
             now_ns = BEGIN_NS
             for cpu, owner, step_ns in steps:
                 now_ns += step_ns
@@ -122,7 +122,7 @@ class Played:
             self._drain(host)
             for cpu, (owner, t0_ns) in self._running.items():
                 self.segments.append((t0_ns, now_ns + 1, cpu, owner))
-            sums, times = host.found()
+            sums, times = host.records()
         self.sums, self.times = sums[before[0] :].copy(), times[before[1] :].copy()
 
     def _switch(self, host: Tails, cpu: int, owner: int, now_ns: int) -> None:
@@ -131,8 +131,8 @@ class Played:
             self.segments.append((t0_ns, now_ns, cpu, before))
         if owner:
             self._running[cpu] = owner, now_ns
-        for what, woke in zip(("core", "package"), host.switch(cpu, owner, now_ns), strict=True):
-            self.wakes[len(self.bounds) - 1, owner, what] += woke
+        for sleeper, woke in zip(("core", "package"), host.switch(cpu, owner, now_ns), strict=True):
+            self.wakes[len(self.bounds) - 1, owner, sleeper] += woke
 
     def _edge(self, host: Tails, now_ns: int) -> None:
         self._drain(host)  # the tracer is never more than one window behind
@@ -157,17 +157,19 @@ def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine:
     wakes: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
     tails_ns: dict[tuple[int, int, int, str, int], Fraction] = defaultdict(Fraction)
     for (window, place, owner), entry in expected.entries.items():
-        for what in ("core", "package"):
-            wakes[window, owner, what] += entry.effects[f"{what}_wakes"]
-            for ns in LENGTHS_NS[what]:
-                each = entry.effects[f"{what}_tail_{ns // 1000}us"]
-                tails_ns[window, place, owner, what, ns] += each
+        for sleeper in ("core", "package"):
+            wakes[window, owner, sleeper] += entry.effects[f"{sleeper}_wakes"]
+            for ns in LENGTHS_NS[sleeper]:
+                each = entry.effects[f"{sleeper}_tail_{ns // 1000}us"]
+                tails_ns[window, place, owner, sleeper, ns] += each
     assert {k: v for k, v in wakes.items() if v} == {k: v for k, v in played.wakes.items() if v}
     for row in played.sums:
         window = played.bounds.index(int(row["t0_ns"]))
-        for what in ("core", "package"):
-            for ns, each in zip(LENGTHS_NS[what], row[f"{what}_tail_ns"].tolist(), strict=True):
-                tails_ns[window, int(row["package"]), int(row["tgid"]), what, ns] -= each
+        for sleeper in ("core", "package"):
+            for ns, each in zip(
+                LENGTHS_NS[sleeper], row[f"{sleeper}_tail_ns"].tolist(), strict=True
+            ):
+                tails_ns[window, int(row["package"]), int(row["tgid"]), sleeper, ns] -= each
     most = len(played.segments) + len(played.bounds)
     assert not [key for key, off in tails_ns.items() if abs(off) > most]
     for row in played.times:

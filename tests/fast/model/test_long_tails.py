@@ -103,8 +103,10 @@ def test_what_is_not_told_reaches_up_and_power_at_rest_down() -> None:
     _, plain_up = half_nj(learned(case, SHALLOW))
     assert (up > 1.2 * plain_up).all()
     assert (up > down).all()
-    (rest,) = [one for one in notes(learned(case, DEEP)).split("\n") if "at rest, learned" in one]
-    low, high = map(float, rest.partition("[")[2].partition("]")[0].split(","))
+    (note,) = [
+        line for line in notes(learned(case, DEEP)).split("\n") if "at rest, learned" in line
+    ]
+    low, high = map(float, note.partition("[")[2].partition("]")[0].split(","))
     assert low <= IDLE_W <= high
 
 
@@ -131,11 +133,11 @@ def test_the_explanation_names_them_and_an_idle_minute_would_settle_them() -> No
     account = Account(AccountSettings(case.series, (0,), Coefficients(), table=DEEP), watch=watch)
     account.add(case.batch)
     ledger = account.finish()
-    found = watch.explained(totals(ledger, watch.groups, 0.0, estimated=False))
+    explanation = watch.explained(totals(ledger, watch.groups, 0.0, estimated=False))
     (low,), (high,) = (end[[2]] for end in ledger.ci95(PACKAGE))
-    assert found.half_nj == pytest.approx(float(high - low) / 2)
-    assert 0 < found.alone_nj["tails or power at rest"] < found.half_nj
-    assert found.remedies["a minute in which the machine idles"] < 0.8 * found.half_nj
+    assert explanation.half_nj == pytest.approx(float(high - low) / 2)
+    assert 0 < explanation.alone_nj["tails or power at rest"] < explanation.half_nj
+    assert explanation.remedies["a minute in which the machine idles"] < 0.8 * explanation.half_nj
 
 
 def test_no_nanojoule_is_lost_between_two_beliefs() -> None:
@@ -170,27 +172,32 @@ def test_an_average_lies_between_what_each_belief_gives(
 ) -> None:
     both, narrow = prior(1.0), prior(None)
     wide = replace(narrow, precision=cast(F64, both.wider))
-    found, one, other = (solved(rows, target, belief) for belief in (both, narrow, wide))
-    low, high = np.minimum(one.value, other.value), np.maximum(one.value, other.value)
-    assert (found.value >= low - 1e-9).all()
-    assert (found.value <= high + 1e-9).all()
-    assert (found.value >= 0).all()
-    assert np.linalg.eigvalsh(found.covariance).min() > -1e-9
+    average, of_narrow, of_wide = (solved(rows, target, belief) for belief in (both, narrow, wide))
+    low, high = (
+        np.minimum(of_narrow.value, of_wide.value),
+        np.maximum(of_narrow.value, of_wide.value),
+    )
+    assert (average.value >= low - 1e-9).all()
+    assert (average.value <= high + 1e-9).all()
+    assert (average.value >= 0).all()
+    assert np.linalg.eigvalsh(average.covariance).min() > -1e-9
     # It never says less than the belief without the parameter, nor more than both allow.
-    sigma = np.sqrt(np.diag(found.covariance))
-    reach = np.hypot(Z95 * sigma, np.abs(found.untold))
-    assert (reach >= Z95 * np.minimum(*(np.diag(a.covariance) for a in (one, other))) ** 0.5).all()
+    sigma = np.sqrt(np.diag(average.covariance))
+    reach = np.hypot(Z95 * sigma, np.abs(average.untold))
+    assert (
+        reach >= Z95 * np.minimum(*(np.diag(a.covariance) for a in (of_narrow, of_wide))) ** 0.5
+    ).all()
 
 
 def test_nothing_is_untold_where_windows_tell() -> None:
     rows = np.eye(SIZE).tolist()
     for size in (0.0, 5.0):
         x = np.array(rows)
-        told = averaged(1e6 * x, 1e6 * np.array([1.0, 1.0, size, 1.0]), prior(1.0))
-        assert told.value[2] == pytest.approx(size, abs=0.05)
-        assert np.hypot(*(told.untold[2], told.covariance[2, 2] ** 0.5)) < 0.05
+        average = averaged(1e6 * x, 1e6 * np.array([1.0, 1.0, size, 1.0]), prior(1.0))
+        assert average.value[2] == pytest.approx(size, abs=0.05)
+        assert np.hypot(*(average.untold[2], average.covariance[2, 2] ** 0.5)) < 0.05
 
 
 def test_without_a_second_belief_nothing_is_untold() -> None:
-    found = solved([[1.0, 0.5, 0.2, 1.0]], 2.0, prior(None))
-    assert not found.untold.any()
+    solution = solved([[1.0, 0.5, 0.2, 1.0]], 2.0, prior(None))
+    assert not solution.untold.any()

@@ -83,13 +83,13 @@ def test_windows_sum_to_the_total_wherever_they_are_cut(
 ) -> None:
     series = Series(0, "core", unit_j, 0)
     raws: list[int | None] = np.cumsum([start, *steps]).tolist()
-    whole = read(raws, series)
-    if not whole.known.all():
+    uncut = read(raws, series)
+    if not uncut.known.all():
         return
     cut = min(cut, len(steps) - 1)
-    first, rest = read(raws[: cut + 1], series), read(raws[cut:], series)
-    parts = [*first.energy_nj[0].tolist(), *rest.energy_nj[0].tolist()]
-    assert parts == whole.energy_nj[0].tolist()
+    first, second = read(raws[: cut + 1], series), read(raws[cut:], series)
+    parts = [*first.energy_nj[0].tolist(), *second.energy_nj[0].tolist()]
+    assert parts == uncut.energy_nj[0].tolist()
     exact = sum(steps) * unit_j * 1e9
     assert abs(sum(parts) - exact) <= 1 + 1e-12 * exact
     ends = read([raws[0], raws[-1]], series, step_ns=20 * MS * len(steps))
@@ -140,8 +140,8 @@ def test_readings_give_the_joules_of_each_window_or_the_cause_why_not(
 ) -> None:
     windows = read(raws, series, t_ns=[MS * ms for ms in ends_ms])
     assert causes(windows) == expected
-    known = zip(windows.energy_nj[0].tolist(), windows.known[0].tolist(), strict=True)
-    assert [nj / 1e9 if ok else None for nj, ok in known] == joules
+    energies = zip(windows.energy_nj[0].tolist(), windows.known[0].tolist(), strict=True)
+    assert [nj / 1e9 if ok else None for nj, ok in energies] == joules
 
 
 # ---- what owners cause besides running, and what a table of idle states tells of it --------------
@@ -211,7 +211,7 @@ def test_power_that_no_term_explains_widens_every_interval_and_is_said() -> None
     strange_power, usual = learned(odd, calibrated()), learned(plain, calibrated())
     assert any("the model does not fit this machine" in note for note in strange_power.notes)
     assert not any("does not fit" in note for note in usual.notes)
-    width = [np.subtract(*one.ci95()[::-1]).sum() for one in (strange_power, usual)]
+    width = [np.subtract(*ledger.ci95()[::-1]).sum() for ledger in (strange_power, usual)]
     assert width[0] > 1.2 * width[1]
 
 

@@ -168,15 +168,17 @@ def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> Non
         ledger.grow(GROUPS)
     assert live.cpu_ns.tolist() == offline.cpu_ns.tolist()
     assert live.idle_ns == offline.idle_ns
-    for one, other in zip(rows(result(live)), rows(result(offline)), strict=True):
+    for live_row, offline_row in zip(rows(result(live)), rows(result(offline)), strict=True):
         # Interval ends are sums of floats in another order.
-        assert one.energy_nj_ci95 == pytest.approx(other.energy_nj_ci95, rel=1e-9, abs=1.5)
-        by_domain = other.energy_by_domain_ci95
-        assert one.energy_by_domain_ci95.keys() == by_domain.keys()
-        for domain, ends in one.energy_by_domain_ci95.items():
+        assert live_row.energy_nj_ci95 == pytest.approx(
+            offline_row.energy_nj_ci95, rel=1e-9, abs=1.5
+        )
+        by_domain = offline_row.energy_by_domain_ci95
+        assert live_row.energy_by_domain_ci95.keys() == by_domain.keys()
+        for domain, ends in live_row.energy_by_domain_ci95.items():
             assert ends == pytest.approx(by_domain[domain], rel=1e-9, abs=1.5)
-        ends_of_other = replace(one, energy_nj_ci95=other.energy_nj_ci95)
-        assert replace(ends_of_other, energy_by_domain_ci95=by_domain) == other
+        ends_of_other = replace(live_row, energy_nj_ci95=offline_row.energy_nj_ci95)
+        assert replace(ends_of_other, energy_by_domain_ci95=by_domain) == offline_row
 
 
 def case_of(
@@ -247,8 +249,8 @@ def information(rows: Rows, covariance: F64) -> F64:
     """Of all parameters, in units of `covariance`; a row counts by its length."""
     slopes = predict(rows, value_of())[1] * np.sqrt(rows.lengths_s)[:, None]
     root = np.linalg.cholesky(covariance)
-    seen = slopes @ root
-    return np.asarray(seen.T @ seen)
+    scaled = slopes @ root
+    return np.asarray(scaled.T @ scaled)
 
 
 def covariance_of(seed: int) -> F64:
@@ -263,20 +265,20 @@ def test_merging_conserves_time_energy_and_work_and_invents_no_information(
     """What separate rows tell, less what merged rows tell, is not negative in any direction; and
     the rows chosen lose no more than even ones."""
     rows, covariance = rows_of(seed, count, unknown=0.1), covariance_of(seed)
-    made = merged(rows, width, covariance, value_of(), 1.0)
-    lengths = np.rint(made.lengths_s / rows.step_s).astype(int)
+    merged_rows = merged(rows, width, covariance, value_of(), 1.0)
+    lengths = np.rint(merged_rows.lengths_s / rows.step_s).astype(int)
     assert lengths.sum() == count
     assert (lengths >= min(width, count)).all()
     assert count < 2 * width or (lengths < 2 * width).all()
     ends = np.cumsum(lengths).tolist()
-    assert made.known.tolist() == [rows.known[a:b].all() for a, b in pairwise([0, *ends])]
+    assert merged_rows.known.tolist() == [rows.known[a:b].all() for a, b in pairwise([0, *ends])]
     for name in ("power_w", "active", "features", "effects"):
-        before, after = getattr(rows, name), getattr(made, name)
-        whole = np.tensordot(made.lengths_s, after, 1)
-        np.testing.assert_allclose(whole, rows.step_s * before.sum(axis=0), rtol=1e-9, atol=1e-12)
+        before, after = getattr(rows, name), getattr(merged_rows, name)
+        sums = np.tensordot(merged_rows.lengths_s, after, 1)
+        np.testing.assert_allclose(sums, rows.step_s * before.sum(axis=0), rtol=1e-9, atol=1e-12)
     rows = rows_of(seed, count)
-    made = merged(rows, width, covariance, value_of(), 1.0)
-    apart, together = information(rows, covariance), information(made, covariance)
+    merged_rows = merged(rows, width, covariance, value_of(), 1.0)
+    apart, together = information(rows, covariance), information(merged_rows, covariance)
     assert np.linalg.eigvalsh(apart - together).min() > -1e-9 * max(np.trace(apart), 1.0)
     if count % width == 0:  # else even rows leave out the last windows
         even = information(thinned(rows, width), covariance)

@@ -52,7 +52,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_neither_pieces_nor_looks_change_the_result() -> None:
     case = known(8, FACTORS, windows=1700)
-    whole, account = learned(case), model_cases.account(case.series, (0,), Coefficients())
+    at_once, account = learned(case), model_cases.account(case.series, (0,), Coefficients())
     at = 0
     for size in (1, 3, 500, 900, 296):
         account.add(cut(case.batch, at, at + size))
@@ -60,8 +60,8 @@ def test_neither_pieces_nor_looks_change_the_result() -> None:
         at += size
     pieces = account.finish()
     assert pieces.domains["package"].energy_nj.tolist() == look
-    assert whole.domains["package"].energy_nj.tolist() == look
-    assert [a.tolist() for a in pieces.ci95()] == [a.tolist() for a in whole.ci95()]
+    assert at_once.domains["package"].energy_nj.tolist() == look
+    assert [a.tolist() for a in pieces.ci95()] == [a.tolist() for a in at_once.ci95()]
 
 
 def reported(ledger: Ledger) -> tuple[dict[str, Any], str]:
@@ -125,7 +125,7 @@ def test_dram_of_impossible_power_is_left_out_with_the_reason_and_the_package_go
 
 
 @pytest.mark.parametrize(
-    ("package_w", "dram_w", "words"),
+    ("package_w", "dram_w", "reason"),
     [
         ((6.0,), (200.0,), "it shows 200.0 W beside 6.0 W of its package 0: "),
         ((190.0, 243.0), (200.0, 6.0), "200.0 W beside 190.0 W of its package 0, and 6.0 W of"),
@@ -133,7 +133,7 @@ def test_dram_of_impossible_power_is_left_out_with_the_reason_and_the_package_go
     ],
 )
 def test_dram_is_judged_by_its_package_and_by_other_sockets(
-    package_w: tuple[float, ...], dram_w: tuple[float, ...], words: str
+    package_w: tuple[float, ...], dram_w: tuple[float, ...], reason: str
 ) -> None:
     named = (("package", package_w), ("dram", dram_w))
     rows: dict[tuple[int, str], Sequence[int]] = {
@@ -142,8 +142,8 @@ def test_dram_is_judged_by_its_package_and_by_other_sockets(
     energy = model_cases.energy([0, 10**9], rows)
     batch = replace(known(1, (1.0,), windows=1).batch, energy=energy)
     why = left_out([batch], energy.series).get("dram", "")
-    assert words in why
-    assert bool(why) == bool(words)
+    assert reason in why
+    assert bool(why) == bool(reason)
 
 
 def test_a_statement_that_draws_more_is_named() -> None:
@@ -207,7 +207,7 @@ def test_no_step_from_the_nonnegative_solution_makes_it_better(seed: int, size: 
 
 
 def test_coefficients_come_back_as_they_were_stored() -> None:
-    made = Coefficients(
+    coefficients = Coefficients(
         a=1.5,
         covariance=tuple(map(tuple, np.eye(7).tolist())),
         calibrated=True,
@@ -215,7 +215,7 @@ def test_coefficients_come_back_as_they_were_stored() -> None:
         shared_w={(0, "package"): 5.0},
         others={"dram": Weights(0.0, 0.0, 2.0), "package/time": Weights(0.0, t=4.0)},
     )
-    assert Coefficients.from_json_dict(made.to_json_dict()) == made
+    assert Coefficients.from_json_dict(coefficients.to_json_dict()) == coefficients
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ NAMES = LiveNames(
 
 def records(*rows: dict[str, int]) -> np.ndarray:
     out = np.zeros(len(rows), AGGREGATE)
-    for one, row in zip(out, rows, strict=True):
-        one["t1_ns"] = 10 * MS
+    for record_, row in zip(out, rows, strict=True):
+        record_["t1_ns"] = 10 * MS
         for name, value in row.items():
-            one[name] = value
+            record_[name] = value
     return out
 
 
@@ -92,9 +92,9 @@ def test_a_late_text_names_its_group_or_joins_it_to_the_one_of_its_fingerprint()
 
 def one_window(rows: np.ndarray, awake_ms: float, cpus: Machine) -> Entries:
     """The entries of 10 ms in which the package was awake for `awake_ms`."""
-    made = energy([0, 10 * MS], {(0, "package"): [10**9]})
+    energies = energy([0, 10 * MS], {(0, "package"): [10**9]})
     awake_ns = np.array([[round(awake_ms * MS)]])
-    return from_aggregates(rows, np.arange(len(rows)), made, cpus, awake_ns=awake_ns).entries
+    return from_aggregates(rows, np.arange(len(rows)), energies, cpus, awake_ns=awake_ns).entries
 
 
 @pytest.fixture
@@ -123,11 +123,11 @@ def test_sums_beyond_the_cpus_time_are_cut_and_records_of_no_window_are_counted(
         *(row(0, 15), row(1, 10), row(1, 5), row(2, 4), row(9, 7), row(0, 7, package=9)),
         row(0, 1, owner_kind=OwnerKind.IDLE),
     )
-    made = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
+    energies = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
     group = np.array([0, 0, 1, 1, 0, 0, 0])
     for first, outside in ((0, 5 * MS), (7, 0)):  # in window 0 the excess ran before tracing began
         anomalies = Anomalies()
-        batch = from_aggregates(rows, group, made, machine(0), first=first, anomalies=anomalies)
+        batch = from_aggregates(rows, group, energies, machine(0), first=first, anomalies=anomalies)
         assert batch.idle_ns.tolist() == [[0], [0], [6 * MS]]
         assert batch.entries.cpu_ns.tolist() == [10 * MS, 6_666_667, 3_333_333, 4 * MS]
         lost = (anomalies.outside_ns, anomalies.overlap_ns, anomalies.unknown_cpu)
@@ -150,7 +150,7 @@ def test_learning_seldom_divides_the_same_joules_within_the_intervals(
     intervals = [interval_of(snapshot.interval) for snapshot in snapshots]
     trace = tmp_path / "trace"
     record(Stream(io.BytesIO(stream)), TraceWriter(trace), fake_tracer.context(META))
-    whole = attribute(Trace(trace), ("fingerprint",))
+    attributed = attribute(Trace(trace), ("fingerprint",))
 
     sums: dict[Shape, Query] = {}
     for interval in intervals:
@@ -159,8 +159,8 @@ def test_learning_seldom_divides_the_same_joules_within_the_intervals(
             assert owned == energy_nj
         for shape, query in interval.queries.items():
             sums.setdefault(shape, Query()).add(query)
-    assert sum(interval.node_nj["package"] for interval in intervals) == whole.main.measured_nj
-    rows = {row.keys["fingerprint"]: row for row in whole.rows if row.kind == "queries"}
+    assert sum(interval.node_nj["package"] for interval in intervals) == attributed.main.measured_nj
+    rows = {row.keys["fingerprint"]: row for row in attributed.rows if row.kind == "queries"}
     for shape, query in sums.items():
         row, amounts = rows[shape.fingerprint], query.amounts
         assert (amounts.calls, amounts.cpu_ns) == (row.calls, row.cpu_ns)

@@ -99,8 +99,10 @@ def test_rounds_that_cannot_tell_give_no_verdict(rounds: list[Round], why: str) 
     test = judge(rounds)
     assert test.verdict is Verdict.CANNOT_TELL
     assert why in test.why
-    sides = [one for side in (test.a, test.b) for one in (side.physical_share, side.error)]
-    assert not any(map(math.isnan, (x for one in sides for x in (one.value, one.low, one.high))))
+    sides = [figure for side in (test.a, test.b) for figure in (side.physical_share, side.error)]
+    assert not any(
+        map(math.isnan, (x for figure in sides for x in (figure.value, figure.low, figure.high)))
+    )
 
 
 def test_too_few_rounds_and_no_numbers_are_refused() -> None:
@@ -192,15 +194,15 @@ def test_the_error_of_the_total_is_noted_and_in_rows_only_if_asked_for(tmp_path:
     assert "the estimated total is taken to be within ±20%" in small.model.notes
     assert small.main.parts_nj["idle"] == 2 * 500_000_000
     assert (small.rows, small.fixed) == (unknown.rows, unknown.fixed)
-    made = (small, with_total_error(small), with_total_error(unknown))
-    widths = [float(np.ptp(one.rows[0].energy_nj_ci95)) for one in made]
+    results = (small, with_total_error(small), with_total_error(unknown))
+    widths = [float(np.ptp(result.rows[0].energy_nj_ci95)) for result in results]
     assert widths == sorted(set(widths))
     # An estimate shows nothing of the kind of work, also of who ran alone.
     assert widths[0] >= 2 * 0.299 * small.rows[0].energy_nj
-    for form, row, wide in zip(forms(small), small.rows, made[1].rows, strict=True):
+    for form, row, wide in zip(forms(small), small.rows, results[1].rows, strict=True):
         assert form.j_per_call_ci95 == wide.j_per_call_ci95
         assert without_total_error(form).j_per_call_ci95 == row.j_per_call_ci95
-    sure, unsure = (TracePart(str(id(one)), one) for one in (small, unknown))
+    sure, unsure = (TracePart(str(id(result)), result) for result in (small, unknown))
     assert not combine_results([sure, sure]).energy_source.error_in_rows
     assert combine_results([sure, unsure]).energy_source.error_in_rows, (
         "their errors are not the same"

@@ -27,7 +27,7 @@ MS = 1_000_000
 
 def case(**changed: Any) -> Case:
     """Two CPUs of one package, one window of 10 ms and 1 J; groups 0 and 1 run 5 ms each."""
-    made = Case(
+    usual = Case(
         model_cases.machine(0, 0),
         model_cases.energy([0, 10 * MS], {(0, "package"): [10**9]}),
         model_cases.segments([(0, 5 * MS, 0, 0), (0, 5 * MS, 1, 1)]),
@@ -35,7 +35,7 @@ def case(**changed: Any) -> Case:
         Coefficients(),
         "separate",
     )
-    return dataclasses.replace(made, **changed)
+    return dataclasses.replace(usual, **changed)
 
 
 def counted(valid: list[list[bool]], *counts: list[int]) -> Segments:
@@ -43,8 +43,8 @@ def counted(valid: list[list[bool]], *counts: list[int]) -> Segments:
     return dataclasses.replace(plain, counters=np.array(counts, np.uint64), valid=np.array(valid))
 
 
-def energies(made: Case, domain: str = "package") -> list[int]:
-    energy: list[int] = model_cases.run(made).ledger.domains[domain].energy_nj.tolist()
+def energies(of_case: Case, domain: str = "package") -> list[int]:
+    energy: list[int] = model_cases.run(of_case).ledger.domains[domain].energy_nj.tolist()
     return energy
 
 
@@ -52,13 +52,13 @@ ALL, NONE = [True, True, True], [False, False, False]
 
 
 def test_shared_power_goes_by_time_and_only_while_somebody_runs() -> None:
-    made = case(
+    busy = case(
         segments=counted([ALL, ALL], [3000, 1, 1], [1000, 1, 1]),
         coefficients=Coefficients(shared_w={(0, "package"): 40.0}),
     )
     # Both run in the same 5 ms: 40 W are 0.2 J, split in halves; the other 0.8 J are split 3:1.
-    assert energies(made) == [700_000_000, 300_000_000]
-    asleep = case(segments=model_cases.segments([]), coefficients=made.coefficients)
+    assert energies(busy) == [700_000_000, 300_000_000]
+    asleep = case(segments=model_cases.segments([]), coefficients=busy.coefficients)
     assert model_cases.run(asleep).ledger.domains["package"].idle_nj == 10**9
 
 
@@ -88,8 +88,8 @@ def test_apportioning_is_exact_and_within_one_of_the_quota(
         quota = np.array(weights) / max(weights) if max(weights) > 0 else np.zeros(len(weights))
         quota = energy * quota / max(quota.sum(), 1e-300)
         assert (np.abs(mine - quota) <= 1 + 1e-12 * energy).all()
-    whole = total // 8  # so that their sum is an int64
-    assert (apportion(whole.sum(keepdims=True), 0 * whole, whole) == whole).all()
+    energy_nj = total // 8  # so that their sum is an int64
+    assert (apportion(energy_nj.sum(keepdims=True), 0 * energy_nj, energy_nj) == energy_nj).all()
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_energy_is_divided_by_weighted_counts_and_without_them_by_time(
     coefficients: dict[str, Any],
     joules: list[float],
 ) -> None:
-    made = case(segments=counted(valid, *counts), coefficients=Coefficients(**coefficients))
-    assert energies(made) == [round(1e9 * one) for one in joules]
+    counted_case = case(segments=counted(valid, *counts), coefficients=Coefficients(**coefficients))
+    assert energies(counted_case) == [round(1e9 * value_j) for value_j in joules]
 
 
 def test_bounds_of_what_is_divided() -> None:
@@ -150,7 +150,7 @@ def test_shared_energy_is_what_splits_call_shared_and_follows_time(
     )
     account.add(shared.batch)
     sums = account.finish().domains["package"]
-    assert sums.shared_nj.sum() == sum(int(one.entry_shared_nj.sum()) for one in splits) > 0
+    assert sums.shared_nj.sum() == sum(int(split.entry_shared_nj.sum()) for split in splits) > 0
     assert (sums.shared_nj <= sums.energy_nj).all()
     entries = shared.batch.entries
     spent_ns = np.bincount(entries.group, entries.shared_ns, len(FACTORS))
@@ -172,10 +172,10 @@ def ids(draw: st.DrawFn, count: int) -> tuple[Ids, list[int]]:
     array = np.array(values, np.uint64)
     if draw(st.booleans()):
         return Ids(array), values
-    there = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    present = draw(st.lists(st.booleans(), min_size=count, max_size=count))
     offset = draw(st.integers(0, 17))
-    bits = np.packbits([*[True] * offset, *there, True], bitorder="little")
-    return Ids(array, bits, offset), [v * t for v, t in zip(values, there, strict=True)]
+    bits = np.packbits([*[True] * offset, *present, True], bitorder="little")
+    return Ids(array, bits, offset), [v * t for v, t in zip(values, present, strict=True)]
 
 
 @st.composite
@@ -192,8 +192,8 @@ def test_each_segment_is_charged_to_its_query_or_else_to_its_owner(
     data: st.DataObject, count: int
 ) -> None:
     query, plain = data.draw(ids(count))
-    there = [number for number in plain if number]
-    assert query.span == ((min(there), max(there)) if there else (0, 0))
+    present = [number for number in plain if number]
+    assert query.span == ((min(present), max(present)) if present else (0, 0))
     assert query.filled.tolist() == plain
     owners, queries = data.draw(groups(of_owners=True)), data.draw(groups(of_owners=False))
     numbers = st.integers(0, 2**32 - 1) | st.integers(0, 9)
@@ -204,10 +204,10 @@ def test_each_segment_is_charged_to_its_query_or_else_to_its_owner(
     server_ns = named_ns = 0
     for i, (number, who) in enumerate(zip(plain, owner.tolist(), strict=True)):
         at = number - queries.first
-        known = number > 0 and 0 <= at < len(queries.group)
+        in_range = number > 0 and 0 <= at < len(queries.group)
         mine = min(who, len(owners.group) - 1)
-        in_query = known and queries.group[at] >= 0
+        in_query = in_range and queries.group[at] >= 0
         assert charged.group[i] == (queries.group[at] if in_query else owners.group[mine])
         server_ns += 2**i * bool(in_query or owners.marked[mine])
-        named_ns += 2**i * bool(known and queries.marked[at])
+        named_ns += 2**i * bool(in_range and queries.marked[at])
     assert (charged.server_ns, charged.named_ns) == (server_ns, named_ns)

@@ -22,8 +22,8 @@ APART = (1.3, 0.75, 1.0, 1.05)  #: groups 0 and 1 run at the same times
 
 def errors(case: Simulated, ledger: Ledger) -> F64:
     """(4,) relative errors of the groups' energy."""
-    found = ledger.domains["package"].energy_nj[:4]
-    return np.abs(found / case.energy_nj - 1.0)
+    energy_nj = ledger.domains["package"].energy_nj[:4]
+    return np.abs(energy_nj / case.energy_nj - 1.0)
 
 
 def widths(ledger: Ledger) -> F64:
@@ -61,10 +61,10 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_pieces_do_not_change_the_result() -> None:
     case = simulated(4, APART, seconds=70)
-    whole, pieces = ledger_of(case), ledger_of(case, cuts=23)
-    assert whole.core_blocks == pieces.core_blocks == 3
-    assert np.array_equal(whole.domains["package"].energy_nj, pieces.domains["package"].energy_nj)
-    assert [a.tolist() for a in whole.ci95()] == [a.tolist() for a in pieces.ci95()]
+    at_once, pieces = ledger_of(case), ledger_of(case, cuts=23)
+    assert at_once.core_blocks == pieces.core_blocks == 3
+    assert np.array_equal(at_once.domains["package"].energy_nj, pieces.domains["package"].energy_nj)
+    assert [a.tolist() for a in at_once.ci95()] == [a.tolist() for a in pieces.ci95()]
 
 
 def broken(case: Simulated, how: str) -> Simulated:
@@ -80,17 +80,17 @@ def broken(case: Simulated, how: str) -> Simulated:
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "reason"),
     [
         ("more", "cores of package 0 show more than the package"),
         ("still", "that of core 5 stands still while the core is busy"),
         ("jumps", "that of core 2 jumps"),
     ],
 )
-def test_counters_that_disagree_are_not_used_and_the_reason_is_said(how: str, words: str) -> None:
+def test_counters_that_disagree_are_not_used_and_the_reason_is_said(how: str, reason: str) -> None:
     case = simulated(6, APART, seconds=29)
     blind, seeing = ledger_of(case, cores=False), ledger_of(broken(case, how))
-    assert seeing.notes == blind.notes | {f"counters of single cores are not used: {words}": 1}
+    assert seeing.notes == blind.notes | {f"counters of single cores are not used: {reason}": 1}
     assert seeing.core_blocks == 0
     assert (
         seeing.domains["package"].energy_nj.tolist() == blind.domains["package"].energy_nj.tolist()

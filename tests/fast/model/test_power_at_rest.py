@@ -84,11 +84,11 @@ def test_a_trickle_on_an_idle_machine_costs_no_more_than_a_core_can_draw(
     length = length_ms * MS
     ran = length // 1000
     rows = [(n * length + MS, n * length + MS + ran, 0, 0) for n in range(windows)]
-    made = model_cases.energy(
+    energies = model_cases.energy(
         [n * length for n in range(windows + 1)], {(0, PACKAGE): [30 * length] * windows}
     )
     machine = model_cases.machine(0, 0, 0, 0)
-    case = Case(machine, made, model_cases.segments(rows), (), Coefficients(), "separate")
+    case = Case(machine, energies, model_cases.segments(rows), (), Coefficients(), "separate")
     sums = model_cases.run(case, refit=True).ledger.domains[PACKAGE]
     owners_nj = int(sums.energy_nj.sum())
     assert 0 < owners_nj < 0.01 * sums.measured_nj
@@ -119,8 +119,8 @@ def test_a_memory_counts_from_the_first_window() -> None:
     plain, _ = learn(case, source=2)
     ledger, _ = learn(case, cells, source=2)
     error = [
-        np.abs(one.domains[PACKAGE].energy_nj - case.energy_nj).sum() / case.energy_nj.sum()
-        for one in (plain, ledger)
+        np.abs(result.domains[PACKAGE].energy_nj - case.energy_nj).sum() / case.energy_nj.sum()
+        for result in (plain, ledger)
     ]
     assert error[1] < 0.05 < error[0]
     assert abs(rest_w(ledger) - IDLE_W) < 1.0
@@ -159,8 +159,8 @@ def after(first: Known, second: Known) -> WindowBatch:
     moved = replace(b.entries, window=b.entries.window + count)
     entries = Entries(
         *(
-            np.concatenate([getattr(a.entries, one.name), getattr(moved, one.name)])
-            for one in fields(Entries)
+            np.concatenate([getattr(a.entries, field.name), getattr(moved, field.name)])
+            for field in fields(Entries)
         )
     )
     return replace(

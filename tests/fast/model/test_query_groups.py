@@ -140,14 +140,14 @@ def test_lookups_and_calls_are_those_of_all_records_at_once(
     groups = QueryGroups(parts, QueryLabels({}, server_name, by), index)
     first = {row["query"]: row for row in reversed(rows)}
     for ids in asked:
-        for number, (group, known) in zip(
+        for number, (group, marked) in zip(
             ids, lookup(groups, np.array(ids, np.uint64)), strict=True
         ):
             if (row := first.get(number)) is None:
-                assert (group, known) == (-1, False)
+                assert (group, marked) == (-1, False)
                 continue
             assert (index.labels[group].kind, index.labels[group].keys) == key_of(row, by)
-            assert known == (row["command"] != "other" and row["fingerprint"] is not None)
+            assert marked == (row["command"] != "other" and row["fingerprint"] is not None)
         assert groups.held_rows <= max(query_groups.HELD_ROWS, *map(len, pieces))
     by_key: dict[Key, list[Record]] = defaultdict(list)
     for row in rows:
@@ -198,15 +198,15 @@ def test_a_result_does_not_depend_on_how_its_trace_was_cut(
     rows = [row | {"end_ns": max(row["begin_ns"], row["end_ns"])} for row in rows]
     ran = [hand.segment(t, t + ms, cpu, 1, query) for t, ms, cpu, query in segments]
     with tempfile.TemporaryDirectory() as folder:
-        whole = hand.write(Path(folder) / "whole", queries=[], segments=ran)
+        single = hand.write(Path(folder) / "whole", queries=[], segments=ran)
         parted = hand.write(Path(folder) / "parted", queries=[], segments=ran)
-        pq.write_table(table_of(rows), whole / "queries.parquet")
+        pq.write_table(table_of(rows), single / "queries.parquet")
         (parted / "queries").mkdir()
         for number, piece in enumerate(cut(rows, places)):
             path = parted / "queries" / f"part-{number:06}.parquet"
             pq.write_table(table_of(piece), path, row_group_size=group_rows)
-        one, other = (to_json(attribute(Trace(path), by)) for path in (whole, parted))
-    assert one == other
+        of_single, of_parted = (to_json(attribute(Trace(path), by)) for path in (single, parted))
+    assert of_single == of_parted
 
 
 @given(
@@ -219,12 +219,12 @@ def test_quantiles_are_near_and_do_not_depend_on_the_order(
 ) -> None:
     if many:  # longer than what is kept unabridged
         calls = [(group, ns // 3 + i) for group, ns in calls for i in range(2 * EXACT // 5)]
-    one, other = Latencies(), Latencies()
-    one.add(*columns(calls))
+    in_order, in_parts = Latencies(), Latencies()
+    in_order.add(*columns(calls))
     for part in (calls[at:], calls[:at]):
-        other.add(*columns(part))
-        other.stats(4)
-    stats, same = one.stats(4), other.stats(4)
+        in_parts.add(*columns(part))
+        in_parts.stats(4)
+    stats, same = in_order.stats(4), in_parts.stats(4)
     assert np.array_equal(stats.latency_ns_quantiles, same.latency_ns_quantiles, equal_nan=True)
     for group in range(4):
         mine = [ns for g, ns in calls if g == group]

@@ -110,10 +110,10 @@ def everything(attribution: Attribution) -> list[Row]:
 def of(parts: Sequence[TracePart], row: Row) -> list[Row]:
     """The parts' rows that make up one row of the whole."""
     return [
-        one
-        for each in parts
-        for one in everything(each.attribution)
-        if (one.kind, one.keys) == (row.kind, row.keys)
+        part_row
+        for part in parts
+        for part_row in everything(part.attribution)
+        if (part_row.kind, part_row.keys) == (row.kind, row.keys)
     ]
 
 
@@ -127,33 +127,33 @@ def drawn_part(number: int, case: Case, host: str) -> TracePart:
     return TracePart(f"t{number}", assemble.attribution(ledger, LABELS, stats, about))
 
 
-def nameless(whole: Attribution) -> Attribution:
+def nameless(combined: Attribution) -> Attribution:
     """Without what depends on the order of the parts: the parts, and the notes that name them."""
-    return replace(whole, parts=(), model=replace(whole.model, notes=()))
+    return replace(combined, parts=(), model=replace(combined.model, notes=()))
 
 
 @given(several())
 def test_a_sum_is_what_its_parts_are_in_any_order(traces: list[TracePart]) -> None:
-    whole = combine_results(traces)
+    combined = combine_results(traces)
     reversed_order = combine_results(traces[::-1])
-    assert nameless(whole) == nameless(reversed_order)
-    for domain in whole.domains:
+    assert nameless(combined) == nameless(reversed_order)
+    for domain in combined.domains:
         assert sum(domain.parts_nj.values()) == domain.measured_nj
-    if whole.domains:
+    if combined.domains:
         for kind in PARTS:
-            mine = sum(row.energy_nj for row in everything(whole) if row.kind == kind)
-            assert mine == whole.main.parts_nj[kind]
-    for row in everything(whole):
-        same = of(whole.parts, row)
-        assert row.calls == sum(one.calls for one in same)
-        assert row.cpu_ns == sum(one.cpu_ns for one in same)
+            mine = sum(row.energy_nj for row in everything(combined) if row.kind == kind)
+            assert mine == combined.main.parts_nj[kind]
+    for row in everything(combined):
+        same = of(combined.parts, row)
+        assert row.calls == sum(part_row.calls for part_row in same)
+        assert row.cpu_ns == sum(part_row.cpu_ns for part_row in same)
         for name, energy_nj in row.energy_by_domain_nj.items():
-            assert energy_nj == sum(one.energy_by_domain_nj[name] for one in same)
-        if not whole.domains:
+            assert energy_nj == sum(part_row.energy_by_domain_nj[name] for part_row in same)
+        if not combined.domains:
             continue
-        assert row.energy_nj == sum(one.energy_nj for one in same)
+        assert row.energy_nj == sum(part_row.energy_nj for part_row in same)
         low, high = row.energy_nj_ci95
-        lows, highs = zip(*(one.energy_nj_ci95 for one in same), strict=True)
+        lows, highs = zip(*(part_row.energy_nj_ci95 for part_row in same), strict=True)
         slack = 8 + 1e-12 * sum(highs)  # whole nJ each, and floats that are as large as energies
         assert math.fsum(lows) <= low <= row.energy_nj + slack
         assert row.energy_nj - slack <= high <= math.fsum(highs)
@@ -174,8 +174,8 @@ DIFFER = "hosts differ: db1 (a); db2 (b) | grades differ: estimated (b); simulat
 def test_what_traces_share_and_what_differs_is_noted(
     written: Callable[..., Path], host: str, meta: dict[str, Any], notes: str
 ) -> None:
-    whole = document(written("a"), written("b", host, meta=meta))["model"]["notes"]
-    expected = [note for note in whole if "cover the same time" in note or " differ: " in note]
+    all_notes = document(written("a"), written("b", host, meta=meta))["model"]["notes"]
+    expected = [note for note in all_notes if "cover the same time" in note or " differ: " in note]
     assert sorted(expected) == sorted(filter(None, notes.split(" | ")))
 
 
@@ -186,16 +186,16 @@ def test_only_domains_of_all_traces_are_summed(written: Callable[..., Path]) -> 
             for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
             for n, domain in enumerate(domains)
         ]
-        known = tuple(DomainInfo(0, domain, 1e-9) for domain in domains)
-        return written(name, host, energy=readings, meta={"domains": known})
+        infos = tuple(DomainInfo(0, domain, 1e-9) for domain in domains)
+        return written(name, host, energy=readings, meta={"domains": infos})
 
     a, b = recorded("a", "db1", "package", "psys"), recorded("b", "db2", "psys")
-    whole = document(a, b)
-    assert "package was counted in a only: it is in no sum" in whole["model"]["notes"]
-    assert whole["energy_source"]["domains"] == ["psys"]
-    assert [part["totals_j"]["measured"] for part in whole["traces"]] == [6, 3]
-    assert whole["totals_j"]["measured"] == 9
-    assert sum(row["energy_j"] for row in (*whole["rows"], *whole["fixed"])) == 9
+    printed = document(a, b)
+    assert "package was counted in a only: it is in no sum" in printed["model"]["notes"]
+    assert printed["energy_source"]["domains"] == ["psys"]
+    assert [part["totals_j"]["measured"] for part in printed["traces"]] == [6, 3]
+    assert printed["totals_j"]["measured"] == 9
+    assert sum(row["energy_j"] for row in (*printed["rows"], *printed["fixed"])) == 9
 
 
 def test_numbers_of_one_trace_are_no_keys_of_several(written: Callable[..., Path]) -> None:

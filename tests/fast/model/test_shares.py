@@ -49,15 +49,15 @@ def result(case: Case, *, refit: bool = False, grade: str = "simulated") -> Attr
 def test_shares_add_up_to_one_and_lie_within_their_intervals(
     case: Case, refit: bool, grade: str
 ) -> None:
-    found = result(case, refit=refit, grade=grade)
-    rows = [row for row in (*found.rows, *found.fixed) if row.kind in OWNERS]
-    rest = [row for row in (*found.rows, *found.fixed) if row.kind not in OWNERS]
-    assert all(row.share is None and row.share_ci95 is None for row in rest)
-    if not found.main.owned_nj:
+    attributed = result(case, refit=refit, grade=grade)
+    rows = [row for row in (*attributed.rows, *attributed.fixed) if row.kind in OWNERS]
+    unowned = [row for row in (*attributed.rows, *attributed.fixed) if row.kind not in OWNERS]
+    assert all(row.share is None and row.share_ci95 is None for row in unowned)
+    if not attributed.main.owned_nj:
         assert all(row.share is None for row in rows)
         return
     assert sum(row.share or 0.0 for row in rows) == pytest.approx(1.0)
-    assert sum(row.energy_nj for row in rows) == found.main.owned_nj
+    assert sum(row.energy_nj for row in rows) == attributed.main.owned_nj
     highs, lows = sum(r.energy_nj_ci95[1] for r in rows), sum(r.energy_nj_ci95[0] for r in rows)
     for row in rows:
         assert row.share_ci95 is not None
@@ -77,29 +77,31 @@ def test_shares_add_up_to_one_and_lie_within_their_intervals(
 @given(cases(), st.permutations(range(GROUPS)))
 def test_the_order_of_groups_does_not_matter(case: Case, order: list[int]) -> None:
     group = np.array(order)
-    known = case.segments.group < GROUPS
-    renamed = replace(case.segments, group=np.where(known, group[case.segments.group % GROUPS], 9))
-    plain = replace(case.segments, group=np.where(known, case.segments.group, 9))
-    one = model_cases.run(replace(case, segments=plain)).ledger
-    other = model_cases.run(replace(case, segments=renamed)).ledger
-    for ledger in (one, other):
+    has_group = case.segments.group < GROUPS
+    renamed = replace(
+        case.segments, group=np.where(has_group, group[case.segments.group % GROUPS], 9)
+    )
+    plain = replace(case.segments, group=np.where(has_group, case.segments.group, 9))
+    plain_ledger = model_cases.run(replace(case, segments=plain)).ledger
+    renamed_ledger = model_cases.run(replace(case, segments=renamed)).ledger
+    for ledger in (plain_ledger, renamed_ledger):
         ledger.grow(10)
-    first, second = shares(one), shares(other)
+    first, second = shares(plain_ledger), shares(renamed_ledger)
     if first is None or second is None:
         assert first == second
         return
-    whole = max(int(one.domains[one.main].energy_nj.sum()), 1)
+    total_nj = max(int(plain_ledger.domains[plain_ledger.main].energy_nj.sum()), 1)
     for mine, theirs in zip(first, second, strict=True):
         # Equal remainders of a nJ go to the first group, so energies may differ by some nJ.
         assert np.array(mine)[:GROUPS] == pytest.approx(
-            np.array(theirs)[group], abs=200 / whole + 1e-6
+            np.array(theirs)[group], abs=200 / total_nj + 1e-6
         )
 
 
 def model(covariance: F64) -> PowerModel:
     """Without any classes, of one package."""
-    known = PowerModel.of(Coefficients(), "package", [0], counters=True)
-    return replace(known, covariance=covariance)
+    uncorrelated = PowerModel.of(Coefficients(), "package", [0], counters=True)
+    return replace(uncorrelated, covariance=covariance)
 
 
 @given(st.lists(st.floats(1.0, 1e9), min_size=1, max_size=5), st.integers(0, 10))
@@ -112,9 +114,9 @@ def test_what_moves_all_rows_alike_moves_no_share(energies: list[float], paramet
     covariance[parameter, parameter] = 1.0
     sums = Sensitivity(slopes, np.zeros(len(energy)), energy)
     assert sums.sigma_nj(model(covariance)) == pytest.approx(0.3 * energy)
-    found = sums.of_shares(model(covariance))
-    assert found.sigma_nj == pytest.approx(np.zeros(len(energy)), abs=1e-6 * energy.sum())
-    assert found.total_nj == pytest.approx(0.3 * energy.sum())
+    of_shares = sums.of_shares(model(covariance))
+    assert of_shares.sigma_nj == pytest.approx(np.zeros(len(energy)), abs=1e-6 * energy.sum())
+    assert of_shares.total_nj == pytest.approx(0.3 * energy.sum())
 
 
 def test_what_one_row_gains_from_another_moves_both_shares() -> None:
@@ -123,9 +125,9 @@ def test_what_one_row_gains_from_another_moves_both_shares() -> None:
     slopes[:, 2] = 5.0, -5.0
     covariance = np.eye(size)
     sums = Sensitivity(slopes, np.zeros(2), np.array([30.0, 70.0]))
-    found = sums.of_shares(model(covariance))
-    assert found.sigma_nj == pytest.approx([5.0, 5.0])
-    assert found.total_nj == 0.0
+    of_shares = sums.of_shares(model(covariance))
+    assert of_shares.sigma_nj == pytest.approx([5.0, 5.0])
+    assert of_shares.total_nj == 0.0
 
 
 def by_hand(window: I64, group: I64, x: F64) -> F64:
@@ -163,8 +165,8 @@ def test_edges_of_shares_are_those_of_every_window_at_any_cuts(
         sums.merge(block)
     energy = np.arange(1, GROUPS + 1) * 1000
     expected = by_hand(window, group, x)
-    found = sums.of_shares(energy).random_nj2
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6 * (x**2).sum() + 1e-9)
+    random_nj2 = sums.of_shares(energy).random_nj2
+    assert random_nj2 == pytest.approx(expected, rel=1e-6, abs=1e-6 * (x**2).sum() + 1e-9)
 
 
 def test_a_row_that_ran_in_one_of_two_blocks_has_the_error_of_their_totals() -> None:
@@ -177,8 +179,8 @@ def test_a_row_that_ran_in_one_of_two_blocks_has_the_error_of_their_totals() -> 
         slopes = np.zeros((2, size))
         slopes[mine, 0] = -10.0  # power at rest moves all that ran
         block = Sensitivity(slopes, np.zeros(2), np.array([100.0 * (mine == g) for g in (0, 1)]))
-        made = block.of_shares(model(covariance))
-        sums.add_model(np.arange(2), block.sigma_nj(model(covariance)), made)
+        of_shares = block.of_shares(model(covariance))
+        sums.add_model(np.arange(2), block.sigma_nj(model(covariance)), of_shares)
     # Half of all each, and ten nJ more or less in either block: five nJ of each, at most.
     assert sums.of_shares(np.array([100, 100])).model_nj == pytest.approx([10.0, 10.0])
 
@@ -201,14 +203,16 @@ def test_joined_groups_are_never_more_certain_than_fully_correlated() -> None:
 
 
 @given(cases(tidy=True), cases(tidy=True))
-def test_shares_of_several_traces_add_up_and_keep_their_intervals(one: Case, other: Case) -> None:
+def test_shares_of_several_traces_add_up_and_keep_their_intervals(
+    first: Case, second: Case
+) -> None:
     parts = [
         TracePart(name, result(replace(case, idle="separate")))
-        for name, case in (("a", one), ("b", other))
+        for name, case in (("a", first), ("b", second))
     ]
-    whole = combine_results(parts)
-    rows = [row for row in (*whole.rows, *whole.fixed) if row.kind in OWNERS]
-    if not whole.domains or not whole.main.owned_nj:
+    combined = combine_results(parts)
+    rows = [row for row in (*combined.rows, *combined.fixed) if row.kind in OWNERS]
+    if not combined.domains or not combined.main.owned_nj:
         return
     assert sum(row.share or 0.0 for row in rows) == pytest.approx(1.0)
     for row in rows:
@@ -219,8 +223,8 @@ def test_shares_of_several_traces_add_up_and_keep_their_intervals(one: Case, oth
 @given(cases(tidy=True))
 def test_a_trace_twice_has_the_shares_of_one(case: Case) -> None:
     part = result(case)
-    whole = combine_results([TracePart("a", part), TracePart("b", part)])
-    for row, same in zip((*whole.rows, *whole.fixed), (*part.rows, *part.fixed), strict=True):
+    combined = combine_results([TracePart("a", part), TracePart("b", part)])
+    for row, same in zip((*combined.rows, *combined.fixed), (*part.rows, *part.fixed), strict=True):
         if row.kind not in OWNERS or not part.main.owned_nj:
             continue
         assert row.share == pytest.approx(same.share)
@@ -238,10 +242,10 @@ def test_what_ran_for_less_than_a_window_is_resolved_by_many_windows(
     length_ns = 20_000_000
     ran_ns = length_ns // 2 // windows
     rows = [(n * length_ns, n * length_ns + ran_ns, 0, 0) for n in range(windows)]
-    made = model_cases.energy(
+    energies = model_cases.energy(
         [n * length_ns for n in range(51)], {(0, "package"): [30 * length_ns] * 50}
     )
     segments = model_cases.segments(rows)
-    case = Case(model_cases.machine(0), made, segments, (), Coefficients(), "separate")
+    case = Case(model_cases.machine(0), energies, segments, (), Coefficients(), "separate")
     (row,) = [row for row in result(case).rows if row.cpu_ns]
     assert ("below_resolution" in row.flags) == unresolved

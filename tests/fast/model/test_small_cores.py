@@ -67,9 +67,9 @@ def test_older_calibrations_keep_their_covariance() -> None:
     plain = Coefficients().to_json_dict() | {"covariance": np.diag(diagonal).tolist()}
     for name in set(THETA) - set(earlier):
         del plain[name]
-    found = np.array(Coefficients.from_json_dict(plain).covariance)
-    known = dict(zip(earlier, diagonal.tolist(), strict=True))
-    assert np.diag(found).tolist() == [known.get(name, 0.0) for name in THETA]
+    covariance = np.array(Coefficients.from_json_dict(plain).covariance)
+    variances = dict(zip(earlier, diagonal.tolist(), strict=True))
+    assert np.diag(covariance).tolist() == [variances.get(name, 0.0) for name in THETA]
 
 
 def made(root: Path, files: dict[str, str]) -> Path:

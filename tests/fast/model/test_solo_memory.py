@@ -28,13 +28,13 @@ def day(number: int, programs: Sequence[int], cells: Sequence[Cell]) -> tuple[Le
     """A minute in which programs ran side by side, all windows alike; none: at rest."""
     bounds = [n * S for n in range(61)]
     watts = REST_W + (SHARED_W if programs else 0.0) + sum(OWN_W[p] for p in programs)
-    made = model_cases.energy(bounds, {(0, "package"): [round(watts * S)] * 60})
+    energies = model_cases.energy(bounds, {(0, "package"): [round(watts * S)] * 60})
     rows = [(0, 60 * S, 2 * p + core, p) for p in programs for core in (0, 1)]
     segments = model_cases.segments(rows)
     counts = np.tile(np.array([150, 200, 1], np.uint64) * np.uint64(S), (len(rows), 1))
     segments = replace(segments, counters=counts, valid=np.ones(counts.shape, bool))
     machine = model_cases.machine(0, 0, 0, 0)
-    case = Case(machine, made, segments, (), Coefficients(), "separate")
+    case = Case(machine, energies, segments, (), Coefficients(), "separate")
     when_s = 1.7e9 + 600.0 * number
     now = Now(when_s, Conditions())
     memory = MemoryAdapter(cells, ClassKeys(LABELS, {}), number, now, round(when_s * 1e9))

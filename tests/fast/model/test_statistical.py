@@ -142,7 +142,7 @@ def test_spans_do_not_depend_on_how_windows_were_cut(seed: int, cuts: list[int],
     steps = rng.choice(choices, 400, p=[0.8, 0.19, 0.01])
     bounds = np.append(0, np.cumsum(steps)) + 10**15
     counts, used = rng.poisson(2, (400, 2)), rng.integers(0, 10**9, 400)
-    made = []
+    columns = []
     for edges in ([0, 400], sorted({0, *cuts, 400})):
         spans = SpanSums(Roles(LABELS, SERVING_THREADS))
         for first, last in pairwise(edges):
@@ -152,11 +152,11 @@ def test_spans_do_not_depend_on_how_windows_were_cut(seed: int, cuts: list[int],
             spans.add_requests(bounds[first : last + 1], requests(counts[first:last]))
             spans = spans.copy()
         of = (spans.dt_ns, spans.counts[0], spans.counts[1], spans.used["c", "package"])
-        made.append([column.tolist() for column in of])
-    assert made[0] == made[1]
+        columns.append([column.tolist() for column in of])
+    assert columns[0] == columns[1]
     totals = [bounds[-1] - bounds[0], *counts.sum(axis=0), used.sum()]
-    assert [sum(column) for column in made[0]] == totals
-    assert len(made[0][0]) <= SPANS_MAX
+    assert [sum(column) for column in columns[0]] == totals
+    assert len(columns[0][0]) <= SPANS_MAX
 
 
 def test_tags_that_always_come_together_are_told_apart_by_their_shapes() -> None:

@@ -92,20 +92,20 @@ def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
     huge = st.sampled_from([-(2**63), 2**63 - 1])
     cpu, group = st.integers(0, 9), st.sampled_from([0, 1, 2, 2**62, -5])
     row = st.tuples(t_ns, t_ns | huge, cpu, group) | st.tuples(t_ns | huge, t_ns, cpu, group)
-    made = draw(st.lists(row, max_size=30))
-    made = sorted(made, key=lambda r: r[0]) if ordered else made
-    t0, t1, cpus, groups = np.array(made, np.int64).reshape(-1, 4).T
-    parts = st.lists(st.floats(0, 1, width=32), min_size=len(made), max_size=len(made))
+    drawn_rows = draw(st.lists(row, max_size=30))
+    drawn_rows = sorted(drawn_rows, key=lambda r: r[0]) if ordered else drawn_rows
+    t0, t1, cpus, groups = np.array(drawn_rows, np.int64).reshape(-1, 4).T
+    parts = st.lists(st.floats(0, 1, width=32), min_size=len(drawn_rows), max_size=len(drawn_rows))
     drawn = draw(st.none() | parts)
     stolen = None if drawn is None else np.array(drawn, np.float32)
     segments = Segments(t0, t1, cpus.astype(np.int32), groups, stolen=stolen)
     if not draw(st.booleans()):
         return Drawn(machine, bounds, segments)
     count = st.integers(0, 10**5) | st.sampled_from([2**53 + 1, 2**64 - 1])
-    n = COUNTERS * len(made)
+    n = COUNTERS * len(drawn_rows)
     counts, valid = (draw(st.lists(of, min_size=n, max_size=n)) for of in (count, st.booleans()))
     share = st.floats(0, 1, width=32) | st.sampled_from([float("nan"), -1.0, 2.0])
-    scaled = draw(st.none() | st.lists(share, min_size=len(made), max_size=len(made)))
+    scaled = draw(st.none() | st.lists(share, min_size=len(drawn_rows), max_size=len(drawn_rows)))
     counters = np.array(counts, np.uint64).reshape(-1, COUNTERS)
     read = np.array(valid, bool).reshape(-1, COUNTERS)
     shares = None if scaled is None else np.array(scaled, np.float32)
@@ -141,8 +141,8 @@ def compare(batches: list[WindowBatch], expected: Found) -> None:
 @given(drawings(ordered=False) | drawings(), st.lists(st.integers(0, 30), max_size=6))
 def test_batches_leave_no_trace_to_the_bit(drawn: Drawn, cuts: list[int]) -> None:
     cuts = [min(cut, len(drawn.segments.t0_ns)) for cut in cuts]
-    (whole, anomalies), (parts, again) = run(drawn, []), run(drawn, cuts)
-    assert joined(whole) == joined(parts)
+    (uncut, anomalies), (parts, again) = run(drawn, []), run(drawn, cuts)
+    assert joined(uncut) == joined(parts)
     assert anomalies == again
 
 
@@ -194,7 +194,7 @@ def test_a_sanitized_fuzzer_finds_no_fault(tmp_path: Path) -> None:
     sweep, program = ROOT / "attribution/sweep", tmp_path / "sweep_fuzz"
     flags = ["-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}", "-o", str(program)]
     flags += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    parts = [sweep / f"{one}.c" for one in ("sweep", "events", "tails", "ends", "entries")]
+    parts = [sweep / f"{module}.c" for module in ("sweep", "events", "tails", "ends", "entries")]
     sources = [ROOT / "tests/support/fuzz/sweep_fuzz.c", *parts]
     subprocess.run(["clang", *flags, *map(str, sources)], check=True)
     # A new program starts with the largest memory of the process that started it (getrusage(2)).

@@ -83,23 +83,23 @@ def made(directory: Path, calls: Iterable[Call], **more: Any) -> Path:
 
 def loop(calls: int, rows: int | None, each: int | None = 1, times: int = 6) -> list[Call]:
     """A statement that returns `rows`, with so many calls after it; again and again."""
-    found: list[Call] = []
+    sequence: list[Call] = []
     for turn in range(times):
         start = turn * 200.0
-        found.append((start, 2, "par", {"rows": rows}))
-        found += [(start + 3 + 2 * n, 2, "chi", {"rows": each}) for n in range(calls)]
-    return found
+        sequence.append((start, 2, "par", {"rows": rows}))
+        sequence += [(start + 3 + 2 * n, 2, "chi", {"rows": each}) for n in range(calls)]
+    return sequence
 
 
 def kinds(path: Path) -> list[str]:
-    found = advise(Trace(path), AttributionRequest(), name)
-    text = render(found, width=100)
+    advised = advise(Trace(path), AttributionRequest(), name)
+    text = render(advised, width=100)
     assert all(len(line) <= 100 for line in text.splitlines())
-    for one in found.advice:
-        low, high = one.saved_nj_ci95
-        assert 0 < low <= one.saved_nj <= high
-        assert one.kind == "lock" or one.saved_nj <= one.row.energy_nj * (1 + 1e-9)
-    return [one.kind for one in found.advice]
+    for advice in advised.advice:
+        low, high = advice.saved_nj_ci95
+        assert 0 < low <= advice.saved_nj <= high
+        assert advice.kind == "lock" or advice.saved_nj <= advice.row.energy_nj * (1 + 1e-9)
+    return [advice.kind for advice in advised.advice]
 
 
 # ---- the order of calls --------------------------------------------------------------------------
@@ -125,9 +125,9 @@ def test_a_loop_over_the_rows_of_a_statement(
     path = made(tmp_path / "t", calls)
     assert kinds(path) == ["n+1"] * advised
     if advised:
-        (one,) = advise(Trace(path), AttributionRequest(), name).advice
+        (advice,) = advise(Trace(path), AttributionRequest(), name).advice
         (row,) = (row for row in attribute(Trace(path)).rows if row.keys["fingerprint"] == "chi")
-        assert one.saved_nj == pytest.approx(row.energy_nj * 19 / 20)
+        assert advice.saved_nj == pytest.approx(row.energy_nj * 19 / 20)
 
 
 def poll(period: float, lasts: float, rows: int | None, jitter: float = 0.0) -> list[Call]:
@@ -176,11 +176,11 @@ def test_a_convoy_waits_together(apart: float, lock: float, advised: bool, tmp_p
 
 def test_what_is_not_recorded_is_not_judged(tmp_path: Path) -> None:
     path = made(tmp_path / "t", [(t, 2, "oth", {"session": None}) for t in range(0, 900, 9)])
-    found = advise(Trace(path), AttributionRequest(), name)
-    assert set(found.not_judged) >= {"scan", "width", "n+1", "polling", "lock", "parallel"}
-    text = render(found)
+    advised = advise(Trace(path), AttributionRequest(), name)
+    assert set(advised.not_judged) >= {"scan", "width", "n+1", "polling", "lock", "parallel"}
+    text = render(advised)
     assert "Nothing is advised." in text and "because waits are not recorded" in text
-    assert "--stacks" in text and found.advice == ()
+    assert "--stacks" in text and advised.advice == ()
 
 
 # ---- stacks --------------------------------------------------------------------------------------
@@ -238,15 +238,15 @@ def test_what_stacks_show(
     path = stacked(tmp_path / "t", text, counts, others)
     assert kinds(path) == advised
     (row,) = (row for row in attribute(Trace(path)).rows if row.shape == text)
-    for one in advise(Trace(path), AttributionRequest(), name).advice:
-        part = counts[one.kind] / (sum(counts.values()) + others)
-        assert one.saved_nj == pytest.approx(part * row.energy_nj)
+    for advice in advise(Trace(path), AttributionRequest(), name).advice:
+        part = counts[advice.kind] / (sum(counts.values()) + others)
+        assert advice.saved_nj == pytest.approx(part * row.energy_nj)
 
 
 def test_a_server_whose_functions_nobody_knows_is_named(tmp_path: Path) -> None:
     path = stacked(tmp_path / "t", SLOW, {"scan": 80}, 20, Server(1, "cache", "redis"))
-    found = advise(Trace(path), AttributionRequest(), name)
-    assert found.not_judged["scan"] == "of redis no functions are known"
+    advised = advise(Trace(path), AttributionRequest(), name)
+    assert advised.not_judged["scan"] == "of redis no functions are known"
 
 
 # ---- nothing below the resolution ----------------------------------------------------------------
@@ -262,11 +262,18 @@ def test_nothing_is_advised_whose_interval_touches_zero(
         Advice("scan", query_row(1, str(n)), saved, (max(saved - half, 0), saved + half), {})
         for n, (saved, half) in enumerate(savings)
     ]
-    kept = worth_it(every, queries_nj)
-    assert all(one.saved_nj_ci95[0] > 0 and one.saved_nj >= 0.01 * queries_nj for one in kept)
-    assert [one.saved_nj for one in kept] == sorted((one.saved_nj for one in kept), reverse=True)
-    left = [one for one in every if one not in kept]
-    assert all(one.saved_nj_ci95[0] <= 0 or one.saved_nj < 0.01 * queries_nj for one in left)
+    worthwhile = worth_it(every, queries_nj)
+    assert all(
+        advice.saved_nj_ci95[0] > 0 and advice.saved_nj >= 0.01 * queries_nj
+        for advice in worthwhile
+    )
+    assert [advice.saved_nj for advice in worthwhile] == sorted(
+        (advice.saved_nj for advice in worthwhile), reverse=True
+    )
+    omitted = [advice for advice in every if advice not in worthwhile]
+    assert all(
+        advice.saved_nj_ci95[0] <= 0 or advice.saved_nj < 0.01 * queries_nj for advice in omitted
+    )
 
 
 def test_a_loop_whose_joules_may_be_none(tmp_path: Path) -> None:
@@ -280,25 +287,25 @@ def test_a_loop_whose_joules_may_be_none(tmp_path: Path) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def run(*words: str | Path) -> tuple[int, str, str]:
-    found = CliRunner().invoke(cli, ["advise", *map(str, words)])
-    return found.exit_code, found.stdout, f"{found.stderr}{found.exception or ''}"
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, ["advise", *map(str, arguments)])
+    return result.exit_code, result.stdout, f"{result.stderr}{result.exception or ''}"
 
 
 def test_the_command_as_text_and_as_json(tmp_path: Path) -> None:
     hostile = TEXTS | {"par": "select \x1b[31mlist \u202e from t"}
     path = made(tmp_path / "t", loop(20, 20), texts=hostile)
-    code, text, said = run(path)
-    assert (code, said) == (0, "")
+    code, text, messages = run(path)
+    assert (code, messages) == (0, "")
     assert "120 calls in 6 loops of 20, one for each" in " ".join(text.split())
     assert "simulated" in text and "\x1b" not in text and "\u202e" not in text
     code, text, _ = run(path, "--json")
     document = json.loads(text)
-    (one,) = document["advice"]
-    assert (code, document["schema"], one["kind"]) == (0, "qjoule.advice/1", "n+1")
-    low, high = one["saved_at_most_j_ci95"]
-    assert 0 < low < one["saved_at_most_j"] < high < math.inf
-    assert one["figures"]["calls"] == 120 and "\x1b" not in one["evidence"]
+    (advice,) = document["advice"]
+    assert (code, document["schema"], advice["kind"]) == (0, "qjoule.advice/1", "n+1")
+    low, high = advice["saved_at_most_j_ci95"]
+    assert 0 < low < advice["saved_at_most_j"] < high < math.inf
+    assert advice["figures"]["calls"] == 120 and "\x1b" not in advice["evidence"]
 
 
 def test_the_command_says_what_it_cannot_use(tmp_path: Path) -> None:
@@ -313,15 +320,15 @@ def spoilt(queries: list[dict[str, Any]]) -> Iterable[Callable[[], object]]:
     yield lambda: queries[1].update(rows=2**64 - 1, session=2**64 - 1, wait_lock_ns=2**64 - 1)
     yield lambda: queries[2].update(begin_ns=-far, end_ns=far)
     yield lambda: queries.append(queries[3])
-    yield lambda: [one.update(fingerprint=None) for one in queries]
+    yield lambda: [query.update(fingerprint=None) for query in queries]
 
 
 def test_an_impossible_trace_is_read_to_its_end(tmp_path: Path) -> None:
     queries = [hand.query(n, n + 1, n + 1, "aaaa", "query", {"session": 7}) for n in range(30)]
     for number, spoil in enumerate(spoilt(queries)):
         spoil()
-        code, text, said = run(hand.write(tmp_path / str(number), queries=queries))
-        assert code == 0, said
+        code, text, messages = run(hand.write(tmp_path / str(number), queries=queries))
+        assert code == 0, messages
         assert "advised" in text
     assert run(hand.write(tmp_path / "empty", queries=[], segments=[]))[0] == 0
     cut = hand.write(tmp_path / "cut", meta={"complete": False})

@@ -34,8 +34,8 @@ def run(*arguments: object) -> Result:
 
 
 def top(*arguments: object) -> Result:
-    words = ["--replay", *arguments, "-b", "--json"]
-    return CliRunner().invoke(top_command.command, [str(word) for word in words])
+    command_line = ["--replay", *arguments, "-b", "--json"]
+    return CliRunner().invoke(top_command.command, [str(word) for word in command_line])
 
 
 @pytest.fixture
@@ -141,10 +141,12 @@ def test_a_replay_at_its_end_is_the_attribution(
     selected = selection(where)
     source = ReplaySource(trace, by=by.split(","), speed=0, where=selected)
     last = list(source.snapshots(Controls(0.3, by)))[-1].total
-    whole = attribute(trace, by.split(","), where=selected)
-    assert last.policy == whole.policy
-    assert last.domains == whole.domains
-    for row, same in zip((*last.rows, *last.fixed), (*whole.rows, *whole.fixed), strict=True):
+    attributed = attribute(trace, by.split(","), where=selected)
+    assert last.policy == attributed.policy
+    assert last.domains == attributed.domains
+    for row, same in zip(
+        (*last.rows, *last.fixed), (*attributed.rows, *attributed.fixed), strict=True
+    ):
         for name in ("keys", "calls", "energy_nj", "cpu_ns"):
             assert getattr(row, name) == getattr(same, name)
         assert row.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-9, abs=2)
@@ -152,38 +154,38 @@ def test_a_replay_at_its_end_is_the_attribution(
 
 def test_attribute_and_top_take_where_and_max_values(trace: Trace) -> None:
     options = ["--by", "tag:tenant", "--where", "server=one", "--max-values", "2"]
-    whole = json.loads(run(trace.path, *options, "--format", "json").output)
+    attributed = json.loads(run(trace.path, *options, "--format", "json").output)
     last = json.loads(top(trace.path, "-d", "3600", *options).output.splitlines()[-1])["interval"]
-    assert whole["policy"] == last["policy"]
-    assert [row["tag:tenant"] for row in whole["rows"]].count("other") == 1
-    for row, same in zip(whole["rows"], last["rows"], strict=True):
+    assert attributed["policy"] == last["policy"]
+    assert [row["tag:tenant"] for row in attributed["rows"]].count("other") == 1
+    for row, same in zip(attributed["rows"], last["rows"], strict=True):
         assert (row["energy_j"], row["calls"]) == (same["energy_j"], same["calls"])
 
 
 def test_the_error_of_a_total_is_beside_it_and_in_rows_if_asked_for(tmp_path: Path) -> None:
     path = hand.write(tmp_path / "t", meta={"energy": EnergyInfo("estimated", "estimated", "")})
     assert "TOTAL estimated ±50 %" in run(path).output
-    for words in ([], ["--absolute"]):
-        whole = json.loads(run(path, *words, "--format", "json").output)
-        last = json.loads(top(path, "-d", 3600, *words).output.splitlines()[-1])["interval"]
-        assert whole["energy_source"]["error_in_rows"] == bool(words)
-        for row, same in zip(whole["rows"], last["rows"], strict=True):
+    for options in ([], ["--absolute"]):
+        attributed = json.loads(run(path, *options, "--format", "json").output)
+        last = json.loads(top(path, "-d", 3600, *options).output.splitlines()[-1])["interval"]
+        assert attributed["energy_source"]["error_in_rows"] == bool(options)
+        for row, same in zip(attributed["rows"], last["rows"], strict=True):
             assert row["energy_j_ci95"] == pytest.approx(same["energy_j_ci95"])
 
 
 def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
-    whole = attribute(trace, ("tag:tenant", "fingerprint"))
-    bounded = bound_tags(whole, 3)
+    unbounded = attribute(trace, ("tag:tenant", "fingerprint"))
+    bounded = bound_tags(unbounded, 3)
     assert len({row.keys["tag:tenant"] for row in bounded.rows}) == 4
     assert "4 more values of tag:tenant are 'other': see --max-values" in bounded.model.notes
     for field in ("energy_nj", "calls", "cpu_ns"):
         assert sum(getattr(row, field) for row in bounded.rows) == sum(
-            getattr(row, field) for row in whole.rows
+            getattr(row, field) for row in unbounded.rows
         )
     for row in bounded.rows:
         if row.keys["tag:tenant"] == "other":
             assert row.energy_nj_ci95[0] <= row.energy_nj <= row.energy_nj_ci95[1]
         else:
-            assert row in whole.rows
-    assert bound_tags(whole, TENANTS + 1) == whole
+            assert row in unbounded.rows
+    assert bound_tags(unbounded, TENANTS + 1) == unbounded
     assert bound_tags(attribute(trace), 1).rows == attribute(trace).rows

@@ -61,15 +61,15 @@ def test_calls_are_executions_and_a_prepare_is_none(trace: Path) -> None:
 
 
 def test_idle_power_is_taken_off_first_and_policies_move_only_it(trace: Path) -> None:
-    known = Coefficients(idle_w={(0, "package"): PowerInterval(25.0, 20.0, 30.0)})
-    separate = attribute(Trace(trace), coefficients=known)
+    calibrated = Coefficients(idle_w={(0, "package"): PowerInterval(25.0, 20.0, 30.0)})
+    separate = attribute(Trace(trace), coefficients=calibrated)
     assert separate.main.parts_nj["idle"] == 2 * 500_000_000
     assert rows(separate)["bbbb",].energy_nj == 200_000_000
-    even = attribute(Trace(trace), idle="even", coefficients=known)
+    even = attribute(Trace(trace), idle="even", coefficients=calibrated)
     assert even.main.parts_nj["idle"] == 0
     # Half a joule, over three owners; odd nanojoules go to the first.
     assert abs(rows(even)["bbbb",].energy_nj - (200_000_000 + 166_666_667)) <= 1
-    proportional = attribute(Trace(trace), idle="proportional", coefficients=known)
+    proportional = attribute(Trace(trace), idle="proportional", coefficients=calibrated)
     assert rows(proportional)["bbbb",].energy_nj == 400_000_000
     assert even.main.measured_nj == proportional.main.measured_nj == separate.main.measured_nj
 
@@ -161,16 +161,20 @@ def test_a_transaction_is_one_call_and_says_what_its_commit_took(tmp_path: Path)
     result = attribute(transactions, ["transaction"])
     by = {row.keys["transaction"]: row for row in result.rows}
     assert set(by) == {"begin; commit", "(none)"}
-    whole = by["begin; commit"]
+    transaction = by["begin; commit"]
     # 10 ms of each, in a window of 25 ms and 1 J.
-    assert whole.energy_nj == 800_000_000
-    assert (whole.calls, whole.cpu_ns, whole.latency_ns_mean) == (1, 20 * MS, 20 * MS)
-    assert (whole.commit_nj, whole.commit_ns_mean) == (400_000_000, 10 * MS)
+    assert transaction.energy_nj == 800_000_000
+    assert (transaction.calls, transaction.cpu_ns, transaction.latency_ns_mean) == (
+        1,
+        20 * MS,
+        20 * MS,
+    )
+    assert (transaction.commit_nj, transaction.commit_ns_mean) == (400_000_000, 10 * MS)
     assert by["(none)"].commit_nj is None
     assert by["(none)"].calls == 0, "a PREPARE"
     plain = attribute(transactions)
     assert sum(row.energy_nj for row in result.rows) == sum(row.energy_nj for row in plain.rows)
-    assert whole.energy_nj_ci95[0] <= whole.energy_nj <= whole.energy_nj_ci95[1]
+    assert transaction.energy_nj_ci95[0] <= transaction.energy_nj <= transaction.energy_nj_ci95[1]
     document = json.loads(to_json(result))["rows"][0]
     assert (document["commit_j"], document["commit_ns_mean"]) == (0.4, 10 * MS)
 
@@ -221,8 +225,8 @@ def test_statements_of_a_procedure_are_its_callers_unless_asked_for(
     queries = [*(hand.query(*row) for row in hand.QUERIES), *CHILDREN]
     segments = [hand.segment(*row) for row in sorted([*PARTS, *hand.SEGMENTS[1:]])]
     with_children = Trace(hand.write(tmp_path / "parts", queries=queries, segments=segments))
-    whole, same = attribute(Trace(trace)), attribute(with_children)
-    for row, other in zip(whole.rows, same.rows, strict=True):
+    without_children, as_callers = attribute(Trace(trace)), attribute(with_children)
+    for row, other in zip(without_children.rows, as_callers.rows, strict=True):
         assert (row.keys, row.calls, row.cpu_ns) == (other.keys, other.calls, other.cpu_ns)
         assert (row.energy_nj, row.latency_ns_mean) == (other.energy_nj, other.latency_ns_mean)
     result = attribute(with_children, ["fingerprint", "child"])
@@ -233,7 +237,9 @@ def test_statements_of_a_procedure_are_its_callers_unless_asked_for(
         ("aaaa", "(no text)"): (1, MS),
         ("bbbb", "(none)"): (3, 10 * MS),
     }
-    assert sum(row.energy_nj for row in result.rows) == sum(row.energy_nj for row in whole.rows)
+    assert sum(row.energy_nj for row in result.rows) == sum(
+        row.energy_nj for row in without_children.rows
+    )
 
 
 def test_counters_of_single_cores_help_to_divide_and_are_in_no_total(tmp_path: Path) -> None:

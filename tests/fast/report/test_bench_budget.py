@@ -32,14 +32,14 @@ def simulated(planned: list[Step], minutes: float, *, width: float) -> tuple[flo
         over = budget.until(budget.begin(step.load, step.part))
         samples = {str(number): Samples() for number in range(step.series)}
         while samples and not over(samples):
-            for one in samples.values():
+            for series in samples.values():
                 clock.now_s += bench_overhead.PAIR_S
-                off = width * (-1) ** len(one.rate)
-                one.rate.append(1.0)
-                one.cpu_lost.append(0.02 + off)
-                one.places.untraced["machine"].append(100.0)
-                one.places.added["machine"].append(2.0 + 100 * off)
-        pairs += [len(one.rate) for one in samples.values()]
+                off = width * (-1) ** len(series.rate)
+                series.rate.append(1.0)
+                series.cpu_lost.append(0.02 + off)
+                series.places.untraced["machine"].append(100.0)
+                series.places.added["machine"].append(2.0 + 100 * off)
+        pairs += [len(series.rate) for series in samples.values()]
     return (clock.now_s - Clock.now_s) / 60, pairs
 
 

@@ -113,8 +113,8 @@ def test_documents_by_several_keys_compare_row_by_row(tmp_path: Path) -> None:
     paths, by = [tmp_path / "a.json", tmp_path / "b.json"], "fingerprint,user,database"
     for second, path in enumerate(paths):
         trace = hand.write(tmp_path / f"{second}", meta={"realtime_offset_ns": second * 10**9})
-        words = [str(trace), "--by", by, "--format", "json", "-o", str(path)]
-        assert CliRunner().invoke(attribute_command, words).exit_code == 0
+        arguments = [str(trace), "--by", by, "--format", "json", "-o", str(path)]
+        assert CliRunner().invoke(attribute_command, arguments).exit_code == 0
     names = {row["base"]["name"] for row in compared(*paths)["rows"]}
     assert {"aaaa/(none)/shop", "bbbb/ann/(none)"} <= names
     for columns in ("80", "200"):
@@ -219,8 +219,8 @@ def test_the_part_of_the_latency_that_changed_most(tmp_path: Path) -> None:
     assert "latency_change" not in of_one_run
     assert "latency_parts_ns" not in of_one_run["new"]
     assert not {"latency_change", "latency_parts_ns"} & {*without, *without["base"]}
-    words = [*map(str, a), "--vs", *map(str, b)]
-    printed = CliRunner(env={"COLUMNS": "160"}).invoke(command, words).output
+    arguments = [*map(str, a), "--vs", *map(str, b)]
+    printed = CliRunner(env={"COLUMNS": "160"}).invoke(command, arguments).output
     assert re.findall("latency: .*", printed) == ["latency: mostly lock +32.5 ms/call"]
 
 
@@ -346,8 +346,8 @@ def test_a_common_error_widens_the_interval_and_is_not_averaged_away() -> None:
 def test_the_runs_advised_settle_it_in_four_of_five_cases(ratio: float) -> None:
     rng = np.random.default_rng(10)
     spread = 0.04
-    seen = np.log(np.array([[1.0, 1.0]])) + spread * np.array([[-1.0, 1.0]]) / np.sqrt(2)
-    ratios = log_ratios(np.exp(seen), ratio * np.exp(seen))
+    observed = np.log(np.array([[1.0, 1.0]])) + spread * np.array([[-1.0, 1.0]]) / np.sqrt(2)
+    ratios = log_ratios(np.exp(observed), ratio * np.exp(observed))
     runs = 2 + int(ratios.more_runs()[0])
     shape = (2000, runs)
     again = log_ratios(

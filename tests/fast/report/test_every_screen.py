@@ -112,12 +112,14 @@ ROWS = FLAT | {
     st.lists(st.integers(0, 10**14), max_size=12),
     st.lists(st.integers(0, 10**14), min_size=6, max_size=6),
 )
-def test_energies_add_up_to_the_last_digit(form: str, energies: list[int], rest: list[int]) -> None:
+def test_energies_add_up_to_the_last_digit(
+    form: str, energies: list[int], other_energies: list[int]
+) -> None:
     """Nanojoules below 2^53 are what a double holds exactly in joules of nine decimals."""
     rows = tuple(query_row(energy, f"q{index}") for index, energy in enumerate(energies))
-    whole = attribution(rows, dict(zip(PARTS[1:], rest, strict=True)))
-    total = sum(round(row["energy_j"] * 10**9) for row in ROWS[form](whole))
-    assert total == whole.main.measured_nj == sum(energies) + sum(rest)
+    result = attribution(rows, dict(zip(PARTS[1:], other_energies, strict=True)))
+    total = sum(round(row["energy_j"] * 10**9) for row in ROWS[form](result))
+    assert total == result.main.measured_nj == sum(energies) + sum(other_energies)
 
 
 def test_a_described_column_has_its_type_in_every_file() -> None:
@@ -130,11 +132,11 @@ def test_a_described_column_has_its_type_in_every_file() -> None:
         )
     )
     row = query_row(10**9, "q")
-    found = FlatTable(columns.types, [columns.flat(row), columns.flat(row, known=False)])
-    arrow = found.arrow("head", {})
+    table = FlatTable(columns.types, [columns.flat(row), columns.flat(row, known=False)])
+    arrow = table.arrow("head", {})
     assert [str(kind) for kind in arrow.schema.types] == ["int64", *["double"] * 3, "string"]
     assert arrow.to_pylist()[0] == columns.flat(row) | {"new_count": row.calls, "new_j": 1.5}
-    assert found.csv().splitlines() == [
+    assert table.csv().splitlines() == [
         "new_count,new_j,new_j_low95,new_j_high95,seldom",
         f"{row.calls},1.5,1.0,2.0,",
         f"{row.calls},,,,",
@@ -148,29 +150,29 @@ def test_a_described_column_has_its_type_in_every_file() -> None:
 @pytest.mark.parametrize("policy", ["separate", "even"])
 def test_files_say_the_grade_the_idle_policy_and_the_loss(grade: str, policy: str) -> None:
     loss = {"PUMP": 1234, "SWITCH": 5}
-    whole = typical(grade=grade, loss=loss, complete=False)
-    whole = replace(whole, policy={**whole.policy, "idle": policy})
+    result = typical(grade=grade, loss=loss, complete=False)
+    result = replace(result, policy={**result.policy, "idle": policy})
     for rows_of in FLAT.values():
-        for row in rows_of(whole):
+        for row in rows_of(result):
             assert (row["grade"], row["idle_policy"]) == (grade, policy)
             assert (row["loss"], row["complete"]) == ("pump=1234 switch=5", "no")
     for of in DOCUMENTS:
-        assert of(whole)["energy_source"]["grade"] == grade
-        assert of(whole)["policy"]["idle"] == policy
-        assert of(whole)["trace"]["loss"] == loss
-        assert of(whole)["trace"]["complete"] is False
+        assert of(result)["energy_source"]["grade"] == grade
+        assert of(result)["policy"]["idle"] == policy
+        assert of(result)["trace"]["loss"] == loss
+        assert of(result)["trace"]["complete"] is False
 
 
 @pytest.mark.parametrize("grade", GRADES)
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_screens_say_the_grade_the_idle_policy_and_the_loss(grade: str, width: int) -> None:
-    whole = typical(grade=grade, loss={"SWITCH": 1234}, complete=False, unattributed_windows=3)
-    whole = replace(whole, policy={**whole.policy, "idle": "even"})
-    live = _screen(whole, width)
-    for words in (f"TOTAL {grade}", "idle even", "lost: 1,234"):
-        assert words in live
-    printed = _table(whole, width)
-    for words in (
+    result = typical(grade=grade, loss={"SWITCH": 1234}, complete=False, unattributed_windows=3)
+    result = replace(result, policy={**result.policy, "idle": "even"})
+    live = _screen(result, width)
+    for phrase in (f"TOTAL {grade}", "idle even", "lost: 1,234"):
+        assert phrase in live
+    printed = _table(result, width)
+    for phrase in (
         f"TOTAL {grade}",
         "spread evenly",
         "1,234 context switches not shown by the kernel",
@@ -178,7 +180,7 @@ def test_screens_say_the_grade_the_idle_policy_and_the_loss(grade: str, width: i
         "3 of 625",
         "mariadb:3306 symbol",
     ):
-        assert words in printed
+        assert phrase in printed
 
 
 DRAM = "it shows 200.0 W beside 6.0 W of its package 0"
@@ -192,50 +194,50 @@ def _dark() -> Attribution:
         "untraced", "mariadbd", since="2026-11-21T03:31:09Z", pid=7, process=process
     )
     row = replace(fixed_row("other_processes", 2 * 10**9, 10**10), keys={"process": process})
-    whole = attribution((query_row(10**9),), {"other_processes": 2 * 10**9})
-    source = replace(whole.energy_source, domains=("package",), left_out={"dram": DRAM})
-    trace = replace(whole.trace, changes=(gone, hides))
-    return replace(whole, trace=trace, energy_source=source, fixed=(row, *whole.fixed[1:]))
+    result = attribution((query_row(10**9),), {"other_processes": 2 * 10**9})
+    source = replace(result.energy_source, domains=("package",), left_out={"dram": DRAM})
+    trace = replace(result.trace, changes=(gone, hides))
+    return replace(result, trace=trace, energy_source=source, fixed=(row, *result.fixed[1:]))
 
 
 def test_what_nobody_sees_is_in_every_file() -> None:
-    whole = _dark()
+    result = _dark()
     for of in DOCUMENTS:
-        assert of(whole)["energy_source"]["left_out"] == {"dram": DRAM}
-        gone, hides = of(whole)["trace"]["changes"]
+        assert of(result)["energy_source"]["left_out"] == {"dram": DRAM}
+        gone, hides = of(result)["trace"]["changes"]
         assert (gone["what"], gone["name"], gone["energy_j"]) == ("exited", "mariadb:3306", None)
         assert (hides["what"], hides["pid"], hides["energy_j"]) == ("untraced", 7, 2.0)
-        assert hides["cpu_ns"] == whole.fixed[0].cpu_ns
+        assert hides["cpu_ns"] == result.fixed[0].cpu_ns
     for rows_of in FLAT.values():
-        for row in rows_of(whole):
+        for row in rows_of(result):
             assert "mariadb:3306 exited at 2026-11-21T03:31:07Z; " in row["servers_not_seen"]
             assert "mariadbd (process 7) ran untraced since" in row["servers_not_seen"]
             assert row["domains_left_out"] == f"dram: {DRAM}"
-    assert any("ran untraced" in problem for problem in run_forms(whole, "a").problems)
+    assert any("ran untraced" in problem for problem in run_forms(result, "a").problems)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_what_nobody_sees_is_on_every_screen(width: int) -> None:
-    whole = _dark()
-    words = "mariadb:3306 exited, mariadbd runs untraced 2.00 J"
-    assert words in _screen(whole, width)
-    printed = _table(whole, width)
-    assert f"complete yes · BUT {words}" in printed
+    result = _dark()
+    notice = "mariadb:3306 exited, mariadbd runs untraced 2.00 J"
+    assert notice in _screen(result, width)
+    printed = _table(result, width)
+    assert f"complete yes · BUT {notice}" in printed
     assert "mariadbd (process 7) ran untraced since 2026-11-21T03:31:09Z" in printed
     assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
     assert f"left out dram, which is in no row: {DRAM}" in printed
     assert "dram left out: it shows 200.0 W" in _screen(
-        replace(whole, trace=typical().trace), width
+        replace(result, trace=typical().trace), width
     )
-    amd = replace(whole, energy_source=replace(whole.energy_source, left_out={}))
+    amd = replace(result, energy_source=replace(result.energy_source, left_out={}))
     assert "arXiv" not in _table(amd, width)
     amd = replace(amd, trace=replace(amd.trace, cpu="AMD EPYC 7502"))
     assert _table(amd, width).count("arXiv:2108.00808") == 1
 
 
-def _everywhere(whole: Attribution) -> list[str]:
-    screens = [_table(whole, 400), _screen(whole, 500), str(about("trace", whole))]
-    return [*screens, *(str(of(whole)) for of in (*DOCUMENTS, *FLAT.values()))]
+def _everywhere(result: Attribution) -> list[str]:
+    screens = [_table(result, 400), _screen(result, 500), str(about("trace", result))]
+    return [*screens, *(str(of(result)) for of in (*DOCUMENTS, *FLAT.values()))]
 
 
 def test_what_shows_hidden_sessions_and_an_alarm_are_in_every_output() -> None:
@@ -246,8 +248,8 @@ def test_what_shows_hidden_sessions_and_an_alarm_are_in_every_output() -> None:
     lost = {**calm.trace.loss, "framing": sum(row.calls for row in calm.rows)}
     bad = replace(calm, trace=replace(calm.trace, loss=lost))
     assert "mariadb:3306 hides sessions: --attach symbol" in _screen(calm, 60)
-    for whole, alarms in (calm, False), (bad, True):
-        for text in _everywhere(whole):
+    for result, alarms in (calm, False), (bad, True):
+        for text in _everywhere(result):
             assert "--attach symbol shows those of mariadb:3306" in text
             assert "--attach symbol is not possible for redis:6379: Redis has none" in text
             assert "exited" not in text and ("50.0 % of requests were lost" in text) is alarms
@@ -327,8 +329,8 @@ def test_messages_and_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_that_names_a_file(tmp_path: Path) -> None:
     name = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")
     # As bytes: the locale's encoding may lack some of the characters.
-    words: list[str | bytes] = [sys.executable, "-m", "qjoule", "attribute", str(name).encode()]
-    done = subprocess.run(words, capture_output=True, check=False)
+    arguments: list[str | bytes] = [sys.executable, "-m", "qjoule", "attribute", str(name).encode()]
+    done = subprocess.run(arguments, capture_output=True, check=False)
     message = done.stderr.decode(errors="replace")
     assert done.returncode != 0
     assert_harmless(message)

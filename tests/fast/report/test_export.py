@@ -51,38 +51,40 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("export") / "shop.qjoule")
 
 
-def profile(found: Flame, *notes: str) -> Profile:
-    types = types_of(found.result)
-    samples = tuple(samples_of(found.rows, KINDS, types, stacks=bool(found.samples)))
+def profile(flame: Flame, *notes: str) -> Profile:
+    types = types_of(flame.result)
+    samples = tuple(samples_of(flame.rows, KINDS, types, stacks=bool(flame.samples)))
     return Profile("shop", "db1", UNIX_NS, 10**9, notes, types, samples)
 
 
 def flame_of(*rows: RowStacks, grade: str = "measured") -> Flame:
-    result = attribution(tuple(one.row for one in rows), {"idle": 5}, grade=grade)
+    result = attribution(tuple(row_stacks.row for row_stacks in rows), {"idle": 5}, grade=grade)
     idle = RowStacks(result.fixed[0], Counter())
-    samples = sum(one.count for one in rows)
+    samples = sum(row_stacks.count for row_stacks in rows)
     return Flame(result, (*rows, idle), samples, samples)
 
 
 def of_pprof(content: bytes) -> tuple[list[tuple[str, str]], Values]:
-    found = read(PPROF, "Profile", gzip.decompress(content))
-    text = found.string_table
+    message = read(PPROF, "Profile", gzip.decompress(content))
+    text = message.string_table
     assert text[0] == "" and len(set(text)) == len(text)
-    names = {one.id: text[one.name] for one in found.function}
-    frames = {one.id: names[one.line[0].function_id] for one in found.location}
-    values: Values = defaultdict(lambda: [0] * len(found.sample_type))
-    for sample in found.sample:
+    names = {function.id: text[function.name] for function in message.function}
+    frames = {location.id: names[location.line[0].function_id] for location in message.location}
+    values: Values = defaultdict(lambda: [0] * len(message.sample_type))
+    for sample in message.sample:
         stack = tuple(frames[at] for at in reversed(sample.location_id))
-        labels = tuple((text[one.key], text[one.str]) for one in sample.label)
-        assert len(sample.value) == len(found.sample_type)
+        labels = tuple((text[label.key], text[label.str]) for label in sample.label)
+        assert len(sample.value) == len(message.sample_type)
         values[stack, labels] = [
             a + b for a, b in zip(values[stack, labels], sample.value, strict=True)
         ]
-    return [(text[one.type], text[one.unit]) for one in found.sample_type], values
+    return [
+        (text[value_type.type], text[value_type.unit]) for value_type in message.sample_type
+    ], values
 
 
 def total(values: Mapping[Any, list[int]], at: int = -1) -> int:
-    return sum(one[at] for one in values.values())
+    return sum(value[at] for value in values.values())
 
 
 # ---- every total, whatever the names -------------------------------------------------------------
@@ -105,7 +107,7 @@ ROWS = st.lists(
 def test_all_formats_have_the_rows_joules_and_time(
     rows: list[tuple[str, int, int, dict[tuple[str, ...], int]]],
 ) -> None:
-    found = flame_of(
+    flame = flame_of(
         *(
             RowStacks(
                 query_row(
@@ -118,44 +120,49 @@ def test_all_formats_have_the_rows_joules_and_time(
             for number, (shape, energy_nj, cpu_ns, stacks) in enumerate(rows)
         )
     )
-    energy_nj = sum(one.row.energy_nj for one in found.rows)
-    cpu_ns = sum(one.row.cpu_ns for one in found.rows)
-    made = profile(found, *(sanitise(shape) for shape, *_ in rows))
-    types, values = of_pprof(pprof(made))
+    energy_nj = sum(row_stacks.row.energy_nj for row_stacks in flame.rows)
+    cpu_ns = sum(row_stacks.row.cpu_ns for row_stacks in flame.rows)
+    profiled = profile(flame, *(sanitise(shape) for shape, *_ in rows))
+    types, values = of_pprof(pprof(profiled))
     assert types == [("cpu", "nanoseconds"), ("energy", "nanojoules")]
     assert (total(values, 0), total(values)) == (cpu_ns, energy_nj)
-    assert read_pprof(pprof_message(made), made.host) == made
-    of_types = of_otlp(otlp_profiles(made))
+    assert read_pprof(pprof_message(profiled), profiled.host) == profiled
+    of_types = of_otlp(otlp_profiles(profiled))
     assert list(of_types) == ["energy", "cpu"]
     assert sum(map(sum, of_types["energy"].values())) == energy_nj
     assert sum(map(sum, of_types["cpu"].values())) == cpu_ns
-    document = json.loads(speedscope(made))
-    drawn = [max(nj, 0) for one in found.rows for _, nj in one.energies_nj()]
-    assert [one["endValue"] for one in document["profiles"]] == [sum(drawn), cpu_ns]
-    for one in document["profiles"]:
-        assert sum(one["weights"]) == one["endValue"]
-        frames = {at for stack in one["samples"] for at in stack}
+    document = json.loads(speedscope(profiled))
+    drawn = [max(nj, 0) for row_stacks in flame.rows for _, nj in row_stacks.energies_nj()]
+    assert [drawn_profile["endValue"] for drawn_profile in document["profiles"]] == [
+        sum(drawn),
+        cpu_ns,
+    ]
+    for drawn_profile in document["profiles"]:
+        assert sum(drawn_profile["weights"]) == drawn_profile["endValue"]
+        frames = {at for stack in drawn_profile["samples"] for at in stack}
         assert frames <= set(range(len(document["shared"]["frames"])))
 
 
 @given(st.binary(max_size=60), st.integers(0, 400))
 def test_what_is_no_profile_is_refused_or_read(content: bytes, at: int) -> None:
-    whole = pprof_message(profile(flame_of(RowStacks(query_row(7), Counter({("f",): 1}))), "note"))
-    for one in (content, whole[: at % len(whole)], whole[:at] + content + whole[at:]):
+    encoded = pprof_message(
+        profile(flame_of(RowStacks(query_row(7), Counter({("f",): 1}))), "note")
+    )
+    for damaged in (content, encoded[: at % len(encoded)], encoded[:at] + content + encoded[at:]):
         with suppress(ValueError, LookupError):
-            read_pprof(one, "db1")
+            read_pprof(damaged, "db1")
 
 
 def test_the_same_profile_gives_the_same_bytes() -> None:
-    found = flame_of(RowStacks(query_row(10**9), Counter({("main", "f"): 2, ("main",): 1})))
+    flame = flame_of(RowStacks(query_row(10**9), Counter({("main", "f"): 2, ("main",): 1})))
     for write in (pprof, otlp_profiles, speedscope):
-        assert write(profile(found)) == write(profile(found))
+        assert write(profile(flame)) == write(profile(flame))
 
 
 def test_a_sample_has_its_query_as_labels() -> None:
     keys = {"fingerprint": "f0", "server": "mariadb:3306", "database": "shop", "tag:endpoint": "/a"}
     row = query_row(7, "SELECT a FROM orders WHERE id = ?", keys=keys)
-    found = flame_of(RowStacks(row, Counter({("main", "read"): 1})))
+    flame = flame_of(RowStacks(row, Counter({("main", "read"): 1})))
     labels = {
         "qjoule.part": "queries",
         "qjoule.server": "mariadb:3306",
@@ -165,64 +172,67 @@ def test_a_sample_has_its_query_as_labels() -> None:
         "db.namespace": "shop",
         "db.query.summary": "SELECT orders",
     }
-    _, values = of_pprof(pprof(profile(found)))
-    by_labels = {tuple(sorted(found)): (stack, value) for (stack, found), value in values.items()}
+    _, values = of_pprof(pprof(profile(flame)))
+    by_labels = {
+        tuple(sorted(sample_labels)): (stack, value)
+        for (stack, sample_labels), value in values.items()
+    }
     stack, value = by_labels[tuple(sorted(labels.items()))]
     assert stack[0] == "queries" and stack[-2:] == ("main", "read")
     assert value == [row.cpu_ns, 7]
-    assert dict(next(iter(of_otlp(otlp_profiles(profile(found)))["energy"]))[1]) == labels
+    assert dict(next(iter(of_otlp(otlp_profiles(profile(flame)))["energy"]))[1]) == labels
 
 
 def test_what_is_not_known_has_no_label_and_no_value() -> None:
     unknown = query_row(
         10**9, "(text lost)", keys={"fingerprint": "(text lost)", "database": "(none)"}
     )
-    found = flame_of(RowStacks(unknown, Counter()), grade="none")
-    types, values = of_pprof(pprof(profile(found)))
+    flame = flame_of(RowStacks(unknown, Counter()), grade="none")
+    types, values = of_pprof(pprof(profile(flame)))
     assert types == [("cpu", "nanoseconds")], "energy is not known, and not 0"
     (_, labels), _ = next(iter(values.items()))
     assert dict(labels).keys() == {"qjoule.part", "qjoule.server", "db.system.name"}
-    assert list(of_otlp(otlp_profiles(profile(found)))) == ["cpu"]
+    assert list(of_otlp(otlp_profiles(profile(flame)))) == ["cpu"]
 
 
 def test_a_residual_below_0_is_in_the_files_that_can_hold_it() -> None:
     row = replace(query_row(0), kind="residual", energy_nj=-3, keys={}, cpu_ns=0)
-    found = flame_of(RowStacks(row, Counter()))
-    assert total(of_pprof(pprof(profile(found)))[1]) == 2
-    assert json.loads(speedscope(profile(found)))["profiles"][0]["endValue"] == 5
+    flame = flame_of(RowStacks(row, Counter()))
+    assert total(of_pprof(pprof(profile(flame)))[1]) == 2
+    assert json.loads(speedscope(profile(flame)))["profiles"][0]["endValue"] == 5
 
 
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def run(*words: str | Path) -> tuple[int, bytes, str]:
-    found = CliRunner().invoke(cli, ["export", *map(str, words)])
-    return found.exit_code, found.stdout_bytes, f"{found.stderr}{found.exception or ''}"
+def run(*arguments: str | Path) -> tuple[int, bytes, str]:
+    result = CliRunner().invoke(cli, ["export", *map(str, arguments)])
+    return result.exit_code, result.stdout_bytes, f"{result.stderr}{result.exception or ''}"
 
 
 @pytest.mark.parametrize("by", [None, "query", "database,user", "session,tag:endpoint"])
 @pytest.mark.parametrize("idle", ["separate", "even", "proportional"])
 def test_files_have_what_was_measured(trace: Path, by: str | None, idle: Any) -> None:
-    words = ("--idle", idle, *(("--by", by) if by else ()))
+    options = ("--idle", idle, *(("--by", by) if by else ()))
     keys = tuple((by or "fingerprint,server,database").split(","))
     wanted = attribute(Trace(trace), keys, idle)
-    code, content, said = run("pprof", trace, *words)
+    code, content, messages = run("pprof", trace, *options)
     assert code == 0
-    assert "8 samples, 75.0% of them to their thread's entry" in said
+    assert "8 samples, 75.0% of them to their thread's entry" in messages
     values = of_pprof(content)[1]
     assert total(values) == wanted.main.measured_nj == 3 * 10**9
     assert total(values, 0) == sum(row.cpu_ns for row in (*wanted.rows, *wanted.fixed))
     by_part: Counter[str] = Counter()
-    for (_, labels), one in values.items():
-        by_part[dict(labels)["qjoule.part"]] += one[1]
+    for (_, labels), value in values.items():
+        by_part[dict(labels)["qjoule.part"]] += value[1]
     assert by_part == Counter({part: nj for part, nj in wanted.main.parts_nj.items() if nj})
 
 
 def test_a_trace_without_stacks_has_a_frame_for_each_row(tmp_path: Path) -> None:
     path = hand.write(tmp_path / "t")
-    code, content, said = run("pprof", path)
+    code, content, messages = run("pprof", path)
     assert code == 0
-    assert "no stacks: record it with --stacks" in said
+    assert "no stacks: record it with --stacks" in messages
     values = of_pprof(content)[1]
     assert total(values) == 3 * 10**9
     assert ("queries", "database=shop  select a") in {stack for stack, _ in values}
@@ -232,9 +242,9 @@ def test_a_trace_without_stacks_has_a_frame_for_each_row(tmp_path: Path) -> None
 def test_notes_and_times_are_in_the_file(trace: Path, tmp_path: Path) -> None:
     output = tmp_path / "shop.pb.gz"
     assert run("pprof", trace, "-o", output)[:2] == (0, b"")
-    found = read(PPROF, "Profile", gzip.decompress(output.read_bytes()))
-    assert found.string_table[found.comment[0]] == "simulated, idle separate, loss none"
-    assert (found.time_nanos, found.duration_nanos) == (hand.BEGIN_NS, 40 * hand.MS)
+    message = read(PPROF, "Profile", gzip.decompress(output.read_bytes()))
+    assert message.string_table[message.comment[0]] == "simulated, idle separate, loss none"
+    assert (message.time_nanos, message.duration_nanos) == (hand.BEGIN_NS, 40 * hand.MS)
     content = run("otlp", trace)[1]
     request = ExportProfilesServiceRequest.FromString(content)
     notes = request.dictionary.attribute_table[1].value.array_value.values
@@ -255,16 +265,16 @@ def test_nothing_binary_goes_to_a_terminal(trace: Path, monkeypatch: pytest.Monk
 def slices(content: bytes) -> tuple[dict[int, Any], list[dict[str, Any]], dict[str, list[Any]]]:
     """Tracks by number; slices with `track`, `begin`, `end`, `name` and what they show; counters by
     name: times and values."""
-    found = read(PERFETTO, "Trace", content)
+    message = read(PERFETTO, "Trace", content)
     texts: dict[str, dict[int, str]] = {"event_names": {}, "names": {}, "values": {}}
     tracks: dict[int, Any] = {}
     begun: dict[int, list[dict[str, Any]]] = defaultdict(list)
     done: list[dict[str, Any]] = []
     counters: dict[str, list[Any]] = defaultdict(list)
-    for packet in found.packet:
+    for packet in message.packet:
         for field, table in texts.items():
-            for one in getattr(packet.interned_data, field):
-                assert table.setdefault(one.iid, one.text) == one.text
+            for interned in getattr(packet.interned_data, field):
+                assert table.setdefault(interned.iid, interned.text) == interned.text
         if packet.HasField("track_descriptor"):
             tracks[packet.track_descriptor.uuid] = packet.track_descriptor
         event = packet.track_event
@@ -273,10 +283,10 @@ def slices(content: bytes) -> tuple[dict[int, Any], list[dict[str, Any]], dict[s
             counters[tracks[event.track_uuid].name].append(at)
         elif event.type == 1:
             shown = {
-                texts["names"][one.name_iid]: texts["values"].get(
-                    one.string_value_iid, one.int_value
+                texts["names"][annotation.name_iid]: texts["values"].get(
+                    annotation.string_value_iid, annotation.int_value
                 )
-                for one in event.debug_annotations
+                for annotation in event.debug_annotations
             }
             name = texts["event_names"][event.name_iid]
             about = {"track": event.track_uuid, "begin": packet.timestamp, "name": name}
@@ -290,11 +300,13 @@ def slices(content: bytes) -> tuple[dict[int, Any], list[dict[str, Any]], dict[s
 def test_every_query_is_a_slice_with_its_joules(trace: Path) -> None:
     code, content, _ = run("perfetto", trace)
     assert code == 0
-    tracks, found, counters = slices(content)
-    by_query = {one["qjoule.query"]: one for one in found}
+    tracks, drawn_slices, counters = slices(content)
+    by_query = {slice_["qjoule.query"]: slice_ for slice_ in drawn_slices}
     rows = attribute(Trace(trace), ("query",)).rows
     assert {
-        str(one): slice_["qjoule.energy_nj"] for one, slice_ in by_query.items() if one != 4
+        str(number): slice_["qjoule.energy_nj"]
+        for number, slice_ in by_query.items()
+        if number != 4
     } == {row.keys["query"]: row.energy_nj for row in rows}
     first = by_query[1]
     assert (first["name"], first["db.query.text"], first["db.namespace"]) == (
@@ -318,8 +330,8 @@ def test_every_query_is_a_slice_with_its_joules(trace: Path) -> None:
 
 
 def test_what_where_leaves_out_is_no_slice(trace: Path) -> None:
-    found = slices(run("perfetto", trace, "--where", "user=ann")[1])[1]
-    assert [one["qjoule.query"] for one in found] == [2]
+    drawn_slices = slices(run("perfetto", trace, "--where", "user=ann")[1])[1]
+    assert [slice_["qjoule.query"] for slice_ in drawn_slices] == [2]
 
 
 def test_slices_of_a_lane_overlap_only_as_parts_of_a_query(tmp_path: Path) -> None:
@@ -334,16 +346,16 @@ def test_slices_of_a_lane_overlap_only_as_parts_of_a_query(tmp_path: Path) -> No
         (30, 30, 7, "aaaa", "query", {"session": 7}),
         (0, 30, 8, "aaaa", "query", {"session": 8}),
     ]
-    path = hand.write(tmp_path / "t", queries=[hand.query(*one) for one in queries])
-    lanes = {one.record["query"]: one.lane for one in query_slices(Trace(path))}
+    path = hand.write(tmp_path / "t", queries=[hand.query(*query) for query in queries])
+    lanes = {slice_.record["query"]: slice_.lane for slice_ in query_slices(Trace(path))}
     assert {query: lane.number for query, lane in lanes.items()} == {
         **{1: 0, 3: 0, 4: 0, 6: 0, 7: 0, 8: 0},
         **{2: 1, 5: 1},
     }
     assert len({(lane.session) for lane in lanes.values()}) == 2
-    tracks, found, _ = slices(run("perfetto", path)[1])
-    assert len(found) == len(queries)
-    assert sorted(one.name for one in tracks.values() if one.name.startswith("session")) == [
+    tracks, drawn_slices, _ = slices(run("perfetto", path)[1])
+    assert len(drawn_slices) == len(queries)
+    assert sorted(track.name for track in tracks.values() if track.name.startswith("session")) == [
         *["session 7"] * 2,
         "session 8",
     ]
@@ -367,8 +379,8 @@ def test_lanes_nest(
     ]
     path = hand.write(tmp_path_factory.mktemp("lanes") / "t", queries=queries)
     by_lane = defaultdict(list)
-    for one in query_slices(Trace(path)):
-        by_lane[one.lane].append(one.record)
+    for slice_ in query_slices(Trace(path)):
+        by_lane[slice_.lane].append(slice_.record)
     assert sum(map(len, by_lane.values())) == len(rows)
     for records in by_lane.values():
         for at, after in enumerate(records):

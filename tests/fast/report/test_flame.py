@@ -59,28 +59,32 @@ def energy_nj(text: str) -> int:
 @pytest.mark.parametrize("by", [("fingerprint",), ("query",), ("database", "user"), ("session",)])
 @pytest.mark.parametrize("idle", ["separate", "even", "proportional"])
 def test_stacks_add_up_to_the_tables_rows(trace: Path, by: tuple[str, ...], idle: Any) -> None:
-    found = read(trace, *by, idle=idle)
+    read_flame = read(trace, *by, idle=idle)
     wanted = attribute(Trace(trace), by, idle)
-    assert [one.row for one in found.rows] == [*wanted.rows, *wanted.fixed]
-    for one in found.rows:
-        assert sum(part for _, part in one.energies_nj()) == one.row.energy_nj
-    assert energy_nj(collapsed(found.rows)) == wanted.main.measured_nj == 3 * 10**9
+    assert [row_stacks.row for row_stacks in read_flame.rows] == [*wanted.rows, *wanted.fixed]
+    for row_stacks in read_flame.rows:
+        assert sum(part for _, part in row_stacks.energies_nj()) == row_stacks.row.energy_nj
+    assert energy_nj(collapsed(read_flame.rows)) == wanted.main.measured_nj == 3 * 10**9
 
 
 def test_a_statements_joules_stand_on_its_own_samples(trace: Path) -> None:
-    found = {one.row.keys.get("fingerprint"): one for one in read(trace).rows}
-    assert found["aaaa"].samples == {
+    by_fingerprint = {
+        row_stacks.row.keys.get("fingerprint"): row_stacks for row_stacks in read(trace).rows
+    }
+    assert by_fingerprint["aaaa"].samples == {
         ("main", "read", "deep;<b>"): 2,
         ("main", "write", KERNEL): 1,
         ("main", "read"): 1,
     }
-    assert found["bbbb"].samples == {(CUT, "main", "read"): 1, (CUT,): 1}
-    purge = next(one for one in read(trace).rows if one.row.keys.get("role") == "purge")
+    assert by_fingerprint["bbbb"].samples == {(CUT, "main", "read"): 1, (CUT,): 1}
+    purge = next(
+        row_stacks for row_stacks in read(trace).rows if row_stacks.row.keys.get("role") == "purge"
+    )
     assert purge.samples == {("main", "write"): 1}
 
 
 def test_what_has_no_sample_says_so(trace: Path) -> None:
-    idle = next(one for one in read(trace).rows if one.row.kind == "idle")
+    idle = next(row_stacks for row_stacks in read(trace).rows if row_stacks.row.kind == "idle")
     assert list(idle.energies_nj()) == [((NO_SAMPLE,), idle.row.energy_nj)]
 
 
@@ -115,8 +119,10 @@ def test_intervals_of_sampling_cover_the_true_share(share: float, samples: int) 
     covered = 0.0
     for hits in range(1, samples):
         stacks: Counter[Stack] = Counter({("f",): hits, ("g",): samples - hits})
-        found = {one.name: one for one in functions([RowStacks(row(10**9), stacks)])}["f"]
-        if abs(found.total_nj - share * 1e9) <= found.sampling_nj:
+        estimate = {
+            function.name: function for function in functions([RowStacks(row(10**9), stacks)])
+        }["f"]
+        if abs(estimate.total_nj - share * 1e9) <= estimate.sampling_nj:
             covered += math.comb(samples, hits) * share**hits * (1 - share) ** (samples - hits)
     assert 0.93 <= covered <= 0.995
 
@@ -136,7 +142,7 @@ def of_plan(counts: dict[tuple[str, ...], int], energy_nj: int = 10**9) -> RowSt
         row(energy_nj),
         Counter(
             {
-                tuple(PlanNode(one) if "#" in one else one for one in stack): count
+                tuple(PlanNode(frame) if "#" in frame else frame for frame in stack): count
                 for stack, count in counts.items()
             }
         ),
@@ -156,18 +162,18 @@ def of_plan(counts: dict[tuple[str, ...], int], energy_nj: int = 10**9) -> RowSt
 def test_nodes_of_a_plan_add_up_to_their_statement(
     total: int, counts: dict[tuple[str, ...], int]
 ) -> None:
-    one = of_plan(counts, total)
-    found = plan_nodes(one)
-    assert sum(node.energy_nj for node in found) == total
-    assert sum(node.samples for node in found) == one.count
-    assert len({node.name for node in found}) == len(found)
+    row_stacks = of_plan(counts, total)
+    listed = plan_nodes(row_stacks)
+    assert sum(node.energy_nj for node in listed) == total
+    assert sum(node.samples for node in listed) == row_stacks.count
+    assert len({node.name for node in listed}) == len(listed)
 
 
 def test_a_worker_has_its_leaders_node() -> None:
     """Its first node stands below the one that was seen above it in the leader."""
     leader = ("main", "Gather #0", "ExecGather", "Hash Join #1", "f", "Hash Join #2", "g")
-    found = plan_nodes(of_plan({leader: 1, leader[3:5]: 6, leader[3:]: 2, ("main",): 1}))
-    listed = [(node.name, node.depth, node.samples) for node in found]
+    plan = plan_nodes(of_plan({leader: 1, leader[3:5]: 6, leader[3:]: 2, ("main",): 1}))
+    listed = [(node.name, node.depth, node.samples) for node in plan]
     assert listed == [
         (None, 0, 1),
         ("Gather #0", 0, 0),
@@ -178,8 +184,8 @@ def test_a_worker_has_its_leaders_node() -> None:
 
 def test_the_nodes_of_each_statement_as_a_table(trace: Path) -> None:
     assert nodes(read(trace)) == "no statement has nodes of a plan\n"
-    one = of_plan({("main", "Sort #0"): 1, ("main", "Sort #0", "f", "Seq Scan #1"): 3})
-    text = nodes(replace(read(trace), rows=(one,)))
+    row_stacks = of_plan({("main", "Sort #0"): 1, ("main", "Sort #0", "f", "Seq Scan #1"): 3})
+    text = nodes(replace(read(trace), rows=(row_stacks,)))
     lines = text.splitlines()
     assert lines[2] == "select: 1.0000 J"
     assert [line.split()[0] for line in lines[3:]] == ["0.2500", "0.7500"]
@@ -201,36 +207,38 @@ def test_the_page_holds_every_name_as_text(trace: Path) -> None:
 
 
 def test_the_pages_tree_adds_up_and_is_not_too_deep(trace: Path) -> None:
-    found = read(trace)
+    read_flame = read(trace)
     deep = RowStacks(row(10**9), Counter({tuple(f"f{n}" for n in range(1000)): 1}))
-    whole = Flame(found.result, (*found.rows, deep), 1, 1)
-    root = tree(whole)
+    deep_flame = Flame(read_flame.result, (*read_flame.rows, deep), 1, 1)
+    root = tree(deep_flame)
     assert root["nj"] == 4 * 10**9
     levels, depth = [root], 0
     while levels:
         for node in levels:
-            assert node["nj"] == sum(one["nj"] for one in node.get("children", ())) or (
+            assert node["nj"] == sum(child["nj"] for child in node.get("children", ())) or (
                 "children" not in node
             )
-        levels, depth = [one for node in levels for one in node.get("children", ())], depth + 1
+        levels, depth = [child for node in levels for child in node.get("children", ())], depth + 1
     assert 200 < depth < 220
-    flame_page(whole, "deep")
+    flame_page(deep_flame, "deep")
 
 
-def run(*words: str | Path) -> tuple[int, str, str]:
-    found = CliRunner().invoke(cli, ["flame", *map(str, words)])
-    return found.exit_code, found.stdout, f"{found.stderr}{found.exception or ''}"
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, ["flame", *map(str, arguments)])
+    return result.exit_code, result.stdout, f"{result.stderr}{result.exception or ''}"
 
 
 def test_the_command_in_every_format(trace: Path, tmp_path: Path) -> None:
-    code, text, said = run(trace)
+    code, text, messages = run(trace)
     assert (code, energy_nj(text)) == (0, 3 * 10**9)
-    assert "8 samples, 75.0% of them to their thread's entry" in said
-    assert "simulated, idle separate, loss none" in said
+    assert "8 samples, 75.0% of them to their thread's entry" in messages
+    assert "simulated, idle separate, loss none" in messages
     assert "serverd+0x64" in text  # no such file is here
     code, text, _ = run(trace, "--shape", "aa")
-    one = attribute(Trace(trace)).rows
-    assert energy_nj(text) == next(r.energy_nj for r in one if r.keys["fingerprint"] == "aaaa")
+    attributed_rows = attribute(Trace(trace)).rows
+    assert energy_nj(text) == next(
+        r.energy_nj for r in attributed_rows if r.keys["fingerprint"] == "aaaa"
+    )
     assert "± samples" in run(trace, "--format", "table", "--top", "2")[1]
     page = tmp_path / "page.html"
     assert run(trace, "--format", "html", "-o", page)[0] == 0

@@ -44,8 +44,8 @@ def nothing_goes_wrong(browser: Any) -> Iterator[None]:
     browser.get_log("performance")
     yield
     assert browser.execute_script("return window.hacked") is None
-    assert [one["message"] for one in browser.get_log("browser")] == []
-    events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
     urls = {event["params"]["request"]["url"] for event in sent}
     assert all(url.startswith(("file://", "data:")) for url in urls), urls
@@ -55,8 +55,8 @@ def nothing_goes_wrong(browser: Any) -> Iterator[None]:
 
 def page(path: Path, *arguments: object) -> Path:
     out = path / "page.html"
-    words = [str(word) for word in (*arguments, "-o", out)]
-    command.main(words, standalone_mode=False, prog_name="report")
+    options = [str(word) for word in (*arguments, "-o", out)]
+    command.main(options, standalone_mode=False, prog_name="report")
     return out
 
 
@@ -71,8 +71,8 @@ def look(browser: Any, script: str, *arguments: object) -> Any:
 
 def texts(browser: Any, selector: str) -> list[str]:
     script = "[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)"
-    found: list[str] = look(browser, script, selector)
-    return found
+    contents: list[str] = look(browser, script, selector)
+    return contents
 
 
 def keys(browser: Any, *pressed: str) -> None:
@@ -140,12 +140,14 @@ def test_search_finds_and_sums(browser: Any, busy: Path) -> None:
 
 def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) -> None:
     load(browser, busy)
-    seen = []
+    focused = []
     for _ in range(24):
         keys(browser, TAB)
-        seen.append(look(browser, "document.activeElement.className || document.activeElement.id"))
-    assert seen[0] == "skip"
-    assert {"theme", "help-open", "chart"} <= set(seen)
+        focused.append(
+            look(browser, "document.activeElement.className || document.activeElement.id")
+        )
+    assert focused[0] == "skip"
+    assert {"theme", "help-open", "chart"} <= set(focused)
     browser.execute_script("document.querySelector('.icicle [tabindex=\"0\"]').focus()")
     keys(browser, DOWN, RIGHT)  # to a server
     assert look(browser, "document.activeElement.getAttribute('aria-level')") == "2"
@@ -191,10 +193,15 @@ def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
     each_ms = 6 / int(facts[facts.index("calls") + 1])
     assert facts[facts.index("helpers waited") + 1] == f"{each_ms:.2f} ms per call"
     queries[0]["transaction"] = 1
-    whole = {"transaction": 1, "begin_ns": hand.at(0), "end_ns": hand.at(12), "session": 7} | {
+    transaction = {
+        "transaction": 1,
+        "begin_ns": hand.at(0),
+        "end_ns": hand.at(12),
+        "session": 7,
+    } | {
         **{"outcome": "committed", "statements": 1, "text": "begin; commit", "last": 1},
     }
-    trace = hand.write(tmp_path / "transactions", queries=queries, transactions=[whole])
+    trace = hand.write(tmp_path / "transactions", queries=queries, transactions=[transaction])
     load(browser, page(tmp_path, trace, "--by", "transaction"))
     browser.execute_script("document.querySelector('tr:has(.latency) button').click()")
     parts = texts(browser, "#detail .parts li")

@@ -76,22 +76,22 @@ ODD_TRACES: dict[str, dict[str, Any]] = {
 
 def check_adds_up(gathered: Gathered) -> None:
     """Law: the stack equals the measured line at any time, and the attribution's totals overall."""
-    power, whole = gathered.power, gathered.attribution
-    for domain in whole.domains:
+    power, attributed = gathered.power, gathered.attribution
+    for domain in attributed.domains:
         assert sum(domain.parts_nj.values()) == domain.measured_nj
         assert min(domain.parts_nj.values()) >= 0
     stacked = sum((power.parts_nj[part] for part in PARTS), start=0 * power.measured_nj)
     assert stacked.tolist() == power.measured_nj.tolist()
-    if not whole.domains:
+    if not attributed.domains:
         assert int(power.measured_nj.sum()) == 0
         return
-    assert int(power.measured_nj.sum()) == whole.main.measured_nj
-    assert {part: int(power.parts_nj[part].sum()) for part in PARTS} == whole.main.parts_nj
+    assert int(power.measured_nj.sum()) == attributed.main.measured_nj
+    assert {part: int(power.parts_nj[part].sum()) for part in PARTS} == attributed.main.parts_nj
     for row, energy_nj in power.rows_nj.items():
-        assert int(energy_nj.sum()) == whole.rows[row].energy_nj
+        assert int(energy_nj.sum()) == attributed.rows[row].energy_nj
     for row, detail in gathered.details.items():
-        assert int(detail.energy_nj.sum()) == whole.rows[row].energy_nj
-        assert int(detail.calls.sum()) == whole.rows[row].calls
+        assert int(detail.energy_nj.sum()) == attributed.rows[row].energy_nj
+        assert int(detail.calls.sum()) == attributed.rows[row].calls
 
 
 @pytest.mark.parametrize("changed", ODD_TRACES.values(), ids=ODD_TRACES.keys())
@@ -133,8 +133,8 @@ def test_folding_groups_loses_no_energy(
     by_kind = np.zeros((len(PARTS), BUCKETS), np.int64)
     np.add.at(by_kind, kind, expected)
     assert cells.of_kinds(BUCKETS).tolist() == by_kind.tolist()
-    for kept in np.flatnonzero(~cells.folded).tolist():
-        assert cells.of_groups([kept], BUCKETS).tolist() == expected[kept].tolist()
+    for group_kept in np.flatnonzero(~cells.folded).tolist():
+        assert cells.of_groups([group_kept], BUCKETS).tolist() == expected[group_kept].tolist()
 
 
 @given(st.data())

@@ -40,7 +40,7 @@ def reading(t_ms: float, cpu: int, busy: float, idle: float, steal: float | None
 
 
 def written(path: Path, readings: tuple[tuple[Any, ...], ...] = HALF) -> Path:
-    return hand.write(path, cpu_time=[reading(*one) for one in readings])
+    return hand.write(path, cpu_time=[reading(*cpu_time) for cpu_time in readings])
 
 
 def by_name(result: Attribution) -> dict[str, Row]:
@@ -48,20 +48,20 @@ def by_name(result: Attribution) -> dict[str, Row]:
 
 
 def attributed(directory: Path, *arguments: str) -> str:
-    words = [str(directory), "--memory", "none", *arguments]
-    done = CliRunner().invoke(attribute_command.command, words)
+    command_line = [str(directory), "--memory", "none", *arguments]
+    done = CliRunner().invoke(attribute_command.command, command_line)
     assert done.exit_code == 0, done.output
     return done.output
 
 
 def test_a_rows_cpu_time_contains_what_was_stolen_of_it(tmp_path: Path) -> None:
     plain = by_name(attribute(Trace(hand.write(tmp_path / "plain"))))
-    found = by_name(attribute(Trace(written(tmp_path / "t"))))
-    assert {name: row.stolen_ns for name, row in found.items()} == {
+    with_stolen = by_name(attribute(Trace(written(tmp_path / "t"))))
+    assert {name: row.stolen_ns for name, row in with_stolen.items()} == {
         **{"aaaa": 10 * MS, "bbbb": 5 * MS, "shop-dbpurge": 0, "bash": 0},
         "shop-db(session overhead)": 0,
     }
-    for name, row in found.items():
+    for name, row in with_stolen.items():
         assert row.cpu_ns == plain[name].cpu_ns
         assert row.energy_nj == plain[name].energy_nj
         assert plain[name].stolen_ns is None
@@ -69,14 +69,14 @@ def test_a_rows_cpu_time_contains_what_was_stolen_of_it(tmp_path: Path) -> None:
 
 def test_without_stolen_joules_go_by_the_time_that_threads_ran(tmp_path: Path) -> None:
     result = attribute(Trace(written(tmp_path / "t")), without_stolen=True)
-    found = by_name(result)
+    by_row = by_name(result)
     # First window: 5 + 5 + 5 ms of 1 J. Second: 5 + 10 + 5 ms of 2 J.
-    assert found["aaaa"].energy_nj == pytest.approx(1e9 / 3 + 0.5e9, abs=1)
-    assert found["bbbb"].energy_nj == pytest.approx(1e9 / 3, abs=1)
-    assert found["shop-dbpurge"].energy_nj == pytest.approx(1e9 / 3, abs=1)
-    assert found["bash"].energy_nj == 1_000_000_000
+    assert by_row["aaaa"].energy_nj == pytest.approx(1e9 / 3 + 0.5e9, abs=1)
+    assert by_row["bbbb"].energy_nj == pytest.approx(1e9 / 3, abs=1)
+    assert by_row["shop-dbpurge"].energy_nj == pytest.approx(1e9 / 3, abs=1)
+    assert by_row["bash"].energy_nj == 1_000_000_000
     assert sum(result.main.parts_nj.values()) == result.main.measured_nj == 3 * 10**9
-    assert (found["aaaa"].cpu_ns, found["aaaa"].stolen_ns) == (20 * MS, 10 * MS)
+    assert (by_row["aaaa"].cpu_ns, by_row["aaaa"].stolen_ns) == (20 * MS, 10 * MS)
     assert result.policy["stolen"] == "left out"
 
 
@@ -99,12 +99,12 @@ def test_without_stolen_times_shrink_and_counts_and_neighbours_stay() -> None:
 def test_where_nothing_was_stolen_weights_are_as_before(tmp_path: Path, steal: int | None) -> None:
     before = attribute(Trace(hand.write(tmp_path / "plain")))
     trace = Trace(written(tmp_path / "t", ((40, 0, 30, 10, steal), (40, 1, 20, 20, steal))))
-    found = attribute(trace)
-    assert [row.energy_nj for row in found.rows] == [row.energy_nj for row in before.rows]
-    assert {row.stolen_ns for row in found.rows} == {steal}
+    after = attribute(trace)
+    assert [row.energy_nj for row in after.rows] == [row.energy_nj for row in before.rows]
+    assert {row.stolen_ns for row in after.rows} == {steal}
     without = json.loads(to_json(attribute(trace, without_stolen=True)))
     assert without["policy"].pop("stolen")
-    assert without == json.loads(to_json(found))
+    assert without == json.loads(to_json(after))
 
 
 def test_formats_have_stolen_time_only_where_it_is_recorded(tmp_path: Path) -> None:
@@ -132,11 +132,13 @@ def test_rows_that_are_added_up_add_what_is_recorded(tmp_path: Path) -> None:
 
 def shares(readings: list[tuple[Any, ...]], *times_ms: tuple[float, float]) -> list[float] | None:
     """Shares stolen of spans of CPU 0."""
-    found = stolen_time([hand.rows("cpu_time", [reading(*one) for one in readings])], hand.at(0))
-    if found is None:
+    stolen = stolen_time(
+        [hand.rows("cpu_time", [reading(*cpu_time) for cpu_time in readings])], hand.at(0)
+    )
+    if stolen is None:
         return None
     t0, t1 = np.array([[hand.at(t) for t in span] for span in times_ms], np.int64).T
-    got = found.shares(np.zeros(len(t0), np.uint16), t0, t1)
+    got = stolen.shares(np.zeros(len(t0), np.uint16), t0, t1)
     return [0.0] * len(t0) if got is None else got.tolist()
 
 
@@ -146,8 +148,8 @@ def test_a_share_is_of_its_interval_and_a_segment_may_have_two() -> None:
         (4 * S, 0, 2600, 1400, 9999),
     ]
     spans = [(0, 10), (500, 510), (1500, 1510), (990, 1010), (2500, 2600), (3500, 3501)]
-    found = shares(readings, *spans, (4 * S + 1, 4 * S + 2), (-10, -5), (5, 5))
-    assert found == pytest.approx([0.5, 0.5, 0, 0.25, 1, 1, 0, 0, 0])
+    stolen_shares = shares(readings, *spans, (4 * S + 1, 4 * S + 2), (-10, -5), (5, 5))
+    assert stolen_shares == pytest.approx([0.5, 0.5, 0, 0.25, 1, 1, 0, 0, 0])
 
 
 def test_sums_of_a_part_of_a_recording_count_from_its_first_reading() -> None:

@@ -61,11 +61,11 @@ def test_a_column_per_key_tells_rows_apart(width: int) -> None:
         for user, database in names
         for shape in shapes
     ]
-    found = attribution(tuple(rows), {"queries": 6 * J})
+    result = attribution(tuple(rows), {"queries": 6 * J})
     state = ViewState(group="fingerprint,user,database")
-    state.accept(Snapshot(found, found, 1.0))
+    state.accept(Snapshot(result, result, 1.0))
     screen = [line.plain() for line in compose(state, width, 24)]
-    for lines in (render(found, width=width).splitlines(), screen):
+    for lines in (render(result, width=width).splitlines(), screen):
         shown = [line for line in lines if "SELECT " in line]
         for line, (user, database, shape) in zip(
             shown, [(*name, shape) for name in names for shape in shapes], strict=True
@@ -121,8 +121,8 @@ def test_unknown_windows_and_anomalies_have_words_and_units() -> None:
 def test_lost_requests_are_an_alarm_from_one_percent_on(
     loss: dict[str, int], counted: int, begins: str
 ) -> None:
-    words = alarm_of(loss, counted)
-    assert words.startswith(begins) and bool(words) == bool(begins)
+    alarm = alarm_of(loss, counted)
+    assert alarm.startswith(begins) and bool(alarm) == bool(begins)
 
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -172,15 +172,15 @@ def test_the_table_names_statements_that_draw_more_than_their_weight() -> None:
 
 
 def test_notes_describe_the_calibration_and_its_doubts() -> None:
-    text = "\n".join(f"{name}: {words}" for name, words in footing(modelled()))
-    for words in (
+    text = "\n".join(f"{name}: {note}" for name, note in footing(modelled()))
+    for phrase in (
         "weighted by hardware counters · calibrated: db1, 2026-11-01, Intel",
         "held-out error package 3.1 %, dram 8.0 %",
         "the calibration was made with another governor",
         "the calibration is 200 days old",
         "power drifted in 2 blocks",
     ):
-        assert words in text
+        assert phrase in text
     fits = replace(CALIBRATED, calibration_flags=())
     assert _calibration(modelled()) == ("calibrated, in doubt", "warn")
     assert _calibration(replace(modelled(), model=fits)) == ("calibrated", "dim")
@@ -248,8 +248,8 @@ def test_interval(value: float, ci: tuple[float, float] | None, text: str) -> No
 def test_a_printed_interval_is_never_narrower_nor_zero(value: float, relative: float) -> None:
     half = value * relative
     text = fmt.with_interval(value, (value - half, value + half))
-    figure, _, rest = text.partition(" ± ")
-    width, unit = rest.split(" ")
+    figure, _, half_width = text.partition(" ± ")
+    width, unit = half_width.split(" ")
     scale = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "J": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit[0]]
     assert float(width) * scale >= half * (1 - 1e-6) - value * 1e-6
     assert float(figure) * scale == pytest.approx(value, rel=0.006)
@@ -295,9 +295,9 @@ def test_small_parts_are_seen_beside_a_large_total(
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_shares_come_first_where_the_total_is_an_estimate(width: int) -> None:
-    found = typical()
-    source = replace(found.energy_source, grade="estimated", total_error=0.4)
-    text = render(replace(found, energy_source=source), width=width)
+    result = typical()
+    source = replace(result.energy_source, grade="estimated", total_error=0.4)
+    text = render(replace(result, energy_source=source), width=width)
     heading = next(line for line in text.splitlines() if line.startswith("query "))
     assert heading.split()[1] == "share"
     idle = next(line for line in text.splitlines() if line.startswith("idle  ") and ":" not in line)

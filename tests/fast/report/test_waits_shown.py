@@ -112,22 +112,27 @@ def test_a_transactions_waits_are_the_sums_of_its_queries(tmp_path: Path) -> Non
         query["transaction"] = 1
     queries[0] |= waited(6, lock=4)
     queries[1] |= waited(5, io=3, run_queue=1) | {"begin_ns": hand.at(15), "end_ns": hand.at(20)}
-    whole = {"transaction": 1, "begin_ns": hand.at(0), "end_ns": hand.at(20), "session": 7} | {
+    transaction = {
+        "transaction": 1,
+        "begin_ns": hand.at(0),
+        "end_ns": hand.at(20),
+        "session": 7,
+    } | {
         **{"outcome": "committed", "statements": 2, "text": "begin; commit", "last": 2},
     }
     helpers = [helper(1, 0, 12, run_queue=5, io=4)]
-    trace = hand.write(tmp_path / "t", queries=queries, transactions=[whole], helpers=helpers)
+    trace = hand.write(tmp_path / "t", queries=queries, transactions=[transaction], helpers=helpers)
     plain, by = (
         [row for row in document(trace, "--by", key)["rows"] if row.get(key)]
         for key in ("query", "transaction")
     )
-    row, other = sorted(by, key=lambda one: one["transaction"] == "(none)")
+    row, other = sorted(by, key=lambda summed: summed["transaction"] == "(none)")
     assert (row["calls"], row["latency_ns_mean"]) == (1, 20 * hand.MS), "the transaction's"
     assert row["waits_latency_ns"] == 11 * hand.MS == row["ran_ns"] + sum(row[k] for k in WAITS)
     names = ("waits_latency_ns", *WAITS, "helpers_ns", *(f"helpers_{name}" for name in WAITS))
     assert row["helpers_ns"] == 12 * hand.MS and row["wait_lock_ns"] == 4 * hand.MS
     for name in names:
-        assert row[name] == sum(one.get(name, 0) for one in plain), name
+        assert row[name] == sum(by_query.get(name, 0) for by_query in plain), name
     assert other["calls"] == 0 and "ran_ns" not in other
 
 
@@ -158,9 +163,9 @@ def in_transactions(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[st
 @settings(max_examples=30)
 @given(in_transactions())
 def test_waits_by_transaction_add_up_to_those_by_query(
-    found: tuple[list[dict[str, Any]], list[dict[str, Any]]],
+    tables: tuple[list[dict[str, Any]], list[dict[str, Any]]],
 ) -> None:
-    queries, transactions = found
+    queries, transactions = tables
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "t"
         ran = [hand.segment(at, at + 1, 0, 1, at + 1) for at in range(len(queries))]
@@ -191,15 +196,17 @@ def test_an_older_trace_says_not_recorded(tmp_path: Path) -> None:
 
 
 def shown(*waits: Waits | None) -> Attribution:
-    whole = typical()
-    rows = (replace(row, waits=one) for row, one in zip(whole.rows, waits, strict=False))
-    return replace(whole, rows=tuple(rows))
+    result = typical()
+    rows = (
+        replace(row, waits=row_waits) for row, row_waits in zip(result.rows, waits, strict=False)
+    )
+    return replace(result, rows=tuple(rows))
 
 
 def test_the_table_shows_shares_of_the_latency() -> None:
     text = render(shown(WAITED, None), width=160, waits=True)
     assert "on CPU" in text and "run queue" in text
-    line = next(one for one in text.splitlines() if "users.location" in one)
+    line = next(text_line for text_line in text.splitlines() if "users.location" in text_line)
     assert "24.9 %" in line and "60.0 %" in line and "10.0 %" in line
     assert "not recorded for 1 of 2 rows" in text
     assert "on CPU" not in render(shown(WAITED, None), width=160)
@@ -220,8 +227,8 @@ WAIT = st.builds(Waits, *[st.integers(0, 2**50)] * 7)
 
 @given(st.lists(WAIT | st.none(), min_size=1, max_size=6))
 def test_waits_of_several_rows_add_up(waits: list[Waits | None]) -> None:
-    total = added([query_row(10**6, waits=one) for one in waits], {}, apart=False).waits
-    recorded = [one for one in waits if one is not None]
+    total = added([query_row(10**6, waits=row_waits) for row_waits in waits], {}, apart=False).waits
+    recorded = [row_waits for row_waits in waits if row_waits is not None]
     assert total == (Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None)
 
 
@@ -236,9 +243,9 @@ def test_the_energy_at_rest_while_a_query_waited(
     progress on average, each has half of it.
     """
     ns = latency_s * 10**9
-    whole = shown(Waits(ns, 0, ns * 3 // 4, 0, 0, 0, 0))
-    model = replace(whole.model, coefficients={"idle_w.package.0": 4.0, "idle_w.dram.0": 9.0})
-    rows = with_waiting([*whole.rows], model, "package", idle=idle, duration_s=12.5)
+    result = shown(Waits(ns, 0, ns * 3 // 4, 0, 0, 0, 0))
+    model = replace(result.model, coefficients={"idle_w.package.0": 4.0, "idle_w.dram.0": 9.0})
+    rows = with_waiting([*result.rows], model, "package", idle=idle, duration_s=12.5)
     assert rows[0].waiting_nj == (None if waiting_j is None else waiting_j * 1e9)
-    whole = replace(whole, rows=tuple(rows))
-    assert json.loads(to_json(whole))["rows"][0].get("waiting_j") == waiting_j
+    result = replace(result, rows=tuple(rows))
+    assert json.loads(to_json(result))["rows"][0].get("waiting_j") == waiting_j
