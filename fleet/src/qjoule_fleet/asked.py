@@ -67,14 +67,14 @@ class Parts:
             Source("server_parts", self.sums.slow["servers"]),
         ]
         if self.tags is not None:
-            sources.append(Source("tag_parts", self.tags.whole, self.tags.range))
+            sources.append(Source("tag_parts", self.tags.hourly, self.tags.range))
         return sources
 
     def divided(self, count: int) -> list[Parts]:
         """At most `count` divisions that have about as many bytes each; a host's hours lie
         together, so that there are few cells."""
         every = [(checked, False) for checked in self.sums.parts]
-        every += [(checked, True) for checked in (self.tags.whole if self.tags else ())]
+        every += [(checked, True) for checked in (self.tags.hourly if self.tags else ())]
         every.sort(key=lambda pair: (pair[0].part.host, pair[0].part.host_id, pair[0].path))
         size = sum(checked.size for checked, _ in every)
         divisions: list[list[tuple[Checked, bool]]] = [[] for _ in range(max(1, count))]
@@ -94,13 +94,13 @@ class Parts:
         }
         own = replace(
             self.sums,
-            whole=[],
+            hourly=[],
             edges=[checked for checked, tag in pairs if not tag],
             slow=slow,
             refused=[],
         )
         tags = self.tags and replace(
-            self.tags, whole=[checked for checked, tag in pairs if tag], slow={}, refused=[]
+            self.tags, hourly=[checked for checked, tag in pairs if tag], slow={}, refused=[]
         )
         return Parts(own, tags)
 

@@ -89,7 +89,7 @@ class Selection:
 
     range: Range
     hosts: Hosts = field(default_factory=Hosts)
-    whole: list[Checked] = field(default_factory=list)  #: of `hours`, or of `tags`
+    hourly: list[Checked] = field(default_factory=list)  #: of `hours`, or of `tags`
     edges: list[Checked] = field(default_factory=list)  #: of `rollups`
     slow: dict[str, list[Checked]] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Selection:
 
     @property
     def parts(self) -> list[Checked]:
-        return [*self.whole, *self.edges]
+        return [*self.hourly, *self.edges]
 
     @property
     def bytes(self) -> int:
@@ -127,7 +127,7 @@ class Catalog:
             slot: minutes[slot] for slot in minutes if slot not in hourly and slot not in included
         }
         edges = self._usable(by_minute_parts, selection)
-        selection.whole, selection.edges = list(hourly.values()), list(edges.values())
+        selection.hourly, selection.edges = list(hourly.values()), list(edges.values())
         _round(selection)
         _add_gaps(selection, every - {*hourly, *edges, *included})
         return selection
@@ -148,7 +148,7 @@ class Catalog:
         selection = self._selection(asked)
         named = self._named(TAGS, selection)
         inside = {slot: parts for slot, parts in named.items() if _inside(slot[1], asked)}
-        selection.whole = list(self._usable(inside, selection).values())
+        selection.hourly = list(self._usable(inside, selection).values())
         return selection
 
     def slow(self, asked: Range) -> Selection:

@@ -55,7 +55,7 @@ class DaskEngine:
         return self.threads or Limits().cpus
 
     def _divided(self, parts: Parts, threads: int) -> list[Parts]:
-        count = len(parts.sums.parts) + (len(parts.tags.whole) if parts.tags else 0)
+        count = len(parts.sums.parts) + (len(parts.tags.hourly) if parts.tags else 0)
         suits = max(1, min(_EACH * threads, count // _LEAST_PARTS))
         return parts.divided(self.divisions or suits)
 

@@ -67,7 +67,7 @@ class Outlier:
 class Outliers:
     """`tested`: shapes on hosts that could be compared; `skipped`: those that could not."""
 
-    found: list[Outlier]
+    outliers: list[Outlier]
     tested: int
     skipped: int
 

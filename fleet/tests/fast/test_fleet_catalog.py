@@ -48,7 +48,7 @@ def reasons(selection: Selection) -> list[str]:
 
 def test_hours_inside_are_read_from_their_sums_and_edges_by_minute(original: Path) -> None:
     inside = selected(original)
-    assert (len(inside.whole), len(inside.edges), inside.refused, inside.missing) == (6, 0, [], [])
+    assert (len(inside.hourly), len(inside.edges), inside.refused, inside.missing) == (6, 0, [], [])
     edges = selected(original, hours(0.5, 2.25))
     kinds = {(checked.part.table, (checked.part.hour_s or 0) - BEGIN_S) for checked in edges.parts}
     assert kinds == {(ROLLUPS, 0), (HOURS, HOUR_S), (ROLLUPS, 2 * HOUR_S)}
@@ -138,7 +138,7 @@ def test_names_that_are_no_parts_are_named_and_hidden_ones_ignored(copy: Path) -
         (directory / name).write_bytes(b"what")
     (copy / HOURS / "date=never").mkdir()
     selection = selected(copy)
-    assert len(selection.refused) == 4 and len(selection.whole) == 6
+    assert len(selection.refused) == 4 and len(selection.hourly) == 6
     assert {"its name is not that of a part", "its name is not a date's"} == set(reasons(selection))
 
 

@@ -133,9 +133,9 @@ def drawn(random: np.random.Generator, hosts: int, odd: float) -> list[Row]:
 def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are() -> None:
     false = hits = 0
     for seed in range(60):
-        false += bool(outliers(drawn(np.random.default_rng(seed), 20, 1.0), 1.0).found)
+        false += bool(outliers(drawn(np.random.default_rng(seed), 20, 1.0), 1.0).outliers)
     for seed in range(20):
-        odd = outliers(drawn(np.random.default_rng(seed), 20, 1.5)).found
+        odd = outliers(drawn(np.random.default_rng(seed), 20, 1.5)).outliers
         hits += sum(outlier.row.keys["host"] == "0" for outlier in odd)
     assert false / 60 <= 2.5 * FALSE_SHARE
     assert hits / 200 > 0.7

@@ -115,7 +115,7 @@ def test_rows_lack_the_error_of_the_total_unless_hosts_differ(root: Path, tmp_pa
 def test_grades_are_mixed_only_on_request_and_it_is_said(root: Path) -> None:
     apart, mixed = document(root, *DAY), document(root, *DAY, "--mix-grades")
     assert {row["grade"] for row in mixed["rows"]} == {"mixed"} and len(mixed["rows"]) == 4
-    sums = [sum(row["energy_nj"] for row in document_["rows"]) for document_ in (apart, mixed)]
+    sums = [sum(row["energy_nj"] for row in printed["rows"]) for printed in (apart, mixed)]
     assert sums[0] == sums[1]
     assert "added up, as --mix-grades asks" in run(root, *DAY, "--mix-grades").output
 

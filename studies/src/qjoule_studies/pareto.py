@@ -119,7 +119,7 @@ def frontier(runs: pd.DataFrame, energy: Energy = "machine") -> Frontier:
     samples = [
         (group["throughput"].to_numpy(float), _efficiency(group, energy)) for _, group in groups
     ]
-    levels = [dict(zip(names, levels_, strict=True)) for levels_, _ in groups]
+    levels = [dict(zip(names, values, strict=True)) for values, _ in groups]
     varied = [name for name in names if len({str(each[name]) for each in levels}) > 1]
     labels = [", ".join(f"{name}={each[name]}" for name in varied) for each in levels]
     performance = [geometric_mean(speed) for speed, _ in samples]

@@ -85,8 +85,8 @@ def linear_deviation(load: Array, power_w: Array) -> Array:
 def relative_efficiency(load: Array, power_w: Array) -> Array:
     """Relative load over power relative to the last level; as of `proportionality_index`."""
     relative = power_w / power_w[-1]
-    relative_: Array = (load if relative.ndim == 1 else load[:, None]) / relative
-    return relative_
+    efficiencies: Array = (load if relative.ndim == 1 else load[:, None]) / relative
+    return efficiencies
 
 
 def _area(load: Array, power_w: Array) -> Array:

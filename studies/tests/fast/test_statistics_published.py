@@ -92,7 +92,7 @@ def pair_figures(compared: Pairs) -> Figures:
     figures: Figures = {}
     for pair in compared.pairs:
         assert pair.low is not None and pair.high is not None
-        names = [compared.groups[number].name for number in (pair.one, pair.other)]
+        names = [compared.groups[number].name for number in (pair.first, pair.second)]
         ends = (pair.difference, pair.low, pair.high)
         other_ends = (-pair.difference, -pair.high, -pair.low)
         for order, interval in ((names, ends), (names[::-1], other_ends)):

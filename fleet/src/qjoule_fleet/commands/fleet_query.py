@@ -101,7 +101,7 @@ def _sources(asked: Asked, sql: str) -> tuple[list[Selection], list[Source]]:
         sources.append(Source("rollup_parts", selections[-1].edges, range_))
     if names & {"tags", "tag_parts"}:
         selections.append(catalog.tags(range_))
-        sources.append(Source("tag_parts", selections[-1].whole, range_))
+        sources.append(Source("tag_parts", selections[-1].hourly, range_))
     if not selections:
         selections.append(catalog.slow(range_))
     slow = selections[0].slow

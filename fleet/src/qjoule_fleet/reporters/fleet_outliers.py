@@ -33,7 +33,7 @@ def to_json(result: Outliers, asked: Range, read: Read) -> str:
         "false_share": FALSE_SHARE,
         "tested": result.tested,
         "not_tested": result.skipped,
-        "rows": [_row(outlier) for outlier in result.found],
+        "rows": [_row(outlier) for outlier in result.outliers],
         "refused": [{"path": part.path, "reason": part.reason} for part in read.refused],
         "missing_hours": [{"host": host, "hour": iso(hour)} for host, hour in read.missing],
     }
@@ -70,7 +70,7 @@ def render(result: Outliers, asked: Range, *, width: int | None = None, color: b
     for name in ("J/call ± 95 %", "median host", "ratio", "of hosts"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("grade", no_wrap=True)
-    for outlier in result.found[:_ROWS]:
+    for outlier in result.outliers[:_ROWS]:
         row = outlier.row
         text = row.text or f"{row.keys['fingerprint']} {NO_TEXT}"
         table.add_row(
@@ -82,7 +82,7 @@ def render(result: Outliers, asked: Range, *, width: int | None = None, color: b
             Text(fmt.count(outlier.hosts)),
             Text(fmt.one_line(row.grade)),
         )
-    if result.found:
+    if result.outliers:
         page.print(table)
         page.print()
     for line in _lines(result):
@@ -92,17 +92,17 @@ def render(result: Outliers, asked: Range, *, width: int | None = None, color: b
 
 def _lines(result: Outliers) -> list[str]:
     lines = [
-        f"{len(result.found):,} of {result.tested:,} shapes on hosts differ from the median host; "
-        f"at most {FALSE_SHARE:.0%} of these are expected to be chance"
+        f"{len(result.outliers):,} of {result.tested:,} shapes on hosts differ from the median "
+        f"host; at most {FALSE_SHARE:.0%} of these are expected to be chance"
     ]
-    if len(result.found) > _ROWS:
-        lines.append(f"{len(result.found) - _ROWS:,} are not shown: --json has all")
+    if len(result.outliers) > _ROWS:
+        lines.append(f"{len(result.outliers) - _ROWS:,} are not shown: --json has all")
     if result.skipped:
         lines.append(
             f"{result.skipped:,} could not be compared: fewer than {LEAST_HOSTS} hosts of one "
             f"grade and idle policy, fewer than {LEAST_CALLS} calls, or no interval"
         )
-    often = Counter(outlier.row.keys["host"] for outlier in result.found).most_common(3)
+    often = Counter(outlier.row.keys["host"] for outlier in result.outliers).most_common(3)
     if often and often[0][1] > 1:
         named = ", ".join(f"{fmt.one_line(host)} ({count:,})" for host, count in often)
         lines.append(f"hosts that differ in most shapes: {named}")

@@ -126,7 +126,7 @@ def _table(rows: list[Request]) -> Any:
 def _clock_cells(clock: Offset) -> tuple[str, str, str, str]:
     if clock.by == "reference":
         return "0", "", "", "reference"
-    if not clock.told:
+    if not clock.bounded:
         why = (
             f"{clock.agree} of {clock.shared} requests agree"
             if clock.shared
@@ -148,9 +148,9 @@ def _seconds(ns: int) -> str:
 
 def _clock_json(clock: Offset) -> dict[str, Any]:
     return {
-        "told": clock.told,
-        "ahead_ns": clock.middle_ns if clock.told else None,
-        "ahead_ns_bounds": [clock.low_ns, clock.high_ns] if clock.told else None,
+        "told": clock.bounded,
+        "ahead_ns": clock.middle_ns if clock.bounded else None,
+        "ahead_ns_bounds": [clock.low_ns, clock.high_ns] if clock.bounded else None,
         "by": clock.by,
         "shared": clock.shared,
         "agree": clock.agree,

@@ -39,10 +39,10 @@ class Offset:
     """How far a host's clock is ahead of the reference host's: within `low_ns` and `high_ns`.
 
     `agree` of `shared` requests bear it out. `by`: what bounds it, or the host through which it is
-    known. Not `told`: no bound, because the hosts share no requests, or most disagree.
+    known. Not `bounded` if the hosts share no requests, or most disagree.
     """
 
-    told: bool
+    bounded: bool
     low_ns: int = 0
     high_ns: int = 0
     shared: int = 0
@@ -140,7 +140,7 @@ class Pairs:
             offset = Offset(majority, bound.low_ns, bound.high_ns, shared, agree, by)
             before = offsets_by_pair.get((first, second))
             # Bounds from calls come before those from requests, as they are closer.
-            if before is None or not before.told:
+            if before is None or not before.bounded:
                 offsets_by_pair[first, second] = (
                     offset if majority else Offset(False, 0, 0, shared, agree, by)
                 )
@@ -152,7 +152,7 @@ def reference_of(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) 
     shared = dict.fromkeys(sorted(hosts), 0)
     for (first, second), offset in pairs.items():
         for host in (first, second):
-            shared[host] = shared.get(host, 0) + (offset.shared if offset.told else 0)
+            shared[host] = shared.get(host, 0) + (offset.shared if offset.bounded else 0)
     return max(shared, key=lambda host: shared[host])  # the first of equal ones
 
 
@@ -163,7 +163,7 @@ def offsets(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> di
     from_reference = {reference: Offset(True, 0, 0, 0, 0, "reference")}
     links: dict[str, list[tuple[str, Offset, int]]] = {}
     for (first, second), offset in pairs.items():
-        if offset.told:
+        if offset.bounded:
             links.setdefault(first, []).append((second, offset, 1))
             links.setdefault(second, []).append((first, offset, -1))
     ahead: list[tuple[int, str]] = [(0, reference)]

@@ -139,7 +139,7 @@ def _of_id(
 ) -> Iterator[Request]:
     by_host = _by_host(calls)
     hosts = {row["host"] for row in costs}
-    clocks_known = all(offsets[host].told and host in by_host for host in hosts)
+    clocks_known = all(offsets[host].bounded and host in by_host for host in hosts)
     flags = set() if clocks_known or len(hosts) < 2 else {CLOCK}
     spans_missing = {row["span"] for row in calls if row["client"]} - {
         row["span"] for row in calls if not row["client"]
@@ -223,7 +223,7 @@ def _whole(
 ) -> tuple[int | None, int | None]:
     """From the first begin to the last end, by the reference host's clock."""
     spans = [(by_host[host], offsets[host]) for host in hosts if host in by_host]
-    if not spans or not all(offset.told for _, offset in spans):
+    if not spans or not all(offset.bounded for _, offset in spans):
         return None, None
     begins = [span.begin_ns - offset.middle_ns for span, offset in spans]
     return min(begins), max(span.end_ns - offset.middle_ns for span, offset in spans)

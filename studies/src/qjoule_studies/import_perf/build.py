@@ -105,7 +105,7 @@ def _annotated(meta: Meta, header: Header, stream: PerfStream) -> Meta:
 
 def _with_cpus(header: Header, recording: Recording) -> Header:
     """Fills the header's CPUs from the records."""
-    cpus = sorted({record_.cpu for record_ in recording.heads() if record_.t_ns})
+    cpus = sorted({head.cpu for head in recording.heads() if head.t_ns})
     return replace(header, cpus=tuple(Cpu(cpu, 0, cpu, cpu) for cpu in cpus))
 
 

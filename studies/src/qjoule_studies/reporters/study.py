@@ -205,7 +205,7 @@ def _pairs(page: _Sheet, pairs: Pairs, of: str) -> None:
             _number_column(table, heading)
         ordered = sorted(pairs.pairs, key=lambda pair: -abs(pair.difference))
         for pair in ordered[:_MOST_PAIRS]:
-            names = (pairs.groups[pair.one].name, pairs.groups[pair.other].name)
+            names = (pairs.groups[pair.first].name, pairs.groups[pair.second].name)
             table.add_row(
                 " − ".join(fmt.one_line(name) for name in names),  # noqa: RUF001
                 _number(pair.difference),

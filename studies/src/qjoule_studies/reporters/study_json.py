@@ -153,8 +153,8 @@ def _pairs(pairs: Pairs, of: str) -> dict[str, Any]:
         ],
         "pairs": [
             {
-                "one": pairs.groups[pair.one].name,
-                "other": pairs.groups[pair.other].name,
+                "one": pairs.groups[pair.first].name,
+                "other": pairs.groups[pair.second].name,
                 "difference": pair.difference,
                 "difference_ci95": None if pair.low is None else [pair.low, pair.high],
                 "p": pair.p,

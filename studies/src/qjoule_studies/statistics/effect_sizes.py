@@ -57,9 +57,9 @@ def _noncentrality(t: float, df: int, share: float) -> float | None:
     """The noncentrality under which `share` of t values is below `t` (Steiger 2004)."""
     reach = 8 + abs(t) * (1 + 8 / math.sqrt(df))
     try:
-        ncp_ = optimize.brentq(
+        noncentrality = optimize.brentq(
             lambda ncp: float(stats.nct.cdf(t, df, ncp)) - share, t - reach, t + reach, xtol=1e-9
         )
     except ValueError:
         return None
-    return float(ncp_) if math.isfinite(ncp_) else None
+    return float(noncentrality) if math.isfinite(noncentrality) else None

@@ -101,8 +101,8 @@ class Pair:
     `p` is corrected for all pairs; None where neither of both spreads, so that there is no test.
     """
 
-    one: int
-    other: int
+    first: int
+    second: int
     difference: float
     low: float | None
     high: float | None
@@ -178,7 +178,9 @@ def compare(
     pairs = _tested(differences, len(comparable))
     shown = dict.fromkeys(range(len(members)), "")
     if pairs:
-        differ = [(pair.one, pair.other) for pair in pairs if pair.p is not None and pair.p < ALPHA]
+        differ = [
+            (pair.first, pair.second) for pair in pairs if pair.p is not None and pair.p < ALPHA
+        ]
         place = {group: number for number, group in enumerate(comparable)}
         texts = letters(
             [means[group] or 0.0 for group in comparable],

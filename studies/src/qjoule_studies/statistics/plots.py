@@ -102,12 +102,13 @@ def _means(response: Response) -> Drawn:
 def _pairs(response: Response, pairs: Pairs, name: str) -> Drawn:
     """Differences with simultaneous intervals: what leaves out zero differs."""
     label = [
-        f"{pairs.groups[pair.one].name} - {pairs.groups[pair.other].name}" for pair in pairs.pairs
+        f"{pairs.groups[pair.first].name} - {pairs.groups[pair.second].name}"
+        for pair in pairs.pairs
     ]
     data = pd.DataFrame(
         {
-            "one": [pairs.groups[pair.one].name for pair in pairs.pairs],
-            "other": [pairs.groups[pair.other].name for pair in pairs.pairs],
+            "one": [pairs.groups[pair.first].name for pair in pairs.pairs],
+            "other": [pairs.groups[pair.second].name for pair in pairs.pairs],
             "difference": [pair.difference for pair in pairs.pairs],
             "low95": [pair.low for pair in pairs.pairs],
             "high95": [pair.high for pair in pairs.pairs],

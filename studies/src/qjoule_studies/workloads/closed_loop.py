@@ -86,10 +86,10 @@ def latencies(
     by_command: Mapping[str, Sequence[int] | npt.NDArray[np.int64]],
 ) -> dict[str, Latencies]:
     """Latencies of each command with operations, and of `all` where several have, in ns."""
-    by_command_ = {command: each for command, each in sorted(by_command.items()) if len(each)}
-    if len(by_command_) > 1:
-        by_command_[ALL] = np.concatenate([np.asarray(each) for each in by_command_.values()])
-    return {command: latencies_of(each) for command, each in by_command_.items()}
+    present = {command: each for command, each in sorted(by_command.items()) if len(each)}
+    if len(present) > 1:
+        present[ALL] = np.concatenate([np.asarray(each) for each in present.values()])
+    return {command: latencies_of(each) for command, each in present.items()}
 
 
 def latencies_of(times_ns: Sequence[int] | npt.NDArray[np.int64]) -> Latencies:

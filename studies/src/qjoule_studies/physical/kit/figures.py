@@ -152,7 +152,7 @@ class Dot:
 
     x: Estimate
     y: Estimate
-    words: str
+    text: str
     colour: str
 
 
@@ -250,7 +250,7 @@ def _scatter(
         x, y = x_of(dot.x.value), y_of(dot.y.value)
         parts.append(_line(x_of(dot.x.low), y, x_of(dot.x.high), y, dot.colour))
         parts.append(_line(x, y_of(dot.y.low), x, y_of(dot.y.high), dot.colour))
-        title = f"{dot.words}: {dot.x.value:.3g} measured, {dot.y.value:.3g} attributed"
+        title = f"{dot.text}: {dot.x.value:.3g} measured, {dot.y.value:.3g} attributed"
         parts.append(_circle(x, y, dot.colour, title))
     return _svg(_SIDE + 24, _SIDE + 8, parts)
 
