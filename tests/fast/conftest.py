@@ -19,9 +19,9 @@ from tag_source import Everyone, follow
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[Channel]:
     """An application's end of the channel; the recorder's is at tags.sock."""
-    found = Channel(str(tmp_path / "tags.sock"))
-    yield found
-    found.close()
+    opened = Channel(str(tmp_path / "tags.sock"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -125,13 +125,13 @@ def test_a_damaged_compressed_request_is_counted(noise: bytes, step: int) -> Non
 
 @given(text=st.binary(max_size=5000), repeat=st.integers(1, 40), limit=st.integers(1, 130_000))
 def test_inflated_as_the_libraries_do(text: bytes, repeat: int, limit: int) -> None:
-    whole = text * repeat
-    packed = lz4.block.compress(whole, store_size=False)
+    original = text * repeat
+    packed = lz4.block.compress(original, store_size=False)
     if len(packed) <= 1 << 16:
-        assert inflated(packed, limit, is_snappy=False) == whole[:limit]
-    packed = snappy.compress(whole)
+        assert inflated(packed, limit, is_snappy=False) == original[:limit]
+    packed = snappy.compress(original)
     if len(packed) <= 1 << 16:
-        assert inflated(packed, limit, is_snappy=True) == whole[:limit]
+        assert inflated(packed, limit, is_snappy=True) == original[:limit]
 
 
 # ---- tags in CQL's custom payloads: each request has exactly its own tags, or none ---------------
@@ -177,7 +177,11 @@ SELECT = long_string(b"SELECT a FROM t") + b"\0\1\0"
 
 def said(entries: Sequence[Entry] | None) -> bytes:
     """The reference: what is kept of a payload."""
-    mine = [entry(*one) for one in entries or () if one[0][:7] == b"qjoule." and len(one[0]) > 7]
+    mine = [
+        entry(*payload_entry)
+        for payload_entry in entries or ()
+        if payload_entry[0][:7] == b"qjoule." and len(payload_entry[0]) > 7
+    ]
     return b"".join(mine) if sum(map(len, mine)) <= MOST else b""
 
 
@@ -190,12 +194,13 @@ def _sent(request: TaggedRequest) -> tuple[int, bytes, int]:
 def _same(connection: bytes, requests: list[TaggedRequest], step: int) -> None:
     """Asserts the same shapes as without a payload, and each request's tags."""
     bare = b"".join(envelope(4, opcode, body) for opcode, body, _ in requests)
-    expected, found = told(startup(4) + bare), told(connection, step)
-    assert expected is not None and found is not None
+    expected, with_payloads = told(startup(4) + bare), told(connection, step)
+    assert expected is not None and with_payloads is not None
     tagged = [
-        one._replace(tags=said(of)) for one, (_, _, of) in zip(expected[0], requests, strict=True)
+        request._replace(tags=said(of))
+        for request, (_, _, of) in zip(expected[0], requests, strict=True)
     ]
-    assert found == (tagged, 0)
+    assert with_payloads == (tagged, 0)
 
 
 @given(TAGGED_REQUESTS, TAGGED_STEPS)
@@ -240,19 +245,19 @@ _MALFORMED = [
 def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
     """The server refuses it too. Requests after it are not affected."""
     behind = envelope(4, QUERY, payload(TAGGED) + SELECT, PAYLOAD) + envelope(4, QUERY, SELECT)
-    found = told(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
-    assert found is not None
-    assert [one.tags for one in found[0]][-2:] == [said(TAGGED), b""]
-    assert len(found[0]) == 2
+    result = told(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
+    assert result is not None
+    assert [request.tags for request in result[0]][-2:] == [said(TAGGED), b""]
+    assert len(result[0]) == 2
 
 
 @given(st.binary(max_size=600), TAGGED_STEPS)
 @example(b"\0\2\0\x08qjoule.n\xff\xff\xff\xfe" + entry(b"qjoule.a", b"x") + SELECT, 1)
 def test_whatever_is_there_is_bounded(noise: bytes, step: int) -> None:
-    found = told(startup(4) + envelope(4, QUERY, noise, PAYLOAD), step)
-    assert found is not None
-    for one in found[0]:
-        assert len(one.tags) <= MOST and one.tags in noise
+    result = told(startup(4) + envelope(4, QUERY, noise, PAYLOAD), step)
+    assert result is not None
+    for request in result[0]:
+        assert len(request.tags) <= MOST and request.tags in noise
 
 
 @given(PAYLOADS)

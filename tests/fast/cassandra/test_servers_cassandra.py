@@ -31,10 +31,10 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def node(fake: FakeProc, java: str, *arguments: str, pid: int = 100, cwd: str = "/") -> None:
     """A node whose root is `fake.host`."""
-    words = [*OPTIONS, *arguments]
-    if MAIN_CLASS not in words:
-        words += ["-cp", "/etc/cassandra:/lib/apache-cassandra-5.0.9.jar", MAIN_CLASS]
-    fake.add(pid, java, arguments=words, cwd=cwd)
+    command_line = [*OPTIONS, *arguments]
+    if MAIN_CLASS not in command_line:
+        command_line += ["-cp", "/etc/cassandra:/lib/apache-cassandra-5.0.9.jar", MAIN_CLASS]
+    fake.add(pid, java, arguments=command_line, cwd=cwd)
 
 
 def write(fake: FakeProc, text: str, path: str = "etc/cassandra/cassandra.yaml") -> None:
@@ -90,8 +90,8 @@ def test_configuration_by_url_wins(fake: FakeProc, java: str) -> None:
     node(fake, java, "-Dcassandra.config=file:///opt/my%20conf.yaml")
     assert configured(fake).port == 2
     for pid, url in enumerate(("https://host/x.yaml", "file:///nowhere.yaml", "no.yaml"), 101):
-        words = [*OPTIONS, f"-Dcassandra.config={url}", "-cp", "/etc/cassandra", MAIN_CLASS]
-        entry = fake.add(pid, java, arguments=words)
+        command_line = [*OPTIONS, f"-Dcassandra.config={url}", "-cp", "/etc/cassandra", MAIN_CLASS]
+        entry = fake.add(pid, java, arguments=command_line)
         settings = configuration(candidate(entry, java))
         assert (settings.port, settings.encryption.value) == (0, None)
 
@@ -124,8 +124,8 @@ def test_encryption(fake: FakeProc, java: str, options: str, expected: bool | No
 def test_a_bad_configuration_is_unknown(fake: FakeProc, java: str, text: str) -> None:
     write(fake, text)
     node(fake, java)
-    found = configured(fake)
-    assert (found.port, found.encryption.value) == (0, None)
-    assert found.problem
-    assert "\n" not in found.problem
+    settings = configured(fake)
+    assert (settings.port, settings.encryption.value) == (0, None)
+    assert settings.problem
+    assert "\n" not in settings.problem
     assert running(fake)[0].flavour == "cassandra"

@@ -13,5 +13,5 @@ from tag_listener import Listener, listening
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    with listening(tmp_path / "tags.sock") as found:
-        yield found
+    with listening(tmp_path / "tags.sock") as started:
+        yield started

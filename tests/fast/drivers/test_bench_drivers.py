@@ -25,11 +25,11 @@ def _times(chance: np.random.Generator, more_us: float) -> Times:
 def test_what_was_added_is_found_below_drift_and_noise() -> None:
     chance = np.random.default_rng(1)
     bare = _times(chance, 0)
-    found, null = added(_times(chance, 3), bare), added(_times(chance, 0), bare)
-    assert found.elapsed.low < 3 < found.elapsed.high
-    assert found.elapsed.high - found.elapsed.low < 1
+    with_shim, null = added(_times(chance, 3), bare), added(_times(chance, 0), bare)
+    assert with_shim.elapsed.low < 3 < with_shim.elapsed.high
+    assert with_shim.elapsed.high - with_shim.elapsed.low < 1
     assert null.elapsed.low <= 0 <= null.elapsed.high
-    first, second = instrument(null, found, 3.0)
+    first, second = instrument(null, with_shim, 3.0)
     assert "µs: holds 0;" in first
     assert "µs: found;" in second
 
@@ -49,10 +49,10 @@ def test_an_instrument_that_is_off_or_too_wide_says_so() -> None:
     ("low", "high", "word"), [(1, 5, "met"), (4, 6, "undecided"), (5.1, 9, "missed")]
 )
 def test_words_for_a_target(low: float, high: float, word: str) -> None:
-    found = Estimate((low + high) / 2, low, high, 0.95, 60)
-    assert verdict(found, 5.0) == word
-    assert f"≤ 5 µs {word}," in line("mode", Added(found, found, bare=100.0))
-    assert "≤ 1% (1.00 µs)" in line("mode", Added(found, found, bare=100.0))
+    estimate = Estimate((low + high) / 2, low, high, 0.95, 60)
+    assert verdict(estimate, 5.0) == word
+    assert f"≤ 5 µs {word}," in line("mode", Added(estimate, estimate, bare=100.0))
+    assert "≤ 1% (1.00 µs)" in line("mode", Added(estimate, estimate, bare=100.0))
 
 
 def test_empty_programs_stand_on_the_hooks_of_the_real_ones() -> None:

@@ -74,10 +74,10 @@ def test_a_connection_keeps_nothing_of_the_application_alive(
     settle(listener, channel)
     with tag(tenant=tenant):
         channel.begin(peer)
-    seen = weakref.ref(tenant)
+    tenant_ref = weakref.ref(tenant)
     del tenant
     assert peer.frame is not None
-    assert seen() is None
+    assert tenant_ref() is None
 
 
 def test_a_long_call_ends_in_a_record_of_its_own(listener: Listener, channel: Channel) -> None:

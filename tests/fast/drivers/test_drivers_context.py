@@ -51,8 +51,8 @@ def test_one_object_in_several_threads_at_once() -> None:
     leave.set()
     for thread in threads:
         thread.join()
-    assert sorted(found["own"] for found in after) == ["t0", "t1"]
-    assert all(found.keys() == {"own"} for found in after)
+    assert sorted(tags["own"] for tags in after) == ["t0", "t1"]
+    assert all(tags.keys() == {"own"} for tags in after)
 
 
 def test_functions_and_coroutines_are_tagged() -> None:
@@ -75,18 +75,18 @@ def test_functions_and_coroutines_are_tagged() -> None:
 
 
 def test_a_generator_is_tagged_and_its_consumer_is_not() -> None:
-    seen: list[dict[str, str]] = []
+    tags_inside: list[dict[str, str]] = []
 
     @tag(job="rows")
     def rows() -> Iterator[int]:
         for n in range(3):
-            seen.append(current_tags())
+            tags_inside.append(current_tags())
             yield n
 
     @tag(job="rows")
     async def later_rows() -> AsyncIterator[int]:
         for n in range(3):
-            seen.append(current_tags())
+            tags_inside.append(current_tags())
             yield n
 
     async def consume() -> list[dict[str, str]]:
@@ -94,7 +94,7 @@ def test_a_generator_is_tagged_and_its_consumer_is_not() -> None:
 
     assert [current_tags() for _ in rows()] == [{}] * 3
     assert asyncio.run(consume()) == [{}] * 3
-    assert seen == [{"job": "rows"}] * 6
+    assert tags_inside == [{"job": "rows"}] * 6
 
 
 def test_a_generator_closed_in_another_context_leaves_it_alone() -> None:
@@ -110,11 +110,11 @@ def test_a_generator_closed_in_another_context_leaves_it_alone() -> None:
             running.close()
             return current_tags()
 
-    found: list[dict[str, str]] = []
-    thread = threading.Thread(target=lambda: found.append(elsewhere()))
+    tags_elsewhere: list[dict[str, str]] = []
+    thread = threading.Thread(target=lambda: tags_elsewhere.append(elsewhere()))
     thread.start()
     thread.join()
-    assert found == [{"outer": "2"}]
+    assert tags_elsewhere == [{"outer": "2"}]
 
 
 class _HostileType(type):
@@ -151,15 +151,15 @@ def test_values_that_are_no_tags_are_left_out() -> None:
     st.one_of(st.text(), st.binary(), st.floats(), st.integers(), st.lists(st.text())),
 )
 def test_cleaned_tags_are_bounded_single_lines(key: object, value: object) -> None:
-    found = clean(key, value)
-    if found is None:
+    cleaned = clean(key, value)
+    if cleaned is None:
         return
-    name, words = found
+    name, text = cleaned
     assert 0 < len(name) <= MAX_KEY
-    assert 0 < len(words) <= MAX_VALUE
+    assert 0 < len(text) <= MAX_VALUE
     assert name.isascii()
-    assert words.isprintable() or not any(ord(c) < 32 for c in words)
-    assert words.encode("utf-8")  # no lone surrogates
+    assert text.isprintable() or not any(ord(c) < 32 for c in text)
+    assert text.encode("utf-8")  # no lone surrogates
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))
@@ -168,8 +168,8 @@ def test_the_same_tags_are_the_same_object(tags: dict[str, str]) -> None:
 
 
 def test_equal_values_of_other_types_keep_their_texts() -> None:
-    found = [merged(EMPTY, {"v": value}).of["v"] for value in ("1", 1, True, 1.0, b"1", 1, True)]
-    assert found == ["1", "1", "True", "1.0", "1", "1", "True"]
+    texts = [merged(EMPTY, {"v": value}).of["v"] for value in ("1", 1, True, 1.0, b"1", 1, True)]
+    assert texts == ["1", "1", "True", "1.0", "1", "1", "True"]
     assert merged(EMPTY, {"v": 1}) is merged(EMPTY, {"v": 1})
 
 

@@ -174,7 +174,7 @@ def test_each_connection_negotiates_anew(server: _Server) -> None:
     assert server.agreed == [True, False, True, True]
     attributed = [command for command in server.commands if b"update" in command]
     assert attributed[0] == b"\x03update t/*endpoint='x'*/"
-    assert [_tags(one, b"update t") for one in attributed[1:]] == [{"endpoint": "x"}] * 2
+    assert [_tags(command, b"update t") for command in attributed[1:]] == [{"endpoint": "x"}] * 2
 
 
 def test_a_subclass_that_sends_statements_itself_has_comments(server: _Server) -> None:

@@ -207,8 +207,8 @@ def test_nothing_but_the_standard_library() -> None:
     imported = set()
     for path in folder.rglob("*.py"):
         for line in path.read_text().splitlines():
-            words = line.split()
-            if words[:1] in (["import"], ["from"]):
-                imported.add(words[1].split(".")[0])
+            tokens = line.split()
+            if tokens[:1] in (["import"], ["from"]):
+                imported.add(tokens[1].split(".")[0])
     assert imported - set(sys.stdlib_module_names) <= {"qjoule_drivers"}
     assert isinstance(sys.modules["qjoule_drivers"], ModuleType)

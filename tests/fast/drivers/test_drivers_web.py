@@ -39,14 +39,14 @@ def no_trace() -> Iterator[None]:
 
 
 def test_wsgi_requests_have_tags_also_while_their_body_is_read() -> None:
-    seen: list[Any] = []
+    contexts: list[Any] = []
 
     def application(environ: Any, start_response: Any) -> Iterable[bytes]:
         del start_response
-        seen.append((current_tags(), trace_context()))
+        contexts.append((current_tags(), trace_context()))
 
         def body() -> Iterator[bytes]:
-            seen.append((current_tags(), trace_context()))
+            contexts.append((current_tags(), trace_context()))
             yield environ["PATH_INFO"].encode()
 
         return body()
@@ -61,25 +61,25 @@ def test_wsgi_requests_have_tags_also_while_their_body_is_read() -> None:
     }
     outside = [(chunk, current_tags()) for chunk in wrapped(environ, None)]
     tags = {"http.request.method": "GET", "http.route": "/orders/{id}", "tenant": "4 2"}
-    assert [found for found, _ in seen] == [tags, tags]
-    assert [trace[0].hex() for _, trace in seen] == ["4bf92f3577b34da6a3ce929d0e0e4736"] * 2
+    assert [context_tags for context_tags, _ in contexts] == [tags, tags]
+    assert [trace[0].hex() for _, trace in contexts] == ["4bf92f3577b34da6a3ce929d0e0e4736"] * 2
     assert outside == [(b"/orders/7", {})]
     wrapped({"REQUEST_METHOD": "BREW", "PATH_INFO": ""}, None)
-    assert seen[-1] == ({"http.request.method": "_OTHER"}, None)
+    assert contexts[-1] == ({"http.request.method": "_OTHER"}, None)
     # A route that fails is none.
     WSGIMiddleware(application, route=lambda environ: environ["none"])(
         {"REQUEST_METHOD": "GET"}, None
     )
-    assert seen[-1] == ({"http.request.method": "GET"}, None)
+    assert contexts[-1] == ({"http.request.method": "GET"}, None)
 
 
 def test_asgi_requests_have_their_own_tags() -> None:
-    seen: list[Any] = []
+    contexts: list[Any] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         del scope, receive, send
         await asyncio.sleep(0)
-        seen.append((current_tags(), trace_context()))
+        contexts.append((current_tags(), trace_context()))
 
     wrapped = ASGIMiddleware(application, route=lambda scope: scope.get("route"))
     scopes = [
@@ -92,20 +92,20 @@ def test_asgi_requests_have_their_own_tags() -> None:
         await asyncio.gather(*(wrapped(scope, None, None) for scope in scopes))
 
     asyncio.run(all_at_once())
-    assert [tags for tags, _ in seen] == [
+    assert [tags for tags, _ in contexts] == [
         {"http.request.method": "PUT"},
         {"http.request.method": "GET", "http.route": "/a"},
         {},
     ]
-    assert [trace is None for _, trace in seen] == [False, True, True]
+    assert [trace is None for _, trace in contexts] == [False, True, True]
 
 
 def test_opentelemetry_s_span_and_baggage_are_picked_up() -> None:
     with TracerProvider().get_tracer("test").start_as_current_span("request") as span:
-        found = trace_context()
-        assert found is not None
-        assert int.from_bytes(found[0], "big") == span.get_span_context().trace_id
-        assert int.from_bytes(found[1], "big") == span.get_span_context().span_id
+        context = trace_context()
+        assert context is not None
+        assert int.from_bytes(context[0], "big") == span.get_span_context().trace_id
+        assert int.from_bytes(context[1], "big") == span.get_span_context().span_id
     assert trace_context() is None
 
 
@@ -166,9 +166,9 @@ def test_a_frame_lasts_as_long_as_its_span(channel: Channel) -> None:
         return first.trace, weakref.ref(span)
 
     with ThreadPoolExecutor(2) as pool:
-        (one, span), (other, _) = pool.map(request, range(2))
+        (first_trace, span), (second_trace, _) = pool.map(request, range(2))
     gc.collect()
-    assert one != other
+    assert first_trace != second_trace
     assert span() is None
 
 

@@ -67,24 +67,24 @@ def _mysql_tables(server: DatabaseServer) -> None:
 
 def _mysql(server: DatabaseServer) -> None:
     with (
-        closing(server.connect(database="shop")) as one,
-        closing(server.connect(tcp=True, autocommit=True)) as two,
+        closing(server.connect(database="shop")) as by_socket,
+        closing(server.connect(tcp=True, autocommit=True)) as by_tcp,
     ):
-        _sql(one, two, "start transaction")
-        cursor = one.cursor()
-        one.query("prepare statement_1 from 'select v from orders where id = ?'")
+        _sql(by_socket, by_tcp, "start transaction")
+        cursor = by_socket.cursor()
+        by_socket.query("prepare statement_1 from 'select v from orders where id = ?'")
         for number in range(TIMES):
-            one.query(f"set @id = {number}")
-            one.query("execute statement_1 using @id")
+            by_socket.query(f"set @id = {number}")
+            by_socket.query("execute statement_1 using @id")
             if number % 6 == 0:
                 cursor.callproc("pay", (number,))
                 while cursor.nextset():
                     pass
 
 
-def _sql(one: Any, two: Any, begin: str) -> None:
+def _sql(tagged_connection: Any, other_connection: Any, begin: str) -> None:
     """Transactions, errors and tagged statements, on two connections."""
-    first, second = one.cursor(), two.cursor()
+    first, second = tagged_connection.cursor(), other_connection.cursor()
     for number in range(TIMES):
         with tag(endpoint=("cart", "search")[number % 2], tenant=str(number % 3)):
             first.execute(begin)
@@ -106,12 +106,12 @@ def _postgres_tables(server: DatabaseServer) -> None:
 
 def _postgres(server: DatabaseServer) -> None:
     with (
-        closing(server.connect(autocommit=True, application_name="till")) as one,
-        closing(server.connect(tcp=True, autocommit=True)) as two,
+        closing(server.connect(autocommit=True, application_name="till")) as by_socket,
+        closing(server.connect(tcp=True, autocommit=True)) as by_tcp,
     ):
-        _sql(one, two, "begin")
+        _sql(by_socket, by_tcp, "begin")
         for number in range(TIMES):
-            two.execute("select v from orders where id = %s", (number,), prepare=True)
+            by_tcp.execute("select v from orders where id = %s", (number,), prepare=True)
 
 
 def _redis(server: DatabaseServer) -> None:
@@ -129,15 +129,17 @@ def _redis(server: DatabaseServer) -> None:
 
 
 def _mongodb(server: DatabaseServer) -> None:
-    with Client(server) as one, Client(server) as two:
+    with Client(server) as first, Client(server) as second:
         for number in range(TIMES):
-            one.ask({"find": "orders", "filter": {"a": number, "s": "secret"}})
-            one.ask({"insert": "orders"}, documents=[{"a": number}])
-            two.ask({"update": "orders"}, updates=[{"q": {"a": 1}, "u": {"$set": {"b": number}}}])
-            two.ask({"ping": 1})
+            first.ask({"find": "orders", "filter": {"a": number, "s": "secret"}})
+            first.ask({"insert": "orders"}, documents=[{"a": number}])
+            second.ask(
+                {"update": "orders"}, updates=[{"q": {"a": 1}, "u": {"$set": {"b": number}}}]
+            )
+            second.ask({"ping": 1})
             time.sleep(PAUSE_S)
             if number % 10 == 0:
-                two.ask({"not_there": 1})
+                second.ask({"not_there": 1})
     clients_gone(server)
 
 

@@ -108,7 +108,7 @@ PROCESSES: dict[str, Process] = {
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("programs")
-    made = {
+    toys = {
         name: toy_server(directory / name, functions, banner=banner, flags=("-O0",))
         for name, (banner, functions) in PROGRAMS.items()
     }
@@ -117,19 +117,19 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     stripped = toy_server(
         directory / "stripped" / "mysqld", [MYSQL_8], banner=banner, exported=False
     )
-    return made | {"mysqld stripped": strip(stripped)}
+    return toys | {"mysqld stripped": strip(stripped)}
 
 
 def _in_proc(fake: FakeProc, process: Process, programs: dict[str, Path]) -> None:
-    for pid, one in enumerate((process, *process.beside), start=100):
-        for name, text in one.files:
+    for pid, started in enumerate((process, *process.beside), start=100):
+        for name, text in started.files:
             (fake.host / name).parent.mkdir(parents=True, exist_ok=True)
             (fake.host / name).write_text(text, "utf-8")
-        entry = fake.add(pid, str(programs[one.program]), arguments=one.arguments)
-        for number, name in enumerate(one.threads, start=pid):
+        entry = fake.add(pid, str(programs[started.program]), arguments=started.arguments)
+        for number, name in enumerate(started.threads, start=pid):
             (entry / "task" / str(number)).mkdir(parents=True)
             (entry / "task" / str(number) / "comm").write_text(f"{name}\n", "utf-8")
-        fake.listen(pid, port=one.port, inode=pid)
+        fake.listen(pid, port=started.port, inode=pid)
 
 
 def _plans(fake: FakeProc) -> Iterator[tuple[str, Any]]:

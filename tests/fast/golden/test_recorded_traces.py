@@ -62,8 +62,16 @@ def by_line(results: dict[str, dict[str, Any]]) -> str:
 def test_attribution_of_a_recorded_trace(name: str) -> None:
     results = {}
     for by, columns in BY.items():
-        words = [str(TRACES / name), "--by", columns, "--format", "json", "--calibration", "none"]
-        done = CliRunner().invoke(command, words, catch_exceptions=False)
+        arguments = [
+            str(TRACES / name),
+            "--by",
+            columns,
+            "--format",
+            "json",
+            "--calibration",
+            "none",
+        ]
+        done = CliRunner().invoke(command, arguments, catch_exceptions=False)
         assert done.exit_code == 0, done.stderr
         results[by] = json.loads(done.stdout)
     check(by_line(results), TRACES / name / "expected.json")

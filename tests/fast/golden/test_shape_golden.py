@@ -52,9 +52,9 @@ def test_shapes_of_the_table() -> None:
     table = list(_cases())
     assert len(table) >= 120
     for dialect, statement, shape in table:
-        made = fingerprint(_unescaped(statement), dialect)
-        assert made.text == shape, statement
-        assert made.fingerprint == hashlib.blake2b(shape.encode(), digest_size=8).hexdigest()
+        computed = fingerprint(_unescaped(statement), dialect)
+        assert computed.text == shape, statement
+        assert computed.fingerprint == hashlib.blake2b(shape.encode(), digest_size=8).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -64,18 +64,18 @@ def test_exit_codes_of_programs_are_those_of_shells(does: str, code: int) -> Non
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_a_terminal_of_80_columns(command: str) -> None:
-    words = [*filter(None, [command]), "--help"]
-    shown = CliRunner().invoke(cli, words, terminal_width=80)
+    arguments = [*filter(None, [command]), "--help"]
+    shown = CliRunner().invoke(cli, arguments, terminal_width=80)
     assert shown.exit_code == 0
     assert [line for line in shown.output.splitlines() if len(line) > 80] == []
     assert " RANGE" not in shown.output, "a name says more than a type"
 
 
-def modules_of(*words: str, **environment: str) -> list[str]:
+def modules_of(*arguments: str, **environment: str) -> list[str]:
     """What `qjoule WORDS` has imported when it ends."""
     code = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
     code += "from qjoule.start import main; sys.argv[0] = 'qjoule'; main()"
-    command = [sys.executable, "-I", "-c", code, *words]
+    command = [sys.executable, "-I", "-c", code, *arguments]
     environment = {**os.environ, **environment}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert "convert" in done.stdout
@@ -84,10 +84,10 @@ def modules_of(*words: str, **environment: str) -> list[str]:
 
 def test_help_and_completion_of_all_commands_import_none() -> None:
     completion = {"_QJOULE_COMPLETE": "bash_complete", "COMP_WORDS": "qjoule ", "COMP_CWORD": "1"}
-    for found in (modules_of("--help"), modules_of(**completion)):
-        ours = {name for name in found if name.startswith("qjoule.commands.")}
+    for modules in (modules_of("--help"), modules_of(**completion)):
+        ours = {name for name in modules if name.startswith("qjoule.commands.")}
         assert ours == {"qjoule.commands.lazy_group"}
-        assert not {"numpy", "pyarrow", "rich", "textual"}.intersection(found)
+        assert not {"numpy", "pyarrow", "rich", "textual"}.intersection(modules)
 
 
 @pytest.mark.parametrize("group", [cli, fleet])
@@ -110,7 +110,7 @@ def test_streams_may_be_closed(line: str, code: int, closed: str) -> None:
 @pytest.mark.parametrize("at", ["qjoule.interrupts", "numpy", "qjoule_drivers", sys.executable])
 def test_an_interrupt_is_no_traceback(at: str) -> None:
     """While modules are imported, and where a command that stays root's starts another Python."""
-    words = ["run", "true"] if at == "qjoule_drivers" else ["report", "nothing"]
+    arguments = ["run", "true"] if at == "qjoule_drivers" else ["report", "nothing"]
     code = f"""import os, sys; os.geteuid = lambda: 0
 def interrupt(_event, words):
     if words and words[0] == {at!r}:
@@ -118,7 +118,7 @@ def interrupt(_event, words):
 sys.addaudithook(interrupt)
 from qjoule.start import main; main()"""
     isolated = [] if at == sys.executable else ["-I"]
-    command = [sys.executable, *isolated, "-c", code, *words]
+    command = [sys.executable, *isolated, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (-signal.SIGINT, 130)
     assert done.stderr.strip() == ""

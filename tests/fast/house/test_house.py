@@ -55,8 +55,10 @@ def test_every_folder_below_tests_is_one_of_the_tiers() -> None:
 def test_nothing_fast_starts_a_server_or_loads_bpf() -> None:
     fast = [path for path in tracked(".py") if "fast" in path.parts and "test_" in path.name]
     assert len(fast) > 100
-    found = {path.name: COSTLY.search(path.read_text()) for path in fast if path != Path(__file__)}
-    assert {name: match[0] for name, match in found.items() if match} == {}
+    matches = {
+        path.name: COSTLY.search(path.read_text()) for path in fast if path != Path(__file__)
+    }
+    assert {name: match[0] for name, match in matches.items() if match} == {}
 
 
 # ---- licences ------------------------------------------------------------------------------------
@@ -115,21 +117,21 @@ def words_of(path: Path) -> list[str]:
     """Identifiers and strings without spaces; comments and sentences do not count."""
     text = path.read_text("utf-8")
     if path.suffix != ".py":
-        words = _C_WORD.findall(_C_COMMENT.sub(" ", text))
-        return [word for word in words if " " not in word]
+        identifiers = _C_WORD.findall(_C_COMMENT.sub(" ", text))
+        return [word for word in identifiers if " " not in word]
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     counted = [token.string for token in tokens if token.type in (tokenize.NAME, tokenize.STRING)]
     return [word for word in counted if not re.search(r'\s|"""', word)]
 
 
 def test_no_shared_file_names_a_server_but_those_listed() -> None:
-    found = set()
+    naming = set()
     for path in sorted(path for room in ROOMS for path in (TREE / room).rglob("*.[pch]*")):
         relative = path.relative_to(TREE)
         shared = path.suffix in {".py", ".c", ".h"} and not any(map(names_server, relative.parts))
         if shared and any(map(names_server, words_of(path))):
-            found.add(str(relative))
-    assert found == NAMING, "what concerns one server belongs into its folder"
+            naming.add(str(relative))
+    assert naming == NAMING, "what concerns one server belongs into its folder"
 
 
 # ---- what runs as root ---------------------------------------------------------------------------
@@ -146,8 +148,8 @@ _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTA
 
 
 def lines_of_c(text: str) -> int:
-    def without_comment(found: re.Match[str]) -> str:
-        return found[0] if found[0].startswith('"') else "\n" * found[0].count("\n")
+    def without_comment(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else "\n" * match[0].count("\n")
 
     lines = _STRING_OR_COMMENT.sub(without_comment, text).splitlines()
     code = re.compile(r"[^\s(){}\[\],;]")
@@ -189,9 +191,9 @@ def pages() -> list[Path]:
         "packaging",
         "studies",
     )
-    found = [page for room in rooms for page in (TREE / room).rglob("*.md")]
-    found += [*TREE.glob("*.md"), *(TREE / "tests").rglob("*.md")]
-    return sorted(page for page in found if page.name != "CHANGELOG.md")
+    all_pages = [page for room in rooms for page in (TREE / room).rglob("*.md")]
+    all_pages += [*TREE.glob("*.md"), *(TREE / "tests").rglob("*.md")]
+    return sorted(page for page in all_pages if page.name != "CHANGELOG.md")
 
 
 def broken(page: Path) -> Iterator[str]:

@@ -51,13 +51,13 @@ Graph = Mapping[str, Collection[str]]
 _IMPORT = re.compile(r"^ *(?:from (\S+) import (\([^)]*\)|[^\n#]*)|import ([^\n#]*))", re.MULTILINE)
 
 
-def imported(text: str, known: AbstractSet[str]) -> Iterator[str]:
-    """Modules among `known` that a module imports, with the packages that hold them."""
+def imported(text: str, modules_of_ours: AbstractSet[str]) -> Iterator[str]:
+    """Modules among `modules_of_ours` that a module imports, with the packages that hold them."""
     for package, names, modules in _IMPORT.findall(text):
         assert not package.startswith("."), "imports are absolute"
         for name in re.findall(r"[\w.]+", names or modules):
             parts = f"{package}.{name}".strip(".").split(".")
-            yield from known & {".".join(parts[:end]) for end in range(2, len(parts) + 1)}
+            yield from modules_of_ours & {".".join(parts[:end]) for end in range(2, len(parts) + 1)}
 
 
 @cache
@@ -83,10 +83,10 @@ def room(module: str) -> str:
 
 
 def rooms() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, others in graph().items():
-        found.setdefault(room(name), set()).update(map(room, others))
-    return {name: others - {name} for name, others in found.items()}
+        imports.setdefault(room(name), set()).update(map(room, others))
+    return {name: others - {name} for name, others in imports.items()}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -137,10 +137,10 @@ def names_imported(source: Path) -> Iterator[tuple[Path, str, str]]:
 def of_qjoule() -> list[tuple[Path, str, str]]:
     sources = (TREE / "studies/src", TREE / "fleet/src")
     return [
-        found
+        import_
         for source in sources
-        for found in names_imported(source)
-        if found[1].split(".")[0] == "qjoule"
+        for import_ in names_imported(source)
+        if import_[1].split(".")[0] == "qjoule"
     ]
 
 
@@ -158,9 +158,9 @@ def test_studies_and_fleet_import_only_the_api() -> None:
 
 
 def test_qjoule_imports_neither() -> None:
-    found = list(names_imported(TREE / "attribution/src"))
-    assert len(found) > 1000
-    assert [name for name in found if name[1].split(".")[0] in OTHERS] == []
+    imports = list(names_imported(TREE / "attribution/src"))
+    assert len(imports) > 1000
+    assert [name for name in imports if name[1].split(".")[0] in OTHERS] == []
 
 
 def test_all_have_one_version() -> None:

@@ -28,8 +28,8 @@ def given_to(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Command lines with which the root part was called; this process appears to be root's."""
     calls: list[list[str]] = []
 
-    def execv(_path: str, words: list[str]) -> None:
-        calls.append(words)
+    def execv(_path: str, arguments: list[str]) -> None:
+        calls.append(arguments)
         raise GivenAway
 
     monkeypatch.setattr(os, "execv", execv)
@@ -56,9 +56,9 @@ def test_what_needs_root_runs_without_it(
 ) -> None:
     with pytest.raises(GivenAway):
         start_main(monkeypatch, line)
-    ((program, python, isolated, file, *rest),) = given_to
+    ((program, python, isolated, file, *arguments),) = given_to
     assert Path(program) == PACKAGE / "programs" / "qjoule-root"
-    assert (python, isolated, rest) == (sys.executable, "-I", line.split())
+    assert (python, isolated, arguments) == (sys.executable, "-I", line.split())
     assert Path(file) == PACKAGE / "__main__.py"
 
 
@@ -129,23 +129,23 @@ TRACER = "qjoule-tracer"
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Two places, the first one preferred; nothing is in them or on PATH."""
-    found = tmp_path / "programs", tmp_path / "bin"
-    for place in found:
+    directories = tmp_path / "programs", tmp_path / "bin"
+    for place in directories:
         place.mkdir()
-    monkeypatch.setattr(installed, "PLACES", found)
+    monkeypatch.setattr(installed, "PLACES", directories)
     monkeypatch.setenv("PATH", str(tmp_path))
-    return found
+    return directories
 
 
-def _tracer(directory: Path, said: str) -> Path:
+def _tracer(directory: Path, script: str) -> Path:
     program = directory / TRACER
-    program.write_text(f"#!/bin/sh\n{said}\n")
+    program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     return program
 
 
 @pytest.mark.parametrize(
-    ("said", "tracer", "contract"),
+    ("script", "tracer", "contract"),
     [
         (f"echo qjoule-tracer 9.1; echo contract {CONTRACT_VERSION}", "9.1 (", ""),
         ("echo qjoule-tracer 9.1; echo contract 7", "9.1 (", "but the tracer speaks 7"),
@@ -154,10 +154,10 @@ def _tracer(directory: Path, said: str) -> Path:
     ],
 )
 def test_versions_of_all_parts(
-    places: tuple[Path, Path], said: str | None, tracer: str, contract: str
+    places: tuple[Path, Path], script: str | None, tracer: str, contract: str
 ) -> None:
-    if said is not None:
-        _tracer(places[0], said)
+    if script is not None:
+        _tracer(places[0], script)
     of_qjoule, of_tracer, of_contract = installed.versions().splitlines()
     assert of_qjoule == f"qjoule {qjoule.__version__}"
     assert of_tracer.startswith(f"tracer {tracer}")

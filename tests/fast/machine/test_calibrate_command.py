@@ -92,12 +92,14 @@ def test_a_machine_that_works_is_not_idle() -> None:
 def test_the_table() -> None:
     text = render(calibration(), width=60)
     flat = " ".join(text.split())
-    for words in ("idle_w.package.0", "21.0 W", "20.0 … 22.0", "held out", "4.0 %", "a note"):
-        assert words in flat
+    for phrase in ("idle_w.package.0", "21.0 W", "20.0 … 22.0", "held out", "4.0 %", "a note"):
+        assert phrase in flat
     assert "cannot tell: the frequency did not vary" in flat.replace("GHz² ", "")
     assert max(map(len, text.splitlines())) <= 60
-    found = {"\x1b[1m": Found(1.0, 0.0, 2.0, False, "\x07")}
-    hostile = calibration(replace(MACHINE, host="\x1b[31mred"), identified=found, notes=("\x1b]",))
+    identified = {"\x1b[1m": Found(1.0, 0.0, 2.0, False, "\x07")}
+    hostile = calibration(
+        replace(MACHINE, host="\x1b[31mred"), identified=identified, notes=("\x1b]",)
+    )
     assert not {"\x1b", "\x07"} & set(render(hostile, width=60))
 
 
@@ -112,7 +114,7 @@ def trace(tmp_path: Path) -> Path:
 def fitting(trace: Path, **changes: Any) -> Calibration:
     """A calibration that fits the handmade trace."""
     meta = Trace(trace).meta
-    domains = tuple(DomainName(one.package, one.name) for one in meta.domains)
+    domains = tuple(DomainName(domain.package, domain.name) for domain in meta.domains)
     idle = {(domains[0].package, "package"): PowerInterval(10.0, 9.0, 11.0)}
     fields: dict[str, Any] = {
         "energy": meta.energy,
@@ -135,10 +137,10 @@ def test_a_trace_is_attributed_by_the_calibration_it_carries_or_that_is_asked_fo
     trace: Path, tmp_path: Path
 ) -> None:
     assert attributed(trace)["calibrated"] is False
-    made = fitting(trace)
-    written(trace / "calibration.json", made)
+    carried = fitting(trace)
+    written(trace / "calibration.json", carried)
     model = attributed(trace)
-    assert (model["calibrated"], model["calibration"]) == (True, made.origin)
+    assert (model["calibrated"], model["calibration"]) == (True, carried.origin)
     assert model["calibration_flags"] == []
     assert model["held_out_errors"] == {"package": 0.04}
     assert float(model["totals"]["idle"]) > 0
@@ -181,14 +183,14 @@ def test_a_damaged_one(trace: Path, tmp_path: Path) -> None:
 
 
 def test_the_machines_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, meta, made = tmp_path / "c.json", trace_meta(), calibration()
+    file, meta, own = tmp_path / "c.json", trace_meta(), calibration()
     monkeypatch.setattr(active_calibration, "machine_file", lambda: file)
     monkeypatch.setattr(active_calibration, "this_machine", lambda: MACHINE)
     assert active_calibration.for_machine()(meta).coefficients is None
     assert active_calibration.to_record() == (None, ())
-    written(file, made)
-    assert active_calibration.for_machine()(meta).coefficients == made.coefficients
-    assert active_calibration.to_record() == (made, ())
+    written(file, own)
+    assert active_calibration.for_machine()(meta).coefficients == own.coefficients
+    assert active_calibration.to_record() == (own, ())
     assert active_calibration.to_record("none") == (None, ())
     powersave = replace(MACHINE, governor="powersave")
     monkeypatch.setattr(active_calibration, "this_machine", lambda: powersave)
@@ -209,21 +211,21 @@ def test_doctors_line(tmp_path: Path) -> None:
     written(file)
     changed = replace(MACHINE, governor="powersave")
     cases = ((MACHINE, True, "on db1, by powercap"), (changed, None, "governor"))
-    for machine, ok, words in (*cases, (replace(MACHINE, cpu="Another"), False, "not used")):
-        found = active_calibration.check(machine, file)
-        assert (found.ok, words in found.detail, bool(found.fix)) == (ok, True, ok is not True)
+    for machine, ok, phrase in (*cases, (replace(MACHINE, cpu="Another"), False, "not used")):
+        check = active_calibration.check(machine, file)
+        assert (check.ok, phrase in check.detail, bool(check.fix)) == (ok, True, ok is not True)
 
 
 def test_a_quick_run_refines_the_machines_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = Quick(60.0, 15.0, 2.0, None, None, anew=False)
-    file, made = tmp_path / "c", calibration()
+    file, own = tmp_path / "c", calibration()
     monkeypatch.setattr(calibrate_quick, "machine_file", lambda: file)
     assert known_before(quick, MACHINE) == (Coefficients(), ())
-    written(file, made)
-    refined = (f"refines the calibration of {made.origin}",)
-    assert known_before(quick, MACHINE) == (made.coefficients, refined)
+    written(file, own)
+    refined = (f"refines the calibration of {own.origin}",)
+    assert known_before(quick, MACHINE) == (own.coefficients, refined)
     assert known_before(replace(quick, anew=True), MACHINE) == (Coefficients(), ())
     coefficients, (note,) = known_before(quick, replace(MACHINE, cpu="Another"))
     assert coefficients == Coefficients() and "not used: it is of another CPU" in note

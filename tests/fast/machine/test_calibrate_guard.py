@@ -110,12 +110,12 @@ def readings(*rows: tuple[float, int | None], **changes: object) -> dict[str, pa
     """(seconds, joules) of a counter of 1 mJ that wraps at 100 J."""
     fixed = {"package": 0, "domain": "package", "unit_j": 1e-3, "range": 100_000, "die": 0}
     fixed |= changes
-    made = [
+    rows_of_counter = [
         {"t_ns": round(t_s * 1e9), "raw": None if joules is None else joules * 1000 % 100_000}
         | fixed
         for t_s, joules in rows
     ]
-    return {"energy": pa.Table.from_pylist(made)}
+    return {"energy": pa.Table.from_pylist(rows_of_counter)}
 
 
 def test_power_above_the_start() -> None:
@@ -140,19 +140,19 @@ STEPS = [Step(IDLE if i % 2 == 0 else "integer", (), False, 0.4) for i in range(
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Its own load has ended when a test has."""
-    one = Machine()
+    simulated = Machine()
 
     @contextmanager
     def running(step: Step) -> Iterator[Running]:
-        one.own = 0.0 if step.kernel == IDLE else 1.0
+        simulated.own = 0.0 if step.kernel == IDLE else 1.0
         try:
             yield Running(True, (1,))
         finally:
-            one.own = 0.0
+            simulated.own = 0.0
 
     monkeypatch.setattr(calibrating, "running", running)
-    yield one
-    assert one.own == 0.0
+    yield simulated
+    assert simulated.own == 0.0
 
 
 def run_of(
@@ -163,9 +163,9 @@ def run_of(
     bounds = Bounds(LIMITS, most_w)
     run = QuickRun(bounds, power or PowerWatch(), lambda: None, machine.read, machine.sleep)
     run.begin(1.0)
-    told = list[Done]()
-    done, why = run.run(STEPS, told.append)
-    assert told == done
+    reported = list[Done]()
+    done, why = run.run(STEPS, reported.append)
+    assert reported == done
     return done, why
 
 
@@ -176,7 +176,7 @@ def rises_after(machine: Machine, seconds: float) -> None:
 
 def test_a_rise_late_in_a_run_keeps_what_was_measured(machine: Machine) -> None:
     done, why = run_of(machine)
-    assert [one.step for one in done] == STEPS
+    assert [measured.step for measured in done] == STEPS
     assert not why
     rises_after(machine, 9.0)
     done, why = run_of(machine)

@@ -77,8 +77,8 @@ def run(kernel: str, pieces: int, *flags: str) -> dict[str, Any]:
     ready, report = map(json.loads, done.stdout.splitlines())
     assert (ready["ready"], ready["threads"]) == (True, 1)
     assert (report["kernel"], report["cpu"]) == (kernel.partition(":")[0], CPU)
-    found: dict[str, Any] = report
-    return found
+    result: dict[str, Any] = report
+    return result
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_the_phases_of_a_machine(
     assert steps[0].kernel == steps[-1].kernel == IDLE
     assert steps[0].seconds == max(step.seconds for step in steps)
     for cpus, smt in {(step.cpus, step.smt) for step in loads}:
-        of = [one for one in info.cpus if one.cpu in cpus]
+        of = [cpu for cpu in info.cpus if cpu.cpu in cpus]
         assert {step.kernel for step in loads if step.cpus == cpus} == set(KERNELS)
-        assert {one.package for one in of} == set(info.packages), "every package has work"
-        siblings = {one.siblings for one in of}
+        assert {cpu.package for cpu in of} == set(info.packages), "every package has work"
+        siblings = {cpu.siblings for cpu in of}
         assert len(cpus) == len(siblings) * (len(of[0].siblings) if smt else 1)
     assert 30 <= sum(step.seconds for step in steps) <= 100
     assert sum(step.seconds for step in plan_steps(info, short=True)) <= 25
@@ -200,11 +200,11 @@ def cases() -> tuple[Case, Case]:
     return make_case(SCENARIO, SEED), quick
 
 
-def fit(quick: Case, known: Coefficients) -> CalibrationFit:
-    """A quick run's calibration, on a machine of which `known` was known before."""
+def fit(quick: Case, before: Coefficients) -> CalibrationFit:
+    """A quick run's calibration, on a machine of which `before` was known before."""
     assert quick.calibration is not None
     table = idle_table(meta_of(quick.calibration))
-    around = Surroundings(own_groups(quick.calibration), known, idle_table=table)
+    around = Surroundings(own_groups(quick.calibration), before, idle_table=table)
     return fit_calibration(*phases_and_windows(quick), around)
 
 
@@ -223,13 +223,15 @@ def test_a_full_run_on_an_idle_machine_tells_its_power_at_rest_within_a_few_perc
 
 def test_it_is_nearly_as_good_as_a_full_one_and_refines_it() -> None:
     case, quick = cases()
-    known = calibrated(case)
-    alone, refined = fit(quick, Coefficients()), fit(quick, known)
-    found = error(case, alone.coefficients)
-    assert found < 0.5 * error(case, Coefficients())
-    assert found < error(case, known) + 0.015
+    full = calibrated(case)
+    alone, refined = fit(quick, Coefficients()), fit(quick, full)
+    alone_error = error(case, alone.coefficients)
+    assert alone_error < 0.5 * error(case, Coefficients())
+    assert alone_error < error(case, full) + 0.015
     assert error(case, refined.coefficients) < 0.03
-    before, after = (one.idle_w[0, "package"] for one in (known, refined.coefficients))
+    before, after = (
+        coefficients.idle_w[0, "package"] for coefficients in (full, refined.coefficients)
+    )
     assert after.sigma_w <= 1.05 * before.sigma_w + 0.02 * before.value_w
     assert not alone.notes
     assert [note for note in refined.notes if "refined" in note and "package" in note]

@@ -32,12 +32,12 @@ JSON = st.recursive(
 
 
 def test_the_file_holds_all_of_it(tmp_path: Path) -> None:
-    made = calibration()
-    assert load(written(tmp_path / "c.json", made)) == made
-    document = json.loads(made.to_json())
+    stored = calibration()
+    assert load(written(tmp_path / "c.json", stored)) == stored
+    document = json.loads(stored.to_json())
     assert document["schema"] == "qjoule.calibration/1"
     document["colour"] = document["identity"]["rack"] = "unknown keys are ignored"
-    assert parse(json.dumps(document).encode()) == made
+    assert parse(json.dumps(document).encode()) == stored
     assert load(tmp_path / "absent.json") is None
 
 
@@ -66,10 +66,10 @@ def spoil(change: Callable[[dict[str, Any]], object]) -> bytes:
 )
 def test_damage_is_told_in_one_line(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "c.json").write_bytes(text)
-    with pytest.raises(QjouleError, match="is no calibration") as told:
+    with pytest.raises(QjouleError, match="is no calibration") as refused:
         load(tmp_path / "c.json")
-    assert len(str(told.value)) < 500
-    assert "\n" not in str(told.value)
+    assert len(str(refused.value)) < 500
+    assert "\n" not in str(refused.value)
 
 
 def test_a_file_without_end_is_not_read_whole(tmp_path: Path) -> None:
@@ -93,15 +93,15 @@ def is_safe(text: str) -> bool:
 
 def assert_refused_or_usable(text: bytes) -> None:
     try:
-        made = parse(text)
+        parsed = parse(text)
     except ValueError as error:
         assert is_safe(str(error))
         assert len(str(error)) <= 200
         return
-    assert parse(made.to_json().encode()) == made
-    found = match(made, of_trace(trace_meta()), trace_meta())
-    assert all(map(is_safe, (made.origin, *found.refused, *found.flagged)))
-    numbers = [made.coefficients.a, made.coefficients.b, *made.held_out_error.values()]
+    assert parse(parsed.to_json().encode()) == parsed
+    fit = match(parsed, of_trace(trace_meta()), trace_meta())
+    assert all(map(is_safe, (parsed.origin, *fit.refused, *fit.flagged)))
+    numbers = [parsed.coefficients.a, parsed.coefficients.b, *parsed.held_out_error.values()]
     assert all(math.isfinite(number) and number >= 0 for number in numbers)
 
 
@@ -115,9 +115,9 @@ def test_a_value_of_another_kind(path: tuple[Any, ...], value: Any) -> None:
 
 
 def test_text_of_a_hostile_file_is_one_harmless_line() -> None:
-    made = calibration(replace(MACHINE, host="\x1b[2J\nroot# " + "x" * 5000))
-    (flag,) = match(made, replace(MACHINE, machine="a" * 32)).flagged
-    assert is_safe(made.origin) and is_safe(flag)
+    hostile = calibration(replace(MACHINE, host="\x1b[2J\nroot# " + "x" * 5000))
+    (flag,) = match(hostile, replace(MACHINE, machine="a" * 32)).flagged
+    assert is_safe(hostile.origin) and is_safe(flag)
     assert len(flag) <= 200
 
 
@@ -142,24 +142,24 @@ def test_text_of_a_hostile_file_is_one_harmless_line() -> None:
 def test_another_machine_is_refused_and_a_changed_one_is_flagged(
     theirs: Identity, refused: str, flagged: str
 ) -> None:
-    found = match(calibration(), theirs)
-    for phrases, expected in ((found.refused, refused), (found.flagged, flagged)):
+    fit = match(calibration(), theirs)
+    for phrases, expected in ((fit.refused, refused), (fit.flagged, flagged)):
         assert len(phrases) == bool(expected)
         assert expected in "".join(phrases)
 
 
 def test_age() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
-    made = calibration(date=(now - timedelta(days=181)).isoformat())
-    assert match(made, MACHINE, None, now).flagged == ("is 181 days old",)
-    assert not match(made, MACHINE, None, now - timedelta(days=1)).flagged
+    old = calibration(date=(now - timedelta(days=181)).isoformat())
+    assert match(old, MACHINE, None, now).flagged == ("is 181 days old",)
+    assert not match(old, MACHINE, None, now - timedelta(days=1)).flagged
 
 
 def test_another_energy() -> None:
-    made, meta = calibration(), trace_meta()
+    own, meta = calibration(), trace_meta()
 
     def fits(**changes: object) -> Match:
-        return match(made, of_trace(meta), trace_meta(**changes))
+        return match(own, of_trace(meta), trace_meta(**changes))
 
     assert fits() == fits(domains=meta.domains[:1]) == Match()
     more = (*meta.domains, DomainInfo(1, "dram", 1e-6))

@@ -138,8 +138,8 @@ def test_counters_of_a_real_event_move(tmp_path: Path) -> None:
 def test_each_die_has_its_events_and_the_platform_one(tmp_path: Path) -> None:
     place = pmu(tmp_path, "0-1", {"energy-pkg": CPU_CLOCK, "energy-psys": CPU_CLOCK})
     with Probe(f"perf:{place}", "0:0:4,1:0:7") as probe:
-        found = [(d.die, d.name) for d in probe.domains]
-        assert found == [(4, "package"), (None, "psys"), (7, "package")]
+        domains = [(d.die, d.name) for d in probe.domains]
+        assert domains == [(4, "package"), (None, "psys"), (7, "package")]
     with Probe(f"perf:{place}", "0:0:4,1:0:7", of_packages="yes") as probe:
         assert [(d.die, d.name) for d in probe.domains] == [(None, "package"), (None, "psys")]
 
@@ -151,8 +151,8 @@ def test_a_package_without_a_counter_is_refused(tmp_path: Path) -> None:
     error, why = refusal(f"perf:{pmu(tmp_path / 'a', '0', ENERGY)}", TWO_PACKAGES)
     assert (error, "no counter of package 1" in why) == (errno.ENOENT, True)
     advice = "; modprobe intel_rapl_msr, or in a VM use --energy auto or estimated"
-    found = refusal(f"perf:{pmu(tmp_path / 'b', '0', {'energy-psys': CPU_CLOCK})}")
-    assert found == (errno.ENOENT, f"perf: no counter of package 0, only psys{advice}")
+    reason = refusal(f"perf:{pmu(tmp_path / 'b', '0', {'energy-psys': CPU_CLOCK})}")
+    assert reason == (errno.ENOENT, f"perf: no counter of package 0, only psys{advice}")
 
 
 @as_root
@@ -183,15 +183,15 @@ def test_single_cores_are_counted_beside_their_packages(tmp_path: Path) -> None:
     pmu(tmp_path / "power_core", "0,1", CORE)
     with Probe(f"perf:{place}", cores="yes") as probe:
         assert [d.name for d in probe.domains] == ["package", "core", "dram"]
-        found = [(d.index, d.package, d.die, d.name, d.unit_j, d.range) for d in probe.cores]
-        assert found == [(3, 0, 0, "one_core", 2.0**-32, 0), (4, 0, 1, "one_core", 2.0**-32, 0)]
+        cores = [(d.index, d.package, d.die, d.name, d.unit_j, d.range) for d in probe.cores]
+        assert cores == [(3, 0, 0, "one_core", 2.0**-32, 0), (4, 0, 1, "one_core", 2.0**-32, 0)]
         first, second = probe.read_cores(), probe.read_cores()
         assert all(b.raw > a.raw and not b.status for a, b in zip(first, second, strict=True))
         assert len(probe.read()) == 3
     with Probe(f"perf:{place}", cores="yes", sanitized=False) as probe:
         probe.tell("drop")
         probe.tell("confine")
-        assert all(one.raw > 0 for one in probe.read_cores())
+        assert all(reading.raw > 0 for reading in probe.read_cores())
     with Probe(f"perf:{place}") as probe:
         assert not probe.cores, "the live view has no use for them"
 

@@ -93,7 +93,7 @@ def test_the_hosts_counter_wraps_and_one_that_goes_back_begins_a_new_session(
     first = exporter.next()
     host(tmp_path, 300)
     second = exporter.next()
-    assert [(one.sequence, one.energy_uj) for one in (first, second)] == [(1, 400), (1, 0)]
+    assert [(sent.sequence, sent.energy_uj) for sent in (first, second)] == [(1, 400), (1, 0)]
     assert second.session > first.session
     assert "went from 420 to 300" in capfd.readouterr().err
 
@@ -101,13 +101,13 @@ def test_the_hosts_counter_wraps_and_one_that_goes_back_begins_a_new_session(
 def test_parts_of_all_vms_add_up() -> None:
     shares = (100, 250, 650)
     parts = [export.Part(rest_w=10.0, rest_share=share / 1000) for share in shares]
-    given = [0, 0, 0]
+    given_uj = [0, 0, 0]
     for energy_uj in range(100_000, 200_000, 977):
         for i, (part, share) in enumerate(zip(parts, shares, strict=True)):
-            given[i] += part.of(energy_uj, 0.005, share, 1000)
+            given_uj[i] += part.of(energy_uj, 0.005, share, 1000)
     total = sum(range(100_000, 200_000, 977))
-    assert total - 3 <= sum(given) <= total
-    assert [one / total for one in given] == pytest.approx([0.1, 0.25, 0.65], abs=1e-6)
+    assert total - 3 <= sum(given_uj) <= total
+    assert [energy / total for energy in given_uj] == pytest.approx([0.1, 0.25, 0.65], abs=1e-6)
     for impossible in ((10, 0), (20, 10), (-5, 10), (0, -1)):
         assert export.Part(0.0, 0.0).of(1000, 0.1, *impossible) in (0, 1000)
 

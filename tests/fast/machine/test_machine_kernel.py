@@ -57,7 +57,7 @@ def tree(root: Path, files: Files) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("check", "files", "ok", "words"),
+    ("check", "files", "ok", "phrase"),
     [
         (kernel.kernel_release, {RELEASE: "6.1.0-28-amd64"}, True, "6.1.0-28-amd64"),
         (kernel.privileges, {STATUS: THREE_CAPS}, True, ""),
@@ -83,12 +83,12 @@ def tree(root: Path, files: Files) -> Path:
     ],
 )
 def test_a_check(
-    tmp_path: Path, check: Callable[[Path], Check], files: Files, ok: bool | None, words: str
+    tmp_path: Path, check: Callable[[Path], Check], files: Files, ok: bool | None, phrase: str
 ) -> None:
-    found = check(tree(tmp_path, files))
-    assert found.ok is ok
-    assert words in f"{found.detail}; {found.fix}"
-    assert not (ok and found.fix)
+    result = check(tree(tmp_path, files))
+    assert result.ok is ok
+    assert phrase in f"{result.detail}; {result.fix}"
+    assert not (ok and result.fix)
 
 
 def test_a_container_s_filter(tmp_path: Path) -> None:
@@ -315,9 +315,9 @@ def test_the_idle_states_of_a_machine(tmp_path: Path) -> None:
 
 def test_names_are_safe_to_show_and_states_are_bounded(tmp_path: Path) -> None:
     state(tmp_path, 0, 0, ("\x1b[31m" + "C" * 5000, *C1[1:]))
-    (one,) = read_idle_states(tmp_path)
-    assert "\x1b" not in one.name + check_idle_states(tmp_path).detail
-    assert len(one.name) <= 40
+    (idle_state,) = read_idle_states(tmp_path)
+    assert "\x1b" not in idle_state.name + check_idle_states(tmp_path).detail
+    assert len(idle_state.name) <= 40
     for cpu in range(1, 20):
         for number in range(5):
             state(tmp_path, cpu, number, (f"C{cpu}-{number}", *C1[1:]))
@@ -325,6 +325,6 @@ def test_names_are_safe_to_show_and_states_are_bounded(tmp_path: Path) -> None:
 
 
 def test_traces_and_calibrations_take_idle_states_along() -> None:
-    meta, made = trace_meta(idle_states=STATES), replace(calibration(), idle_states=STATES)
+    meta, calibrated = trace_meta(idle_states=STATES), replace(calibration(), idle_states=STATES)
     assert parse_meta(meta.to_json().encode()) == meta
-    assert parse(made.to_json().encode()) == made
+    assert parse(calibrated.to_json().encode()) == calibrated

@@ -99,13 +99,16 @@ def test_a_microarchitecture_is_found_by_what_a_hypervisor_leaves(
 
 
 def test_published_curve_of_the_very_model() -> None:
-    whole = estimate_curve(cpu_info(CASCADE_LAKE, XEON_8259CL, threads=48, hypervisor=False))
-    assert whole.package.watts == pytest.approx((27.355, 68.96, 153.465, 222.69))
-    assert (whole.label, whole.level) == ("Xeon Platinum 8259CL, 48 threads, error 40%", "model")
-    assert "measured by package counters" in whole.reason
+    bare_metal = estimate_curve(cpu_info(CASCADE_LAKE, XEON_8259CL, threads=48, hypervisor=False))
+    assert bare_metal.package.watts == pytest.approx((27.355, 68.96, 153.465, 222.69))
+    assert (bare_metal.label, bare_metal.level) == (
+        "Xeon Platinum 8259CL, 48 threads, error 40%",
+        "model",
+    )
+    assert "measured by package counters" in bare_metal.reason
     guest = estimate_curve(cpu_info(CASCADE_LAKE, XEON_8259CL))
     assert guest.label == "Xeon Platinum 8259CL, 2 of 48 threads, error 40%"
-    assert guest.package.watts == pytest.approx([w / 24 for w in whole.package.watts])
+    assert guest.package.watts == pytest.approx([w / 24 for w in bare_metal.package.watts])
 
 
 def test_a_guest_has_its_threads_part_of_a_package() -> None:
@@ -168,12 +171,12 @@ def test_the_errors_in_use_are_those_of_the_tables() -> None:
     saved = {(row["level"], row["seen"]): row for row in read_table("estimate_errors")}
     computed = held_out.errors()
     assert len(saved) == len(computed)
-    for one in computed:
-        row = saved[one.level, one.seen]
-        assert float(row["error"]) == pytest.approx(one.error, abs=1e-4)
-        if one.at_rest is not None:
-            assert float(row["at_rest"]) == pytest.approx(one.at_rest, abs=1e-4)
-            assert float(row["at_full"]) == pytest.approx(one.at_full, abs=1e-4)
+    for computed_error in computed:
+        row = saved[computed_error.level, computed_error.seen]
+        assert float(row["error"]) == pytest.approx(computed_error.error, abs=1e-4)
+        if computed_error.at_rest is not None:
+            assert float(row["at_rest"]) == pytest.approx(computed_error.at_rest, abs=1e-4)
+            assert float(row["at_full"]) == pytest.approx(computed_error.at_full, abs=1e-4)
 
 
 @pytest.mark.needs("gcc")
@@ -207,29 +210,29 @@ RESULT = row(
 def test_as_many_models_as_promised_each_with_a_source_and_power_near_the_tdp() -> None:
     """A typing error of a digit would be a factor of ten."""
     data = published()
-    recent = [one for one in data.models.values() if 2014 <= one.year <= 2025]
+    recent = [model for model in data.models.values() if 2014 <= model.year <= 2025]
     assert len(recent) >= 120
-    assert len([one for one in recent if one.model in data.results]) >= 115
+    assert len([model for model in recent if model.model in data.results]) >= 115
     for name, results in data.results.items():
         tdp_w = data.models[name].tdp_w
-        for one in results:
-            assert one.system and one.published and one.source
-            full_w, rest_w = one.watts[3], one.watts[0]
+        for result in results:
+            assert result.system and result.published and result.source
+            full_w, rest_w = result.watts[3], result.watts[0]
             assert full_w is not None
             assert rest_w is not None
             assert 1 < rest_w < full_w
-            assert not tdp_w or 0.4 < full_w / tdp_w < 1.8, (name, one.system)
+            assert not tdp_w or 0.4 < full_w / tdp_w < 1.8, (name, result.system)
 
 
 def test_a_row_of_the_wall() -> None:
     data = read_published([KIND], [CPU], [RESULT])
-    (one,) = data.results["Xeon 1"]
+    (result,) = data.results["Xeon 1"]
     expected = of_wall(300, 1.0, 2, 64)
     assert expected == pytest.approx(150 * (1 - REST[1]) * 0.94 - 32 * 0.09)
-    assert one.watts[0] == pytest.approx(raised(of_wall(50, 0.0, 2, 64), 100))
-    assert one.watts[1:3] == (None, None)
-    assert one.watts[3] == pytest.approx(expected)  # above the TDP already
-    assert one.machine_w == (50, None, None, 300)
+    assert result.watts[0] == pytest.approx(raised(of_wall(50, 0.0, 2, 64), 100))
+    assert result.watts[1:3] == (None, None)
+    assert result.watts[3] == pytest.approx(expected)  # above the TDP already
+    assert result.machine_w == (50, None, None, 300)
     assert raised(80, 100) == pytest.approx(80 * KINDS)
     assert raised(95, 100) == 100
     assert raised(120, 100) == 120
@@ -260,7 +263,7 @@ def test_constants_are_those_that_the_results_tell() -> None:
     assert len(pairs) >= 20
     assert REST[0] == pytest.approx(median(pair.rest_share(0) for pair in pairs), abs=0.03)
     assert REST[1] == pytest.approx(median(pair.rest_share(-1) for pair in pairs), abs=0.03)
-    ends = [one.error + 1 for one in held_out.measured_points() if one.at in (0, 3)]
+    ends = [point.error + 1 for point in held_out.measured_points() if point.at in (0, 3)]
     assert 1 < median(ends) < KINDS**2
     at_10, at_50 = shape()
     assert 0.1 < at_10 < 0.25
@@ -277,11 +280,11 @@ def test_intervals_hold_what_was_held_out(guest: bool) -> None:
 
 
 def test_microarchitectures_do_not_overlap() -> None:
-    seen: dict[tuple[str, int, int, int], str] = {}
+    names: dict[tuple[str, int, int, int], str] = {}
     for row in read_table("microarchitectures"):
         models = range(int(row["model_first"]), int(row["model_last"]) + 1)
         steppings = range(int(row["stepping_first"]), int(row["stepping_last"]) + 1)
         for model, stepping in product(models, steppings):
             key = (row["vendor"], int(row["family"]), model, stepping)
-            assert key not in seen, (key, seen.get(key), row["microarchitecture"])
-            seen[key] = row["microarchitecture"]
+            assert key not in names, (key, names.get(key), row["microarchitecture"])
+            names[key] = row["microarchitecture"]

@@ -81,22 +81,22 @@ def trace(
     return directory
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(attribute.command, [*map(str, words)])
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(attribute.command, [*map(str, arguments)])
 
 
-def attributed(*words: object) -> dict[str, Any]:
-    result = run(*words, "--format", "json")
+def attributed(*arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--format", "json")
     assert result.exit_code == 0, result.output
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    printed: dict[str, Any] = json.loads(result.stdout)
+    return printed
 
 
 def known(path: Path) -> Memory:
     """The memory in a file, which must be there."""
-    found = load(path)
-    assert found is not None
-    return found
+    memory = load(path)
+    assert memory is not None
+    return memory
 
 
 def notes_of(path: Path) -> str:
@@ -140,8 +140,8 @@ def test_a_file_is_used_and_extended(tmp_path: Path, state: Path) -> None:
     file = tmp_path / "mine.bin"
     attributed(trace(tmp_path / "a", seed=1), "--memory", file)
     assert len(known(file).cells) == 1
-    found = attributed(trace(tmp_path / "b", seed=2, day=1.0), "--memory", file)
-    assert found["model"]["memory"].startswith("1 stretch")
+    printed = attributed(trace(tmp_path / "b", seed=2, day=1.0), "--memory", file)
+    assert printed["model"]["memory"].startswith("1 stretch")
     assert len(known(file).cells) == 2
     assert not state.exists()
 

@@ -28,14 +28,14 @@ def same(a: Memory, b: Memory) -> bool:
 
 
 def test_the_file_holds_all_of_it(tmp_path: Path) -> None:
-    made = memory(1, 2, 3)
+    stored = memory(1, 2, 3)
     path = tmp_path / "memory.bin"
     assert load(path) is None
-    path.write_bytes(made.to_bytes())
-    found = load(path)
-    assert found is not None
-    assert same(found, made)
-    for ours, theirs in zip(made.cells, found.cells, strict=True):
+    path.write_bytes(stored.to_bytes())
+    loaded = load(path)
+    assert loaded is not None
+    assert same(loaded, stored)
+    for ours, theirs in zip(stored.cells, loaded.cells, strict=True):
         for name in ("fixed", "cross", "own", "moment", "keys", "members", "value"):
             assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
 
@@ -92,10 +92,10 @@ def with_arrays(change: Callable[[Cell], Cell]) -> bytes:
 def with_first(name: str, value: float) -> bytes:
     """The first number of an array is another one."""
 
-    def change(one: Cell) -> Cell:
-        array = getattr(one, name).copy()
+    def change(original: Cell) -> Cell:
+        array = getattr(original, name).copy()
         array.flat[0] = value
-        return replace(one, **{name: array})
+        return replace(original, **{name: array})
 
     return with_arrays(change)
 
@@ -162,9 +162,9 @@ def test_two_agents_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
         agent.join(60)
         assert agent.exitcode == 0
     expected = Memory(HERE, tuple(cell(n, when_s=NOW_S + n) for n in range(12)))
-    found = load(path)
-    assert found is not None
-    assert same(found, Memory(module.lasting(HERE)).merged(expected))
+    loaded = load(path)
+    assert loaded is not None
+    assert same(loaded, Memory(module.lasting(HERE)).merged(expected))
     assert sorted(p.name for p in tmp_path.iterdir()) == [".memory.bin.lock", "memory.bin"]
 
 
@@ -181,8 +181,8 @@ def test_conditions_are_not_mixed_when_folded() -> None:
         replace(cell(n, when_s=NOW_S + 60 * n), conditions=USUAL._replace(governor=f"g{n % 2}"))
         for n in range(2 * module.MAX_CELLS + 6)
     ]
-    kept = Memory(HERE, tuple(cells)).bounded()
-    assert {one.conditions.governor for one in kept.cells} == {"g0", "g1"}
-    assert sum(one.folded for one in kept.cells) == 2
-    members = np.concatenate([one.members for one in kept.cells])
-    assert sorted(members.tolist()) == sorted(int(one.members[0]) for one in cells)
+    bounded = Memory(HERE, tuple(cells)).bounded()
+    assert {cell_.conditions.governor for cell_ in bounded.cells} == {"g0", "g1"}
+    assert sum(cell_.folded for cell_ in bounded.cells) == 2
+    members = np.concatenate([cell_.members for cell_ in bounded.cells])
+    assert sorted(members.tolist()) == sorted(int(cell_.members[0]) for cell_ in cells)

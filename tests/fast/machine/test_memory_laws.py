@@ -92,9 +92,9 @@ def test_a_trace_in_two_parts_with_memory_between_is_as_one(seed: int) -> None:
     # The second part begins where the first one ends: its memory has no age.
     ledger_b, _ = learn(second, cells, source=2, when_s=NOW_S + BLOCK_NS * 1e-9)
     assert np.allclose(energies(ledger_a) + energies(ledger_b), energies(together), rtol=1e-4)
-    one, two = together.models[PACKAGE], ledger_b.models[PACKAGE]
-    assert np.allclose(one.factor, two.factor, rtol=1e-3)
-    widths, others = (np.sqrt(np.diag(model.covariance)) for model in (one, two))
+    model_together, model_after = together.models[PACKAGE], ledger_b.models[PACKAGE]
+    assert np.allclose(model_together.factor, model_after.factor, rtol=1e-3)
+    widths, others = (np.sqrt(np.diag(model.covariance)) for model in (model_together, model_after))
     assert np.allclose(widths, others, rtol=0.02)
 
 
@@ -128,7 +128,11 @@ def test_energy_is_conserved_whatever_is_remembered(seed: int) -> None:
     case = known(seed, FACTORS, windows=300)
     _, cells = learn(known(seed + 1, (0.3, 3.0, 1.0, 2.0), idle_w=90.0))
     _, rested = learn(idling(seed, idle_w=(3.0, 60.0, 90.0)[seed]))
-    for known_cells in (cells, [replace(one, centred=-5 * one.centred) for one in cells], rested):
+    for known_cells in (
+        cells,
+        [replace(cell_, centred=-5 * cell_.centred) for cell_ in cells],
+        rested,
+    ):
         ledger, _ = learn(case, known_cells, source=2, when_s=NOW_S + 60)
         assert_conserved(ledger, case)
 
@@ -183,13 +187,13 @@ def test_only_an_idle_machine_tells_of_rest_and_only_one_number_a_package() -> N
 ALL = np.arange(1, 20, dtype=np.uint64)
 
 
-def estimate(told: MemoryReport) -> tuple[F64, F64]:
+def estimate(report: MemoryReport) -> tuple[F64, F64]:
     """Values and standard errors under a wide prior around 2 (fixed) and 1 (shapes)."""
-    count = len(told.moment) - len(NAMES)
+    count = len(report.moment) - len(NAMES)
     weight = np.append(np.full(len(NAMES), 1e-4), np.full(count, 0.15**-2.0))
     mean = np.append(np.full(len(NAMES), 2.0), np.ones(count))
-    covariance = np.linalg.inv(told.precision + np.diag(weight))
-    return covariance @ (told.moment + weight * mean), np.sqrt(np.diag(covariance))
+    covariance = np.linalg.inv(report.precision + np.diag(weight))
+    return covariance @ (report.moment + weight * mean), np.sqrt(np.diag(covariance))
 
 
 def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> MemoryReport:
@@ -199,20 +203,20 @@ def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> M
 
 def test_a_folded_cell_never_tells_more() -> None:
     for seed in range(8):
-        one = cell(seed, 6)
+        original = cell(seed, 6)
         prior = np.diag(np.append(np.full(len(NAMES), 1e-6), np.full(6, 0.15**-2.0)))
-        whole = restricted(one, NAMES, ALL[:6]).precision + prior
-        less = restricted(arrow(one), NAMES, ALL[:6]).precision + prior
-        assert np.linalg.eigvalsh(whole - less).min() > -1e-3 * whole.max()
-        assert arrow(one).stored().is_sound
+        precision = restricted(original, NAMES, ALL[:6]).precision + prior
+        less = restricted(arrow(original), NAMES, ALL[:6]).precision + prior
+        assert np.linalg.eigvalsh(precision - less).min() > -1e-3 * precision.max()
+        assert arrow(original).stored().is_sound
 
 
 def test_evidence_never_counts_twice() -> None:
     a, b, c = cell(1), cell(2), cell(3)
     both = folded([a, b])
     assert union([a, a, b]) == union([b, a])
-    assert [one.members.tolist() for one in union([a, both, c, b])] == [
-        one.members.tolist() for one in union([c, both])
+    assert [evidence.members.tolist() for evidence in union([a, both, c, b])] == [
+        evidence.members.tolist() for evidence in union([c, both])
     ]
     assert len(union([both, folded([b, c])])) == 1  # they overlap: one of them must give way
     cells = [cell(seed, when_s=NOW_S - seed) for seed in range(6)]
@@ -222,17 +226,17 @@ def test_evidence_never_counts_twice() -> None:
 
 def test_old_evidence_counts_less_and_less() -> None:
     """Evidence of the future ages as well: a clock was set back."""
-    one = cell(5, windows=100_000)
+    old = cell(5, windows=100_000)
     ages = [0.0, 60.0, 3600.0, 7 * DAY_S, 60 * DAY_S, 900 * DAY_S]
-    told = [estimate(of([one], now_s=NOW_S + age)) for age in ages]
-    assert all(abs(value[0] - 20.0) < 4 * sigma[0] for value, sigma in told)
-    sigmas = [sigma for _, sigma in told]
+    estimates = [estimate(of([old], now_s=NOW_S + age)) for age in ages]
+    assert all(abs(value[0] - 20.0) < 4 * sigma[0] for value, sigma in estimates)
+    sigmas = [sigma for _, sigma in estimates]
     assert all((a <= b * (1 + 1e-9)).all() for a, b in pairwise(sigmas))
     # After an hour power at rest is known no better than it drifts; after a week, factors.
     assert sigmas[2][0] >= 0.9 * 0.02 * 20.0
     assert sigmas[3][len(NAMES) :].min() >= 0.024
     assert sigmas[5][len(NAMES) :].max() < 0.15
-    assert np.allclose(estimate(of([one], now_s=NOW_S - 7 * DAY_S))[1], sigmas[3])
+    assert np.allclose(estimate(of([old], now_s=NOW_S - 7 * DAY_S))[1], sigmas[3])
     many = [cell(seed, windows=50_000, when_s=NOW_S - 3600.0) for seed in range(40)]
     value, sigma = estimate(of(many))
     assert sigma[0] > 0.013 * 20.0, "a drift common to all is left"
@@ -280,10 +284,10 @@ def frames() -> Iterator[bytes]:
     yield end(BEGIN_NS + WINDOWS * WINDOW)
 
 
-def view(stream: bytes, known: tuple[Cell, ...] = ()) -> tuple[Snapshot, list[Cell]]:
+def view(stream: bytes, known_cells: tuple[Cell, ...] = ()) -> tuple[Snapshot, list[Cell]]:
     """The last snapshot of a view that knows these cells, and the cells that it learns."""
     cells: list[Cell] = []
-    used = Calibrated(memory=Remembered(known, CONDITIONS, "a memory" if known else ""))
+    used = Calibrated(memory=Remembered(known_cells, CONDITIONS, "a memory" if known_cells else ""))
     options = LiveOptions(choose=lambda _meta: used, told=cells.extend)
     source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
     return list(source.snapshots(Controls(10.0)))[-1], cells
@@ -294,9 +298,9 @@ def test_what_is_learned_is_passed_on_and_what_is_known_is_used_and_said() -> No
     stream = b"".join(frames())
     plain, cells = view(stream)
     assert [(len(cell.keys), cell.conditions) for cell in cells] == [(2, CONDITIONS)]
-    known, more = view(stream, tuple(cells))
-    assert known.total.model.memory == "a memory"
+    remembered, more = view(stream, tuple(cells))
+    assert remembered.total.model.memory == "a memory"
     assert [cell.members.tolist() for cell in more] == [cells[0].members.tolist()]
-    assert [row.energy_nj for row in known.total.rows] == [
+    assert [row.energy_nj for row in remembered.total.rows] == [
         row.energy_nj for row in plain.total.rows
     ]

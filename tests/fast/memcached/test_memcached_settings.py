@@ -14,8 +14,8 @@ from qjoule.servers.memcached.wire import memcached_shape
 
 
 def _hides(*arguments: str) -> bool | None:
-    words = ("memcached", *arguments)
-    return encryption(cast(Candidate, SimpleNamespace(arguments=words))).value
+    command_line = ("memcached", *arguments)
+    return encryption(cast(Candidate, SimpleNamespace(arguments=command_line))).value
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_a_command_line_that_cannot_be_read_is_not_known() -> None:
     assert encryption(cast(Candidate, SimpleNamespace(arguments=()))).value is None
 
 
-def _resp(*words: bytes) -> bytes:
-    parts = b"".join(b"$%02d\r\n%s\r\n" % (len(word), word) for word in words)
-    return b"*%d\r\n" % len(words) + parts
+def _resp(*arguments: bytes) -> bytes:
+    parts = b"".join(b"$%02d\r\n%s\r\n" % (len(part), part) for part in arguments)
+    return b"*%d\r\n" % len(arguments) + parts
 
 
 @pytest.mark.parametrize(

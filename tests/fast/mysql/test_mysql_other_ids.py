@@ -30,7 +30,7 @@ SJIS = backtick_rules(Quoting.STRINGS, Charset.SJIS) | PLAIN_MODES
 def ids(
     statement: bytes, build: Build = BUILD, *, truncated: bool = False, rules: int = DEFAULT
 ) -> dict[str, OtherId]:
-    return {one.name: one for one in ids_of(statement, truncated, rules, build)}
+    return {other_id.name: other_id for other_id in ids_of(statement, truncated, rules, build)}
 
 
 def digest(statement: str, rules: int = DEFAULT) -> str | None:
@@ -38,28 +38,28 @@ def digest(statement: str, rules: int = DEFAULT) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("select a from t where b = 1", "SELECT a FROM t\nWHERE b='x' -- note"),
         ("select a from t where b in (1)", "select a from t where b in (1, 2, 'x')"),
         ("insert into t values (1, 2)  ,  (3, 4)", "insert into t values (1,2),(3,4),(5,6)"),
     ],
 )
-def test_equal_digests(one: str, other: str) -> None:
-    assert digest(one) == digest(other) is not None
+def test_equal_digests(first: str, second: str) -> None:
+    assert digest(first) == digest(second) is not None
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("select a from t", "select A from t"),
         ("select count(a)", "select count (a)"),
         ("insert into t values (1)", "insert into t values (1, 2)"),
     ],
 )
-def test_different_digests(one: str, other: str) -> None:
-    assert digest(one) != digest(other)
-    assert None not in (digest(one), digest(other))
+def test_different_digests(first: str, second: str) -> None:
+    assert digest(first) != digest(second)
+    assert None not in (digest(first), digest(second))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_different_digests(one: str, other: str) -> None:
     ],
 )
 def test_no_digest(statement: str, why: str) -> None:
-    found = ids(statement.encode())[DIGEST]
-    assert found.id is None
-    assert why in found.why
+    no_id = ids(statement.encode())[DIGEST]
+    assert no_id.id is None
+    assert why in no_id.why
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_no_digest(statement: str, why: str) -> None:
     ],
 )
 def test_no_checksum_where_the_tool_is_derailed(statement: str) -> None:
-    found = ids(f"insert into t values ({statement}), (2)".encode())[CHECKSUM]
-    assert found.id is None
-    assert found.why
+    no_id = ids(f"insert into t values ({statement}), (2)".encode())[CHECKSUM]
+    assert no_id.id is None
+    assert no_id.why
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_no_checksum_where_the_tool_is_derailed(statement: str) -> None:
     ],
 )
 def test_no_digest_where_the_session_decides(rules: int, statement: bytes, why: str) -> None:
-    found = ids(statement, rules=rules)[DIGEST]
-    assert found.id is None
-    assert why in found.why
+    no_id = ids(statement, rules=rules)[DIGEST]
+    assert no_id.id is None
+    assert why in no_id.why
 
 
 @given(st.binary(max_size=300), st.booleans(), st.integers(0, COUNTS[Lexis.BACKTICK].rules - 1))
 def test_any_bytes_have_ids_or_reasons(statement: bytes, truncated: bool, rules: int) -> None:
-    for one in ids(statement, truncated=truncated, rules=rules).values():
-        assert (one.id is None) == bool(one.why)
+    for other_id in ids(statement, truncated=truncated, rules=rules).values():
+        assert (other_id.id is None) == bool(other_id.why)
 
 
 #: So that many statements have quotes, and characters of two bytes.
@@ -119,13 +119,13 @@ _PIECES = [b"a", b" ", b"'", b'"', b"`", b"\\", b"\x95", b"\x5c", b"\x60", b"1",
 @given(st.lists(st.sampled_from(_PIECES), max_size=12).map(b"".join))
 def test_an_id_without_known_settings_is_that_of_every_session(text: bytes) -> None:
     statement = b"select " + text
-    found = ids(statement, rules=0)[DIGEST]
-    if found.id is None:
+    common = ids(statement, rules=0)[DIGEST]
+    if common.id is None:
         return
     for quoting in (Quoting.STRINGS, Quoting.NAMES, Quoting.PLAIN_NAMES):
         for charset in (Charset.SAFE, Charset.SJIS, Charset.GBK, Charset.BIG5):
-            one = ids(statement, rules=backtick_rules(quoting, charset))[DIGEST]
-            assert one.id in (found.id, None)
+            of_session = ids(statement, rules=backtick_rules(quoting, charset))[DIGEST]
+            assert of_session.id in (common.id, None)
 
 
 @given(st.text("zq", min_size=8, max_size=12), st.sampled_from(["select '{}'", 'select "{}"']))

@@ -132,8 +132,8 @@ def _assert_recorded(commands: list[Sent], sizes: list[int], phase: int) -> None
     _serve(connection, commands, sizes)
     queries = connection.close()
     assert not connection.loss
-    assert [(one.text, one.executions, one.command) for one in queries] == [
-        (one.text, one.executions, one.command) for one in commands
+    assert [(recorded.text, recorded.executions, recorded.command) for recorded in queries] == [
+        (command.text, command.executions, command.command) for command in commands
     ]
     outcomes = QueryFlag.OK | QueryFlag.ERROR
     for query, sent in zip(queries, commands, strict=True):
@@ -159,9 +159,9 @@ def test_no_text_is_recorded_that_was_not_sent(
 ) -> None:
     """Whatever was lost before: the rest of a packet is never mistaken for a statement."""
     connection = Connection(registry.kind_of("mysql"), UNKNOWN)
-    rest = commands[0].packet[skipped:]
-    for at in range(0, len(rest), 64):
-        connection.receive(rest[at : at + 64], skipped + at)
+    remaining = commands[0].packet[skipped:]
+    for at in range(0, len(remaining), 64):
+        connection.receive(remaining[at : at + 64], skipped + at)
     connection.wait()
     _serve(connection, commands[1:], sizes)
     texts = {query.text for query in connection.close()}
@@ -203,10 +203,10 @@ def test_attributes_that_are_cut_hide_the_text_and_are_a_loss(
     text: bytes, attributes: list[Parameter], data: st.DataObject, sizes: list[int]
 ) -> None:
     """The packet ends within its attributes: what is in the buffer after it is no statement."""
-    whole = _attributed(text, attributes, (ROWS, None)).packet
-    cut = data.draw(st.integers(6, len(whole) - len(text) - 1))
+    packet_sent = _attributed(text, attributes, (ROWS, None)).packet
+    cut = data.draw(st.integers(6, len(packet_sent) - len(text) - 1))
     connection = Connection(registry.kind_of("mysql"), READY)
-    for packet in (whole[:cut], b"\x03select 1"):
+    for packet in (packet_sent[:cut], b"\x03select 1"):
         _receive(connection, 0, packet, sizes)
         _reply(connection, 1, ROWS)
     first, second = connection.close()
@@ -229,7 +229,9 @@ OURS = st.lists(
 
 def expected(every: list[Parameter]) -> bytes | None:
     """The reference: the block that COM_QUERY would have for the attributes."""
-    first = next((at for at, one in enumerate(every) if one[1].startswith(b"qjoule.")), None)
+    first = next(
+        (at for at, parameter in enumerate(every) if parameter[1].startswith(b"qjoule.")), None
+    )
     if first is None or len(every) > PARAMETERS_MAX or len(every) - first > ATTRIBUTES_MAX:
         return None
     block = bytes([len(every) - first, 1]) + parameters(every[first:])
@@ -264,10 +266,10 @@ def test_executions_have_their_attributes(
 def test_a_packet_that_is_cut_or_longer_has_no_attributes(
     own: list[Parameter], ours: list[Parameter], data: st.DataObject
 ) -> None:
-    whole = _execution([*own, *ours])
-    cut = data.draw(st.integers(8, len(whole) - 1))
+    sent = _execution([*own, *ours])
+    cut = data.draw(st.integers(8, len(sent) - 1))
     more = data.draw(st.binary(min_size=1, max_size=9))
-    for packet in (whole[:cut], whole + more):
+    for packet in (sent[:cut], sent + more):
         assert [query.said for query in _recorded([packet], [])] == [None]
 
 

@@ -165,17 +165,17 @@ def test_the_tested_bits_tell_the_member(code: str, member: int | None) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("-no-pie", "-fno-pie")], ids=["pie", "fixed"])
 def test_numbers_and_flags_of_tokens(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    found = vocabulary(open_executable(toy_mysql(tmp_path / "p", *flags)), "mysql")
-    assert found["SELECT"] == 748 | BEGINS_EXPRESSION
-    assert found["<"] == 549 | BEGINS_EXPRESSION
-    assert found["("] == ord("(") | BEGINS_EXPRESSION
-    assert found[")"] == ord(")")
-    assert found[SYNONYM[0]] == found["ACCOUNT"] == 260
-    assert found[FUNCTION[0] + "("] == FUNCTION[1]
-    assert FUNCTION[0] not in found, "a function's name is a word only in front of a parenthesis"
-    assert HINT[0] not in found
+    tokens = vocabulary(open_executable(toy_mysql(tmp_path / "p", *flags)), "mysql")
+    assert tokens["SELECT"] == 748 | BEGINS_EXPRESSION
+    assert tokens["<"] == 549 | BEGINS_EXPRESSION
+    assert tokens["("] == ord("(") | BEGINS_EXPRESSION
+    assert tokens[")"] == ord(")")
+    assert tokens[SYNONYM[0]] == tokens["ACCOUNT"] == 260
+    assert tokens[FUNCTION[0] + "("] == FUNCTION[1]
+    assert FUNCTION[0] not in tokens, "a function's name is a word only in front of a parenthesis"
+    assert HINT[0] not in tokens
     for text in ("?", "IN (...)", "(tok_id)", "(by_num_col)"):
-        assert found[text] == FIRST_SPECIAL + SPECIAL.index(text)
+        assert tokens[text] == FIRST_SPECIAL + SPECIAL.index(text)
 
 
 def test_an_executable_without_tables(tmp_path: Path) -> None:

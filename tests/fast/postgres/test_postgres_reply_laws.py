@@ -146,17 +146,17 @@ def test_what_is_told_of_an_outcome_is_true(answers: list[tuple[Answer, bool]]) 
             backend.serve(request, PARSED, BOUND, *answer.parts)
         else:
             backend.serve(query(b"select a"), *answer.parts)
-    told = backend.connection.close()
-    assert len(told) == len(answers)
-    for one, (answer, extended) in zip(told, answers, strict=True):
+    queries = backend.connection.close()
+    assert len(queries) == len(answers)
+    for query_, (answer, extended) in zip(queries, answers, strict=True):
         expected = "error" if answer.sqlstate else "ok"
-        assert outcome(one) in (expected, None)
-        assert one.rows in ((answer.rows, None) if expected == "ok" else (None,))
-        assert one.sqlstate in (answer.sqlstate, "")
+        assert outcome(query_) in (expected, None)
+        assert query_.rows in ((answer.rows, None) if expected == "ok" else (None,))
+        assert query_.sqlstate in (answer.sqlstate, "")
         if answer.bytes + 16 * extended < BUFFER - 6:
-            assert outcome(one) == expected, "a reply that is all there is told"
-            assert one.sqlstate == answer.sqlstate
-            assert expected == "error" or one.rows == answer.rows
+            assert outcome(query_) == expected, "a reply that is all there is told"
+            assert query_.sqlstate == answer.sqlstate
+            assert expected == "error" or query_.rows == answer.rows
 
 
 @given(st.integers(1, 40), st.integers(200, 3000))
@@ -166,12 +166,12 @@ def test_the_end_of_a_long_reply_is_enough(width: int, count: int) -> None:
     backend.serve(query(b"select before"), described(), row(b"1"), done("SELECT 1"))
     parts = [described(), *[row(b"x" * width)] * count, done(f"SELECT {count}")]
     backend.serve(query(b"select many"), *parts)
-    _, one = backend.connection.close()
-    left = sum(map(len, [*parts, SYNC])) + 1
-    if left % BUFFER > len(row(b"x" * width)) + 40 or left < BUFFER:
-        assert (outcome(one), one.rows) == ("ok", count)
+    _, long_query = backend.connection.close()
+    unsent = sum(map(len, [*parts, SYNC])) + 1
+    if unsent % BUFFER > len(row(b"x" * width)) + 40 or unsent < BUFFER:
+        assert (outcome(long_query), long_query.rows) == ("ok", count)
     else:  # its last message, or the one before, was cut
-        assert one.rows in (count, None)
+        assert long_query.rows in (count, None)
 
 
 @given(st.lists(st.one_of(selects(), WRITES), min_size=1, max_size=8), st.booleans())
@@ -184,11 +184,11 @@ def test_a_pipeline_is_counted_whole_or_not_at_all(answers: list[Answer], flushe
             request.append(FLUSH)
         parts += [PARSED, BOUND, *answer.parts]
     backend.serve(b"".join(request) + SYNC, *parts)
-    (one,) = backend.connection.close()
-    assert one.executions == len(answers)
-    assert one.rows in (sum(answer.rows for answer in answers), None)
+    (pipeline,) = backend.connection.close()
+    assert pipeline.executions == len(answers)
+    assert pipeline.rows in (sum(answer.rows for answer in answers), None)
     if flushed:
-        assert (outcome(one), one.rows) == (None, None)
+        assert (outcome(pipeline), pipeline.rows) == (None, None)
 
 
 def test_data_for_a_copy_is_asked_for_above_older_replies() -> None:
@@ -200,9 +200,9 @@ def test_data_for_a_copy_is_asked_for_above_older_replies() -> None:
     backend.connection.wait()
     backend.serve(message("d", b"1\n") + message("c", b""), done("COPY 1"))
     backend.serve(query(b"select a"), done("SELECT 1"))
-    told = backend.connection.close()
-    assert [outcome(one) for one in told] == ["ok", None, "ok", "ok"]
-    assert [one.rows for one in told] == [9, None, 1, 1]
+    queries = backend.connection.close()
+    assert [outcome(query_) for query_ in queries] == ["ok", None, "ok", "ok"]
+    assert [query_.rows for query_ in queries] == [9, None, 1, 1]
 
 
 @given(st.binary(max_size=9000), st.sampled_from([b"select a", b"", b"copy t from stdin"]))
@@ -210,10 +210,10 @@ def test_data_for_a_copy_is_asked_for_above_older_replies() -> None:
 @example(b"Z\0\0\0\x05I" + b"VERROR\0C" * 1000, b"select a")
 @example(b"D\0\0\0\x05" * 1638, b"select a")
 @example(b"C\0\0\0\x40" + b"9" * 64, b"select a")
-def test_any_buffer_is_survived(left: bytes, text: bytes) -> None:
+def test_any_buffer_is_survived(buffer: bytes, text: bytes) -> None:
     connection = Connection(registry.kind_of("postgres"), READY)
     connection.receive(query(text))
-    connection.reply(left)
+    connection.reply(buffer)
     connection.wait()
-    (one,) = connection.close() if not text.startswith(b"copy") else connection.close()[-1:]
-    assert one.executions == 1
+    (query_,) = connection.close() if not text.startswith(b"copy") else connection.close()[-1:]
+    assert query_.executions == 1

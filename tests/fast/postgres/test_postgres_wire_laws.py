@@ -77,8 +77,8 @@ def executed(messages: Sequence[bytes]) -> Counter[bytes]:
     counts: Counter[bytes] = Counter()
     prepared: dict[bytes, bytes] = {}
     bound: dict[bytes, bytes] = {}
-    for one in messages:
-        kind, body = one[:1], one[5:]
+    for request in messages:
+        kind, body = request[:1], request[5:]
         if kind == b"Q":
             counts[body[:-1]] += 1
             bound.pop(b"", None)
@@ -96,9 +96,9 @@ def executed(messages: Sequence[bytes]) -> Counter[bytes]:
 def told(queries: Sequence[Query]) -> Counter[bytes]:
     """Executions by the text claimed for them; `?` means none."""
     counts: Counter[bytes] = Counter()
-    for one in queries:
-        if one.executions:
-            counts[b"?" if one.text is None else one.text] += one.executions
+    for query_ in queries:
+        if query_.executions:
+            counts[b"?" if query_.text is None else query_.text] += query_.executions
     return counts
 
 
@@ -132,9 +132,13 @@ def test_pieces_lose_no_execution_and_claim_no_wrong_text(
         assert all(counted[text] <= truth[text] for text in counted if text != b"?")
         assert loss == {}
     # A quiet connection is joined at once: its next request arrives whole, with its statement.
-    whole = [one for one in requests if one[0][:1] in b"QP" and sum(map(len, one)) < BUFFER]
-    queries, loss = run([b"".join(request) for request in whole], UNKNOWN)
-    assert told(queries).total() == executed(list(chain(*whole))).total()
+    arriving_at_once = [
+        request
+        for request in requests
+        if request[0][:1] in b"QP" and sum(map(len, request)) < BUFFER
+    ]
+    queries, loss = run([b"".join(request) for request in arriving_at_once], UNKNOWN)
+    assert told(queries).total() == executed(list(chain(*arriving_at_once))).total()
     assert Loss.FRAMING not in loss
 
 
@@ -205,7 +209,7 @@ def test_a_connection_met_in_the_middle(
     Not tested: a client that forges messages in its data and cuts them exactly there deceives us
     only about itself.
     """
-    messages = [one for request in requests for one in request]
+    messages = [message_ for request in requests for message_ in request]
     data = b"".join(messages)
     queries, _ = run(split(data[missing:], sizes, BUFFER), UNKNOWN)
     truth, counted = by_start(executed(messages)), told(queries)
@@ -216,8 +220,8 @@ def test_a_connection_met_in_the_middle(
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=12), st.sampled_from([0, 1, 2]))
 @example([struct.pack(">IIII", 16, 80877102, 1234, 5678)], STARTUP)  # CancelRequest
 def test_any_bytes_are_survived(pieces: list[bytes], phase: int) -> None:
-    for one in run(pieces, phase)[0]:
-        assert one.flags & 0xFFFF < 512
+    for query_ in run(pieces, phase)[0]:
+        assert query_.flags & 0xFFFF < 512
 
 
 def startup(**parameters: str) -> bytes:
@@ -236,13 +240,13 @@ GSS_REQUEST = struct.pack(">II", 8, 80877104)
 def test_a_connection_from_its_first_byte(before: list[bytes], sizes: list[int]) -> None:
     """Refused requests for encryption, the login with its password, and statements."""
     login = [startup(user="u", database="d"), message("p", b"secret\0")]
-    pieces = [p for one in [*before, *login] for p in split(one, sizes, BUFFER)]
+    pieces = [p for sent in [*before, *login] for p in split(sent, sizes, BUFFER)]
     connection = Connection(registry.kind_of("postgres"), STARTUP)
     for piece in [*pieces, query(b"select a"), query(b"select b")]:
         connection.receive(piece)
         connection.wait()
     queries = connection.close()
-    assert [one.command for one in queries] == [4, 1, 1]
+    assert [query_.command for query_ in queries] == [4, 1, 1]
     assert told(queries) == {b"select a": 1, b"select b": 1}
     events, told_bytes = connection.sessions
     assert events == 1
@@ -267,7 +271,9 @@ def test_rows_fetched_in_later_requests_are_their_statements() -> None:
     opened = parse(b"select many") + bind(portal=b"p") + execute(5, b"p") + SYNC
     queries, _ = run([opened, query(b"select other"), *[execute(5, b"p") + SYNC] * 3])
     assert told(queries) == {b"select many": 1, b"select other": 1}
-    assert [one.text for one in queries] == [b"select many", b"select other"] + [b"select many"] * 3
+    assert [query_.text for query_ in queries] == [b"select many", b"select other"] + [
+        b"select many"
+    ] * 3
     queries, _ = run([execute(5, b"never seen") + SYNC])
     assert [(q.text, q.executions) for q in queries] == [(None, 0)]
     for name in (b"", b"known before"):

@@ -175,10 +175,14 @@ def test_everything_is_where_the_compiler_put_it(
     assert send_buffer(executable) == distance("buffer")
     assert set(read_bounds(executable)) == {distance("taken"), distance("received")}
     if "-Os" not in flags:
-        found = prepared_statements(executable)
+        memory_of_statements = prepared_statements(executable)
         plan_text = 4 + int(str(layout["plan"]))
-        assert (found.last_bucket, found.plan, found.plan_text) == (784, layout["name"], plan_text)
-        assert found.statements == distance("prepared_queries")
+        assert (
+            memory_of_statements.last_bucket,
+            memory_of_statements.plan,
+            memory_of_statements.plan_text,
+        ) == (784, layout["name"], plan_text)
+        assert memory_of_statements.statements == distance("prepared_queries")
 
 
 @pytest.mark.parametrize(
@@ -249,12 +253,12 @@ def stream_of(*events: tuple[int, ft.Records | None], titles: dict[int, str]) ->
 
 
 def renamed(stream: ProcessTitleStream) -> list[tuple[int, int, bytes]]:
-    found = []
+    names = []
     for frame in stream:
         if frame.kind is Block.TASK:
             for event in frame.records[frame.records["event"] == TaskEvent.RENAME]:
-                found.append((int(event["t_ns"]), int(event["pid"]), bytes(event["comm"])))
-    return found
+                names.append((int(event["t_ns"]), int(event["pid"]), bytes(event["comm"])))
+    return names
 
 
 def test_a_title_that_comes_late_is_waited_for() -> None:
@@ -314,8 +318,8 @@ def session_frames(event: SessionEvent, server: int, title: str) -> list[tuple[i
 def test_a_session_whose_login_was_not_seen() -> None:
     title = "postgres: bob shop [local] SELECT"
     met, opened = SessionEvent.MET, SessionEvent.OPEN
-    told = [(met, b""), (SessionEvent.USER, b"bob\0shop\0")]
-    assert session_frames(met, 1, title) == told
+    login = [(met, b""), (SessionEvent.USER, b"bob\0shop\0")]
+    assert session_frames(met, 1, title) == login
     assert session_frames(met, 2, title) == [(met, b"")]
     assert session_frames(opened, 1, title) == [(opened, b"")]
     assert session_frames(met, 1, "") == [(met, b"")]

@@ -47,8 +47,8 @@ class Connection:
     def names(self) -> list[bytes]:
         """The names recorded for the connection, in order."""
         count = ctypes.c_size_t()
-        told = self._host.wire_names(ctypes.byref(count))
-        return [ctypes.string_at(told[i].bytes, told[i].count) for i in range(count.value)]
+        recorded = self._host.wire_names(ctypes.byref(count))
+        return [ctypes.string_at(recorded[i].bytes, recorded[i].count) for i in range(count.value)]
 
     def close(self) -> int:
         """Closes the connection; returns how many commands were counted."""
@@ -158,11 +158,11 @@ def valid(name: bytes | None) -> bool:
 
 def named_by(command: tuple[bytes, ...]) -> tuple[bytes | None, bytes]:
     """The name that a command asks for, and the reply if the name is valid."""
-    words = tuple(part.upper() for part in command)
-    if words[:2] == (b"CLIENT", b"SETNAME"):
+    parts = tuple(part.upper() for part in command)
+    if parts[:2] == (b"CLIENT", b"SETNAME"):
         return (command[2], OK) if len(command) == 3 else (None, WRONG)
-    options = words[2:3] + words[5:6]  # with and without AUTH before it
-    if words[0] != b"HELLO" or words[1:2] == (b"9",) or b"SETNAME" not in options:
+    options = parts[2:3] + parts[5:6]  # with and without AUTH before it
+    if parts[0] != b"HELLO" or parts[1:2] == (b"9",) or b"SETNAME" not in options:
         return None, ERROR
     return command[-1], ERROR if b"nobody" in command else OK
 
@@ -178,14 +178,14 @@ def test_a_name_is_what_the_rules_say(
 ) -> None:
     server, connection, name = Server(), Connection(), ""
     for request in requests:
-        told = len(connection.names)
+        known_names = len(connection.names)
         for piece in split(b"".join(resp(*command) for command in request), sizes, 8192):
             connection.receive(piece)
         alone = len(request) == 1
         connection.reply(b"".join(server.answer(command, alone=alone) for command in request))
-        for new in connection.names[told:]:
-            found = connection_name(new)
-            name = name if found is None else found
+        for new in connection.names[known_names:]:
+            named = connection_name(new)
+            name = name if named is None else named
         assert name == server.name.decode()
     assert connection.close() == sum(len(request) for request in requests)
     assert connection.loss == {}
@@ -268,13 +268,16 @@ def commands_of(*commands: tuple[bytes, ...]) -> bytes:
 @example(b"3f2b8c1e-ab12-beef-9c1d-aabbccddeeff", b"7")
 @example(b"x" * 63, b"x" * 64)
 @example(b"x" * 63 + b"1", b"x" * 63 + b"2")
-def test_equal_hash_and_equal_pattern_are_the_same(one: bytes, other: bytes) -> None:
+def test_equal_hash_and_equal_pattern_are_the_same(first: bytes, second: bytes) -> None:
     """Both ways, except for a literal "?": in the text it equals a placeholder, in the hash it does
     not.
     """
-    hashes, texts = kernel_hash(one) == kernel_hash(other), key_pattern(one) == key_pattern(other)
+    hashes, texts = (
+        kernel_hash(first) == kernel_hash(second),
+        key_pattern(first) == key_pattern(second),
+    )
     assert texts or not hashes
-    if b"?" not in one + other:
+    if b"?" not in first + second:
         assert hashes == texts
 
 
@@ -301,10 +304,10 @@ def test_hostile_text_is_bounded_and_printable(text: bytes, truncated: bool) -> 
 )
 def test_no_key_forges_another_command(commands: list[tuple[bytes, bytes]]) -> None:
     """The parser follows lengths: what looks like a command inside a key is part of the key."""
-    whole = redis_shape(commands_of(*commands), False)
+    together = redis_shape(commands_of(*commands), False)
     apart = [redis_shape(commands_of(command), False) for command in commands]
     runs = [shape for i, shape in enumerate(apart) if not i or shape != apart[i - 1]]
-    assert whole == ("; ".join(runs) if runs else "…")
+    assert together == ("; ".join(runs) if runs else "…")
 
 
 @pytest.mark.parametrize(

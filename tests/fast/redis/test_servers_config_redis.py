@@ -56,21 +56,21 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Candidate]:
     fake = FakeProc(tmp_path)
 
-    def one(build: str, context: int | None = 0, mapped: bool = True) -> Candidate:
+    def started(build: str, context: int | None = 0, mapped: bool = True) -> Candidate:
         """A process with this pointer in its memory; None: its memory ends before the pointer."""
         path = builds[build]
         entry = fake.add(500, str(path))
         line = f"{BASE:012x}-{BASE + 4096:012x} r--p 00000000 08:01 1    {path}\n"
         (entry / "maps").write_text(line if mapped else "")
         executable = open_executable(path)
-        found = executable.variable("redis_tls_ctx") or executable.variable("valkey_tls_ctx")
-        address = (found.vaddr if found else 0) + BASE * (not executable.is_fixed)
+        variable = executable.variable("redis_tls_ctx") or executable.variable("valkey_tls_ctx")
+        address = (variable.vaddr if variable else 0) + BASE * (not executable.is_fixed)
         with (entry / "mem").open("wb") as memory:
             memory.seek(address)
             memory.write(b"" if context is None else context.to_bytes(8, "little"))
         return candidate(entry, str(path))
 
-    return one
+    return started
 
 
 @pytest.mark.parametrize("build", ["with TLS", "fixed", "Valkey's"])

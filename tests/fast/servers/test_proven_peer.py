@@ -49,9 +49,9 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, getattr(socket.socket, name))
     monkeypatch.setattr(credentials, "ANSWER_S", 0.3)
-    found = Peers()
-    found.guard()
-    return found
+    guarded = Peers()
+    guarded.guard()
+    return guarded
 
 
 def traced(listening: socket.socket) -> TracedProcess:

@@ -151,8 +151,10 @@ def test_a_mistake_is_one_line_that_names_it(
 
 @pytest.fixture(params=registry.servers())
 def support(request: pytest.FixtureRequest) -> ServerSupport:
-    (found,) = (one for one in supported() if one.name == request.param)
-    return found
+    (support_,) = (
+        each_support for each_support in supported() if each_support.name == request.param
+    )
+    return support_
 
 
 def test_its_flavours_are_the_registrys(support: ServerSupport) -> None:
@@ -161,11 +163,11 @@ def test_its_flavours_are_the_registrys(support: ServerSupport) -> None:
 
 
 def test_its_facts_are_the_registrys(support: ServerSupport) -> None:
-    known = set(registry.servers()[support.name].facts)
-    found = [*support.configured, *support.resolved]
-    assert len(set(found)) == len(found)
-    assert set(found) <= known
-    assert set(support.symbol_only) <= set(found)
+    registered = set(registry.servers()[support.name].facts)
+    facts = [*support.configured, *support.resolved]
+    assert len(set(facts)) == len(facts)
+    assert set(facts) <= registered
+    assert set(support.symbol_only) <= set(facts)
 
 
 def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
@@ -192,9 +194,9 @@ def test_a_server_is_planned_with_its_own_facts() -> None:
 
 
 def _decoding(server: str) -> Decoding:
-    found = import_module(f"qjoule.servers.{server}.wire").DECODING
-    assert isinstance(found, Decoding)
-    return found
+    decoder = import_module(f"qjoule.servers.{server}.wire").DECODING
+    assert isinstance(decoder, Decoding)
+    return decoder
 
 
 @pytest.mark.parametrize("server", list(registry.servers()))
@@ -202,8 +204,8 @@ def test_each_dialect_of_the_registry_has_one_decoder(server: str) -> None:
     table = registry.servers()[server]
     if table.of or not table.dialects:
         return
-    found = _decoding(server)
-    numbers = [*found.languages, *found.tag_readers, *found.told_ids]
+    decoder = _decoding(server)
+    numbers = [*decoder.languages, *decoder.tag_readers, *decoder.told_ids]
     assert sorted(numbers) == sorted(table.dialects.values())
 
 

@@ -62,7 +62,9 @@ def test_every_symbol_table_is_used(tmp_path: Path, table: str) -> None:
     elif table != ".symtab":
         strip(path)
     symbols = open_executable(path).functions(MARIADB_10_11)
-    assert [(one.table, one.vaddr) for one in symbols] == [(table, address)] * (table != "none")
+    assert [(symbol.table, symbol.vaddr) for symbol in symbols] == [(table, address)] * (
+        table != "none"
+    )
 
 
 def test_a_name_that_ends_another_one_is_not_found(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ def test_neither_qjoule_nor_systemd_nor_a_known_server_is_generic(
     fake.add(103, str(mysqld))
     for pid in (100, 101, ITSELF, 103):
         fake.listen(pid, port=3306, inode=pid)
-    known = [server for server in find_servers(fake.tree, Path("/")) if server.running]
-    assert [server.tgids for server in known] == [(103,)]
-    assert find_generic(known, DirectHost(fake.tree), ITSELF) == []
+    found_servers = [server for server in find_servers(fake.tree, Path("/")) if server.running]
+    assert [server.tgids for server in found_servers] == [(103,)]
+    assert find_generic(found_servers, DirectHost(fake.tree), ITSELF) == []
 
 
 def test_a_known_server_that_cannot_be_traced_becomes_generic(

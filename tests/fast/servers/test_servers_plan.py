@@ -92,7 +92,7 @@ def test_a_wanted_attach_mode_is_refused_only_to_what_runs() -> None:
     """It is left out, and the others go on; but not if the user named it, or there is no other."""
     plain, pooled = server(), server(Path("/opt/mysqld"), tgids=(200,), pool=True, ports=(1,))
     plan = build_plan([pooled, plain], KERNEL, AttachMode.SOCKET)
-    assert [one.server.tgids for one in plan.traced] == [(100,)]
+    assert [planned.server.tgids for planned in plan.traced] == [(100,)]
     assert list(left_out(plan)) == [
         "left out: mysql:1 (cannot use the socket mode: a thread pool moves queries between "
         "threads (thread-handling))"
@@ -111,7 +111,10 @@ def test_the_socket_attach_mode_where_it_is_possible(mysqld: Path, postgres: Pat
     pooled = server(mysqld, tgids=(200,), pool=True)
     plain = server(postgres, "postgres", encryption=True, version="15.20")
     plan = build_plan([pooled, plain], KERNEL, AttachMode.SOCKET, fall_back=True)
-    assert [one.choice.attach_mode for one in plan.traced] == [AttachMode.SYMBOL, AttachMode.SOCKET]
+    assert [planned.choice.attach_mode for planned in plan.traced] == [
+        AttachMode.SYMBOL,
+        AttachMode.SOCKET,
+    ]
 
 
 # ---- servers of one file -------------------------------------------------------------------------
@@ -130,7 +133,7 @@ def test_a_strangers_server_does_not_get_probes_into_anothers(
     needing = server(mysqld, tgids=(200,), ports=(3307,), encryption=not pool, pool=pool)
     theirs = replace(needing, owner=USER)
     plan = build_plan([own, theirs], KERNEL)
-    assert [one.choice.attach_mode for one in plan.servers] == [
+    assert [planned.choice.attach_mode for planned in plan.servers] == [
         AttachMode.SOCKET,
         plan.servers[1].choice.attach_mode,
     ]
@@ -143,7 +146,7 @@ def test_a_strangers_server_does_not_get_probes_into_anothers(
         (own, theirs, [100, 200]),
     ):
         both = build_plan([first, second], KERNEL, pids=pids)
-        assert {one.choice.attach_mode for one in both.traced} == {AttachMode.SYMBOL}
+        assert {planned.choice.attach_mode for planned in both.traced} == {AttachMode.SYMBOL}
 
 
 @pytest.mark.parametrize("owner", [UNIT, USER])
@@ -157,13 +160,17 @@ def test_sessions_that_were_hidden_get_their_server_probes_unless_others_do_with
         ([theirs], AttachMode.SYMBOL if owner is UNIT else AttachMode.SOCKET),
         ([], AttachMode.SYMBOL),
     ):
-        found = [*others, own]
-        before = build_plan(found, KERNEL).traced[-1].choice
+        found_servers = [*others, own]
+        before = build_plan(found_servers, KERNEL).traced[-1].choice
         assert before.attach_mode is AttachMode.SOCKET and bool(before.no_symbol) is (
             attach_mode is AttachMode.SOCKET
         )
-        after = [with_hidden(one, one.label, hidden) for one in found]
-        assert {one.choice.attach_mode for one in build_plan(after, KERNEL).traced} == {attach_mode}
+        after = [
+            with_hidden(each_server, each_server.label, hidden) for each_server in found_servers
+        ]
+        assert {planned.choice.attach_mode for planned in build_plan(after, KERNEL).traced} == {
+            attach_mode
+        }
 
 
 class Followed:
@@ -178,12 +185,12 @@ class Followed:
         monkeypatch.setattr(follow, "ask", lambda _root, kind, **_: self.asked.append(kind))
         self._patch = monkeypatch
 
-    def follow(self, found: Server) -> str:
+    def follow(self, server_: Server) -> str:
         """Why it is not followed, or nothing."""
         self.asked.clear()
-        self._patch.setattr(follow, "server_of", lambda *_: found)
+        self._patch.setattr(follow, "server_of", lambda *_: server_)
         root = cast(socket.socket, None)
-        *_, last = self.following.follow(root, found.tgids[0], last=True)
+        *_, last = self.following.follow(root, server_.tgids[0], last=True)
         return "" if last.attached else last.why
 
 
@@ -206,11 +213,11 @@ def test_strangers_leave_places_to_services(monkeypatch: pytest.MonkeyPatch) -> 
 
     def new(number: int, owner: Owner) -> Server:
         path = Path(f"/opt/{number}/mysqld")
-        found = server(path, tgids=(number,), ports=(number,))
-        return replace(found, owner=owner, uid=number, exe_id=(1, number))
+        own = server(path, tgids=(number,), ports=(number,))
+        return replace(own, owner=owner, uid=number, exe_id=(1, number))
 
     strangers = [replace(USER, uid=1001 + number // 2) for number in range(2 * SERVERS_MAX)]
-    why = Counter(followed.follow(new(1000 + n, one)) for n, one in enumerate(strangers))
+    why = Counter(followed.follow(new(1000 + n, stranger)) for n, stranger in enumerate(strangers))
     assert why[""] == SERVERS_MAX * 3 // 4 - 1
     many = [followed.follow(new(9000 + number, UNIT)) for number in range(SERVERS_MAX)]
     assert many.count("") == SERVERS_MAX // 4
@@ -231,20 +238,20 @@ def test_a_server_whose_probes_find_no_room_is_left_out_alone(
     (first, *_) = build_plan(servers[:1], KERNEL).traced
     monkeypatch.setattr("qjoule.servers.plan.PROBES_MAX", len(first.probes))
     plan = build_plan(servers, KERNEL)
-    assert [one.server.tgids for one in plan.traced] == [(100,), (102,), (103,)]
-    assert [one.server.id for one in plan.servers] == [1, 0, 2, 3]
+    assert [planned.server.tgids for planned in plan.traced] == [(100,), (102,), (103,)]
+    assert [planned.server.id for planned in plan.servers] == [1, 0, 2, 3]
     assert "probes at a time" in plan.servers[1].choice.why
 
 
 def test_an_executable_without_a_handle_gets_no_probe(mysqld: Path) -> None:
     """Anybody can run one from memory; the tracer refuses such probes, and then traces nothing."""
     own = server(mysqld, encryption=True)
-    found = Examined("mysql", resolution=own.resolution, handle=0)
-    without = replace(own, resolution=with_handles(found).resolution)
+    in_memory = Examined("mysql", resolution=own.resolution, handle=0)
+    without = replace(own, resolution=with_handles(in_memory).resolution)
     (planned,) = build_plan([without], KERNEL, children=True, ids=True).servers
     assert (planned.choice.attach_mode, planned.probes) == (AttachMode.SOCKET, ())
     assert "only in memory" in planned.choice.other
-    assert with_handles(replace(found, handle=HANDLE)).resolution == own.resolution
+    assert with_handles(replace(in_memory, handle=HANDLE)).resolution == own.resolution
 
 
 def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> None:
@@ -257,7 +264,7 @@ def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("ports", "sockets", "seen"),
+    ("ports", "sockets", "all_seen"),
     [
         ((3306,), (), True),
         ((3306, 4444), (), False),
@@ -265,15 +272,15 @@ def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> 
     ],
 )
 def test_the_x_protocol_is_not_seen_on_the_socket_attach_mode(
-    ports: tuple[int, ...], sockets: tuple[str, ...], seen: bool
+    ports: tuple[int, ...], sockets: tuple[str, ...], all_seen: bool
 ) -> None:
     mysql = server(ports=ports, sockets=sockets)
     assert choose_attach_mode(mysql, KERNEL, "").attach_mode is (
-        AttachMode.SOCKET if seen else AttachMode.SYMBOL
+        AttachMode.SOCKET if all_seen else AttachMode.SYMBOL
     )
     forced = choose_attach_mode(mysql, KERNEL, "", AttachMode.SOCKET)
-    assert forced.exact is seen
-    assert ("sessions of the X Protocol" in forced.why) is not seen
+    assert forced.exact is all_seen
+    assert ("sessions of the X Protocol" in forced.why) is not all_seen
 
 
 @pytest.mark.parametrize(
@@ -337,7 +344,7 @@ def test_children_are_probed_only_if_asked_for(tmp_path: Path, mysqld: Path) -> 
     ]
     without = build_plan([server(mysqld)], KERNEL, children=True)
     assert "statements of procedures are not told apart" in without.traced[0].notes[-1]
-    assert any("--children" in words for words in left_out(without, children=True))
+    assert any("--children" in reason for reason in left_out(without, children=True))
 
 
 def _notes_on_names(planned: PlannedServer) -> tuple[str, ...]:
@@ -397,7 +404,7 @@ def test_postgres_of_an_unknown_version_has_no_symbol_attach_mode(
 def test_pids_choose_servers(mysqld: Path, postgres: Path) -> None:
     servers = [server(mysqld, tgids=(200,)), server(postgres, "postgres", tgids=())]
     plan = build_plan(servers, KERNEL, pids=[200])
-    assert [(one.server.tgids, one.server.id) for one in plan.servers] == [((200,), 1)]
+    assert [(planned.server.tgids, planned.server.id) for planned in plan.servers] == [((200,), 1)]
     assert len(build_plan(servers, KERNEL, pids=[]).traced) == 2
     with pytest.raises(QjouleError, match="process 4711 is no database server"):
         build_plan(servers, KERNEL, pids=[200, 4711])

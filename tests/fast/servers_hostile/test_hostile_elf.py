@@ -67,7 +67,7 @@ REPEATED = symbols(
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (elf([MYSQL], count=65535), "65535 sections"),
         (elf([MYSQL], names=b"x" * (2 << 20)), "section names of"),
@@ -82,10 +82,10 @@ REPEATED = symbols(
     ],
     ids=range(7),
 )
-def test_each_bound_of_an_executable_is_one_line(path: Path, content: bytes, words: str) -> None:
+def test_each_bound_of_an_executable_is_one_line(path: Path, content: bytes, message: str) -> None:
     result = examined(path, content)
     assert result.flavour is None
-    assert re.search(words, result.problem)
+    assert re.search(message, result.problem)
     assert "\n" not in result.problem
 
 
@@ -196,8 +196,8 @@ def test_wild_pointers(pointer: int, memory: ToyMemory) -> None:
     head = memory.words(pointer)
     zero = memory.words(0)
     variables = vm_structs(memory, [*FIELDS, *statics(head, zero, zero)], SIZES)
-    with hotspot(memory, variables) as one, pytest.raises(CannotRead):
-        one.classes({"a"})
+    with hotspot(memory, variables) as jvm, pytest.raises(CannotRead):
+        jvm.classes({"a"})
     for name in variables:
         with pytest.raises(CannotRead), hotspot(memory, variables | {name: pointer}):
             pass
@@ -218,5 +218,5 @@ def test_structures_of_any_size(offset: int, memory: ToyMemory) -> None:
     zero, head = memory.words(0), memory.words(4096)
     wild = [("Klass", "_name", False, offset, 0)]
     variables = vm_structs(memory, [*fields, *wild, *statics(head, zero, zero)], SIZES)
-    with hotspot(memory, variables) as one, pytest.raises(CannotRead, match="Klass::_name"):
-        one.classes({"a"})
+    with hotspot(memory, variables) as jvm, pytest.raises(CannotRead, match="Klass::_name"):
+        jvm.classes({"a"})

@@ -32,10 +32,10 @@ Write = Callable[[str, bytes], None]
 
 
 def test_a_command_line_that_was_cut_has_no_hash(fake: FakeProc) -> None:
-    words = b"/bin/true\0" + b"x" * (COMMAND_LINE_BYTES_MAX - 11)
-    whole = fake.add(100, "/bin/true", command_line=words + b"\0")
-    cut = fake.add(101, "/bin/true", command_line=words + b"x\0y\0")
-    candidates = [Candidate(DirectAccess(entry), "/bin/true") for entry in (whole, cut)]
+    command_line = b"/bin/true\0" + b"x" * (COMMAND_LINE_BYTES_MAX - 11)
+    complete = fake.add(100, "/bin/true", command_line=command_line + b"\0")
+    cut = fake.add(101, "/bin/true", command_line=command_line + b"x\0y\0")
+    candidates = [Candidate(DirectAccess(entry), "/bin/true") for entry in (complete, cut)]
     assert [restart_of(candidate).how for candidate in candidates] == ["arguments", "never"]
 
 
@@ -57,9 +57,9 @@ def of_mysql(candidate: Candidate) -> Fact:
     return settings_of(candidate, "mariadb", "10.11.19").encryption
 
 
-def assert_unknown(fact: Fact, words: str) -> None:
+def assert_unknown(fact: Fact, message: str) -> None:
     assert fact.value is None
-    assert words in fact.source
+    assert message in fact.source
     assert "\n" not in fact.source
     assert len(fact.source) < 1000
 
@@ -79,16 +79,16 @@ def test_files_that_include_each_other_are_bounded(
 
 
 @pytest.mark.parametrize(
-    ("files", "content", "words"),
+    ("files", "content", "message"),
     [(1000, b"!includedir /etc/d\n", "too many option files"), (100, b"\n" * 900_000, "too large")],
 )
 def test_a_directory_of_option_files_is_bounded(
-    files: int, content: bytes, words: str, process: Callable[..., Candidate], write: Write
+    files: int, content: bytes, message: str, process: Callable[..., Candidate], write: Write
 ) -> None:
     for number in range(files):
         write(f"/etc/d/{number:04}.cnf", content)
     write("/etc/my.cnf", b"!includedir /etc/d\n")
-    assert_unknown(of_mysql(process()), words)
+    assert_unknown(of_mysql(process()), message)
 
 
 @pytest.mark.parametrize("filler", [b"x", b"'", b'"', b"\t\0", b"a = 'b"])
@@ -260,8 +260,8 @@ def damaged(chance: random.Random, content: bytes) -> bytes:
 def test_damaged_servers_are_examined(name: str, fake: FakeProc, toys: dict[str, Path]) -> None:
     chance = random.Random(SEED)
     executable = fake.host / name
-    whole = (pack_symbols(toys[name]) if name == "mariadbd" else toys[name]).read_bytes()
-    executable.write_bytes(whole)
+    intact = (pack_symbols(toys[name]) if name == "mariadbd" else toys[name]).read_bytes()
+    executable.write_bytes(intact)
     entry = fake.add(100, str(executable), cwd="/data")
     fake.listen(100, port=3306, unix="/run/x.sock")
     tables = {path: path.read_bytes() for path in (entry / "net").iterdir()}
@@ -272,7 +272,7 @@ def test_damaged_servers_are_examined(name: str, fake: FakeProc, toys: dict[str,
         for path, content in tables.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(damaged(chance, content))
-        executable.write_bytes(damaged(chance, whole) if number % 3 == 0 else whole)
+        executable.write_bytes(damaged(chance, intact) if number % 3 == 0 else intact)
         facts = replace(facts_of(executable, pid=100), any_protocol=number % 7 == 0, silent=True)
         before = time.process_time()
         problem = examine(DirectAccess(entry, fake.host), facts).problem

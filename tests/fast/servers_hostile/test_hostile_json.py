@@ -89,8 +89,8 @@ HONEST = {
 }
 
 
-def again(found: Examined) -> Examined:
-    return examined_from_json(json.dumps(found.to_json()).encode())
+def again(examined: Examined) -> Examined:
+    return examined_from_json(json.dumps(examined.to_json()).encode())
 
 
 @pytest.mark.parametrize("name", ["mysqld", "postgres", "java"])
@@ -129,25 +129,25 @@ STRANGE += ["\0", "x" * 5000, "\ud800", "a\nb "]
 @pytest.mark.parametrize("name", ["postgres", "voltdb", "generic"])
 def test_a_strange_value_anywhere_is_refused_or_of_its_type(name: str) -> None:
     """Where any text or number is valid, some of these are accepted. All else is refused."""
-    whole = HONEST[name].to_json()
+    honest_document = HONEST[name].to_json()
     refused = taken = 0
-    for path in places(whole):
+    for path in places(honest_document):
         for strange in STRANGE:
-            document = copy.deepcopy(whole)
+            document = copy.deepcopy(honest_document)
             if path:
                 at(document, path[:-1])[path[-1]] = strange
             else:
                 document = strange
             try:
-                found = examined_from_json(json.dumps(document).encode())
+                examined = examined_from_json(json.dumps(document).encode())
             except QjouleError as error:
                 refused += 1
                 assert "\n" not in str(error)
                 assert len(str(error)) < 300
             else:
                 taken += 1
-                assert again(found) == found
-                honest = at(whole, path)
+                assert again(examined) == examined
+                honest = at(honest_document, path)
                 either = path == ("resolution", "file", 0)  # a build id, or a device
                 assert type(strange) is type(honest) or honest is None or either
     assert refused > 10 * taken
@@ -155,13 +155,13 @@ def test_a_strange_value_anywhere_is_refused_or_of_its_type(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["postgres", "voltdb"])
 def test_every_field_has_to_be_there_and_no_other(name: str) -> None:
-    whole = HONEST[name].to_json()
-    for path in places(whole):
+    honest_document = HONEST[name].to_json()
+    for path in places(honest_document):
         # The words of a vocabulary are the executable's own: any are allowed, within bounds.
-        if not isinstance(at(whole, path), dict) or path == ("vocabulary",):
+        if not isinstance(at(honest_document, path), dict) or path == ("vocabulary",):
             continue
-        for key in (*at(whole, path), "more"):
-            document = copy.deepcopy(whole)
+        for key in (*at(honest_document, path), "more"):
+            document = copy.deepcopy(honest_document)
             if key == "more":
                 at(document, path)[key] = 1
             else:
@@ -184,13 +184,13 @@ def test_the_site_of_a_probe_is_bounded(field: str, fits: Any, refused: Any) -> 
         examined_from_json(json.dumps(document).encode())
 
 
-def changed(found: Examined, **changes: Any) -> Examined:
-    assert found.resolution is not None
-    return replace(found, resolution=replace(found.resolution, **changes))
+def changed(examined: Examined, **changes: Any) -> Examined:
+    assert examined.resolution is not None
+    return replace(examined, resolution=replace(examined.resolution, **changes))
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("examined", "message"),
     [
         (replace(POSTGRES, flavour="mysql"), "facts"),
         (changed(POSTGRES, boundary=(probe("mysql-end"),)), "role of others"),
@@ -204,9 +204,9 @@ def changed(found: Examined, **changes: Any) -> Examined:
         (Examined(ports=(1,)), "no server"),
     ],
 )
-def test_what_no_such_server_has(found: Examined, words: str) -> None:
-    with pytest.raises(QjouleError, match=words):
-        again(found)
+def test_what_no_such_server_has(examined: Examined, message: str) -> None:
+    with pytest.raises(QjouleError, match=message):
+        again(examined)
 
 
 @pytest.mark.parametrize(

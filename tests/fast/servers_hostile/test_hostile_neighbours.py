@@ -160,7 +160,7 @@ def test_a_process_that_runs_another_executable_meanwhile(
     entry = fake.add(100, str(toys["mysqld"]))
     before = facts_of(toys["postgres"], pid=100)
     for generic in (False, True):
-        found = examine(
+        examined = examine(
             DirectAccess(entry, fake.host), replace(before, any_protocol=generic, silent=True)
         )
-        assert found == Examined(problem="it runs another executable now")
+        assert examined == Examined(problem="it runs another executable now")

@@ -78,13 +78,16 @@ def name_of(text: bytes) -> str:
 
 
 def test_ids_in_a_trace(tmp_path: Path) -> None:
-    found = recorded_ids([recorded(tmp_path / "t", OtherIds([server()]))])
-    first = found[name_of(b"select a from t")]
-    assert [(one.name, one.id) for one in first] == [("pg_queryid", "7"), ("pg_queryid", "-3")]
-    (second,) = found[name_of(b"select b from t")]
+    ids = recorded_ids([recorded(tmp_path / "t", OtherIds([server()]))])
+    first = ids[name_of(b"select a from t")]
+    assert [(other_id.name, other_id.id) for other_id in first] == [
+        ("pg_queryid", "7"),
+        ("pg_queryid", "-3"),
+    ]
+    (second,) = ids[name_of(b"select b from t")]
     assert second.id is None
     assert "compute_query_id" in second.why
-    assert len(found) == 2
+    assert len(ids) == 2
     without = recorded(tmp_path / "without", None)
     assert not (tmp_path / "without" / "ids").exists()
     assert recorded_ids([without]) == {}
@@ -95,7 +98,7 @@ def test_ids_in_the_live_view() -> None:
     for frame in Stream(io.BytesIO(stream())):
         if frame.text:
             names.add_text(frame)
-    assert [one.id for one in names.ids()[name_of(b"select a from t")]] == ["7", "-3"]
+    assert [other_id.id for other_id in names.ids()[name_of(b"select a from t")]] == ["7", "-3"]
 
 
 def test_an_id_ends_the_reason_why_there_was_none() -> None:
@@ -113,7 +116,7 @@ def shown() -> Attribution:
 
 def test_json_csv_and_parquet_have_ids_and_json_the_reason_for_none(shown: Attribution) -> None:
     first, second, third = json.loads(to_json(shown))["rows"]
-    assert [one["id"] for one in first["ids"]["tool_id"]] == ["4711", "-12"]
+    assert [other_id["id"] for other_id in first["ids"]["tool_id"]] == ["4711", "-12"]
     assert second["ids"] == {"tool_id": [{"id": None, "of": "tool 1", "why": "too long"}]}
     assert "ids" not in third
     rows = list(csv.DictReader(io.StringIO(to_csv(shown))))

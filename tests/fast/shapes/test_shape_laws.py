@@ -87,12 +87,12 @@ colliding = st.lists(
 
 @given(colliding, dialects, st.booleans(), any_rules, any_rules)
 def test_equal_hash_implies_equal_shape(
-    statements: list[bytes], dialect: int, truncated: bool, one: int, other: int
+    statements: list[bytes], dialect: int, truncated: bool, even_rules: int, odd_rules: int
 ) -> None:
     """Also of statements that are read by different rules."""
     shapes_by_hash: dict[int, set[tuple[object, ...]]] = defaultdict(set)
     for number, text in enumerate(statements):
-        rules = rules_in(dialect, other if number % 2 else one)
+        rules = rules_in(dialect, odd_rules if number % 2 else even_rules)
         shape = fingerprint(text, dialect, truncated, rules=rules)
         key = c_hash(text, dialect, truncated=truncated, rules=rules)
         shapes_by_hash[key].add((shape.fingerprint, shape.text))
@@ -142,15 +142,15 @@ def statement_pairs(draw: st.DrawFn) -> tuple[int, str, str]:
     numbers = st.one_of(_INTEGERS, _DECIMALS)
     strings = st.one_of(_QUOTED, _DOUBLED)
     kinds = [draw(st.sampled_from([numbers, strings])) for _ in range(count)]
-    one, two = ([draw(kind) for kind in kinds] for _ in range(2))
-    return dialect, template.format(*one), template.format(*two)
+    first, second = ([draw(kind) for kind in kinds] for _ in range(2))
+    return dialect, template.format(*first), template.format(*second)
 
 
 @given(statement_pairs())
 def test_the_value_of_a_literal_changes_neither_hash_nor_shape(pair: tuple[int, str, str]) -> None:
-    dialect, one, two = pair
-    assert c_hash(one.encode(), dialect) == c_hash(two.encode(), dialect)
-    assert ids(one.encode(), dialect) == ids(two.encode(), dialect)
+    dialect, first, second = pair
+    assert c_hash(first.encode(), dialect) == c_hash(second.encode(), dialect)
+    assert ids(first.encode(), dialect) == ids(second.encode(), dialect)
 
 
 @given(dialects, st.data())
@@ -249,40 +249,40 @@ def _shown(text: bytes, dialect: int, rules: int) -> str:
 @example([b"a", b"\\"], [SECRET], b"'", False)
 @example([b"a", b"'", b","], [SECRET], b"'", True)
 def test_no_mode_of_mysql_leaks(
-    one: list[bytes], two: list[bytes], quote: bytes, escapes: bool
+    first: list[bytes], second: list[bytes], quote: bytes, escapes: bool
 ) -> None:
-    literals = [_string(pieces, quote, escapes=escapes) for pieces in (one, two)]
+    literals = [_string(pieces, quote, escapes=escapes) for pieces in (first, second)]
     text = b"select %s, %s from t where a = %s" % (*literals, literals[0])
-    known = Quoting.STRINGS if escapes else Quoting.PLAIN
-    for quoting in (known, Quoting.UNKNOWN):
+    actual = Quoting.STRINGS if escapes else Quoting.PLAIN
+    for quoting in (actual, Quoting.UNKNOWN):
         for charset in (Charset.SAFE, Charset.UNKNOWN):
-            if charset is Charset.UNKNOWN and quoting is known and b"\x95" in text:
+            if charset is Charset.UNKNOWN and quoting is actual and b"\x95" in text:
                 continue  # by this mode and another character set, it is another statement
             shown = _shown(text, MYSQL, backtick_rules(quoting, charset))
             assert SECRET.decode() not in shown
-    assert _shown(text, MYSQL, backtick_rules(known, Charset.SAFE)) == (
+    assert _shown(text, MYSQL, backtick_rules(actual, Charset.SAFE)) == (
         "select ?, ? from t where a = ?"
     )
 
 
 @given(_INNER, _INNER, st.booleans())
-def test_no_mode_of_postgres_leaks(one: list[bytes], two: list[bytes], escapes: bool) -> None:
-    literals = [_string(pieces, b"'", escapes=escapes) for pieces in (one, two)]
+def test_no_mode_of_postgres_leaks(first: list[bytes], second: list[bytes], escapes: bool) -> None:
+    literals = [_string(pieces, b"'", escapes=escapes) for pieces in (first, second)]
     text = b"select %s, %s from t" % (literals[0], literals[1])
-    known = Backslash.ESCAPES if escapes else Backslash.PLAIN
-    assert _shown(text, POSTGRES, standard_rules(known, safe=True)) == "select ?, ? from t"
+    actual = Backslash.ESCAPES if escapes else Backslash.PLAIN
+    assert _shown(text, POSTGRES, standard_rules(actual, safe=True)) == "select ?, ? from t"
     unknown = _shown(text, POSTGRES, standard_rules(Backslash.UNKNOWN, safe=False))
     assert SECRET.decode() not in unknown
 
 
 @given(st.sampled_from(list(_CODECS)), st.data())
 def test_no_character_set_leaks(charset: Charset, data: st.DataObject) -> None:
-    words = st.lists(
+    pieces = st.lists(
         st.sampled_from([*_WIDE[charset], "zq7x", "'", "\\", " ", "a"]), min_size=1, max_size=8
     )
     literals = []
-    for word in (data.draw(words), data.draw(words)):
-        escaped = "".join({"'": "\\'", "\\": "\\\\"}.get(c, c) for c in word)
+    for pieces_of_literal in (data.draw(pieces), data.draw(pieces)):
+        escaped = "".join({"'": "\\'", "\\": "\\\\"}.get(c, c) for c in pieces_of_literal)
         literals.append(b"'" + escaped.encode(_CODECS[charset]) + b"'")
     text = b"select %s, %s from t" % (literals[0], literals[1])
     rules = backtick_rules(Quoting.STRINGS, charset)

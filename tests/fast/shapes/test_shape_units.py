@@ -83,7 +83,7 @@ def test_the_seed_and_a_cut_change_the_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "one", "other"),
+    ("dialect", "first", "second"),
     [
         (MYSQL, b"select a from t1", b"select a from t2"),
         (MYSQL, b"select 'a' + b", b"select 'a' - b"),
@@ -98,9 +98,9 @@ def test_the_seed_and_a_cut_change_the_hash() -> None:
         (POSTGRES, b"select /* /* */ a */ b", b"select /* */ a */ b"),
     ],
 )
-def test_different_statements_differ(dialect: int, one: bytes, other: bytes) -> None:
-    assert c_hash(one, dialect) != c_hash(other, dialect)
-    assert fingerprint(one, dialect).fingerprint != fingerprint(other, dialect).fingerprint
+def test_different_statements_differ(dialect: int, first: bytes, second: bytes) -> None:
+    assert c_hash(first, dialect) != c_hash(second, dialect)
+    assert fingerprint(first, dialect).fingerprint != fingerprint(second, dialect).fingerprint
 
 
 def test_a_deep_comment_and_a_tagged_string_are_resolved_exactly() -> None:
@@ -119,9 +119,9 @@ def test_hostile_bytes_are_visible_and_harmless() -> None:
 
 def test_length_bounds_the_texts_but_not_the_ids() -> None:
     statement = b"select " + b"a, " * 100 + b"b"
-    short, whole = fingerprint(statement, MYSQL, length=20), fingerprint(statement, MYSQL)
+    short, unbounded = fingerprint(statement, MYSQL, length=20), fingerprint(statement, MYSQL)
     assert short.text == "select a, a, a, a, …"
-    assert short.fingerprint == whole.fingerprint
+    assert short.fingerprint == unbounded.fingerprint
 
 
 def test_a_structure_of_unusual_length_counts_as_truncated() -> None:
@@ -205,9 +205,9 @@ def test_lives_without_an_end_are_bounded() -> None:
         owners.resolve(ran(t_ns, (7, OwnerKind.PROCESS, 0), *bombs))
         owners.forget(t_ns)
         assert len(owners._lives) <= MOST
-    found = owners.resolve(ran(40_000, (7, OwnerKind.PROCESS, 0), (8, OwnerKind.SERVER, 1)))
+    resolved = owners.resolve(ran(40_000, (7, OwnerKind.PROCESS, 0), (8, OwnerKind.SERVER, 1)))
     rows = {row["owner"]: row for row in owners.take_changes().to_pylist()}
-    assert [rows[owner]["comm"] for owner in found.tolist()] == ["backup", "purge"]
+    assert [rows[owner]["comm"] for owner in resolved.tolist()] == ["backup", "purge"]
     assert len(rows) >= 29 * 200, "each has its row in the trace all the same"
 
 

@@ -43,8 +43,8 @@ def test_golden_statements_by_all_rules_are_made_into_what_they_were() -> None:
 def test_the_seed_of_hashes_shows_in_no_shape() -> None:
     """Texts are numbered by hash tables, whose order must not matter."""
     text = b"select " + b", ".join(b"c%d" % (i % 700) for i in range(2_000)) + b" from tmp_1, tmp_2"
-    found = fingerprint(text, registry.dialect("mysql"))
-    assert found.text.startswith("select c0, c1, ")
+    shape = fingerprint(text, registry.dialect("mysql"))
+    assert shape.text.startswith("select c0, c1, ")
 
 
 _SIZES = {"moves": 16384, "columns": 256, "finals": 128, "modes": 128, "resumed": 5}
@@ -142,7 +142,7 @@ def test_mutated_statements_show_no_fault(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == f"{DIGEST}\n"
-    leaks = [one for one in done.stderr.split("\n\n") if METHODS.search(one)]
+    leaks = [report for report in done.stderr.split("\n\n") if METHODS.search(report)]
     assert not leaks, leaks[0]
 
 

@@ -58,8 +58,8 @@ def _listening(trace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RingTra
 
 
 def _dump(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    words = [QJOULE, "dump", *arguments]
-    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd)
+    command_line = [QJOULE, "dump", *arguments]
+    return subprocess.run(command_line, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def test_a_recorder_is_asked_by_its_directory_or_process(
@@ -132,8 +132,10 @@ def test_who_listens_must_own_the_directory() -> None:
         trace.chmod(0o755)
         RingFiles(trace).folder.mkdir()
         RingFiles(trace).folder.chmod(0o777)
-        words = ["/usr/bin/python3", "-I", "-c", listens, str(RingFiles(trace).socket)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, user=54001, group=54001) as stranger:
+        command_line = ["/usr/bin/python3", "-I", "-c", listens, str(RingFiles(trace).socket)]
+        with subprocess.Popen(
+            command_line, stdout=subprocess.PIPE, user=54001, group=54001
+        ) as stranger:
             assert stranger.stdout
             stranger.stdout.readline()
             done = _dump(directory)
@@ -143,17 +145,17 @@ def test_who_listens_must_own_the_directory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "message"),
     [
         (["."], 1, "is no flight recorder's directory"),
         ([], 2, "there is no flight recorder in this directory"),
         (["999999999"], 1, "there is no process 999999999"),
     ],
 )
-def test_errors_are_one_line(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+def test_errors_are_one_line(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     done = _dump(*arguments, cwd=tmp_path)
     assert done.returncode == code
-    assert words in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

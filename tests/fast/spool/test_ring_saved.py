@@ -47,9 +47,9 @@ def test_a_part_is_what_a_whole_recording_says_of_its_time(tmp_path: Path, compr
     with ring_trace(tmp_path / "r", KEEP_S, compress=compress) as ring:
         ring.feed(joined(pieces[:-1]))
         saved = ring.saved()
-    made = convert(saved.directory)
-    assert made.meta.complete
-    assert made.meta.part is not None and made.meta.part.why == "dump"
+    converted = convert(saved.directory)
+    assert converted.meta.complete
+    assert converted.meta.part is not None and converted.meta.part.why == "dump"
     part = Trace(saved.directory)
     begin, end = part.meta.begin_ns or 0, part.meta.end_ns or 0
     assert KEEP_S <= (end - begin) / S <= KEEP_S * 1.3
@@ -95,18 +95,18 @@ def test_a_segment_written_over_while_it_is_copied_is_left_out(
     with ring_trace(tmp_path / "r", KEEP_S) as ring:
         ring.feed(joined(pieces[:200]))
         now = ring.capture.now()
-        rest = iter([joined(pieces[200:230])])
+        later_pieces = iter([joined(pieces[200:230])])
         copied: list[int] = []
 
         def during(file: BinaryIO, at: int) -> StoredFrame | None:
             if not copied:  # the tracer goes on while the first frame is copied
-                ring.feed(next(rest))
+                ring.feed(next(later_pieces))
             copied.append(1)
             return stored_frame(file, at)
 
         monkeypatch.setattr(saving, "stored_frame", during)
-        whole = Part("dump", keep_s=None)
-        saved = save(ring.trace, now.moment, now.meta, whole)
+        everything = Part("dump", keep_s=None)
+        saved = save(ring.trace, now.moment, now.meta, everything)
     assert saved.late >= 1
     with spool_of(saved.directory).open("rb") as file:
         numbers = [frame.number for frame in SpoolReader(file)]
@@ -142,10 +142,10 @@ def test_a_login_long_ago_still_names_its_queries(tmp_path: Path) -> None:
     assert CANARY not in joined(p.read_bytes() for p in saved.directory.rglob("*") if p.is_file())
     convert(saved.directory)
     queries = Trace(saved.directory).pandas("queries")
-    (one,) = queries[queries["query"] == 900_500].to_dict("records")
-    assert (one["user"], one["database"]) == ("alice", "books")
-    assert dict(one["tags"])["endpoint"] == "checkout"
-    assert one["shape"] == 77 and one["fingerprint"]
+    (late_query,) = queries[queries["query"] == 900_500].to_dict("records")
+    assert (late_query["user"], late_query["database"]) == ("alice", "books")
+    assert dict(late_query["tags"])["endpoint"] == "checkout"
+    assert late_query["shape"] == 77 and late_query["fingerprint"]
 
 
 def test_a_query_that_began_before_the_part_is_marked(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ def test_a_ring_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path) -> None:
             shutil.copytree(ring.trace, ring_copy)
             os.truncate(RingFiles(ring_copy).folder / path.name, cut)
             moment, meta = left_behind(ring_copy)
-            made = convert(save(ring_copy, moment, meta, Part("end")).directory)
-            assert (made.meta.end_ns or 0) <= ring.capture.now().moment.t_ns
+            converted = convert(save(ring_copy, moment, meta, Part("end")).directory)
+            assert (converted.meta.end_ns or 0) <= ring.capture.now().moment.t_ns
             conserved(Trace(next(ring_copy.glob("kept-*"))))
 
 
@@ -243,8 +243,8 @@ def test_what_happened_before_the_part_is_no_news_in_it(tmp_path: Path) -> None:
         )
         meta = replace(now.meta, changes=changes)
         saved = save(ring.trace, moment, meta, Part("dump"), counted=Counted(5, 7, 9))
-    kept = parse_meta((saved.directory / "meta.json").read_bytes()).changes
-    assert [change.name for change in kept] == ["b", "d", "e", "f"]
+    saved_changes = parse_meta((saved.directory / "meta.json").read_bytes()).changes
+    assert [change.name for change in saved_changes] == ["b", "d", "e", "f"]
     with names_of(saved.directory).open("rb") as file:
         assert Counted(4, 5, 6) in [line for line in NamesReader(file) if isinstance(line, Counted)]
 

@@ -86,8 +86,8 @@ def _files(trace: Path) -> dict[str, bytes]:
     return {str(path.relative_to(trace)): path.read_bytes() for path in paths}
 
 
-def _holds(directory: Path, words: bytes) -> bool:
-    return any(words in path.read_bytes() for path in directory.rglob("*") if path.is_file())
+def _holds(directory: Path, content: bytes) -> bool:
+    return any(content in path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -215,8 +215,8 @@ def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
     make_capture(tmp_path / "large", 1_200_000)
     size = spool_of(tmp_path / "large").stat().st_size
     # It may be done before a test on a busy machine has seen its processes: then, too, it stays.
-    words = [*QJOULE, "convert", "--keep", "--jobs", "2", str(tmp_path / "large")]
-    with subprocess.Popen(words, stderr=subprocess.PIPE) as command:
+    command_line = [*QJOULE, "convert", "--keep", "--jobs", "2", str(tmp_path / "large")]
+    with subprocess.Popen(command_line, stderr=subprocess.PIPE) as command:
         # psutil looks at all processes of the machine: in that time they may have come and gone.
         listed = Path(f"/proc/{command.pid}/task/{command.pid}/children")
         deadline = time.monotonic() + 60

@@ -158,10 +158,10 @@ def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch
     for number in range(1000, 3000):
         needed.learn(_shape(number))
         needed.use(records(Block.QUERY, [{"shape": 7}, {"shape": 8}]))
-    kept = {named.shape for named in _lines(needed, StatementShape)}
-    assert len(kept) == 100
-    assert {7, 8} <= kept
-    assert set(range(2902, 3000)) <= kept
+    remaining = {named.shape for named in _lines(needed, StatementShape)}
+    assert len(remaining) == 100
+    assert {7, 8} <= remaining
+    assert set(range(2902, 3000)) <= remaining
 
 
 def test_a_session_is_how_it_began_and_its_last_changes() -> None:

@@ -74,9 +74,9 @@ def test_bulk_records_go_to_the_spool_and_texts_only_to_the_reader(
     bulk = [block.kind for block in _blocks(_payloads(spool))]
     for kind in _KINDS[:3]:
         assert bulk.count(kind) == 4
-    told = [block.kind for block in _blocks(pipe)]
-    assert not {Block.SEGMENT, Block.QUERY, Block.ENERGY} & set(told)
-    assert [told.count(kind) for kind in (Block.TEXT, Block.SESSION, Block.TASK)] == [4, 4, 4]
+    kinds_sent = [block.kind for block in _blocks(pipe)]
+    assert not {Block.SEGMENT, Block.QUERY, Block.ENERGY} & set(kinds_sent)
+    assert [kinds_sent.count(kind) for kind in (Block.TEXT, Block.SESSION, Block.TASK)] == [4, 4, 4]
     assert pipe.count(LITERAL) == 12
     assert LITERAL not in _payloads(spool)
 
@@ -84,11 +84,11 @@ def test_bulk_records_go_to_the_spool_and_texts_only_to_the_reader(
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_spool_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path, compress: bool) -> None:
     _, spool = _written(tmp_path, writes=2, compress=compress)
-    whole = list(SpoolReader(io.BytesIO(spool)))
+    intact = list(SpoolReader(io.BytesIO(spool)))
     ends = _ends(spool)
     for size in range(len(spool)):
         reader = SpoolReader(io.BytesIO(spool[:size]))
-        assert list(reader) == [f for f, end in zip(whole, ends, strict=True) if end <= size]
+        assert list(reader) == [f for f, end in zip(intact, ends, strict=True) if end <= size]
         begun = max((end for end in (0, *ends) if end <= size), default=0)
         assert reader.damage.bytes == size - begun
 
@@ -98,12 +98,12 @@ def test_a_flipped_bit_costs_its_frame_alone(sample: bytes, at: float, bit: int)
     spool = bytearray(sample)
     place = int(at * len(spool))
     spool[place] ^= 1 << bit
-    whole = list(SpoolReader(io.BytesIO(sample)))
+    intact = list(SpoolReader(io.BytesIO(sample)))
     hit = 1 + sum(place >= end for end in _ends(sample))
     reader = SpoolReader(io.BytesIO(bytes(spool)))
     read = [(frame.number, frame.payload) for frame in reader]
-    assert read == [(frame.number, frame.payload) for frame in whole if frame.number != hit]
-    assert reader.damage.frames == (0 if hit == len(whole) else 1)
+    assert read == [(frame.number, frame.payload) for frame in intact if frame.number != hit]
+    assert reader.damage.frames == (0 if hit == len(intact) else 1)
     assert reader.damage.bytes > 0
 
 
@@ -167,8 +167,8 @@ KEEPER = "qjoule.session.reattach_helper_process"
 
 def printed(code: str, *options: str) -> str:
     """What a new Python prints that runs this."""
-    words = [sys.executable, *options, "-c", code]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    command_line = [sys.executable, *options, "-c", code]
+    return subprocess.run(command_line, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_what_captures_imports_no_arrow_openssl_model_or_disassembler() -> None:
@@ -219,7 +219,7 @@ def _fails(error: BaseException) -> object:
 
 
 @pytest.mark.parametrize(
-    ("work", "error", "words"),
+    ("work", "error", "message"),
     [
         (lambda: _fails(QjouleError("it cannot be traced")), QjouleError, "cannot be traced"),
         (lambda: _fails(KeyError("x")), RuntimeError, "in _fails"),  # its traceback
@@ -228,7 +228,7 @@ def _fails(error: BaseException) -> object:
     ],
 )
 def test_failures_apart_are_raised_here(
-    work: Callable[[], object], error: type[Exception], words: str
+    work: Callable[[], object], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         run_in_subprocess(work)

@@ -62,8 +62,8 @@ class TextServer:
         return [Answer(shape, text, len(text)) for shape, text in texts]
 
 
-def text(shape: int, words: bytes, *, kind: int = IDS, server: int = 1) -> bytes:
-    return ft.text(shape, words, dialect=kind, server=server, statement_bytes=0)
+def text(shape: int, content: bytes, *, kind: int = IDS, server: int = 1) -> bytes:
+    return ft.text(shape, content, dialect=kind, server=server, statement_bytes=0)
 
 
 def shown(server: TextServer, *blocks: bytes) -> list[tuple[int, int, bytes]]:

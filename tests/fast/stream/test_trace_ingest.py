@@ -91,11 +91,11 @@ def test_segments_counters_and_validity() -> None:
     )
     rows = Collected(ft.head() + plain + counted + ft.end(T0 + 10)).rows("segments")
     assert [row["t0_ns"] - T0 for row in rows] == [1, 2, 3, 5]
-    first, whole, lacking, last = rows
+    first, full, lacking, last = rows
     assert (first["cycles"], first["instructions"], first["llc_misses"]) == (10, None, 30)
     assert first["counted"] == pytest.approx(0.2)
     assert (first["query"], first["package"]) == (3, None), "cpu 9 was never announced"
-    assert (whole["instructions"], whole["counted"]) == (20, 1.0)
+    assert (full["instructions"], full["counted"]) == (20, 1.0)
     assert (lacking["cycles"], lacking["counted"]) == (None, None)
     assert (last["query"], last["package"]) == (None, 0)
     assert (last["cycles"], last["counted"]) == (None, None)
@@ -184,7 +184,10 @@ def test_senseless_records_are_counted_not_kept() -> None:
         "invalid",
         11,
     )
-    assert [one.die for one in collected.meta.domains if one.name == "core"] == [None, 2**16 - 2]
+    assert [domain.die for domain in collected.meta.domains if domain.name == "core"] == [
+        None,
+        2**16 - 2,
+    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -205,9 +208,9 @@ class Trickle(io.RawIOBase):
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 def test_partial_reads_give_the_same_blocks(step: int) -> None:
     data = b"".join(ft.traffic(0.06, 300))
-    whole, pieces = list(Stream(io.BytesIO(data))), list(Stream(Trickle(data, step)))
-    assert [f.kind for f in whole] == [f.kind for f in pieces]
-    for a, b in zip(whole, pieces, strict=True):
+    at_once, pieces = list(Stream(io.BytesIO(data))), list(Stream(Trickle(data, step)))
+    assert [f.kind for f in at_once] == [f.kind for f in pieces]
+    for a, b in zip(at_once, pieces, strict=True):
         assert a.records.tobytes() == b.records.tobytes()
         assert (a.text, a.t_ns) == (b.text, b.t_ns)
 
@@ -257,16 +260,16 @@ def stream_of(*blocks: bytes) -> Stream:
 
 
 def test_sums_of_loss_only_grow() -> None:
-    seen = Losses()
-    first = seen.add(
+    losses = Losses()
+    first = losses.add(
         np.array([(T0, 4, 5 * MS, 0, Loss.SEGMENT), (T0, 1, 0, 1, Loss.TEXT)], LOSS_COUNT)
     )
     # An older record of the same CPU, read from another ring.
-    again = seen.add(np.array([(T0 - 1, 3, 4 * MS, 0, Loss.SEGMENT)], LOSS_COUNT))
-    more = seen.add(np.array([(T0 + 1, 6, 7 * MS, 0, Loss.SEGMENT)], LOSS_COUNT))
+    again = losses.add(np.array([(T0 - 1, 3, 4 * MS, 0, Loss.SEGMENT)], LOSS_COUNT))
+    more = losses.add(np.array([(T0 + 1, 6, 7 * MS, 0, Loss.SEGMENT)], LOSS_COUNT))
     assert (first, again, more) == ([(T0, 0, 5 * MS)], [], [(T0 + 1, 0, 2 * MS)])
-    assert seen.counts() == {"segment": 6, "text": 1}
-    assert seen.lost_ns == 7 * MS
+    assert losses.counts() == {"segment": 6, "text": 1}
+    assert losses.lost_ns == 7 * MS
 
 
 def test_a_cause_that_the_contract_lacks_is_an_invalid_record() -> None:

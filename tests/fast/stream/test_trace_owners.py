@@ -43,9 +43,9 @@ def test_a_reused_pid_is_two_owners() -> None:
     owners = owners_after((10, 5, FORK, b"one"), (20, 5, EXIT, b""), (30, 5, FORK, b"two"))
     first, same, second, also = resolve(owners, (11, 5), (25, 5), (31, 5), (40, 5))
     assert first == same != second == also, "the last slices after an exit are the dead thread's"
-    known = rows(owners)
-    assert [known[first][name] for name in ("comm", "t0_ns", "t1_ns")] == ["one", 10, 20]
-    assert [known[second][name] for name in ("comm", "t0_ns", "t1_ns")] == ["two", 30, None]
+    by_owner = rows(owners)
+    assert [by_owner[first][name] for name in ("comm", "t0_ns", "t1_ns")] == ["one", 10, 20]
+    assert [by_owner[second][name] for name in ("comm", "t0_ns", "t1_ns")] == ["two", 30, None]
 
 
 def test_another_role_is_another_owner_for_as_long_as_it_lasts() -> None:
@@ -53,9 +53,9 @@ def test_another_role_is_another_owner_for_as_long_as_it_lasts() -> None:
     owners.apply(tasks((20, 5, ROLE, b"binlog-dump"), (30, 5, ROLE, b"mysqld"), server=1))
     before, during, still, after = resolve(owners, (15, 5), (20, 5), (29, 5), (31, 5), **SERVED)
     assert during == still
-    known = rows(owners)
+    by_owner = rows(owners)
     names = [
-        tuple(known[owner][name] for name in ("comm", "t0_ns", "t1_ns"))
+        tuple(by_owner[owner][name] for name in ("comm", "t0_ns", "t1_ns"))
         for owner in (before, during, after)
     ]
     assert names == [("mysqld", 10, 20), ("binlog-dump", 20, 30), ("mysqld", 30, None)]
@@ -66,8 +66,8 @@ def test_a_name_that_is_told_late_is_not_that_of_a_later_role() -> None:
     owners.apply(tasks((20, 5, ROLE, b"walsender"), server=1))
     owners.apply(tasks((10, 5, RENAME, b"backend"), server=1))
     before, after = resolve(owners, (15, 5), (25, 5), **SERVED)
-    known = rows(owners)
-    assert (known[before]["role"], known[after]["role"]) == ("backend", "walsender")
+    by_owner = rows(owners)
+    assert (by_owner[before]["role"], by_owner[after]["role"]) == ("backend", "walsender")
 
 
 def test_events_may_come_after_their_segments() -> None:
@@ -107,9 +107,9 @@ def test_a_servers_thread_is_an_owner_for_each_of_its_names() -> None:
     read, write = ids[0], ids[2]
     assert ids == [read, read, write, write, read, read]
     assert read != write
-    known = rows(owners)
-    assert (known[read]["role"], known[write]["role"]) == ("ReadStage-?", "MutationStage-?")
-    assert known[write]["comm"] == "MutationStage-1"
+    by_owner = rows(owners)
+    assert (by_owner[read]["role"], by_owner[write]["role"]) == ("ReadStage-?", "MutationStage-?")
+    assert by_owner[write]["comm"] == "MutationStage-1"
     owners.forget(50)
     assert of_thread_6(owners, 51, 52) == [read, read]
     owners.apply(renames((60, RENAME, b"MutationStage-2")))
@@ -135,9 +135,9 @@ def test_a_child_that_runs_another_program_leaves_its_role_behind() -> None:
     owners.apply(tasks((3, 80, EXEC, b"awk")))
     (child,) = resolve(owners, (1, 80), owner_kind=OwnerKind.SERVER, server=2)
     (program,) = resolve(owners, (3, 80))
-    known = rows(owners)
-    assert (known[child]["role"], known[child]["comm"]) == ("server", "awk")
-    assert (known[program]["kind"], known[program]["role"]) == ("process", None)
+    by_owner = rows(owners)
+    assert (by_owner[child]["role"], by_owner[child]["comm"]) == ("server", "awk")
+    assert (by_owner[program]["kind"], by_owner[program]["role"]) == ("process", None)
 
 
 @pytest.mark.parametrize(

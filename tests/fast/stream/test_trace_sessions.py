@@ -177,8 +177,8 @@ def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None
 
 def attributes(release: str) -> bytes:
     pairs = [b"_pid", b"7", b"qjoule.release", release.encode()]
-    words = b"".join(bytes([len(word)]) + word for word in pairs)
-    return bytes([len(words)]) + words
+    strings = b"".join(bytes([len(string)]) + string for string in pairs)
+    return bytes([len(strings)]) + strings
 
 
 def test_a_connections_attributes_hold_until_another_login() -> None:
@@ -194,7 +194,9 @@ def test_a_connections_attributes_hold_until_another_login() -> None:
         (USER, 40, change),
         (USER, 50, change + attributes("3")),
     )
-    releases = [found.get("release") for found in tags(sessions, 11, 16, 21, 29, 35, 45, 55)]
+    releases = [
+        session_tags.get("release") for session_tags in tags(sessions, 11, 16, 21, 29, 35, 45, 55)
+    ]
     assert releases == ["1", "1", "2", "2", "2", None, "3"]
     sessions.settle(1 << 40)
     assert tags(sessions, 1 << 41) == [{"release": "3"}]

@@ -198,7 +198,7 @@ def test_transactions_do_not_depend_on_batches(
         for session, event in met:
             follower.met(session, event, 0)
         batches = [rows[at : at + size] for at in range(0, len(rows), size)]
-        of_queries = [one for batch in batches for one in follower.assign(batch).tolist()]
+        of_queries = [number for batch in batches for number in follower.assign(batch).tolist()]
         follower.finish()
         results.append((of_queries, follower.take_rows().sort_by("transaction").to_pylist()))
     assert results[0] == results[1] == results[2]

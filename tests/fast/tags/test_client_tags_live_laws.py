@@ -88,14 +88,14 @@ EVENTS = st.one_of(
 def _opened_first(windows: list[list[Step]]) -> list[list[Step]]:
     """A session's login is the first that is recorded of it, if it is recorded."""
     met: set[int] = set()
-    kept: list[list[Step]] = []
+    recorded: list[list[Step]] = []
     for steps in windows:
-        kept.append([])
+        recorded.append([])
         for step in steps:
             if step.event is not Event.OPEN or step.session not in met:
-                kept[-1].append(step)
+                recorded[-1].append(step)
             met.add(step.session)
-    return kept
+    return recorded
 
 
 STEPS = st.lists(st.one_of(QUERIES, QUERIES, EVENTS), max_size=9)
@@ -120,7 +120,7 @@ def _timed(windows: list[list[Step]]) -> Iterator[tuple[int, list[tuple[int, Ste
     """Each window's end, and its steps one after the other."""
     for number, steps in enumerate(windows):
         begin_ns = BEGIN_NS + number * WINDOW_NS
-        yield begin_ns + WINDOW_NS, [(begin_ns + at * MS, one) for at, one in enumerate(steps)]
+        yield begin_ns + WINDOW_NS, [(begin_ns + at * MS, step) for at, step in enumerate(steps)]
 
 
 def _recorded(windows: list[list[Step]]) -> Iterator[bytes]:
@@ -137,9 +137,9 @@ def _recorded(windows: list[list[Step]]) -> Iterator[bytes]:
             segment = {"t0_ns": t_ns, "t1_ns": t_ns + step.cpu_ns, "owner_kind": OwnerKind.QUERY}
             yield block(Block.SEGMENT, ran | segment)
             called = {"begin_ns": t_ns, "end_ns": t_ns + step.cpu_ns, "executions": 1}
-            what = {"session": step.session, "shape": step.shape, "tags": step.said}
+            identity = {"session": step.session, "shape": step.shape, "tags": step.said}
             how = {"attach_mode": AttachMode.SOCKET, "command": Command.QUERY}
-            yield block(Block.QUERY, ran | called | what | how)
+            yield block(Block.QUERY, ran | called | identity | how)
         yield ft.energy(end_ns, (number + 1) * 1000, number + 1)
         yield ft.flush(end_ns)
     yield ft.end(end_ns)
@@ -197,10 +197,10 @@ def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list
     return list(source.snapshots(Controls(interval_s, by)))
 
 
-def _sums(found: Attribution) -> dict[tuple[tuple[str, str], ...], tuple[int, int, str, str]]:
+def _sums(result: Attribution) -> dict[tuple[tuple[str, str], ...], tuple[int, int, str, str]]:
     return {
         tuple(row.keys.items()): (row.calls, row.cpu_ns, row.attach_mode, row.server)
-        for row in found.rows
+        for row in result.rows
         if row.cpu_ns
     }
 
@@ -215,8 +215,8 @@ def _sums(found: Attribution) -> dict[tuple[tuple[str, str], ...], tuple[int, in
 def test_live_sums_are_those_of_a_recording(
     windows: list[list[Step]], by: str, interval_s: float, where: tuple[str, ...]
 ) -> None:
-    seen = _seen(b"".join(_live(windows)), by, *where, interval_s=interval_s)
-    assert _sums(seen[-1].total) == _sums(_attributed(windows, by, *where))
+    snapshots = _seen(b"".join(_live(windows)), by, *where, interval_s=interval_s)
+    assert _sums(snapshots[-1].total) == _sums(_attributed(windows, by, *where))
 
 
 def _by_value(stream: bytes, key: str, interval_s: float = 0.05) -> Counter[Tagged]:
@@ -227,8 +227,8 @@ def _by_value(stream: bytes, key: str, interval_s: float = 0.05) -> Counter[Tagg
     controls = Controls(interval_s, PER_SERVER, totals=False, also=(by,))
     for snapshot in source.snapshots(controls):
         assert snapshot.groups == (PER_SERVER, by)
-        for one, query in tagged_of(snapshot.also[by]).items():
-            calls[one] += query.amounts.calls
+        for tagged, query in tagged_of(snapshot.also[by]).items():
+            calls[tagged] += query.amounts.calls
     return calls
 
 
@@ -236,13 +236,15 @@ def _by_value(stream: bytes, key: str, interval_s: float = 0.05) -> Counter[Tagg
 def test_statements_by_value_have_what_a_recording_gives_them(
     windows: list[list[Step]], key: str, interval_s: float
 ) -> None:
-    found = _by_value(b"".join(_live(windows)), key, interval_s)
+    calls_by_tag = _by_value(b"".join(_live(windows)), key, interval_s)
     recorded = _attributed(windows, f"tag:{key},fingerprint")
     expected = {(row.keys[f"tag:{key}"], row.keys["fingerprint"]): row for row in recorded.rows}
-    calls = {(one.value, one.shape.fingerprint): count for one, count in found.items()}
+    calls = {
+        (tagged.value, tagged.shape.fingerprint): count for tagged, count in calls_by_tag.items()
+    }
     assert calls == {name: row.calls for name, row in expected.items()}
-    assert {one.tag for one in found} <= {key}
-    assert {one.shape.server for one in found} <= {SERVER}
+    assert {tagged.tag for tagged in calls_by_tag} <= {key}
+    assert {tagged.shape.server for tagged in calls_by_tag} <= {SERVER}
 
 
 def test_forgotten_statements_leave_their_values(monkeypatch: Any) -> None:
@@ -253,13 +255,15 @@ def test_forgotten_statements_leave_their_values(monkeypatch: Any) -> None:
         for shape in (1, 2):
             groups.numbers([(OwnerKind.QUERY, shape, 1, 0, 0, 0)], [{"k": str(value)}])
     labels = groups.index.labels
-    goes = np.array([dict(one.keys)["tag:k"] != "3" for one in labels])
+    goes = np.array([dict(label.keys)["tag:k"] != "3" for label in labels])
     groups.forget(goes)
     assert groups._values == {"3"}
-    kept = {dict(one.keys)["tag:k"] for one in groups.index.labels}
-    assert kept == {"3", FORGOTTEN_VALUES}
+    values_left = {dict(label.keys)["tag:k"] for label in groups.index.labels}
+    assert values_left == {"3", FORGOTTEN_VALUES}
     assert not any(
-        groups.may_forget(one) for one in groups.index.labels if dict(one.keys)["tag:k"] != "3"
+        groups.may_forget(label)
+        for label in groups.index.labels
+        if dict(label.keys)["tag:k"] != "3"
     )
 
 
@@ -274,8 +278,8 @@ def test_rows_without_room_for_their_tags_count_under_no_value() -> None:
     rows = _row(0, shape=1, tags=0xA1)
     rows += _row(1, shape=1, tags=SAID_UNKNOWN, naming=SAID_UNKNOWN) + _row(2, shape=1)
     stream = ft.head(mode=Mode.LIVE) + b"".join(_texts()) + rows + ft.end(BEGIN_NS + 4 * WINDOW_NS)
-    found = {row.keys["tag:k"]: row.calls for row in _seen(stream, "tag:k")[-1].total.rows}
-    assert found == {"said": 1, UNTOLD: 1, "(none)": 1}
+    calls = {row.keys["tag:k"]: row.calls for row in _seen(stream, "tag:k")[-1].total.rows}
+    assert calls == {"said": 1, UNTOLD: 1, "(none)": 1}
 
 
 def test_a_bounded_number_of_values_have_groups(monkeypatch: Any) -> None:

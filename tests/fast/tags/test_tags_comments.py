@@ -96,11 +96,11 @@ def test_attributes_that_a_shim_sends_are_read(tags: dict[str, str]) -> None:
 
 
 def test_attributes_that_are_cut_or_longer_have_no_tags() -> None:
-    whole = _attributes({"endpoint": "x" * 200, "tenant": "7"})
-    assert tags_in_attributes(whole)
-    for size in range(len(whole)):
-        assert tags_in_attributes(whole[:size]) == ()
-    assert tags_in_attributes(whole + b"x") == ()
+    encoded = _attributes({"endpoint": "x" * 200, "tenant": "7"})
+    assert tags_in_attributes(encoded)
+    for size in range(len(encoded)):
+        assert tags_in_attributes(encoded[:size]) == ()
+    assert tags_in_attributes(encoded + b"x") == ()
 
 
 def test_attributes_of_other_names_and_kinds_are_left_out() -> None:
@@ -228,7 +228,7 @@ def _mysql(packets: list[bytes], sizes: list[int]) -> list[bytes | None]:
                 at += len(piece)
         connection.reply(b"\1\0\0\1\1" + b"\xee" * 16)
         connection.wait()
-    return [one.said for one in connection.close()]
+    return [query_.said for query_ in connection.close()]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), SIZES)
@@ -244,10 +244,10 @@ def test_mysql_s_comments_in_any_pieces(texts: list[bytes], sizes: list[int]) ->
 @given(TEXTS, st.integers(0, 2000))
 def test_of_a_truncated_statement_only_the_beginning_counts(text: bytes, more: int) -> None:
     cut = text + b"x" * (4097 - len(text) + more)
-    for whole in (cut, cut + b"/*a='b'*/"):
-        seen = whole[:4096]
-        several = b";" in seen[:4095] and seen.count(b"'*/") > 1
-        assert _mysql([b"\x03" + whole], []) == [None if several else _comment(seen + b"x")]
+    for sent in (cut, cut + b"/*a='b'*/"):
+        reported = sent[:4096]
+        several = b";" in reported[:4095] and reported.count(b"'*/") > 1
+        assert _mysql([b"\x03" + sent], []) == [None if several else _comment(reported + b"x")]
 
 
 @given(
@@ -263,13 +263,13 @@ def test_mysql_s_attributes(sets: list[dict[str, str]], sizes: list[int]) -> Non
     out whole.
     """
     blocks = [carrier._encoded(tuple(of.items()), "utf-8") if of else carrier.NONE for of in sets]
-    told = _mysql([b"\x03" + block + b"select 1/*c='d'*/" for block in blocks], sizes)
-    for of, block, one in zip(sets, blocks, told, strict=True):
+    reported = _mysql([b"\x03" + block + b"select 1/*c='d'*/" for block in blocks], sizes)
+    for of, block, tags in zip(sets, blocks, reported, strict=True):
         if of and len(block) <= MOST:
-            assert one == block
-            assert tags_in_attributes(one) == tuple(sorted(of.items()))
+            assert tags == block
+            assert tags_in_attributes(tags) == tuple(sorted(of.items()))
         else:
-            assert one == b"c='d'"
+            assert tags == b"c='d'"
 
 
 @given(st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4), SIZES)
@@ -285,11 +285,11 @@ def test_postgres_comments_in_any_pieces(texts: list[tuple[bytes, bool]], sizes:
         for piece in pieces:
             connection.receive(piece)
             connection.wait()
-        told = [one.said for one in connection.close()]
+        reported = [query_.said for query_ in connection.close()]
         if pieces is requests:
-            assert told == expected
+            assert reported == expected
         else:
-            assert set(told) <= {None, *expected}
+            assert set(reported) <= {None, *expected}
 
 
 @given(TEXTS, TEXTS)
@@ -299,5 +299,5 @@ def test_a_pipeline_has_the_tags_of_all_or_none(first: bytes, second: bytes) -> 
         b"".join([parse(first), bind(), execute(), parse(second), bind(), execute(), SYNC])
     )
     connection.wait()
-    (one,) = connection.close()
-    assert one.said == (tags_sent(first) if tags_sent(first) == tags_sent(second) else None)
+    (pipeline,) = connection.close()
+    assert pipeline.said == (tags_sent(first) if tags_sent(first) == tags_sent(second) else None)

@@ -132,8 +132,8 @@ def test_no_query_has_the_tags_of_another_and_no_loss_is_uncounted(
     fails: set[str] = set()
     announce, begin = Recorder.announce, Recorder.begin
 
-    def announced(recorder: Recorder, what: str, known: Definition) -> int:
-        return 0 if what in fails else announce(recorder, what, known)
+    def announced(recorder: Recorder, kind: str, definition: Definition) -> int:
+        return 0 if kind in fails else announce(recorder, kind, definition)
 
     def begun(recorder: Recorder, *args: Any) -> int:
         return 0 if "ring" in fails else begin(recorder, *args)

@@ -202,9 +202,9 @@ def test_the_thread_takes_turns_only_for_applications(
     turns: list[str] = []
     turn = Listener._turn
 
-    def counted(self: Listener, *words: Any, **more: Any) -> Any:
+    def counted(self: Listener, *arguments: Any, **options: Any) -> Any:
         turns.append(threading.current_thread().name)
-        return turn(self, *words, **more)
+        return turn(self, *arguments, **options)
 
     monkeypatch.setattr(Listener, "_turn", counted)
     with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as source:

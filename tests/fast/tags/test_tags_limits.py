@@ -42,12 +42,14 @@ def _descriptors() -> int:
 
 def _silent(path: Path, number: int) -> list[socket.socket]:
     """Opens that many connections, as far as they are accepted, and sends nothing."""
-    made: list[socket.socket] = []
+    connections: list[socket.socket] = []
     with suppress(OSError):
-        while len(made) < number:
-            made.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
-            made[-1].connect(str(path))
-    return made
+        while len(connections) < number:
+            connections.append(
+                socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            )
+            connections[-1].connect(str(path))
+    return connections
 
 
 # ---- descriptors ------------------------------------------------------------------------------
@@ -90,9 +92,9 @@ def test_silent_connections_of_one_process_are_bounded(path: Path) -> None:
         clients = _silent(path, 100)
         source.poll()
         # One descriptor for each of ours, and the recorder's end of those it keeps.
-        kept = _descriptors() - before - len(clients)
-        assert kept == connection_limiter.MAX_OF_PROCESS
-        assert source._listener.refused == 100 - kept
+        connections_kept = _descriptors() - before - len(clients)
+        assert connections_kept == connection_limiter.MAX_OF_PROCESS
+        assert source._listener.refused == 100 - connections_kept
         for client in clients:
             client.close()
 
@@ -140,18 +142,18 @@ def test_hostile_greetings_are_refused_and_leave_no_descriptor(path: Path) -> No
 def test_records_of_any_content_end_nothing(path: Path) -> None:
     """And nobody else's tags are lost because of them."""
     random = np.random.default_rng(7)
-    words = np.array([0, 1, 2, 3, 5, 6, 7, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1], "u8")
+    numbers = np.array([0, 1, 2, 3, 5, 6, 7, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1], "u8")
     of = {"db.system.name": "x", "network.transport": "unix", "client.inode": 9}
     with closing(TagSource(path, owners=Everyone())) as source:
         for _ in range(30):
-            slots = random.choice(words, (2048, 8))
-            slots[:, 6] = random.choice(words[:7], 2048)
+            slots = random.choice(numbers, (2048, 8))
+            slots[:, 6] = random.choice(numbers[:7], 2048)
             slots[:, 7] = np.arange(1, 2049)
             if random.random() < 0.5:
-                slots[random.integers(2048), 7] = random.choice(words)
+                slots[random.integers(2048), 7] = random.choice(numbers)
             client = HandMade(path)
             client.memory[4096:] = slots.tobytes()
-            client.memory[64:256] = random.choice(words, 24).tobytes()
+            client.memory[64:256] = random.choice(numbers, 24).tobytes()
             with client.socket:
                 for number in range(1, 8):
                     client.define("connection", number, of)
@@ -177,8 +179,8 @@ def test_processes_that_come_and_go_leave_nothing(path: Path) -> None:
         later_ns = one_query + time.monotonic_ns() + 60_000_000_000
         for _ in range(2):
             source.tags_of([None], one_query, one_query, later_ns)
-        known = source._calls
-        assert max(len(known._users), len(known._parted), len(known._applications)) <= 2
+        claims = source._calls
+        assert max(len(claims._users), len(claims._parted), len(claims._applications)) <= 2
         assert len(source._listener._by_descriptor) == 0
 
 
@@ -195,16 +197,16 @@ def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch
     with closing(TagSource(path)) as source, other_user(NOBODY, work):
         source.poll()
         listener = source._listener
-        assert [one.uid for one in listener._applications] == [NOBODY] * 10
+        assert [client.uid for client in listener._applications] == [NOBODY] * 10
         with ExitStack() as stack:
             # An equal number of each: then nobody has more than the other.
             for _ in range(7):
                 stack.enter_context(greet(path, HELLO, [empty_ring()]))
                 source.poll()
-            uids = sorted(one.uid for one in listener._applications)
+            uids = sorted(client.uid for client in listener._applications)
             assert uids == [os.geteuid()] * 5 + [NOBODY] * 5
             # The first ones to connect have stayed.
-            numbers = [one.number for one in listener._applications if one.uid == NOBODY]
+            numbers = [client.number for client in listener._applications if client.uid == NOBODY]
             assert sorted(numbers) == [1, 2, 3, 4, 5]
 
 
@@ -216,11 +218,11 @@ def test_the_biggest_user_s_definitions_are_forgotten(
 
     def work() -> tuple[None, object]:
         # Each process sends less than the honest one, but together they send more.
-        kept = [HandMade(path) for _ in range(6)]
-        for client in kept:
+        clients = [HandMade(path) for _ in range(6)]
+        for client in clients:
             for number in range(1, 6):
                 client.define("tags", number, {f"k{n}": "x" * 250 for n in range(28)})
-        return None, kept
+        return None, clients
 
     with closing(TagSource(path)) as source, closing(Channel(str(path))) as channel:
         peer = new_peer()
@@ -231,8 +233,11 @@ def test_the_biggest_user_s_definitions_are_forgotten(
         with other_user(NOBODY, work):
             source.poll()
             connected = list(source._listener._applications)
-            assert os.geteuid() in {one.uid for one in connected}
-            assert sum(one.definitions.bytes for one in connected) <= connection_limiter.MAX_DEFINED
+            assert os.geteuid() in {listed.uid for listed in connected}
+            assert (
+                sum(listed.definitions.bytes for listed in connected)
+                <= connection_limiter.MAX_DEFINED
+            )
             assert source._listener.refused > 0
             assert ask(source, call(channel, new_peer(), "still")) == ["still"]
 
@@ -308,6 +313,6 @@ def test_a_user_whose_rings_are_always_full_gets_a_share_of_the_time(
         other_user(SOMEBODY, lambda: (None, greet(path, HELLO, [empty_ring()]))),
     ):
         source.poll()
-        by_user = [one.uid for one in source._listener._applications]
+        by_user = [client.uid for client in source._listener._applications]
         assert by_user.count(NOBODY) == 1 and by_user.count(SOMEBODY) == 1
         honest(path, source)

@@ -107,7 +107,7 @@ def test_root_makes_nothing_in_a_folder_that_others_change(
     for path in (theirs / "tags.sock", theirs / "below/tags.sock", place / "link/tags.sock", stale):
         with pytest.raises(QjouleError, match=f"{theirs}"):
             listen_at(path)
-    assert {one.name for one in theirs.iterdir()} == {"below", "stale.sock"}
+    assert {entry.name for entry in theirs.iterdir()} == {"below", "stale.sock"}
 
 
 @pytest.mark.root
@@ -194,8 +194,8 @@ def test_addresses_of_another_host(tmp_path: Path) -> None:
     (net / "if_inet6").write_text("20010db8000000000000000000000007 02 40 00 80     eth0\n")
     local = ["10.2.3.4", "127.9.9.9", "::ffff:10.2.3.4", "2001:db8::7", "2001:db8::7%eth0"]
     foreign = ["10.2.3.5", "10.2.255.255", "::ffff:10.2.3.5", "2001:db8::8", "nonsense", ""]
-    assert all(is_local(one, tmp_path) for one in local)
-    assert not any(is_local(one, tmp_path) for one in foreign)
+    assert all(is_local(address, tmp_path) for address in local)
+    assert not any(is_local(address, tmp_path) for address in foreign)
 
 
 def test_it_is_said_that_the_agent_takes_the_tags(place: Path) -> None:
@@ -204,8 +204,8 @@ def test_it_is_said_that_the_agent_takes_the_tags(place: Path) -> None:
         "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET);"
         "s.bind(sys.argv[2]); s.listen(); print(flush=True); sys.stdin.read()"
     )
-    words = [sys.executable, "-c", code, "agent", str(path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+    command = [sys.executable, "-c", code, "agent", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         agent.stdout.readline()
         assert holder(path).startswith(f"the agent takes the tags (process {agent.pid})")
@@ -341,6 +341,6 @@ def test_the_number_of_a_connection_is_given_once() -> None:
     assert definitions.add(json.dumps({"connection": 1, "of": of}).encode()) is not None
     of["client.inode"] = 2
     assert definitions.add(json.dumps({"connection": 1, "of": of}).encode()) is None
-    known = definitions.connection(1)
-    assert known is not None and known.client == "unix 1"
+    connection = definitions.connection(1)
+    assert connection is not None and connection.client == "unix 1"
     assert definitions.refused == 1

@@ -92,8 +92,8 @@ def _report(path: Path, of: dict[str, Any], tag: str, t_ns: int | None = None) -
 
 def _ask(source: TagSource, of: dict[str, Any]) -> Any:
     """The tag of a query that begins now."""
-    one = np.zeros(1, np.int64)
-    (tags,) = source.tags_of([_name(of)], one, one, one + time.monotonic_ns()).to_pylist()
+    zero = np.zeros(1, np.int64)
+    (tags,) = source.tags_of([_name(of)], zero, zero, zero + time.monotonic_ns()).to_pylist()
     return None if tags is None else dict(tags)["m"]
 
 
@@ -186,8 +186,8 @@ def test_only_processes_of_our_namespaces_may_be_the_machine_s_root(
     namespace: tuple[str, ...],
 ) -> None:
     assert shares_namespaces(os.getpid())
-    words = ["unshare", *namespace, "--fork", "--kill-child", "sleep", "600"]
-    with subprocess.Popen(words) as outer:
+    command = ["unshare", *namespace, "--fork", "--kill-child", "sleep", "600"]
+    with subprocess.Popen(command) as outer:
         children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
         assert not shares_namespaces(int(until(children.read_text)))
         outer.kill()

@@ -221,16 +221,16 @@ def source(tmp_path: Path) -> Iterator[TagSource]:
 
 
 def test_a_call_is_reported_once_when_it_has_ended(source: TagSource, channel: Channel) -> None:
-    one = peer(PORT)
+    server_peer = peer(PORT)
     set_trace((bytes(15) + b"\1", bytes(7) + b"\2"))
     try:
         with tag(endpoint="a"):
-            call = channel.begin(one)
+            call = channel.begin(server_peer)
     finally:
         set_trace(None)
     assert source.reported({}) == []
     between_ns = time.monotonic_ns()
-    channel.end(one, call, ERROR)
+    channel.end(server_peer, call, ERROR)
     (reported,) = source.reported({})
     assert (reported.server, reported.system, reported.status) == (1, "mysql", 2)
     expected = (("endpoint", "a"), ("span", f"{2:016x}"), ("trace", f"{1:032x}"))
@@ -242,27 +242,27 @@ def test_a_call_is_reported_once_when_it_has_ended(source: TagSource, channel: C
 
 def test_calls_to_other_servers_are_not_reported(source: TagSource, channel: Channel) -> None:
     """Another port; the same port of another host (TEST-NET-1, RFC 5737)."""
-    for one in (peer(PORT + 7), peer(PORT, "192.0.2.1")):
-        channel.end(one, channel.begin(one), OK)
+    for other_peer in (peer(PORT + 7), peer(PORT, "192.0.2.1")):
+        channel.end(other_peer, channel.begin(other_peer), OK)
     assert source.reported({}, everything=True) == []
 
 
 def test_a_unix_socket_is_known_by_its_path(source: TagSource, channel: Channel) -> None:
     of = {"db.system.name": "redis", "network.transport": "unix", "client.inode": 9}
     for path in ("/run/kv.sock", "/run/other.sock"):
-        one = Peer({**of, "server.address": path})
-        channel.end(one, channel.begin(one), OK)
+        unix_peer = Peer({**of, "server.address": path})
+        channel.end(unix_peer, channel.begin(unix_peer), OK)
     assert [call.server for call in source.reported({})] == [1]
 
 
 def test_of_a_probed_server_only_hidden_connections_are_reported(
     source: TagSource, channel: Channel
 ) -> None:
-    one = peer(HIDDEN_PORT)
-    channel.end(one, channel.begin(one), OK)
+    hidden_peer = peer(HIDDEN_PORT)
+    channel.end(hidden_peer, channel.begin(hidden_peer), OK)
     assert source.reported({}) == []  # nothing is known about its connection yet
     assert [call.server for call in source.reported({NAME: 2})] == [2]
-    channel.end(one, channel.begin(one), OK)
+    channel.end(hidden_peer, channel.begin(hidden_peer), OK)
     assert source.reported({}, everything=True) == []
 
 
@@ -285,11 +285,11 @@ def test_a_call_without_an_end_is_unknown_or_unfinished(
 def test_a_program_that_ends_with_its_last_call_has_reported_it(
     source: TagSource, channel: Channel
 ) -> None:
-    one = peer(PORT)
-    calls = [channel.begin(one) for _ in range(5)]
+    server_peer = peer(PORT)
+    calls = [channel.begin(server_peer) for _ in range(5)]
     source.reported({})
     for call in calls:
-        channel.end(one, call, OK)
+        channel.end(server_peer, call, OK)
     channel.close()
     assert [(call.ended, call.status) for call in source.reported({})] == [(True, 1)] * 5
 
@@ -297,10 +297,10 @@ def test_a_program_that_ends_with_its_last_call_has_reported_it(
 def test_more_calls_than_a_ring_holds_are_each_reported(
     source: TagSource, channel: Channel
 ) -> None:
-    one = peer(PORT)
+    server_peer = peer(PORT)
     count = 0
     for number in range(50_000):
-        channel.end(one, channel.begin(one), OK)
+        channel.end(server_peer, channel.begin(server_peer), OK)
         if number % 1000 == 0:
             count += len(source.reported({}))
     assert count + len(source.reported({})) == 50_000
@@ -343,6 +343,6 @@ def test_an_address_of_another_host_is_no_server_of_ours() -> None:
 
 
 def test_two_sockets_of_one_network_are_told_so() -> None:
-    one, other = socket.socketpair()
-    with closing(one), closing(other):
-        assert is_same_network(one, other)
+    ours, theirs = socket.socketpair()
+    with closing(ours), closing(theirs):
+        assert is_same_network(ours, theirs)

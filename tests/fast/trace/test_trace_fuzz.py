@@ -224,9 +224,9 @@ def test_the_worked_example_is_a_valid_trace(handmade: Path) -> None:
 
 
 def test_the_example_is_the_documents_code() -> None:
-    licence, _, rest = (EXAMPLE / "make_trace.py").read_text("utf-8").partition("\n")
+    licence, _, example = (EXAMPLE / "make_trace.py").read_text("utf-8").partition("\n")
     assert licence.startswith("# SPDX")
-    assert rest == code()
+    assert example == code()
 
 
 def test_the_example_prints_what_its_readme_says(handmade: Path) -> None:

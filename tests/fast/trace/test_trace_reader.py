@@ -181,8 +181,8 @@ def test_long_traces_are_read_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert rows == group * groups
     fixed = [field.type for field in TABLES["segments"] if field.name not in MORE]
-    whole = rows * sum(kind.bit_width // 8 for kind in fixed)
-    assert peak < whole / 4
+    total_bytes = rows * sum(kind.bit_width // 8 for kind in fixed)
+    assert peak < total_bytes / 4
 
 
 # ---- writing -------------------------------------------------------------------------------------

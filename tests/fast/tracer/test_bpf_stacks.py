@@ -49,17 +49,17 @@ class Functions:
         copies: set[str] = set()  #: registers with the frame's end
         number = 0
         for line in map(str.rstrip, listing.splitlines()):
-            if found := SECTION.match(line):
-                section = found[1]
-            elif found := FUNCTION.match(line):
-                function = found[2]
+            if match := SECTION.match(line):
+                section = match[1]
+            elif match := FUNCTION.match(line):
+                function = match[2]
                 self.size[function], self.calls[function] = 0, set()
                 if section == ".text":
-                    static[int(found[1], 16)] = function
+                    static[int(match[1], 16)] = function
                 else:
                     self.programs.append(function)
-            elif found := RELOCATION.search(line):
-                is_call, symbol = found[1] == "32", found[2]
+            elif match := RELOCATION.search(line):
+                is_call, symbol = match[1] == "32", match[2]
                 if symbol.startswith(".text"):
                     places.append((function, 8 * (number + 1) if is_call else number))
                 elif is_call:
@@ -70,10 +70,14 @@ class Functions:
                 if (moved := MOVED.search(line)) and moved[1] in copies:
                     used.append(moved[2])
                     copies.remove(moved[1])
-                if given := SET.search(line):
-                    copies = copies | {given[1]} if given[2] == "r10" else copies - {given[1]}
-                self.size[function] = max(self.size[function], *(int(one, 0) for one in used), 0)
-                number = int(found[1], 0) if (found := NUMBER.search(line)) else number
+                if assigned := SET.search(line):
+                    copies = (
+                        copies | {assigned[1]} if assigned[2] == "r10" else copies - {assigned[1]}
+                    )
+                self.size[function] = max(
+                    self.size[function], *(int(offset, 0) for offset in used), 0
+                )
+                number = int(match[1], 0) if (match := NUMBER.search(line)) else number
         for function, place in places:
             self.calls[function].add(static[place])
 
@@ -91,10 +95,12 @@ def test_nested_functions_fit_on_the_stack_that_linux_6_1_gives_them(name: str) 
         subprocess.run(command, check=True, capture_output=True, text=True).stdout
     )
     programs = [
-        one for one in functions.programs if name != "qjoule_early" or not ON_READS.search(one)
+        program
+        for program in functions.programs
+        if name != "qjoule_early" or not ON_READS.search(program)
     ]
     assert len(programs) > 60
-    deepest = {one: functions.deepest(one) for one in programs}
+    deepest = {program: functions.deepest(program) for program in programs}
     assert max(len(path) for _, path in deepest.values()) > 3, "calls are found"
     assert max(functions.size.values()) > 200, "and stacks"
     assert [path for size, path in deepest.values() if size > MOST_BYTES] == []

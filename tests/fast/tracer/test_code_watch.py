@@ -85,9 +85,9 @@ def test_a_jvm_that_ends_keeps_its_last_list(tmp_path: Path) -> None:
 def watch(messages: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> CodeWatch:
     """One whose process says this when it is asked for names."""
     monkeypatch.setattr(compiled_code, "_WAIT_S", 0.5)
-    found = CodeWatch.__new__(CodeWatch)
-    found._modules, found.problem = frozenset({MODULE}), ""
-    found._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    watched = CodeWatch.__new__(CodeWatch)
+    watched._modules, watched.problem = frozenset({MODULE}), ""
+    watched._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def serve() -> None:
         with theirs:
@@ -98,7 +98,7 @@ def watch(messages: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> CodeWat
                 theirs.recv(9)
 
     threading.Thread(target=serve, daemon=True).start()
-    return found
+    return watched
 
 
 def row(number: int, name: str, module: int = MODULE) -> bytes:
@@ -110,35 +110,35 @@ def test_names_of_a_strangers_process_are_one_line_and_of_its_modules(
 ) -> None:
     messages = [row(1, "a.b"), row(2, "x\x1b[31m\n"), row(3, "c", 9), row(4, "y" * 300), b"end"]
     watched = watch(messages, monkeypatch)
-    found = [(one.offset, one.name) for one in watched.unchanged()]
+    names = [(method.offset, method.name) for method in watched.unchanged()]
     watched._connection.close()
-    assert [number for number, _ in found] == [1, 2, 4]
-    assert found[0][1] == "a.b"
-    assert found[1][1].isprintable()
-    assert found[2][1] == "y" * 200
+    assert [number for number, _ in names] == [1, 2, 4]
+    assert names[0][1] == "a.b"
+    assert names[1][1].isprintable()
+    assert names[2][1] == "y" * 200
 
 
 @pytest.mark.parametrize("messages", [[], [row(1, "a")], [b"x"], [row(1, "a"), row(2, "")]])
 def test_a_process_that_ends_or_says_nonsense_gives_no_names(
     messages: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = watch(messages, monkeypatch)
-    assert found.unchanged() == []
-    found._connection.close()
-    assert found.problem == "what they compiled could not be listed again"
+    watched = watch(messages, monkeypatch)
+    assert watched.unchanged() == []
+    watched._connection.close()
+    assert watched.problem == "what they compiled could not be listed again"
 
 
 def test_a_process_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_code, "BLOBS_MAX", 3)
-    found = watch([row(number, "a") for number in range(9)], monkeypatch)
-    assert found.unchanged() == []
-    found._connection.close()
-    assert found.problem
+    watched = watch([row(number, "a") for number in range(9)], monkeypatch)
+    assert watched.unchanged() == []
+    watched._connection.close()
+    assert watched.problem
 
 
 def test_frames_are_named_by_the_trace_which_may_be_anybodys(tmp_path: Path) -> None:
     code = [(2, 7, "a.B.c"), (2, 8, "\x1b[31m"), (2, 9, "z" * 999), (3, 7, "other")]
-    rows = [dict(zip(("module", "offset", "name"), one, strict=True)) for one in code]
+    rows = [dict(zip(("module", "offset", "name"), values, strict=True)) for values in code]
     modules = Module(1, "/usr/sbin/serverd"), Module(2, JIT_CODE)
     trace = Trace(hand.write(tmp_path / "t", code=rows, meta={"modules": modules}))
     name = trace_frame_names(trace, None)

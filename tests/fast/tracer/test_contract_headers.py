@@ -83,14 +83,14 @@ ROOT_ENUMS: Mapping[str, tuple[str, type[IntEnum]]] = {
 ROOT_STRUCTS: Mapping[str, tuple[Struct, Sequence[str]]] = {
     "rp_request": (protocol._REQUEST, ["kind", "pid", "number", "flags", "offset", "size", "text"]),
     "rp_reply": (protocol._REPLY, ["status", "pid", "file", "text"]),
-    "rp_account": (protocol._ACCOUNT, [one.name for one in fields(protocol.Account)]),
-    "rp_file": (protocol._FILE, [one.name for one in fields(protocol.Opened)]),
+    "rp_account": (protocol._ACCOUNT, [field.name for field in fields(protocol.Account)]),
+    "rp_file": (protocol._FILE, [field.name for field in fields(protocol.Opened)]),
 }
 
 
 def compiled(header: Path, expressions: Iterable[str]) -> list[int]:
     """The values of these expressions according to a C compiler."""
-    prints = "".join(f'printf("%lld\\n", (long long)({one}));' for one in expressions)
+    prints = "".join(f'printf("%lld\\n", (long long)({expression}));' for expression in expressions)
     with TemporaryDirectory() as folder:
         program = Path(folder) / "values"
         source = (
@@ -111,7 +111,9 @@ def layouts_in_c(header: Path, structs: Mapping[str, Iterable[str]]) -> dict[str
         for field in names:
             expressions[name].append(f"offsetof(struct {name}, {field})")
             expressions[name].append(f"sizeof(((struct {name} *)0)->{field})")
-    values = iter(compiled(header, [one for of in expressions.values() for one in of]))
+    values = iter(
+        compiled(header, [expression for of in expressions.values() for expression in of])
+    )
     return {name: [next(values) for _ in of] for name, of in expressions.items()}
 
 
@@ -123,13 +125,13 @@ def source() -> str:
 
 def c_structs() -> dict[str, list[str]]:
     """Fields of every struct that the header defines, in order."""
-    found = re.findall(r"struct (\w+) \{(.*?)\n\};", source(), re.DOTALL)
-    return {name: re.findall(r"(\w+)(?:\[\w+\])?;", body) for name, body in found}
+    definitions = re.findall(r"struct (\w+) \{(.*?)\n\};", source(), re.DOTALL)
+    return {name: re.findall(r"(\w+)(?:\[\w+\])?;", body) for name, body in definitions}
 
 
 def c_enums() -> dict[str, list[str]]:
-    found = re.findall(r"enum (\w+) \{(.*?)\};", source(), re.DOTALL)
-    return {name: re.findall(r"(\w+)\s*=", body) for name, body in found}
+    definitions = re.findall(r"enum (\w+) \{(.*?)\};", source(), re.DOTALL)
+    return {name: re.findall(r"(\w+)\s*=", body) for name, body in definitions}
 
 
 def test_everything_is_known_on_both_sides() -> None:
@@ -164,7 +166,7 @@ def test_structs_of_the_root_part() -> None:
     ours = {}
     for name, (packed, _) in ROOT_STRUCTS.items():
         one_each = re.sub(r"(\d*)([IiQ])", lambda m: m[2] * int(m[1] or 1), packed.format)
-        sizes = [calcsize(f"={one}") for one in re.findall(r"\d*[a-zA-Z]", one_each)]
+        sizes = [calcsize(f"={code}") for code in re.findall(r"\d*[a-zA-Z]", one_each)]
         places = [(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
         ours[name] = [packed.size, *(number for place in places for number in place)]
     structs = {name: names for name, (_, names) in ROOT_STRUCTS.items()}
@@ -231,17 +233,17 @@ def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:
         immediates += re.findall(r"\t(?:c3|db) \S\S \S\S \S\S (\S\S \S\S \S\S \S\S)\t", code)
     assert len(helpers) > 100
     newer = {(section, number) for section, number in helpers if number > LAST_HELPER}
-    assert {one for one in newer if not WITH_LATER.search(one[0])} == set()
+    assert {call for call in newer if not WITH_LATER.search(call[0])} == set()
     assert len(immediates) > 20
     assert set(immediates) == {"00 00 00 00"}
 
 
 def test_both_variants_have_the_same_skeleton_but_for_the_code() -> None:
     """tracer/variant.h uses one struct for both."""
-    one, early = (made(f"{name}.skel.h").read_text() for name in ("qjoule", "qjoule_early"))
+    usual, early = (made(f"{name}.skel.h").read_text() for name in ("qjoule", "qjoule_early"))
     for name, other in (("qjoule_early", "qjoule"), ("QJOULE_EARLY", "QJOULE"), ("_e.", "_b.")):
         early = early.replace(name, other)
-    declared = one.partition("\t*sz = ")[0]
+    declared = usual.partition("\t*sz = ")[0]
     assert "maps[0].name" in declared and early.startswith(declared)
 
 
@@ -251,11 +253,11 @@ NAMES = sorted({*servers(), "mariadb", "mongo", "cql", "volt"} - {"generic"})
 
 
 def test_core_names_no_server() -> None:
-    words = re.compile("|".join([*NAMES, r"\bpg_"]), re.IGNORECASE)
+    server_names = re.compile("|".join([*NAMES, r"\bpg_"]), re.IGNORECASE)
     shared = [*(BPF / "core").glob("*.[ch]"), BPF / "shared.h"]
     assert len(shared) > 20
     lines = [f"{path.name}: {line}" for path in shared for line in path.read_text().splitlines()]
-    assert [line for line in lines if words.search(line.partition(": ")[2])] == []
+    assert [line for line in lines if server_names.search(line.partition(": ")[2])] == []
 
 
 # --------------------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def test_no_program_is_built_from_types_of_this_machine() -> None:
     for name in OBJECTS:
         _, read = btf.accesses(BUILT / name)
         assert read
-        assert not [one.root for one in read if f"struct {one.root} {{" not in header]
+        assert not [access.root for access in read if f"struct {access.root} {{" not in header]
     makefile = (TREE / "Makefile").read_text()
     assert "/sys/kernel" not in makefile
 
@@ -306,11 +308,11 @@ def test_what_a_kernel_lacks_is_named(tmp_path: Path) -> None:
     command = ["clang", "-g", "-target", "bpf", "-xc", "-", "-c", "-o", str(kernel)]
     subprocess.run(command, input=source, text=True, check=True)
     tool = [sys.executable, str(TREE / "packaging/tools/btf_fields.py"), "--btf"]
-    words = [*tool, str(kernel), str(BUILT / OBJECTS[0])]
-    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    command_line = [*tool, str(kernel), str(BUILT / OBJECTS[0])]
+    ran = subprocess.run(command_line, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "task_struct.pid: has 8 bytes there and 4 here (read by " in ran.stdout
     assert "task_struct.nvcsw: struct task_struct has no field nvcsw (read by " in ran.stdout
     kernel.write_bytes(b"x" * 100)
-    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command_line, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)

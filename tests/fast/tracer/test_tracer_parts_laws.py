@@ -220,7 +220,7 @@ TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 def stat(*steal: int, first: bytes = b"cpu  9 9 9 9 9 9 9 9 9 9") -> bytes:
     """/proc/stat with the ticks stolen of each CPU."""
-    lines = [b"cpu%d 1 2 3 4 5 6 7 %d 0 0" % one for one in enumerate(steal)]
+    lines = [b"cpu%d 1 2 3 4 5 6 7 %d 0 0" % cpu_ticks for cpu_ticks in enumerate(steal)]
     return b"\n".join([first, *lines, b"intr 8 " + b"0 " * 10_000, b"cpu0 1 1 1 1 1 1 1 99", b""])
 
 

@@ -80,10 +80,10 @@ def test_parts_add_up_whatever_the_waits(waits: list[Waited], error: bool) -> No
 @given(waited())
 def test_a_kind_has_what_is_left_of_its_waits(waits: list[Waited]) -> None:
     """Locks that expire aside, which may have been sleeps."""
-    found = sums(waits)
+    by_kind = sums(waits)
     for kind in (Wait.IO, Wait.NETWORK, Wait.OTHER):
         own = sum(max(w.ns - w.runnable_ns, 0) for w in waits if w.kind is kind)
-        assert found.get(kind, 0) == own
+        assert by_kind.get(kind, 0) == own
 
 
 def test_a_wait_that_expires_was_a_sleep() -> None:

@@ -122,7 +122,7 @@ def test_the_layout_of_a_heap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         ("twice", "two classes are named java/lang/String"),
         ("wild", "memory at 0x10000000000"),
@@ -133,8 +133,8 @@ def test_the_layout_of_a_heap(tmp_path: Path) -> None:
         ("concurrent", "ZGC moves objects"),
     ],
 )
-def test_what_is_not_as_expected_is_said(wrong: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(CannotRead, match=words), toy(tmp_path, wrong) as jvm:
+def test_what_is_not_as_expected_is_said(wrong: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotRead, match=message), toy(tmp_path, wrong) as jvm:
         layout_of(jvm, jvm._memory)
 
 
@@ -237,8 +237,8 @@ def test_what_moves_while_it_is_read_is_right_or_not_told(
     """Before each of the reads, any of the objects on the path may move."""
     for reads in range(READS_MAX):
         for moved in range(1, MOVES_ALL + 1):
-            found = read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage)
-            assert found in (text, None), (reads, moved)
+            text_read = read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage)
+            assert text_read in (text, None), (reads, moved)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -352,5 +352,5 @@ def test_another_version_or_library_is_refused(tmp_path: Path, java: Path) -> No
     ],
 )
 def test_the_shape_of_a_procedure_is_its_name(text: bytes, truncated: bool, shape: str) -> None:
-    found = fingerprint(text, registry.dialect("voltdb"), truncated)
-    assert found.text == shape
+    procedure = fingerprint(text, registry.dialect("voltdb"), truncated)
+    assert procedure.text == shape
