@@ -93,8 +93,8 @@ def test_bulk_write() -> None:
         {"delete": 0, "filter": {"a": 1}, "multi": False},
     ]
     names = [{"ns": "shop.orders"}, {"ns": "shop.log"}]
-    whole = op_msg({"bulkWrite": 1, "$db": "admin"}, {"ops": ops, "nsInfo": names})
-    assert mongodb_shape(told(whole)) == (
+    request = op_msg({"bulkWrite": 1, "$db": "admin"}, {"ops": ops, "nsInfo": names})
+    assert mongodb_shape(told(request)) == (
         "shop.orders,shop.log bulkWrite [{document: ?, insert: ?}, "
         "{filter: {a: ?}, multi: ?, update: ?, updateMods: {$set: {b: ?}}}, "
         "{delete: ?, filter: {a: ?}, multi: ?}]"
@@ -104,14 +104,14 @@ def test_bulk_write() -> None:
 @pytest.mark.parametrize("number", READ_HERE)
 def test_a_damaged_compressed_message_has_no_other_shape(number: int) -> None:
     plain = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
-    whole = compressed(plain, number)
+    packed = compressed(plain, number)
     size = len(plain) - 16
     for claimed in (size - 1, size + 1, 0, 2**31 - 1, 2**32 - 1):
-        lies = whole[:20] + claimed.to_bytes(4, "little") + whole[24:]
+        lies = packed[:20] + claimed.to_bytes(4, "little") + packed[24:]
         assert mongodb_shape(told(lies)).startswith("(compressed by ")
     nested = compressed(compressed(plain), number)
-    unknown = whole[:24] + b"\x09" + whole[25:]
-    for other in (nested, unknown, whole[:25], compressed(message(b""), number)):
+    unknown = packed[:24] + b"\x09" + packed[25:]
+    for other in (nested, unknown, packed[:25], compressed(message(b""), number)):
         assert mongodb_shape(told(other)).startswith("(compressed by ")
 
 
@@ -150,8 +150,8 @@ def test_the_command_may_come_later(frames: tuple[Frame, ...]) -> None:
     for frame in frames:
         statements.add(frame)
         names.add_text(frame)
-    known = statements.fingerprints(np.array([MORE, FIND, MORE], np.uint64))
-    assert known.null_count == 0
+    fingerprints = statements.fingerprints(np.array([MORE, FIND, MORE], np.uint64))
+    assert fingerprints.null_count == 0
     shapes = statements.take_shapes()
     assert shapes["text"].to_pylist().count(OF_FIND) == shapes.num_rows - 1 == 1
     named = names.statement(MORE)
@@ -198,16 +198,16 @@ TEXTS = st.lists(
 
 
 @_each
-@given(text=TEXTS, limit=st.integers(0, 20_000), kept=st.floats(0, 1))
-@example(text=b"", limit=LIMIT, kept=1)
-@example(text=b"ab" * 50_000, limit=200_000, kept=0.5)
-@example(text=bytes(range(256)) * 300, limit=70_000, kept=0.5)
+@given(text=TEXTS, limit=st.integers(0, 20_000), share_kept=st.floats(0, 1))
+@example(text=b"", limit=LIMIT, share_kept=1)
+@example(text=b"ab" * 50_000, limit=200_000, share_kept=0.5)
+@example(text=bytes(range(256)) * 300, limit=70_000, share_kept=0.5)
 def test_all_or_a_prefix_is_inflated_as_by_the_library(
-    inflated: Inflate, deflated: Deflate, text: bytes, limit: int, kept: float
+    inflated: Inflate, deflated: Deflate, text: bytes, limit: int, share_kept: float
 ) -> None:
     packed = deflated(text)
     assert inflated(packed, limit) == text[:limit]
-    assert text[:limit].startswith(inflated(packed[: int(kept * len(packed))], limit))
+    assert text[:limit].startswith(inflated(packed[: int(share_kept * len(packed))], limit))
 
 
 @pytest.mark.parametrize("inflated", [inflated for inflated, _ in FORMATS])
@@ -269,8 +269,8 @@ def test_the_command_line(
 def test_the_configuration_file(
     file: str, expected: tuple[bool | None, ...], tmp_path: Path
 ) -> None:
-    found = settings_of(process(tmp_path, "--config", "/etc/mongod.conf", file=file), "mongodb")
-    assert values(found) == expected
+    settings = settings_of(process(tmp_path, "--config", "/etc/mongod.conf", file=file), "mongodb")
+    assert values(settings) == expected
 
 
 def test_ferretdb_listens_for_tls(tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_ferretdb_listens_for_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for _, name in SIGNATURES])
 def test_the_function_is_found_by_its_whole_signature(name: str, tmp_path: Path) -> None:
     executable = open_executable(toy_server(tmp_path / "toy", [name, "_ZN5mongo4mainEv"]))
-    found = boundary_functions(executable)
-    assert {role: symbol.name for role, symbol in found.items()} == {
+    functions = boundary_functions(executable)
+    assert {role: symbol.name for role, symbol in functions.items()} == {
         Role.REQUEST: name,
         Role.DONE: name,
     }
@@ -309,17 +309,17 @@ HELLO = {"hello": 1, "client": {"driver": {"name": "x"}, "application": {"name":
 
 @pytest.mark.parametrize("size", [0, 60, 512])
 def test_a_greeting_that_is_cut_has_no_application(size: int) -> None:
-    for whole in (op_msg(HELLO), op_query("admin.$cmd", HELLO)):
-        greeting = hello(whole[16 : 16 + size])
+    for request in (op_msg(HELLO), op_query("admin.$cmd", HELLO)):
+        greeting = hello(request[16 : 16 + size])
         assert greeting.application == ("till" if size == 512 else None)
         assert greeting.user is None
 
 
 def test_a_greeting_names_its_user() -> None:
     asked = {**HELLO, "saslSupportedMechs": "shop.ann", "$db": "admin"}
-    found = hello(op_msg(asked)[16:])
-    assert (found.user, found.database, found.application) == ("ann", "shop", "till")
+    greeting = hello(op_msg(asked)[16:])
+    assert (greeting.user, greeting.database, greeting.application) == ("ann", "shop", "till")
     payload = bson.Binary(b"n,,n=a=2Cnn,r=nonce")
     speculative = {"saslStart": 1, "payload": payload, "db": "shop"}
-    found = hello(op_msg({**HELLO, "speculativeAuthenticate": speculative})[16:])
-    assert (found.user, found.database) == ("a,nn", "shop")
+    greeting = hello(op_msg({**HELLO, "speculativeAuthenticate": speculative})[16:])
+    assert (greeting.user, greeting.database) == ("a,nn", "shop")

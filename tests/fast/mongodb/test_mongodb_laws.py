@@ -61,15 +61,15 @@ def reply(document: dict[str, Any], to: int = REQUEST) -> bytes:
     return answer(op_msg(document), to)
 
 
-def answer(whole: bytes, to: int = REQUEST) -> bytes:
-    return whole[:8] + struct.pack("<I", to) + whole[12:]
+def answer(request: bytes, to: int = REQUEST) -> bytes:
+    return request[:8] + struct.pack("<I", to) + request[12:]
 
 
 def cursor(number: int, documents: list[Any], batch: str, id_first: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {batch: documents, "id": bson.Int64(number)}
+    fields: dict[str, Any] = {batch: documents, "id": bson.Int64(number)}
     if id_first:
-        found = dict(reversed(found.items()))
-    return {**found, "ns": "shop.orders"}
+        fields = dict(reversed(fields.items()))
+    return {**fields, "ns": "shop.orders"}
 
 
 CURSORS = st.builds(
@@ -86,14 +86,14 @@ def test_a_cursor_is_found_wherever_pieces_end(
     found: dict[str, Any], beside: dict[str, Any], step: int
 ) -> None:
     """And no document that a client stored is mistaken for a cursor."""
-    said = {"cursor": found, **beside, "ok": 1.0}
-    assert kernel_reply(reply(said), REQUEST, step) == ("ok", found["id"])
+    body = {"cursor": found, **beside, "ok": 1.0}
+    assert kernel_reply(reply(body), REQUEST, step) == ("ok", found["id"])
 
 
 @given(_BESIDE, st.integers(0, 70), st.sampled_from([0.0, 0, False, -0.0]))
 def test_a_command_that_failed(beside: dict[str, Any], step: int, ok: Any) -> None:
-    said = {"ok": ok, "errmsg": "no", "code": 2, "codeName": "BadValue", **beside}
-    assert kernel_reply(reply(said), REQUEST, step) == ("error", None)
+    body = {"ok": ok, "errmsg": "no", "code": 2, "codeName": "BadValue", **beside}
+    assert kernel_reply(reply(body), REQUEST, step) == ("error", None)
 
 
 @given(_BESIDE, st.integers(0, 70), st.booleans(), st.booleans())
@@ -102,8 +102,8 @@ def test_a_write_that_failed_in_part(
 ) -> None:
     """Whether or not the server first reports that the command succeeded."""
     errors = {"writeErrors": [{"index": 0, "code": 11000}] if refused else []}
-    said = {"ok": 1.0, **errors, **beside} if ok_first else {**errors, **beside, "ok": 1.0}
-    assert kernel_reply(reply(said), REQUEST, step) == ("error" if refused else "ok", None)
+    body = {"ok": 1.0, **errors, **beside} if ok_first else {**errors, **beside, "ok": 1.0}
+    assert kernel_reply(reply(body), REQUEST, step) == ("error" if refused else "ok", None)
     bulk = {"cursor": cursor(0, [{"ok": 0}], "firstBatch", False), "nErrors": 1, "ok": 1.0}
     assert kernel_reply(reply(bulk), REQUEST, step) == ("error", 0)
 
@@ -131,8 +131,8 @@ def test_the_documents_of_a_batch_are_counted(
     found: dict[str, Any], beside: dict[str, Any], step: int, command: str
 ) -> None:
     documents = found["firstBatch"] if "firstBatch" in found else found["nextBatch"]
-    for said in ({"cursor": found, **beside, "ok": 1.0}, {**beside, "ok": 1.0, "cursor": found}):
-        assert kernel_documents(reply(said), REQUEST, command, step) == len(documents)
+    for body in ({"cursor": found, **beside, "ok": 1.0}, {**beside, "ok": 1.0, "cursor": found}):
+        assert kernel_documents(reply(body), REQUEST, command, step) == len(documents)
 
 
 @given(st.integers(0, 300), st.integers(0, 400), st.integers(0, 70))
@@ -140,25 +140,25 @@ def test_the_documents_of_a_batch_are_counted(
 @example(129, 1, 0)
 def test_of_a_long_batch_nothing_is_claimed(count: int, size: int, step: int) -> None:
     """But what comes after the batch is used."""
-    found = cursor(7, [{"a": "x" * size}] * count, "nextBatch", False)
-    sent = reply({"cursor": found, "ok": 1.0})
+    long_cursor = cursor(7, [{"a": "x" * size}] * count, "nextBatch", False)
+    sent = reply({"cursor": long_cursor, "ok": 1.0})
     assert kernel_reply(sent, REQUEST, step) == ("ok", 7)
-    known = count if count <= DOCUMENTS else None
-    assert kernel_documents(sent, REQUEST, "getMore", step) == known
+    expected = count if count <= DOCUMENTS else None
+    assert kernel_documents(sent, REQUEST, "getMore", step) == expected
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 70))
 def test_the_documents_of_a_write_are_its_own_count(n: int, step: int) -> None:
-    said = reply({"n": n, "nModified": 1, "values": [{"n": 5}], "x": {"n": 6}, "ok": 1.0})
+    with_int32 = reply({"n": n, "nModified": 1, "values": [{"n": 5}], "x": {"n": 6}, "ok": 1.0})
     long = reply({"n": bson.Int64(n), "ok": 1.0})
     for command in ("insert", "update", "delete"):
-        for one in (said, long):
-            assert kernel_documents(one, REQUEST, command, step) == n
+        for write_reply in (with_int32, long):
+            assert kernel_documents(write_reply, REQUEST, command, step) == n
         for other in (-1, -(2**40), 2**40, 1.5, "1", None):
             nonsense = reply({"n": other, "ok": 1.0})
             assert kernel_documents(nonsense, REQUEST, command, step) is None
     for command in ("count", "findAndModify", "explain"):
-        assert kernel_documents(said, REQUEST, command, step) is None
+        assert kernel_documents(with_int32, REQUEST, command, step) is None
 
 
 @given(st.data())
@@ -173,10 +173,10 @@ def test_a_batch_that_is_not_as_long_as_it_claims(data: st.DataObject) -> None:
 
 @given(_BESIDE, st.data())
 def test_nothing_is_claimed_of_a_part(beside: dict[str, Any], data: st.DataObject) -> None:
-    whole = reply({"cursor": cursor(7, [{"a": 1}], "firstBatch", True), "ok": 1.0, **beside})
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    assert kernel_reply(whole[:cut], REQUEST) == (None, None)
-    assert kernel_documents(whole[:cut], REQUEST, "find") is None
+    full_reply = reply({"cursor": cursor(7, [{"a": 1}], "firstBatch", True), "ok": 1.0, **beside})
+    cut = data.draw(st.integers(0, len(full_reply) - 1))
+    assert kernel_reply(full_reply[:cut], REQUEST) == (None, None)
+    assert kernel_documents(full_reply[:cut], REQUEST, "find") is None
 
 
 @given(st.binary(max_size=300), st.integers(0, 70), st.booleans())
@@ -259,9 +259,9 @@ def others(value: Any, draw: st.DrawFn) -> Any:
 
 
 @given(st.one_of(MESSAGES, HOSTILE), st.one_of(MESSAGES, HOSTILE))
-def test_equal_hash_implies_equal_shape(one: bytes, other: bytes) -> None:
-    if kernel_hash(one) == kernel_hash(other):
-        assert mongodb_shape(told(one)) == mongodb_shape(told(other))
+def test_equal_hash_implies_equal_shape(first: bytes, second: bytes) -> None:
+    if kernel_hash(first) == kernel_hash(second):
+        assert mongodb_shape(told(first)) == mongodb_shape(told(second))
 
 
 @given(st.data(), _DOCUMENTS, st.booleans())
@@ -269,11 +269,11 @@ def test_values_make_no_difference(data: st.DataObject, asked: dict[str, Any], l
     """Nor do their type or length, unless a message is longer than what is examined."""
     other = data.draw(st.composite(lambda draw: others(asked, draw))())
     tail = {"pad": "x" * 5000, "z": 1} if long else {}
-    one = op_msg({"find": "orders", "filter": asked, **tail, "$db": "shop"})
-    two = op_msg({"find": "orders", "filter": other, **tail, "$db": "shop"})
-    assert long or kernel_hash(one) == kernel_hash(two)
-    if kernel_hash(one) == kernel_hash(two):
-        assert mongodb_shape(told(one)) == mongodb_shape(told(two))
+    first = op_msg({"find": "orders", "filter": asked, **tail, "$db": "shop"})
+    second = op_msg({"find": "orders", "filter": other, **tail, "$db": "shop"})
+    assert long or kernel_hash(first) == kernel_hash(second)
+    if kernel_hash(first) == kernel_hash(second):
+        assert mongodb_shape(told(first)) == mongodb_shape(told(second))
 
 
 @given(st.one_of(MESSAGES, HOSTILE), st.integers(1, 64))
