@@ -93,6 +93,11 @@ class Recalled:
     def some(self) -> bool:
         return bool(self.evidence.precision.any())
 
+    def drifted(self, root: F64) -> Recalled:
+        """After a drift with covariance `root` (p, m) times its transpose."""
+        told = _drifted(MemoryReport(self.evidence.precision, self.evidence.moment), root)
+        return Recalled(Evidence(told.precision, told.moment), self.known)
+
     def without(self, column: int, spread: float) -> Recalled:
         """Without the evidence on one class, which is integrated out under its prior."""
         fixed = len(self.evidence.moment) - len(self.known)
