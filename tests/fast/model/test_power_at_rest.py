@@ -17,13 +17,17 @@ from model_cases import Case
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
 from qjoule.engine.accounts import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
-from qjoule.model.arrays import Entries, WindowBatch
+from qjoule.model.arrays import EFFECTS, Entries, WindowBatch
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients, PowerInterval
+from qjoule.model.features import FEATURES
+from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.cells import Cell, Conditions
+from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Now
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
+from qjoule.model.power_model import PowerModel
 
 PACKAGE, MS = "package", 1_000_000
 LABELS = [GroupLabel("queries", (("fingerprint", f"{i:016x}"),), f"select {i}") for i in range(4)]
@@ -222,3 +226,28 @@ def test_an_idle_minute_moves_a_calibrated_power_at_rest() -> None:
     ledger, _ = learn(busy(2), cells, coefficients, source=2)
     assert abs(rest_w(ledger) - IDLE_W) < 0.08 * IDLE_W
     assert abs(rest_w(ledger) - IDLE_W) < 0.5 * abs(rest_w(plain) - IDLE_W)
+
+
+def test_a_rest_in_the_trace_leaves_what_is_believed_of_shared_power() -> None:
+    """It is drawn by a package that is awake: 100 W here, whatever the package draws at rest."""
+
+    def shared_w(rest: int) -> float:
+        active = np.append(np.zeros(rest), np.ones(30))
+        count = len(active)
+        rows = Rows(
+            power_w=40.0 + 60.0 * active,
+            known=np.ones(count, bool),
+            zone=np.zeros(count, np.int64),
+            active=active,
+            crowd=np.ones((count, 1)),
+            features=np.zeros((count, 1, len(FEATURES))),
+            classes=np.zeros(0, np.int64),
+            effects=np.zeros((count, len(EFFECTS))),
+            edge_w=np.zeros(1),
+            step_s=1.0,
+        )
+        prior = PowerModel.of(Coefficients(), "package", [0], counters=True)
+        weights = Coefficients().of("package", counters=True)
+        return float(belief_of(prior, rows, weights, dram=False).mean[1])
+
+    assert shared_w(0) == shared_w(10) == shared_w(300) == pytest.approx(25.0)

@@ -35,8 +35,8 @@ _BY_TIME = {"t": (0.9, 0.9)}
 _DRAM = {"c": (0.6, 0.4), "t": (0.1, 0.15)}
 _FEATURE = {"a": (0, 1), "b": (2, 8), "c": (3, 9), "t": (4, 5), "v": (6, 7)}
 _ALPHA_SIGMA = 0.1  #: HaPPy finds 0.5 to 0.6 over workloads and frequencies
-#: Power drawn once by a package that is awake, of the mean power. Two loads that were measured
-#: alone, without rest, exceeded both together by 16 and by 56 % of it (docs/model.md).
+#: Power drawn once by a package that is awake, of its mean power meanwhile. Two loads that were
+#: measured alone, without rest, exceeded both together by 16 and by 56 % of it (docs/model.md).
 _SHARED = (0.25, 0.15)
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
@@ -86,9 +86,9 @@ def belief_of(
     long sleeps, which a load seldom has. Otherwise, and unless the machine `rests` in these
     windows, there are two beliefs about them.
     """
-    mean_w, least_w = _levels(rows, prior.zones)
+    mean_w, least_w, awake_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
-    shared, shared_var = _shared(prior, mean_w, weak=not weights.calibrated, dram=dram)
+    shared, shared_var = _shared(prior, awake_w, weak=not weights.calibrated, dram=dram)
     around = _Around(float(mean_w.mean()), dram, table, long_tails)
     theta, theta_cov = _theta(prior, rows, weights, around)
     covariance = np.zeros((prior.fixed, prior.fixed))
@@ -119,15 +119,18 @@ class _Around:
     long_tails: bool
 
 
-def _levels(rows: Rows, zones: int) -> tuple[F64, F64]:
-    """Mean and least power of each zone."""
-    mean, least = np.full(zones, 1e-3), np.full(zones, 1e-3)
+def _levels(rows: Rows, zones: int) -> tuple[F64, F64, F64]:
+    """Mean and least power of each zone, and the mean while it is awake, if it ever is."""
+    mean, least, awake = (np.full(zones, 1e-3) for _ in range(3))
     for z in range(zones):
-        mine = rows.power_w[(rows.zone == z) & rows.known]
+        known = (rows.zone == z) & rows.known
+        mine, active = rows.power_w[known], rows.active[known]
         if len(mine):
-            mean[z] = max(float(mine.mean()), 1e-3)
+            mean[z] = awake[z] = max(float(mine.mean()), 1e-3)
             least[z] = max(float(np.quantile(mine, _LEAST)), 1e-3)
-    return mean, least
+        if active.any():
+            awake[z] = max(float((active * mine).sum() / active.sum()), 1e-3)
+    return mean, least, awake
 
 
 def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:
@@ -137,13 +140,13 @@ def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:
     return value, np.where(unknown, (_IDLE[1] * least_w) ** 2, np.maximum(variance, 1e-12))
 
 
-def _shared(prior: PowerModel, mean_w: F64, *, weak: bool, dram: bool) -> tuple[F64, F64]:
+def _shared(prior: PowerModel, awake_w: F64, *, weak: bool, dram: bool) -> tuple[F64, F64]:
     value = prior.shared_w
     variance = np.diag(prior.covariance)[prior.zones : 2 * prior.zones]
     if weak and not value.any():
         part = _SHARED_DRAM if dram else _SHARED
-        return part[0] * mean_w, (part[1] * mean_w) ** 2
-    return value, variance + (1e-4 * mean_w) ** 2
+        return part[0] * awake_w, (part[1] * awake_w) ** 2
+    return value, variance + (1e-4 * awake_w) ** 2
 
 
 def _theta(prior: PowerModel, rows: Rows, weights: Weights, around: _Around) -> tuple[F64, F64]:
