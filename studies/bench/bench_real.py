@@ -85,7 +85,7 @@ def _pairs(directory: Path) -> Iterator[str]:
     platform = platform_of(runs)
     yield platform_line(pairs, platform)
     for held, words in BUSY.items():
-        splits, predictions = score(pairs, replace(platform, held=held))
+        splits, predictions = score(pairs, replace(platform, held=held), [*runs.solo.values()])
         yield f"\n{words}:\n"
         yield from shares_table(splits)
         yield ""

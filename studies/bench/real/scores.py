@@ -10,9 +10,9 @@ import numpy as np
 from studies.bench.accuracy.observed import Observed, observe
 from studies.bench.accuracy.peers import PEERS, divide
 from studies.bench.accuracy.recording import F64
-from studies.bench.real.pairs import Pair, Platform
+from studies.bench.real.pairs import LEAST_S, Pair, Platform
 from studies.bench.real.traces import PACKAGE, attribute, case_of, idle_run, predicted_w
-from studies.bench.real.xeon import NODE
+from studies.bench.real.xeon import NODE, Run
 
 from qjoule.model.ledger import Ledger
 from qjoule.model.shares import shares_of
@@ -74,11 +74,15 @@ class Prediction:
         return abs(self.predicted_w / self.measured_w - 1)
 
 
-def score(pairs: Sequence[Pair], platform: Platform) -> tuple[list[Split], list[Prediction]]:
-    """Every method on every pair."""
+def score(
+    pairs: Sequence[Pair], platform: Platform, solo: Sequence[Run]
+) -> tuple[list[Split], list[Prediction]]:
+    """Every method on every pair. `solo`: all runs of one program."""
     splits, predictions = [], []
     for pair in pairs:
-        own = attribute(pair, platform)
+        own_runs = {run.name for run in pair.solo}
+        usual = [run for run in solo if run.seconds >= LEAST_S and run.name not in own_runs]
+        own = attribute(pair, platform, usual)
         splits += list(_own(pair, platform, own))
         splits += list(_rules(pair, platform))
         others = [one for one in pairs if one is not pair]

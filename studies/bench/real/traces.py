@@ -135,16 +135,18 @@ def _segments(
     )
 
 
-def attribute(pair: Pair, platform: Platform) -> dict[str, Ledger]:
-    """The product's ledgers of a pair: with nothing known, with both solo runs remembered, and
-    with a minute of rest before them."""
+def attribute(pair: Pair, platform: Platform, others: Sequence[Run]) -> dict[str, Ledger]:
+    """The product's ledgers of a pair: with nothing known, with both solo runs remembered, with a
+    minute of rest before them, and with `others` between."""
     whole = recording([pair.whole], platform)
     earlier = [recording([run], platform) for run in pair.solo]
     rest = recording([idle_run(platform, pair.whole)], platform)
+    usual = [recording([run], platform) for run in others]
     return {
         "qjoule": _after([], whole),
         "qjoule, memory": _after(earlier, whole),
         "qjoule, memory, rest": _after([rest, *earlier], whole),
+        f"qjoule, the same and {len(others)} other runs": _after([rest, *usual, *earlier], whole),
     }
 
 

@@ -25,19 +25,15 @@ def row(run: str, program: str, first: int, cores: int, seconds: float, /, **oth
     """A program that keeps its cores busy for so long; `other` replaces columns."""
     cycles = GHZ * 1e9 * cores * seconds
     last = first + cores - 1
-    columns: Row = {"run": run, "program": program, "threads": cores, "cores": f"{first}-{last}"}
-    columns |= {"node": 1, "runtime_s": seconds, "window_s": seconds, "marked_error": 0}
-    columns |= {"instructions": cycles, "cycles": cycles, "l3miss": cycles / 1000}
-    columns |= {
-        "wall_cycles": xeon.CLOCK_HZ * seconds,
-        "dram0_j": 5 * seconds,
-        "dram1_j": 8 * seconds,
-    }
-    columns |= {"package0_j": REST_W * seconds}
+    made: Row = {"run": run, "program": program, "threads": cores, "cores": f"{first}-{last}"}
+    made |= {"node": 1, "runtime_s": seconds, "window_s": seconds, "marked_error": 0}
+    made |= {"instructions": cycles, "cycles": cycles, "l3miss": cycles / 1000}
+    made |= {"wall_cycles": xeon.CLOCK_HZ * seconds, "dram0_j": 5 * seconds, "dram1_j": 8 * seconds}
+    made |= {"package0_j": REST_W * seconds}
     if program in OWN_W:
         watts = REST_W + SHARED_W + OWN_W[program] * cores / 8
-        columns["package1_j"] = watts * seconds
-    return columns | other
+        made["package1_j"] = watts * seconds
+    return made | other
 
 
 def solo(program: str, cores: int, /, **other: object) -> Row:
@@ -98,15 +94,14 @@ def test_counts_of_the_common_time_are_by_samples_where_there_are_any(tmp_path: 
 
 def test_the_engine_comes_closer_than_cpu_time_on_such_a_machine(tmp_path: Path) -> None:
     runs = xeon.read(written(tmp_path, [*SOLO, *pair()]))
-    splits, predictions = score(list(pairs_of(runs)), platform_of(runs))
-    off = {split.method: split.points for split in splits}
+    solo = list(runs.solo.values())
+    splits, predictions = score(list(pairs_of(runs)), platform_of(runs), solo)
+    off = {one.method: one.points for one in splits}
+    halves = {one.method: one.half_points or 0.0 for one in splits}
+    assert halves[f"qjoule, the same and {len(solo) - 2} other runs"] < halves["qjoule, memory"]
     assert off["CPU time, above rest"] == pytest.approx(100 * abs(36 / 82 - 0.5))
     assert off["qjoule, memory, rest"] < off["CPU time, above rest"]
-    exact = next(
-        prediction
-        for prediction in predictions
-        if prediction.method == "R + S of 8 and 16 cores alone"
-    )
+    exact = next(one for one in predictions if one.method == "R + S of 8 and 16 cores alone")
     assert exact.error < 1e-9
 
 
@@ -118,7 +113,7 @@ def test_wraps_that_the_source_added_are_taken_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "reason"),
+    ("other", "words"),
     [
         ({"package1_j": 0.0}, "package 1: 0.0 W, its counter stood still"),
         ({"package0_j": 0.0}, "package 0: 0.0 W, its counter stood still"),
@@ -141,11 +136,11 @@ def test_wraps_that_the_source_added_are_taken_off(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_that_contradicts_itself_is_left_out_and_named(
-    tmp_path: Path, other: Row, reason: str
+    tmp_path: Path, other: Row, words: str
 ) -> None:
     why = left_out(tmp_path, [*SOLO[1:], solo("calm", 8, **other)])
     assert list(why) == ["solo-calm-8"]
-    assert reason in why["solo-calm-8"]
+    assert words in why["solo-calm-8"]
 
 
 def test_a_pair_without_the_solo_run_of_a_program_is_left_out_and_named(tmp_path: Path) -> None:
@@ -161,8 +156,8 @@ def test_a_pair_on_the_same_cores_is_left_out_and_named(tmp_path: Path) -> None:
 def test_a_counter_that_only_some_runs_have_is_not_used(tmp_path: Path) -> None:
     runs = xeon.read(written(tmp_path, [SOLO[0] | {"dram1_j": ""}, *SOLO[1:], *pair()]))
     (both,) = pairs_of(runs)
-    trace = recording([*both.solo, both.whole], platform_of(runs))
-    assert [(series.domain, series.package) for series in trace.series] == [
+    made = recording([*both.solo, both.whole], platform_of(runs))
+    assert [(one.domain, one.package) for one in made.series] == [
         ("package", 0),
         ("package", 1),
         ("dram", 0),
@@ -181,8 +176,8 @@ def test_a_table_of_another_format_is_refused(tmp_path: Path, bad: str) -> None:
 
 
 def test_a_table_that_ends_in_the_middle_is_refused(tmp_path: Path) -> None:
-    compressed = gzip.compress(b"run,program,i,cycles,instructions,l3miss\n" * 100)
-    (tmp_path / xeon.SERIES).write_bytes(compressed[:-9])
+    whole = gzip.compress(b"run,program,i,cycles,instructions,l3miss\n" * 100)
+    (tmp_path / xeon.SERIES).write_bytes(whole[:-9])
     with pytest.raises(xeon.NotTheSource):
         xeon.read(written(tmp_path, SOLO))
 
@@ -220,8 +215,8 @@ def test_sibling_factors_by_kernel_are_found(tmp_path: Path) -> None:
     assert read.left_out == (4 * 8, 0)
     top = read.take(read.ghz == 2.5)
     assert rome.sibling_factors(top) == pytest.approx({4: 0.9, 8: 0.1})
-    common, by_kernel = (rome.errors(top, ways) for ways in _first_and_third(read))
-    assert by_kernel.max() < 1e-6 < common.mean()
+    one, by_kernel = (rome.errors(top, ways) for ways in _first_and_third(read))
+    assert by_kernel.max() < 1e-6 < one.mean()
 
 
 def _first_and_third(read: rome.Phases) -> tuple[rome.Columns, rome.Columns]:
