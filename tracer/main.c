@@ -120,7 +120,8 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 	env->cpu_count = cpu_count;
 	if (topology_dies(options->cpu_topology, cpus, cpu_count, dies))
 		env->dies = dies;
-	env->of_packages = env->dies && topology_amd();
+	env->amd = topology_amd();
+	env->of_packages = env->dies && env->amd;
 	env->single_cores = options->mode == QJ_MODE_RECORD; /* the live view does not use them */
 	env->busy_ns = cpu_books_busy_ns;
 	env->ctx = probes;

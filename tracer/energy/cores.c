@@ -13,7 +13,8 @@
 #include "pmu.h"
 #include "system.h"
 
-#define EVENT "energy-core"
+#define EVENT  "energy-core"
+#define NO_PMU "no PMU power_core (Linux 6.13 or later, module rapl)"
 
 struct energy_cores {
 	unsigned count;
@@ -53,6 +54,8 @@ static int open_all(struct energy_cores *self, int sysfs_fd, const struct energy
 
 	if (!error)
 		error = pmu_config(sysfs_fd, EVENT, &config, why);
+	if (error == -ENOENT)
+		why_add(why, "no event %s", EVENT);
 	if (!error)
 		error = pmu_unit(sysfs_fd, EVENT, &unit_j, why);
 	if (error)
@@ -72,6 +75,8 @@ int cores_open(struct energy_source *source, const char *sysfs, const struct ene
 	struct energy_cores *self;
 	int error;
 
+	if (sysfs_fd < 0 && errno == ENOENT && env->amd)
+		return why_fail(why, -ENOENT, NO_PMU);
 	if (sysfs_fd < 0)
 		return -errno;
 	self = calloc(1, sizeof(*self));

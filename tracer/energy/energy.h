@@ -39,6 +39,7 @@ struct energy_env {
 	bool of_packages;
 	/* Counters of single cores are opened beside those of packages, if there are any. */
 	bool single_cores;
+	bool amd; /* the processor has such counters, even if the kernel does not show them */
 	/*
 	 * Busy CPU time, summed over the CPUs of one package, since any fixed moment;
 	 * ENERGY_BUSY_FAILED if unknown. `estimated` needs it and calls it only in its reads.

@@ -197,6 +197,20 @@ def test_single_cores_are_counted_beside_their_packages(tmp_path: Path) -> None:
 
 
 @as_root
+def test_a_kernel_that_does_not_show_single_cores_is_named_where_the_processor_has_them(
+    tmp_path: Path,
+) -> None:
+    place = pmu(tmp_path / "power", "0", ENERGY)
+    with Probe(f"perf:{place}", cores="yes", amd="yes") as probe:
+        words = (
+            "; no counters of single cores: no PMU power_core (Linux 6.13 or later, module rapl)"
+        )
+        assert (probe.error, probe.cores, probe.why.endswith(words)) == (0, [], True)
+    with Probe(f"perf:{place}", cores="yes") as other, Probe(f"perf:{place}", amd="yes") as live:
+        assert "single cores" not in other.why + live.why
+
+
+@as_root
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
@@ -204,13 +218,15 @@ def test_single_cores_are_counted_beside_their_packages(tmp_path: Path) -> None:
         ("cpumask", "0-2", "cpumask names CPU 2, not online"),
         ("events/energy-core.scale", "0", "events/energy-core.scale is not a positive number"),
         ("events/energy-core", "event=0xffff", "energy-core on CPU 0: "),
+        ("events/energy-core", None, "no event energy-core"),
     ],
 )
 def test_broken_counters_of_cores_are_left_out(
-    tmp_path: Path, file: str, text: str, reason: str
+    tmp_path: Path, file: str, text: str | None, reason: str
 ) -> None:
     place = pmu(tmp_path / "power", "0", ENERGY)
-    write(pmu(tmp_path / "power_core", "0,1", CORE) / file, text)
+    broken = pmu(tmp_path / "power_core", "0,1", CORE) / file
+    broken.unlink() if text is None else write(broken, text)
     with Probe(f"perf:{place}", cores="yes", why_bytes=4096) as probe:
         assert (probe.error, probe.cores) == (0, [])
         assert f"; no counters of single cores: {reason}" in probe.why

@@ -173,11 +173,14 @@ def test_sources_that_a_machine_has(tmp_path: Path) -> None:
     pmu(folder, "0", {"energy-psys": "event=0x05"})
     assert perf_pmu(tmp_path).detail == "energy-psys, none of a package"
     assert perf_pmu(tmp_path).ok is False
+    assert core_energy(tmp_path) is None, "it has a line only where the CPUs have counters"
     write(tmp_path / "proc/cpuinfo", "model name\t: AMD EPYC 7502 32-Core Processor\n")
     assert "arXiv:2108.00808" in getattr(dram_energy(tmp_path), "detail", "")
+    fix = "Linux 6.13 or later has it"
+    assert getattr(core_energy(tmp_path), "fix", None) == f"modprobe rapl; {fix}"
     pmu(folder, "0", {"energy-pkg": "event=0x02"})
     assert perf_pmu(tmp_path) == Check("perf energy", True, "energy-pkg, energy-psys")
-    assert core_energy(tmp_path) is None, "it has a line only where there are some"
+    assert getattr(core_energy(tmp_path), "fix", None) == fix
     cores = tmp_path / "sys/bus/event_source/devices/power_core"
     pmu(cores, "0-3,8", {"energy-core": "event=0x01"})
     assert core_energy(tmp_path) == Check("core energy", True, "energy-core of 5 cores")

@@ -7,8 +7,8 @@
  *
  * CPUS is "cpu:package,cpu:package", or "cpu:package:die,...". Keys: powercap_root, perf_sysfs,
  * hwmon_root, host_root, curve, curve_label, curve_errors, why_bytes, busy (no: no clock),
- * of_packages (yes), cores (yes: open counters of single cores). Commands on standard input, one a
- * line:
+ * of_packages (yes), cores (yes: open counters of single cores), amd (yes). Commands on standard
+ * input, one a line:
  *   read       one reading of every domain
  *   cores      one reading of every single core
  *   look       zones that appeared
@@ -243,6 +243,7 @@ int main(int argc, char **argv)
 	env.dies = has_dies ? dies : NULL;
 	env.of_packages = option(argc, argv, "of_packages") != NULL;
 	env.single_cores = option(argc, argv, "cores") != NULL;
+	env.amd = option(argc, argv, "amd") != NULL;
 	env.powercap_root = option(argc, argv, "powercap_root");
 	env.perf_sysfs = option(argc, argv, "perf_sysfs");
 	env.hwmon_root = option(argc, argv, "hwmon_root");

@@ -83,10 +83,19 @@ def perf_pmu(root: Path = ROOT) -> Check:
 
 
 def core_energy(root: Path = ROOT) -> Check | None:
-    """Counters of single cores, beside those of packages; None on machines without, as most are."""
+    """Counters of single cores, beside those of packages; None where the CPUs have none.
+
+    Linux registers this PMU together with the one of packages (arch/x86/events/rapl.c).
+    """
     folder = root / "sys/bus/event_source/devices/power_core"
     if not (folder / "events/energy-core").exists():
-        return None
+        if not _is_metered_amd(root):
+            return None
+        detail = f"no energy-core in {folder}: joules are divided between cores by the model alone"
+        fix = "Linux 6.13 or later has it"
+        return Check(
+            "core energy", False, detail, fix if perf_pmu(root).ok else f"modprobe rapl; {fix}"
+        )
     try:
         cores = len(parse_cpu_list(read_text(folder / "cpumask")))
     except ValueError as error:
@@ -96,11 +105,16 @@ def core_energy(root: Path = ROOT) -> Check | None:
 
 def dram_energy(root: Path = ROOT) -> Check | None:
     """That AMD's counters lack memory; None on other machines, and where there are no counters."""
-    info = read_text(root / "proc/cpuinfo")
-    name = next((line for line in info.splitlines() if line.startswith("model name")), "")
-    if not is_amd(name) or not (powercap_tree(root, lambda _: True).ok or perf_pmu(root).ok):
+    if not _is_metered_amd(root):
         return None
     return Check("dram energy", False, NO_DRAM_ON_AMD, MEMORY_BY_METER)
+
+
+def _is_metered_amd(root: Path) -> bool:
+    """Whether a machine has CPUs of AMD, whose packages are counted."""
+    info = read_text(root / "proc/cpuinfo")
+    name = next((line for line in info.splitlines() if line.startswith("model name")), "")
+    return is_amd(name) and bool(powercap_tree(root, lambda _: True).ok or perf_pmu(root).ok)
 
 
 def hwmon_meters(root: Path = ROOT) -> Check | None:
