@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from qjoule.model.coefficients import DEFAULT_ALPHA
 from qjoule.model.energy import Bool
 
 PHASES = "rome-epyc-7502-phases.tsv.gz"
-PACKAGE_W = "'AMD RAPL PCKG'"
+PACKAGE_W, CORES_W = "'AMD RAPL PCKG'", "'AMD RAPL SINGLE_CORE'"
 CORES_PER_SOCKET, SOCKETS = 32, 2
 CORES = SOCKETS * CORES_PER_SOCKET
 CORES_PER_DIE = 8  #: they share a link to memory
@@ -44,7 +44,8 @@ class NotTheSource(QjouleError):
 
 @dataclass(frozen=True)
 class Phases:
-    """n phases: kernel, threads, frequency in GHz, limit of C-states, watts of both packages.
+    """n phases: kernel, threads, frequency in GHz, limit of C-states, watts of both packages, and
+    watts of all cores together by counters of single cores.
 
     `left_out`: phases of another placement, and phases whose counter stood still or jumped.
     """
@@ -54,6 +55,7 @@ class Phases:
     ghz: F64
     limit: I64
     package_w: F64
+    cores_w: F64
     left_out: tuple[int, int] = (0, 0)
 
     def take(self, rows: Bool) -> Phases:
@@ -92,13 +94,16 @@ def read(directory: Path) -> Phases:
     try:
         with gzip.open(path, "rt", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))
-        names = ("experiment", "thread_count", "frequency", "cstate", PACKAGE_W, "begin")
+        names = ("experiment", "thread_count", "frequency", "cstate", PACKAGE_W, CORES_W, "begin")
         columns = [np.array([float(row[name]) for row in rows]) for name in names]
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise NotTheSource(f"{path}: {error!r}") from error
     order = np.lexsort((columns[-1], *columns[:1], *columns[2:4]))
-    kernel, threads, hz, limit, watts = (column[order] for column in columns[:-1])
-    phases = Phases(kernel.astype(np.int64), threads, hz * 1e-9, limit.astype(np.int64), watts)
+    kernel, threads, hz, limit, *watts = (column[order] for column in columns[:-1])
+    package_w, cores_w = watts
+    phases = Phases(
+        kernel.astype(np.int64), threads, hz * 1e-9, limit.astype(np.int64), package_w, cores_w
+    )
     numbers, count = np.unique(phases.kernel, return_counts=True)
     placed = _placed(phases) & np.isin(phases.kernel, numbers[count >= LEAST_PHASES])
     sound = (phases.package_w >= LEAST_W) & (phases.package_w <= MOST_W)
@@ -187,8 +192,20 @@ def sibling_factors(phases: Phases) -> dict[int, float]:
     return {int(k): float(s / max(c, 1e-9)) for k, (c, s) in zip(kernels, theta, strict=True)}
 
 
+def parts_on_cores(phases: Phases) -> dict[int, float]:
+    """How much of each further watt of the packages is in the counters of single cores, as cores of
+    a socket become busy, by kernel."""
+    filling = phases.take(phases.threads <= CORES)
+    return {
+        int(kernel): float(np.polyfit(mine.package_w, mine.cores_w, 1)[0])
+        for kernel in np.unique(phases.kernel)
+        for mine in (filling.take(filling.kernel == kernel),)
+    }
+
+
 def table(phases: Phases) -> Iterator[str]:
-    """Errors by way, at each frequency and over all; sibling factors by kernel."""
+    """Errors by way, at each frequency and over all; by kernel, sibling factors and what counters
+    of single cores show."""
     kernels, levels = np.unique(phases.kernel), np.unique(phases.ghz)
     limits, (placement, wrong) = np.unique(phases.limit), phases.left_out
     yield (
@@ -207,9 +224,18 @@ def table(phases: Phases) -> Iterator[str]:
     yield f"| goal | {' | '.join(goals)} |"
     yield ""
     top = phases.take(phases.ghz == levels[-1])
-    factors = sibling_factors(top.take(top.limit == limits[-1])).items()
-    said = ", ".join(f"{kernel}: {factor:.2f}" for kernel, factor in factors)
-    yield f"sibling factor by kernel at {levels[-1]:.1f} GHz: {said}"
+    top = top.take(top.limit == limits[-1])
+    yield f"sibling factor by kernel at {levels[-1]:.1f} GHz: {_by_kernel(sibling_factors(top))}"
+    yield ""
+    most = float((phases.cores_w / phases.package_w).max())
+    yield (
+        f"counters of single cores: at most {most:.0%} of the packages' power in a phase; of each "
+        f"further watt, by kernel at {levels[-1]:.1f} GHz: {_by_kernel(parts_on_cores(top))}"
+    )
+
+
+def _by_kernel(values: Mapping[int, float]) -> str:
+    return ", ".join(f"{kernel}: {value:.2f}" for kernel, value in values.items())
 
 
 def _at_one(phases: Phases, columns: Columns, limits: Sequence[int] | I64) -> float:

@@ -186,7 +186,10 @@ def test_a_table_that_ends_in_the_middle_is_refused(tmp_path: Path) -> None:
 
 
 def phases(factor: dict[int, float], stuck: int = 0) -> list[str]:
-    """Phases of kernels whose siblings draw `factor` of what a core draws, at two frequencies."""
+    """Phases of kernels whose siblings draw `factor` of what a core draws, at two frequencies.
+
+    Cores count a tenth of a kernel's watts, times its number.
+    """
     lines, begin = [], 0
     for kernel, sibling in factor.items():
         for hz in (1_500_000_000, 2_500_000_000):
@@ -198,23 +201,26 @@ def phases(factor: dict[int, float], stuck: int = 0) -> list[str]:
                 watts = 110 + hz * 1e-9 * kernel * busy / 10 if placed else 555.0
                 if number < stuck:
                     watts = 0.0
-                lines.append(f"{begin}\t{begin + 1}\t1\t{watts}\t0\t{kernel}\t{threads}\t{hz}\t2\t")
+                cores = 0.1 * kernel * (watts - 110)
+                row = (begin, begin + 1, 1, watts, cores, kernel, threads, hz, 2)
+                lines.append("".join(f"{value}\t" for value in row))
     return lines
 
 
 def rome_file(directory: Path, lines: Iterable[str]) -> Path:
-    head = f"begin\tend\t'wall'\t{rome.PACKAGE_W}\t'core'\texperiment\tthread_count"
+    head = f"begin\tend\t'wall'\t{rome.PACKAGE_W}\t{rome.CORES_W}\texperiment\tthread_count"
     head += "\tfrequency\tcstate\t"
     with gzip.open(directory / rome.PHASES, "wt") as file:
         file.write("\n".join([head, *lines]) + "\n")
     return directory
 
 
-def test_sibling_factors_by_kernel_are_found(tmp_path: Path) -> None:
+def test_sibling_factors_and_parts_on_cores_are_found(tmp_path: Path) -> None:
     read = rome.read(rome_file(tmp_path, phases({4: 0.9, 8: 0.1})))
     assert read.left_out == (4 * 8, 0)
     top = read.take(read.ghz == 2.5)
     assert rome.sibling_factors(top) == pytest.approx({4: 0.9, 8: 0.1})
+    assert rome.parts_on_cores(top) == pytest.approx({4: 0.4, 8: 0.8})
     one, by_kernel = (rome.errors(top, ways) for ways in _first_and_third(read))
     assert by_kernel.max() < 1e-6 < one.mean()
 
