@@ -22,7 +22,16 @@ from nightly.vm.support.plans import (
     plans,
     statements_text,
 )
-from nightly.vm.support.streams import PARAMETERS, REST_S
+from nightly.vm.support.streams import (
+    BURSTS_MS,
+    BUSY_MW,
+    CORES_MW,
+    POWER_MW,
+    QUIET_MW,
+    REST_S,
+    WRONG_CORES_MW,
+    parameter,
+)
 from qjoule.contract import MORE_COUNTERS, AttachMode
 
 HERE = Path(__file__).parent
@@ -41,8 +50,22 @@ def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     """Two packages with SMT and energy counters of constant power, after `guest/amd64.sh`."""
     machine.build("amd64")
     directory = tmp_path_factory.mktemp("amd64")
-    variables = {"RAPL": PARAMETERS, "REST_S": str(REST_S)}
+    variables = {"RAPL": parameter("power_mw", POWER_MW.values()), "REST_S": str(REST_S)}
     return machine.run("amd64", HERE / "guest" / "amd64.sh", directory, variables)
+
+
+@pytest.fixture(scope="session")
+def amd(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """Two cores with energy counters of their own, after `guest/cores.sh`."""
+    machine.build("amd64")
+    variables = {
+        "RAPL": f"{parameter('power_mw', QUIET_MW)} {parameter('busy_mw', BUSY_MW)}",
+        "CORES": parameter("power_mw", CORES_MW),
+        "WRONG_CORES": parameter("power_mw", WRONG_CORES_MW),
+        "BURSTS_MS": " ".join(map(str, BURSTS_MS)),
+    }
+    directory = tmp_path_factory.mktemp("amd")
+    return machine.run("amd", HERE / "guest" / "cores.sh", directory, variables)
 
 
 @pytest.fixture(scope="session", params=machine.SUITES)

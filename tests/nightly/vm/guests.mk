@@ -15,6 +15,8 @@ FLAGS := -std=gnu11 -O2 -D_GNU_SOURCE -Wall -Wextra -Werror -static
 KERNEL  := $(shell dpkg-query -W -f '$${Depends}' linux-headers-amd64 | grep -o '[0-9][^ ,]*-amd64' | head -n 1)
 HEADERS := /usr/src/linux-headers-$(KERNEL)
 
+MODULES := $(VM)/amd64/fake_rapl/fake_rapl.ko $(VM)/amd64/fake_rapl/fake_power_core.ko
+
 ARM64_ROOT      := $(VM)/arm64/root
 ARM64_LIBRARIES := libbpf-dev libelf-dev libseccomp-dev libxxhash-dev libzstd-dev zlib1g-dev
 ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/include \
@@ -31,7 +33,7 @@ arm64-trixie: $(VM)/arm64-trixie/initramfs
 $(SUITES): %: $(VM)/%/initramfs
 
 $(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
-                       $(VM)/amd64/counted_load $(VM)/amd64/fake_rapl/fake_rapl.ko $(HERE)/initramfs $(HERE)/guest/init
+                       $(VM)/amd64/counted_load $(MODULES) $(HERE)/initramfs $(HERE)/guest/init
 	$(HERE)/initramfs $(VM)/amd64/root $@ $(filter build/%tracer build/%root %traced %load %.ko,$^)
 
 $(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64/qjoule-root \
@@ -78,10 +80,10 @@ $(VM)/amd64/traced: $(TRACED) tracer/system.h tracer/root/protocol.h | build/bpf
 $(VM)/arm64/traced: $(TRACED) tracer/system.h tracer/root/protocol.h | build/bpf/registry.h $(VM)/arm64/fetched
 	$(ARM64_CC) $(FLAGS) -Ibpf -Ibuild/bpf -Itracer $(TRACED) -o $@
 
-$(VM)/amd64/fake_rapl/fake_rapl.ko: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd64/fetched-$(KERNEL)
-	mkdir -p $(@D)
-	cp $^ $(@D)
-	$(MAKE) -C $(HEADERS) M=$(abspath $(@D)) modules
+$(MODULES) &: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd64/fetched-$(KERNEL)
+	mkdir -p $(VM)/amd64/fake_rapl
+	cp $^ $(VM)/amd64/fake_rapl
+	$(MAKE) -C $(HEADERS) M=$(abspath $(VM)/amd64/fake_rapl) modules
 
 $(VM)/arm64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/arm64/fetched
 	$(ARM64_CC) $(FLAGS) $< -o $@

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams that tracers recorded in a virtual machine, and the values of its energy counters
-(`fake_rapl/fake_rapl.c`).
+(`fake_rapl/`).
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,22 @@ POWER_MW = {
     (0, "dram"): 90_000,
     (1, "package"): 900_000,
 }
-PARAMETERS = "power_mw=" + ",".join(map(str, POWER_MW.values()))  #: for `insmod`
+#: Where the two cores of a package are counted: its domains and each core at rest (the wrong ones
+#: show more than the package), and what each core adds while it is busy.
+QUIET_MW = (20_000, 8_000, 2_000)
+CORES_MW, WRONG_CORES_MW = (1_000, 1_000), (30_000, 20_000)
+BUSY_MW = (15_000, 9_000)
+BURSTS_MS = (1500, 300, 900, 600, 1800, 200, 1200, 700)
 UNIT_NJ = 500
 COUNTS = 1 << 32
 RANGE_UJ = COUNTS * UNIT_NJ // 1000  #: 2147 J
 REST_S = 3  #: recorded after the load; including it, every package's counter wraps
 NS_PER_MS = 1_000_000
+
+
+def parameter(name: str, values: Iterable[int]) -> str:
+    """Of a module, for `insmod`."""
+    return f"{name}=" + ",".join(map(str, values))
 
 
 def counter_uj(power_mw: int, ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
