@@ -181,17 +181,27 @@ static __always_inline void statement_begin(struct thread_state *thread, __u8 di
 	}
 }
 
-/* The shape of a whole statement, whose text is sent if that is new. */
+/*
+ * The shape of a whole statement, whose text is sent if that is new. `find_rules`, if any, is
+ * called before that, for a statement that was hashed before its session's rules were known.
+ */
 static __always_inline void statement_shaped(struct qj_cpu_state *cpu, struct thread_state *thread,
-					     __u8 dialect, __u32 text_bytes)
+					     __u8 dialect, __u32 text_bytes,
+					     void (*find_rules)(struct thread_state *))
 {
 	thread->text_left = 0;
 	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
 	thread->shape = qj_shape_end(&thread->text);
 	/* Most clients repeat their last statement: it needs no lookup. */
-	if (thread->text_sent != thread->shape &&
-	    (was_seen(thread->shape) || emit_text(cpu, thread, dialect, text_bytes)))
-		thread->text_sent = thread->shape;
+	if (thread->text_sent == thread->shape)
+		return;
+	if (!was_seen(thread->shape)) {
+		if (find_rules)
+			find_rules(thread);
+		if (!emit_text(cpu, thread, dialect, text_bytes))
+			return;
+	}
+	thread->text_sent = thread->shape;
 }
 
 /* A query's tags also hold within its procedures. Attributes win over a comment. */
@@ -203,20 +213,22 @@ static __always_inline void statement_tags(struct qj_cpu_state *cpu, struct thre
 }
 
 static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u8 dialect, __u32 text_bytes)
+					   __u8 dialect, __u32 text_bytes,
+					   void (*find_rules)(struct thread_state *))
 {
-	statement_shaped(cpu, thread, dialect, text_bytes);
+	statement_shaped(cpu, thread, dialect, text_bytes, find_rules);
 	statement_tags(cpu, thread, text_bytes);
 }
 
 /*
  * Feeds the next bytes of a statement of known length, of which `chunk` already has the first
- * `read`. Returns true once the statement is complete.
+ * `read`. Returns true once the statement is complete. `find_rules`: as of statement_shaped().
  */
 static __always_inline bool statement_feed_from(struct qj_cpu_state *cpu,
 						struct thread_state *thread,
 						struct shape_chunk *chunk, __u32 read, __u64 addr,
-						__u32 bytes)
+						__u32 bytes,
+						void (*find_rules)(struct thread_state *))
 {
 	__u32 whole = bytes < thread->text_left ? bytes : thread->text_left;
 	struct statement_walk walk = {.thread = thread};
@@ -240,14 +252,15 @@ static __always_inline bool statement_feed_from(struct qj_cpu_state *cpu,
 		return false;
 	statement_done(cpu, thread, thread->text.dialect,
 		       thread->statement_bytes < QJ_TEXT_BYTES ? thread->statement_bytes
-							       : QJ_TEXT_BYTES);
+							       : QJ_TEXT_BYTES,
+		       find_rules);
 	return true;
 }
 
 static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes)
 {
-	return statement_feed_from(cpu, thread, 0, 0, addr, bytes);
+	return statement_feed_from(cpu, thread, 0, 0, addr, bytes, 0);
 }
 
 #endif

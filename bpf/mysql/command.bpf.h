@@ -13,6 +13,7 @@
 /* How a command's packet begins. Most texts are behind the first byte, and most are short. */
 union mysql_start {
 	__u8 bytes[MYSQL_FIXED_BYTES];
+	__u64 words[QJ_SHAPE_CHUNK / sizeof(__u64)]; /* zeros behind the packet's end */
 	struct {
 		__u8 command;
 		struct shape_chunk text;
@@ -134,17 +135,47 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
 }
 
+#define EACH_BYTE(byte) (0x0101010101010101ULL * (byte))
+/* Not zero if some byte of a word is zero (Warren, Hacker's Delight, section 6-1). */
+#define HAS_ZERO(word) (((word)-EACH_BYTE(1)) & ~(word)&EACH_BYTE(0x80))
+
+/*
+ * Whether the session's rules decide what some byte of a command's start means: double quotes,
+ * backslashes, and what is a letter in some character sets only. Most statements have none of them,
+ * and reading the rules costs more than this.
+ */
+static __always_inline bool mysql_follows_rules(const union mysql_start *start)
+{
+	__u64 found = 0;
+
+	for (__u32 i = 0; i < QJ_SHAPE_CHUNK / sizeof(__u64); i++) {
+		__u64 word = start->words[i];
+
+		found |= (word & EACH_BYTE(0x80)) | HAS_ZERO(word ^ EACH_BYTE('"')) |
+			 HAS_ZERO(word ^ EACH_BYTE('\\')) | HAS_ZERO(word ^ EACH_BYTE(0x7f));
+	}
+	return found;
+}
+
+static __always_inline void mysql_find_rules_late(struct thread_state *thread)
+{
+	thread->text.rules = mysql_find_rules(thread, 0);
+}
+
 /* The text is `text` bytes behind `addr`, where `bytes` of the packet have arrived. */
 static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       union mysql_start *start, __u64 addr, __u32 bytes,
 				       __u32 text)
 {
 	__u32 read = text == 1 ? mysql_start_bytes(bytes) - 1 : 0;
+	bool late = read == thread->mysql.length - 1 && !mysql_follows_rules(start);
 
 	addr += text;
-	statement_begin(thread, QJ_DIALECT_MYSQL, mysql_find_rules(thread, 0), addr,
+	statement_begin(thread, QJ_DIALECT_MYSQL,
+			late ? QJ_SHAPE_DEFAULT : mysql_find_rules(thread, 0), addr,
 			thread->mysql.length - text);
-	if (!statement_feed_from(cpu, thread, &start->text, read, addr, bytes - text))
+	if (!statement_feed_from(cpu, thread, &start->text, read, addr, bytes - text,
+				 mysql_find_rules_late))
 		thread->mysql.expects = MYSQL_TEXT;
 	label_query(cpu, thread);
 }

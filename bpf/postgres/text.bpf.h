@@ -84,7 +84,7 @@ static __always_inline bool postgres_shape(struct qj_cpu_state *cpu, struct thre
 			thread->statement_bytes = whole > walk.taken ? whole : walk.taken + 1;
 		}
 	}
-	statement_shaped(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
+	statement_shaped(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken, 0);
 	return true;
 }
 

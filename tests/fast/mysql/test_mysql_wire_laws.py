@@ -6,13 +6,16 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fuzz.shape_library import c_hash
 from fuzz.wire_library import READY, STARTUP, UNKNOWN, Connection, Query, split
 from qjoule.contract import Command, Loss, QueryFlag
 from qjoule.servers import registry
 from qjoule.servers.mysql.wire import tags_in_attributes
+from qjoule.shapes.rules import COUNTS, Lexis
 from tracing.mysql_values import Parameter, counted, number, parameters, string
 
 OK = b"\0\0\0\2\0\0\0"
@@ -146,6 +149,20 @@ def _assert_recorded(commands: list[Sent], sizes: list[int], phase: int) -> None
 @example([_attributed(b"select 1", [(8, b"n", b"12345678")] * 32, (ROWS, None))], [3])
 def test_pieces_change_nothing(commands: list[Sent], sizes: list[int]) -> None:
     _assert_recorded(commands, sizes, READY)
+
+
+@pytest.mark.parametrize("end", [b"", b" ".ljust(70)], ids=["short", "long"])
+@pytest.mark.parametrize("text", [b'"a"', b"'\\'a'b'", b"a\xd7b", b"a\xa0b", b"\x7f1", b"'a' b"])
+def test_a_statement_is_hashed_by_its_sessions_rules(text: bytes, end: bytes) -> None:
+    """They are asked for only where they decide what a byte means."""
+    for rules in range(COUNTS[Lexis.BACKTICK].rules):
+        connection = Connection(registry.kind_of("mysql"), READY)
+        connection.follow(rules)
+        _receive(connection, 0, b"\x03" + text + end, [])
+        _reply(connection, 1, ROWS)
+        connection.follow(COUNTS[Lexis.BACKTICK].default)
+        (query,) = connection.close()
+        assert query.shape == c_hash(text + end, registry.dialect("mysql"), rules=rules)
 
 
 @given(st.lists(COMMANDS, min_size=1, max_size=6))

@@ -23,6 +23,7 @@ from qjoule.shapes.rules import (
     Lexis,
     Quoting,
     backtick_rules,
+    class_by_rules,
     standard_rules,
 )
 from qjoule.shapes.safe_text import sanitise
@@ -299,3 +300,14 @@ def test_text_in_utf_16_shows_nothing(value: str, number: int) -> None:
     rules = number % COUNTS[Lexis.BACKTICK].rules
     assert "z" not in _shown(text, MYSQL, rules)
     assert "q" not in _shown(b"\xff\xfe" + text, MYSQL, rules)
+
+
+def test_few_bytes_are_read_by_a_sessions_rules() -> None:
+    """Without these in a statement, no rules are asked for: mysql_follows_rules()."""
+    lexis = Lexis.BACKTICK
+    classes = [
+        {class_by_rules(lexis, rules, byte) for rules in range(COUNTS[lexis].rules)}
+        for byte in range(256)
+    ]
+    varying = {byte for byte, of_byte in enumerate(classes) if len(of_byte) > 1}
+    assert varying == {ord('"'), ord("\\"), 0x7F, *range(0x80, 0x100)}

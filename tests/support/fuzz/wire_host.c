@@ -454,9 +454,17 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *of)
 	return 0;
 }
 
+static int session_rules = QJ_SHAPE_DEFAULT;
+
 int mysql_find_rules(struct thread_state *of, __u64 thd)
 {
-	return QJ_SHAPE_DEFAULT;
+	return session_rules;
+}
+
+/* From here on all sessions have these. */
+void wire_rules(int rules)
+{
+	session_rules = rules;
 }
 
 int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from host_library import TRAPPED, compiled
@@ -42,6 +42,7 @@ class Query:
     rows: int | None = None
     sqlstate: str = ""
     said: bytes | None = None  #: its tags, as sent
+    shape: int = field(default=0, compare=False)
 
 
 @cache
@@ -72,6 +73,10 @@ class Connection:
     def failed(self, left: int) -> None:
         self._host.wire_failed(left)
 
+    def follow(self, rules: int) -> None:
+        """From here on every session has the rules with this number."""
+        self._host.wire_rules(rules)
+
     def wait(self) -> None:
         self._host.wire_wait()
 
@@ -91,6 +96,7 @@ class Connection:
                 one.rows if one.flags & QueryFlag.ROWS else None,
                 one.sqlstate.decode(),
                 ctypes.string_at(one.tags, one.tags_bytes) if one.tags else None,
+                one.shape,
             )
             for one in (queries[i] for i in range(count))
         ]
