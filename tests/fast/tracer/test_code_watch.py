@@ -14,11 +14,16 @@ from pathlib import Path
 import pytest
 
 import attribute_trace as hand
+from qjoule.commands import naming_process
 from qjoule.commands.frame_names import trace_frame_names
+from qjoule.commands.naming_process import NamingProcess
+from qjoule.engine.stacks import NotYetNamed
 from qjoule.servers.jvm.hotspot import CannotRead
 from qjoule.servers.stack_tables import JIT_CODE
 from qjoule.session import compiled_code
-from qjoule.session.compiled_code import CODE, HEAD, LIST, LISTS_BYTES, CodeLists, CodeWatch
+from qjoule.session.code_lists import CODE, HEAD, LIST, LISTS_BYTES, MAGIC, CodeLists
+from qjoule.session.compiled_code import CodeWatch
+from qjoule.session.stacks import OpenTables
 from qjoule.trace.meta import Module
 from qjoule.trace.reader import Trace
 from servers.toy_code_cache import ToyJvm, toy_jvm
@@ -34,7 +39,7 @@ def lists_of(jvm: ToyJvm) -> CodeLists:
 def listed(lists: CodeLists) -> list[tuple[int, ...]]:
     """The list that counts, as the tracer reads it."""
     magic, module, turn = HEAD.unpack_from(lists.room)
-    assert (magic, module) == (compiled_code.MAGIC, MODULE)
+    assert (magic, module) == (MAGIC, MODULE)
     at = HEAD.size + turn % 2 * ((LISTS_BYTES - HEAD.size) // 2)
     count, frame_pointers, call_stub = LIST.unpack_from(lists.room, at)
     assert (frame_pointers, call_stub) == (1, 0x7000)
@@ -48,6 +53,8 @@ def test_code_keeps_its_number_and_since_when_it_is_known(tmp_path: Path) -> Non
         lists.update()
         assert listed(lists) == before
         names = dict(lists.names())
+        assert {number: lists.name(number) for number in names} == names
+        assert lists.name(0) == lists.name(1 << 31) == ""
     assert [names[row[6]] for row in before][::2] == ["shop.Orders.read", "Interpreter"]
     assert [row[0] for row in before] == sorted(row[0] for row in before)
 
@@ -58,10 +65,13 @@ def test_a_method_in_anothers_place_is_another(tmp_path: Path) -> None:
         lists = lists_of(jvm)
         before = listed(lists)
         jvm.change(jvm.blob + 48, struct.pack("<i", 13))
-        assert before[0][6] not in dict(lists.names()), "it was not listed again yet"
+        old = before[0][6]
+        assert old not in dict(lists.names()), "it was not listed again yet"
+        assert lists.name(old) == ""
         lists.update()
         after = listed(lists)
         names = dict(lists.names())
+        assert (lists.name(old), lists.name(after[0][6])) == ("", "shop.Orders.read")
     assert after[0][0] == before[0][0]
     assert after[0][6] not in [row[6] for row in before]
     assert after[0][1] > before[0][1]
@@ -80,14 +90,21 @@ def test_a_jvm_that_ends_keeps_its_last_list(tmp_path: Path) -> None:
         assert listed(lists) == before
         with pytest.raises(CannotRead):
             list(lists.names())
+        assert lists.name(before[0][6]) == ""
+
+
+def connected(monkeypatch: pytest.MonkeyPatch) -> tuple[CodeWatch, socket.socket]:
+    """One, and the end of its process."""
+    monkeypatch.setattr(compiled_code, "_WAIT_S", 0.5)
+    found = CodeWatch.__new__(CodeWatch)
+    found._modules, found.problem, found._asked = frozenset({MODULE}), "", None
+    found._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return found, theirs
 
 
 def watch(messages: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> CodeWatch:
     """One whose process says this when it is asked for names."""
-    monkeypatch.setattr(compiled_code, "_WAIT_S", 0.5)
-    watched = CodeWatch.__new__(CodeWatch)
-    watched._modules, watched.problem = frozenset({MODULE}), ""
-    watched._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    found, theirs = connected(monkeypatch)
 
     def serve() -> None:
         with theirs:
@@ -98,7 +115,7 @@ def watch(messages: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> CodeWat
                 theirs.recv(9)
 
     threading.Thread(target=serve, daemon=True).start()
-    return watched
+    return found
 
 
 def row(number: int, name: str, module: int = MODULE) -> bytes:
@@ -110,35 +127,92 @@ def test_names_of_a_strangers_process_are_one_line_and_of_its_modules(
 ) -> None:
     messages = [row(1, "a.b"), row(2, "x\x1b[31m\n"), row(3, "c", 9), row(4, "y" * 300), b"end"]
     watched = watch(messages, monkeypatch)
-    names = [(method.offset, method.name) for method in watched.unchanged()]
+    found = [(one.offset, one.name) for one in watched.unchanged()]
     watched._connection.close()
-    assert [number for number, _ in names] == [1, 2, 4]
-    assert names[0][1] == "a.b"
-    assert names[1][1].isprintable()
-    assert names[2][1] == "y" * 200
+    assert [number for number, _ in found] == [1, 2, 4]
+    assert found[0][1] == "a.b"
+    assert found[1][1].isprintable()
+    assert found[2][1] == "y" * 200
 
 
 @pytest.mark.parametrize("messages", [[], [row(1, "a")], [b"x"], [row(1, "a"), row(2, "")]])
 def test_a_process_that_ends_or_says_nonsense_gives_no_names(
     messages: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = watch(messages, monkeypatch)
-    assert watched.unchanged() == []
-    watched._connection.close()
-    assert watched.problem == "what they compiled could not be listed again"
+    found = watch(messages, monkeypatch)
+    assert found.unchanged() == []
+    found._connection.close()
+    assert found.problem == "what they compiled could not be listed again"
 
 
 def test_a_process_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_code, "BLOBS_MAX", 3)
-    watched = watch([row(number, "a") for number in range(9)], monkeypatch)
-    assert watched.unchanged() == []
+    found = watch([row(number, "a") for number in range(9)], monkeypatch)
+    assert found.unchanged() == []
+    found._connection.close()
+    assert found.problem
+
+
+def answering(
+    answers: Sequence[bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> tuple[NamingProcess, CodeWatch]:
+    """Names, of a process that answers each question so; None: it never does."""
+    watched, theirs = connected(monkeypatch)
+
+    def serve() -> None:
+        with theirs:
+            for answer in answers:
+                question = theirs.recv(64)
+                if answer is not None:
+                    theirs.sendmsg([question + answer])
+            theirs.recv(64)
+
+    threading.Thread(target=serve, daemon=True).start()
+    modules = Module(1, "/usr/sbin/serverd"), Module(MODULE, JIT_CODE)
+    names = NamingProcess.__new__(NamingProcess)
+    monkeypatch.setattr(naming_process, "fork_helper", lambda _life, _kept: 0)
+    NamingProcess.__init__(names, OpenTables(modules=modules, code=watched))
+    return names, watched
+
+
+def asked(names: NamingProcess, number: int) -> str:
+    while True:
+        with suppress(NotYetNamed):
+            return names.name(MODULE, number)
+
+
+def test_the_live_view_names_code_as_it_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, watched = answering([b"a.b", b"", b"x\x1b[31m", b"y" * 300], monkeypatch)
+    assert [asked(names, number) for number in (1, 2)] == ["a.b", JIT_CODE]
+    assert asked(names, 3).isprintable()
+    assert asked(names, 4) == "y" * 200
+    assert asked(names, 1) == "a.b", "it is not asked for twice"
     watched._connection.close()
-    assert watched.problem
+    assert not names.missing
+
+
+def test_code_has_no_names_where_its_process_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view waits, but not for long, and says so."""
+    names, watched = answering([None], monkeypatch)
+    with pytest.raises(NotYetNamed):
+        names.name(MODULE, 1)
+    assert asked(names, 1) == asked(names, 2) == JIT_CODE
+    assert "compiled Java code has no names" in str(names.missing)
+    watched._connection.close()
+
+
+def test_an_answer_that_comes_late_is_not_anothers_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_code, "_MOMENT_S", 0.001)
+    names, watched = answering([b"a.first", b"a.second"], monkeypatch)
+    with suppress(NotYetNamed):
+        names.name(MODULE, 1)
+    assert asked(names, 2) == "a.second"
+    watched._connection.close()
 
 
 def test_frames_are_named_by_the_trace_which_may_be_anybodys(tmp_path: Path) -> None:
     code = [(2, 7, "a.B.c"), (2, 8, "\x1b[31m"), (2, 9, "z" * 999), (3, 7, "other")]
-    rows = [dict(zip(("module", "offset", "name"), values, strict=True)) for values in code]
+    rows = [dict(zip(("module", "offset", "name"), one, strict=True)) for one in code]
     modules = Module(1, "/usr/sbin/serverd"), Module(2, JIT_CODE)
     trace = Trace(hand.write(tmp_path / "t", code=rows, meta={"modules": modules}))
     name = trace_frame_names(trace, None)

@@ -11,7 +11,7 @@ import pytest
 
 from qjoule.servers.jvm.code_cache import CodeKind
 from qjoule.servers.stack_tables import HEAD, JIT_CODE, MAGIC, MODULE, ModuleFile
-from qjoule.session import compiled_code
+from qjoule.session import code_lists
 from tracer_parts.unwinding import follow, record
 
 pytestmark = pytest.mark.skipif(
@@ -64,30 +64,30 @@ def lists(
     frame_pointers: int = 1,
     count: int | None = None,
     since_ns: int = 0,
-    magic: int = compiled_code.MAGIC,
+    magic: int = code_lists.MAGIC,
 ) -> bytes:
     """As `struct compiled_lists`. Frames have the addresses that code begins at as its number."""
     rows = b"".join(
-        compiled_code.CODE.pack(begin, since_ns, size, frame_words, complete, kind, begin, 0)
-        for begin, size, frame_words, complete, kind in (CODE if code is None else code)
+        code_lists.CODE.pack(begin, since_ns, size, words, complete, kind, begin, 0)
+        for begin, size, words, complete, kind in (CODE if code is None else code)
     )
-    listed = len(rows) // compiled_code.CODE.size if count is None else count
-    content = compiled_code.HEAD.pack(magic, 1, 0)
-    content += compiled_code.LIST.pack(listed, frame_pointers, CALL_STUB + 9) + rows
-    return content.ljust(compiled_code.LISTS_BYTES, b"\0")
+    listed = len(rows) // code_lists.CODE.size if count is None else count
+    content = code_lists.HEAD.pack(magic, 1, 0)
+    content += code_lists.LIST.pack(listed, frame_pointers, CALL_STUB + 9) + rows
+    return content.ljust(code_lists.LISTS_BYTES, b"\0")
 
 
 def followed(stack: Stack, content: bytes | None = None, **mutations: int) -> list[int]:
     """Where the code of each frame begins, the outermost first."""
-    result = follow(
+    found = follow(
         stack.sample(),
         SPACE,
         [ModuleFile(JIT_CODE, "")],
         compiled=lists() if content is None else content,
         **mutations,
     )
-    assert not result.whole
-    return [int(name.rpartition("+")[2], 16) for name in result.names]
+    assert not found.whole
+    return [int(name.rpartition("+")[2], 16) for name in found.names]
 
 
 def three() -> Stack:
@@ -118,16 +118,12 @@ def test_a_frame_that_is_not_complete_has_no_callers(pc: int) -> None:
 
 def test_a_frame_of_another_size_has_no_callers() -> None:
     """Another method is at the place where the frame's method was when tracing began."""
-    changed = [
-        (*code_row[:2], code_row[2] + (code_row[0] == MIDDLE), *code_row[3:]) for code_row in CODE
-    ]
+    changed = [(*one[:2], one[2] + (one[0] == MIDDLE), *one[3:]) for one in CODE]
     assert followed(three(), lists(changed)) == [MIDDLE, INNER]
 
 
 def test_code_that_is_not_listed_ends_the_stack() -> None:
-    assert followed(three(), lists([code_row for code_row in CODE if code_row[0] != MIDDLE])) == [
-        INNER
-    ]
+    assert followed(three(), lists([one for one in CODE if one[0] != MIDDLE])) == [INNER]
 
 
 def test_a_stub_with_a_frame_pointer_and_one_without() -> None:
@@ -168,11 +164,11 @@ def test_the_interpreter_tells_where_its_callers_frame_ends() -> None:
 def test_the_stub_that_calls_java_is_known_by_where_it_is_returned_to() -> None:
     stack = three()
     outer = next(at for at, word in stack.words.items() if word == NATIVE) - 8
-    for returns, is_stub in ((CALL_STUB + 9, True), (CALL_STUB + 10, False)):
+    for returns, known in ((CALL_STUB + 9, True), (CALL_STUB + 10, False)):
         stack.frame(outer, STACK + 0x300, returns)
         stack.frame(STACK + 0x300, 0, OUTER + 0x71)
-        assert (followed(stack)[:2] == [OUTER, CALL_STUB]) is is_stub
-        assert (followed(stack)[0] == CALL_STUB) is not is_stub
+        assert (followed(stack)[:2] == [OUTER, CALL_STUB]) is known
+        assert (followed(stack)[0] == CALL_STUB) is not known
 
 
 def test_frames_that_lead_down_or_outside_end_the_stack() -> None:

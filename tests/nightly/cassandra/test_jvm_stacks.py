@@ -19,8 +19,9 @@ from qjoule.trace.reader import Trace
 from qjoule_studies.servers.prerequisites import NO_PERF_FILE, Unavailable, find_java
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import cassandra_server, or_skip
+from tmux import Terminal
 from tracing import cql_story as day
-from tracing.recording import qjoule, recording
+from tracing.recording import QJOULE, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 SOURCE = Path(__file__).parents[2] / "support" / "tracer_parts" / "Spinning.java"
@@ -107,6 +108,26 @@ def test_code_that_is_compiled_meanwhile_is_listed_soon(tmp_path: Path) -> None:
     stacks = flame(tmp_path / "t")
     assert any(one.endswith(METHODS) for one in stacks)
     assert any(one.endswith(f"{METHODS.rpartition(';')[0]};Spinning.later") for one in stacks)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_the_live_view_names_what_is_compiled_meanwhile(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    try:
+        with spinning(FRAME_POINTERS) as java:
+            terminal.resize(120, 40)
+            terminal.type(f"{QJOULE} top {' '.join(java.options)} -d 1; echo code=$?", "Enter")
+            terminal.until(lambda screen: "TOTAL estimated" in screen)
+            terminal.type("f")
+            screen = terminal.until(lambda screen: " Spinning.outer" in screen)
+            assert " Spinning.innermost" in screen
+            java.changed.touch()
+            terminal.until(lambda screen: " Spinning.later" in screen)
+            terminal.type("q")
+            terminal.until(lambda screen: "code=0" in screen)
+    finally:
+        terminal.close()
 
 
 def test_without_frame_pointers_callers_are_unknown_and_that_is_said(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ agent.
 That process alone reads the servers' files and demangles their names, which are a stranger's. It
 holds what the servers have mapped, wherever that lies, and files of debug symbols. It is confined
 as the processes that examine servers are: it opens no other file, and its memory and time are
-limited. If it fails, frames that it has not named are files and offsets.
+limited. If it fails, frames that it has not named are files and offsets. What JVMs have compiled is
+in no file: the process that lists it names it (`session/compiled_code.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import confine, limit
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable
 from qjoule.servers.direct_access import open_regular
-from qjoule.servers.stack_tables import Mapped, mapped
+from qjoule.servers.stack_tables import JIT_CODE, Mapped, mapped
 from qjoule.servers.symbols import SHOWN_MAX, OpenFile, files_read
 from qjoule.session.stacks import OpenTables
 from qjoule.shapes.safe_text import sanitise
@@ -63,6 +64,8 @@ class NamingProcess:
         }
         self._names: dict[tuple[int, int], str] = {}
         self._unnamed: dict[str, str] = {}  #: files without names, and why
+        self._code = tables.code
+        self._jit = frozenset(one.id for one in tables.modules if one.path == JIT_CODE)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ExitStack() as stack:
             servers: dict[int, socket.socket] = {}
@@ -79,6 +82,8 @@ class NamingProcess:
     def name(self, module: int, offset: int) -> str:
         """As `frame_names`. Raises `NotYetNamed` if that takes more than a moment."""
         key = module, offset
+        if key not in self._names and module in self._jit:
+            self._remember(key, self._compiled(*key))
         if key not in self._names and self._asked is not None:
             self._take_answer(self._asked)
         if key not in self._names:
@@ -93,7 +98,8 @@ class NamingProcess:
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = [f"nor in {len(lines) - _MOST_LINES} more files"]
         now = self.problem or ("" if self._asked is None else READING)
-        return (*filter(None, [now]), *lines)
+        code = "" if self._code is None else self._code.problem
+        return (*filter(None, [now, code]), *lines)
 
     def close(self) -> None:
         self._connection.close()
@@ -110,9 +116,19 @@ class NamingProcess:
         """Raises `NotYetNamed`."""
         said = b"" if self.problem else self._answer()
         self._asked = None
+        self._remember(key, self._shown(*key, said))
+
+    def _remember(self, key: tuple[int, int], name: str) -> None:
         if len(self._names) >= _REMEMBERED:
             self._names.clear()
-        self._names[key] = self._shown(*key, said)
+        self._names[key] = name
+
+    def _compiled(self, module: int, number: int) -> str:
+        """Raises `NotYetNamed`."""
+        try:
+            return (self._code and self._code.name(module, number)) or JIT_CODE
+        except TimeoutError:
+            raise NotYetNamed from None
 
     def _shown(self, module: int, offset: int, said: bytes) -> str:
         text, why = (sanitise(one.decode(errors="replace")) for one in said.partition(b"\0")[::2])

@@ -3,7 +3,8 @@
 
 A process beside the recording reads each JVM's list of code again and again, and writes it into
 memory that the tracer reads (`tracer/compiled.h`). Each piece of code has a number. One that is
-still there when tracing has ended was what it is since it was listed first: it alone gets a name.
+still there, when tracing has ended or as the live view asks, was what it is since it was listed
+first: it alone gets a name.
 The process has the JVMs' memory open for reading, and no rights; what it says are a stranger's
 words.
 """
@@ -17,10 +18,9 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from qjoule.children import FIRST, fork_helper, wait_shortly
 from qjoule.errors import QjouleError
@@ -28,23 +28,19 @@ from qjoule.process import hide
 from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import confine, limit
-from qjoule.servers.jvm.code_cache import BLOBS_MAX, Code, CodeCache, CodeKind
-from qjoule.servers.jvm.hotspot import HotSpot, Memory, open_hotspot
+from qjoule.servers.jvm.code_cache import BLOBS_MAX
+from qjoule.servers.jvm.hotspot import open_hotspot
 from qjoule.servers.symbols import SHOWN_MAX
+from qjoule.session.code_lists import FRAME_POINTERS, LISTS_BYTES, CodeLists
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.names import CompiledCode
 
-#: struct compiled_lists without its lists; struct compiled_list without its code; compiled_code
-HEAD, LIST, CODE = struct.Struct("<IIQ"), struct.Struct("<IIQ"), struct.Struct("<QQ6I")
-MAGIC = 0x31434A51
-_LIST_BYTES = LIST.size + BLOBS_MAX * CODE.size
-LISTS_BYTES = HEAD.size + 2 * _LIST_BYTES
-_TURN = 8  #: its place
-FRAME_POINTERS = "PreserveFramePointer"
 #: Between two lists: a second, or so many times what it took to make one.
 _PAUSE_S, _PAUSE_SHARE = 1.0, 50
 _WAIT_S = 15.0  #: for the first lists, and for the names: 20,000 take a second
 _ROW = struct.Struct("=II")  #: module, number; the name follows
+#: How long a live view waits for a name at a time. Most take less than 1 ms; a new list more.
+_MOMENT_S = 0.02
 _MESSAGE_BYTES = 4096
 _NAME_BYTES = 512
 _END = b"end"
@@ -83,6 +79,8 @@ class CodeWatch:
             needed = [theirs.fileno(), *self.descriptors, *(one.fileno() for one in accesses)]
             self.pid = fork_helper(lambda: _serve(modules), needed)
         self._connection = ours
+        self._asked: tuple[int, int] | None = None  #: what is not answered yet
+        self._asked_s = 0.0
         whys = self._received(time.monotonic() + _WAIT_S).split(b"\0")
         if len(whys) != len(jvms) + 1:
             self.problem = "what they compiled could not be listed"
@@ -110,6 +108,38 @@ class CodeWatch:
                 found.append(CompiledCode(module, number, name))
         return found
 
+    def name(self, module: int, number: int) -> str:
+        """The name of code that is still where it was listed first; empty: it is not, or there are
+        no names any more.
+
+        Raises:
+            TimeoutError: it takes more than a moment: ask again.
+        """
+        if self._asked not in (None, (module, number)):
+            self._answer()  # to another question, which is asked again if it still matters
+        if self._asked is None and not self.problem:
+            self._asked, self._asked_s = (module, number), time.monotonic()
+            with suppress(OSError):  # it has ended: there will be no answer
+                self._connection.send(_ROW.pack(module, number))
+        return self._answer()
+
+    def _answer(self) -> str:
+        """Raises `TimeoutError`."""
+        said = b""
+        if not self.problem:
+            try:
+                self._connection.settimeout(_MOMENT_S)
+                said = self._connection.recv(_MESSAGE_BYTES)
+            except TimeoutError:
+                if time.monotonic() - self._asked_s < _WAIT_S:
+                    raise
+            except OSError:
+                pass
+            if len(said) < _ROW.size:
+                self.problem = "compiled Java code has no names: the process that lists it is gone"
+        self._asked = None
+        return sanitise(said[_ROW.size :].decode(errors="replace"))[:SHOWN_MAX]
+
     def close(self) -> None:
         self._connection.close()
         wait_shortly(self.pid)
@@ -132,70 +162,6 @@ def _memory(jvm: Jvm) -> int:
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor
-
-
-@dataclass
-class CodeLists:
-    """The lists of one JVM in the process that makes them. `room`: shared with the tracer."""
-
-    room: mmap.mmap
-    module: int
-    jvm: HotSpot
-    memory: Memory
-    frame_pointers: bool = False
-    _listed: dict[int, _Listed] = field(default_factory=dict)  #: by block
-    _last: int = 0  #: number
-
-    def __post_init__(self) -> None:
-        """Raises `QjouleError`: its code cannot be listed."""
-        self._cache = CodeCache(self.jvm, self.memory)
-        self.frame_pointers = self.jvm.flag(FRAME_POINTERS)
-        self.room[: HEAD.size] = HEAD.pack(MAGIC, self.module, 0)
-        self.update()
-
-    def update(self) -> None:
-        """Writes the list that counts from now on. Raises `QjouleError`: it cannot be read."""
-        self.memory.begin()
-        code = self._cache.code()
-        now_ns = time.monotonic_ns()
-        listed: dict[int, _Listed] = {}
-        for one in code:
-            known = self._listed.get(one.block)
-            if known is None or known.code is not one:
-                self._last += 1
-                known = _Listed(one, self._last, _packed(one, self._last, now_ns))
-            listed[one.block] = known
-        self._listed = listed
-        rows = b"".join([one.row for one in listed.values()])
-        turn = int.from_bytes(self.room[_TURN : HEAD.size], "little") + 1
-        at = HEAD.size + turn % 2 * _LIST_BYTES
-        head = LIST.pack(len(code), int(self.frame_pointers), self._cache.call_stub)
-        self.room[at : at + LIST.size + len(rows)] = head + rows
-        self.room[_TURN : HEAD.size] = turn.to_bytes(8, "little")
-
-    def names(self) -> Iterator[tuple[int, str]]:
-        """Number and name of what is still there. Raises `QjouleError`."""
-        self.memory.begin()
-        for code in self._cache.code():
-            listed = self._listed.get(code.block)
-            if listed is None or listed.code is not code or code.kind is CodeKind.OTHER:
-                continue
-            if name := self._cache.name(code):
-                yield listed.number, name
-
-
-class _Listed(NamedTuple):
-    """`row`: struct compiled_code."""
-
-    code: Code
-    number: int
-    row: bytes
-
-
-def _packed(code: Code, number: int, since_ns: int) -> bytes:
-    size = code.end - code.begin
-    sizes = size, code.frame_words, code.complete, code.kind
-    return CODE.pack(code.begin, since_ns, *sizes, number, 0)
 
 
 def _serve(modules: Sequence[int]) -> None:
@@ -234,17 +200,29 @@ def _begun(stack: ExitStack, module: int, room: mmap.mmap, access: socket.socket
 
 
 def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
-    """Keeps the lists up to date. Returns whether the names are wanted; else the command ended."""
+    """Keeps the lists up to date, and says single names as they are asked for. Returns whether all
+    names are wanted; else the command ended.
+    """
+    by_module = {one.module: one for one in lists}
     ready = select.poll()
     ready.register(connection, select.POLLIN)
-    pause_s = _PAUSE_S
-    while not ready.poll(pause_s * 1000):
-        begin_s = time.process_time()
-        for one in lists:
-            with suppress(QjouleError):  # it has ended
-                one.update()
-        pause_s = max(_PAUSE_S, _PAUSE_SHARE * (time.process_time() - begin_s))
-    return connection.recvmsg(len(_END))[0] == _END
+    next_s = time.monotonic() + _PAUSE_S
+    while True:
+        wait_s = next_s - time.monotonic()
+        if wait_s <= 0:
+            begin_s = time.process_time()
+            for one in lists:
+                with suppress(QjouleError):  # it has ended
+                    one.update()
+            took_s = time.process_time() - begin_s
+            next_s = time.monotonic() + max(_PAUSE_S, _PAUSE_SHARE * took_s)
+        elif ready.poll(wait_s * 1000):
+            question = connection.recvmsg(_ROW.size)[0]
+            if len(question) != _ROW.size:
+                return question == _END
+            module, number = _ROW.unpack(question)
+            name = by_module[module].name(number) if module in by_module else ""
+            connection.sendmsg([question + name.encode(errors="replace")[:_NAME_BYTES]])
 
 
 def _tell(connection: socket.socket, lists: Sequence[CodeLists]) -> None:
