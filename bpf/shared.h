@@ -291,6 +291,7 @@ struct qj_plan_node {
 	__u64 state;	   /* of its statement: the same for all nodes of a plan */
 	__u64 left, right; /* addresses of nodes that it takes rows from; 0: none, or others */
 	__u64 function;	   /* that executes it */
+	__u64 row_slot;	   /* address of where a scan puts its rows; of others any, or 0 */
 	__u32 id;	   /* in its plan */
 	__u32 kind;	   /* a number of the server's version */
 };

@@ -31,6 +31,16 @@ static uint32_t shared_function(const struct qj_ring_stack *s, uint64_t function
 	return 0;
 }
 
+static uint32_t with_row_slot(const struct qj_ring_stack *s, uint64_t address)
+{
+	uint32_t nodes = 0;
+
+	for (unsigned i = 0; address && i < nodes_in(s); i++)
+		if (s->nodes[i].row_slot == address)
+			nodes |= 1u << i;
+	return nodes;
+}
+
 /* What ExecScan() calls finds the next row of the same node. */
 static bool is_of_scan_above(const struct place *place, const struct place *above)
 {
@@ -58,29 +68,39 @@ static uint32_t held(const struct qj_ring_stack *s, uint32_t nodes, const uint64
 
 /*
  * What a function has not saved, or has saved of a register, is its caller's, who holds addresses
- * of neighbours, too.
+ * of neighbours, too. A function that finds the next row of a scan may not keep the scan's address,
+ * but where the row goes: SeqNext() of PostgreSQL 18.
  */
 void nodes_of_frame(const struct qj_ring_stack *s, const struct unwind_memory *stack,
 		    const struct node_frame *frame, struct place *place)
 {
-	uint32_t preserved = PRESERVED & frame->saved->registers, nodes = 0;
+	uint32_t preserved = PRESERVED & frame->saved->registers, nodes = 0, scans = 0;
+	uint32_t own = frame->all_registers ? ~0u : preserved;
+	bool finds_rows;
 
 	place->shared = shared_function(s, frame->function);
 	place->holds = held(s, ~0u, frame->registers, preserved);
+	finds_rows = place->shared > QJ_NODE_ACCESS;
 	for (unsigned i = 0; i < nodes_in(s); i++)
 		if (place->shared || s->nodes[i].function == frame->function)
 			nodes |= 1u << i;
 	if (!nodes)
 		return;
-	place->executes = held(s, nodes, frame->registers, frame->all_registers ? ~0u : preserved);
+	place->executes = held(s, nodes, frame->registers, own);
+	for (unsigned i = 0; finds_rows && i < UNWIND_IP; i++)
+		if (own & 1u << i)
+			scans |= with_row_slot(s, frame->registers[i]);
 	for (uint64_t at = frame->registers[UNWIND_SP];
 	     at >= stack->from && at + 8 <= frame->end && at + 8 <= stack->to; at += 8) {
 		uint64_t word;
 
 		memcpy(&word, stack->bytes + (at - stack->from), sizeof(word));
-		if (!is_slot(frame->saved, at))
-			place->executes |= at_address(s, nodes, word);
+		if (is_slot(frame->saved, at))
+			continue;
+		place->executes |= at_address(s, nodes, word);
+		scans |= finds_rows ? with_row_slot(s, word) : 0;
 	}
+	place->executes = scans ?: place->executes;
 }
 
 static uint32_t children_of(const struct qj_ring_stack *s, const struct qj_plan_node *node,

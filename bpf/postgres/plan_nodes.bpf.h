@@ -12,6 +12,7 @@
 
 #include "core/state.bpf.h"
 
+#define ROW_SLOT    216	 /* ScanState.ss_ScanTupleSlot, the same from 14 to 18 */
 #define NODE_WORDS  1024 /* of the stack, from its end on: a power of two */
 #define NODE_TAGS   1024 /* above every NodeTag, of which PostgreSQL 18 has some 480 */
 #define NODE_IDS    (1 << 16)
@@ -71,16 +72,49 @@ static __always_inline bool read_node(const struct node_search *search, __u64 ad
 	out->left = node.left;
 	out->right = node.right;
 	out->function = node.execute_real;
+	if (bpf_probe_read_user(&out->row_slot, sizeof(out->row_slot),
+				(const void *)(address + ROW_SLOT)) ||
+	    out->row_slot < LOWEST_DATA)
+		out->row_slot = 0;
 	out->id = plan.id;
 	out->kind = node.tag;
 	return true;
+}
+
+/* Returns 1 if there is no room for it. */
+static __always_inline long add_node(struct node_search *search, __u64 address)
+{
+	struct qj_ring_stack *r = search->r;
+	__u32 count = r->node_count;
+
+	for (__u32 n = 0; n < QJ_STACK_NODES; n++)
+		if (n < count && r->nodes[n].address == address)
+			return 0;
+	if (count >= QJ_STACK_NODES)
+		return 1;
+	if (read_node(search, address, &r->nodes[count]))
+		r->node_count = count + 1;
+	return 0;
+}
+
+/* Nothing on the stack may point to a scan whose function has ended in a call. */
+static long search_children(__u32 i, struct node_search *search)
+{
+	struct qj_ring_stack *r = search->r;
+	__u32 parent = i / 2;
+	__u64 child;
+
+	if (parent >= QJ_STACK_NODES)
+		return 1;
+	child = i & 1 ? r->nodes[parent].right : r->nodes[parent].left;
+	return child ? add_node(search, child) : 0;
 }
 
 static long search_node(__u32 i, struct node_search *search)
 {
 	struct qj_ring_stack *r = search->r;
 	__u64 sp = r->registers[7], word;
-	__u32 count = r->node_count, at;
+	__u32 at;
 
 	if (i < QJ_REGISTERS - 1) {
 		word = r->registers[i & 15];
@@ -92,14 +126,7 @@ static long search_node(__u32 i, struct node_search *search)
 	}
 	if (word < LOWEST_DATA || word & 7 || word >= sp || is_code(search, word))
 		return 0;
-	for (__u32 n = 0; n < QJ_STACK_NODES; n++)
-		if (n < count && r->nodes[n].address == word)
-			return 0;
-	if (count >= QJ_STACK_NODES)
-		return 1;
-	if (read_node(search, word, &r->nodes[count]))
-		r->node_count = count + 1;
-	return 0;
+	return add_node(search, word);
 }
 
 /* Hook of the core: adds what it finds to a sampled stack. */
@@ -118,6 +145,7 @@ static __always_inline void postgres_sampled(const struct qj_cpu_state *cpu,
 		r->functions[i] = offset ? r->start_code + offset : 0;
 	}
 	bpf_loop(QJ_REGISTERS - 1 + NODE_WORDS, search_node, &search, 0);
+	bpf_loop(2 * r->node_count, search_children, &search, 0);
 }
 
 #endif

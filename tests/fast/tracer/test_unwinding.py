@@ -134,11 +134,11 @@ def _plan(process: Waiting) -> tuple[list[Node], list[int]]:
         process.address(built() / "unwound", name)
         for name in ("nodes", "join", "scan", "scan_rows", "next_row")
     )
-    at = [first + 24 * number for number in range(5)]
+    at = [first + 32 * number for number in range(5)]
     nodes = [
-        Node(at[0], 7, at[1], at[4], join, 0, 92),
-        Node(at[1], 7, at[2], at[3], join, 1, 92),
-        *(Node(at[number], 7, 0, 0, scan, number, 72) for number in (2, 3, 4)),
+        Node(at[0], 7, at[1], at[4], join, 0, 0, 92),
+        Node(at[1], 7, at[2], at[3], join, 0, 1, 92),
+        *(Node(at[number], 7, 0, 0, scan, 0, number, 72) for number in (2, 3, 4)),
     ]
     return nodes, [all_scans, 0, 0, 0, 0, next_row]
 
@@ -155,6 +155,17 @@ def test_nodes_of_a_plan_stand_before_the_functions_that_execute_them(
     assert stack.whole
     executed = stack.names[stack.names.index("main") + 1 :]
     assert executed == ["92 #0", "join", "92 #1", "join", "72 #2", "scan_rows", "next_row", "here"]
+
+
+def test_a_scan_is_found_by_where_its_rows_go() -> None:
+    """Its function is not on the stack, and the one that finds the rows keeps no address of it."""
+    with waiting(built() / "unwound", "0", "nodes") as process:
+        nodes, shared = _plan(process)
+        nodes = [replace(one, row_slot=one.address + 24) for one in nodes]
+        sample = process.sample(nodes, [0, *shared[1:]])
+        found = follow(sample, *process.tables()).names
+    executed = found[found.index("main") + 1 :]
+    assert executed == ["92 #0", "join", "92 #1", "join", "scan_rows", "72 #2", "next_row", "here"]
 
 
 def test_what_only_looks_like_a_node_is_none() -> None:

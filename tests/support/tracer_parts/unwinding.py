@@ -23,7 +23,7 @@ from qjoule.servers.symbols import Symbols
 
 _HERE = Path(__file__).parent
 _REGISTERS, _PAGES, _PAGE = struct.Struct("=17Q"), 7, 4096
-_NODE, _NODES, _FUNCTIONS = struct.Struct("=5Q2I"), 32, 21  #: of `struct qj_ring_stack`
+_NODE, _NODES, _FUNCTIONS = struct.Struct("=6Q2I"), 32, 21  #: of `struct qj_ring_stack`
 _SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _FOLLOWS = ("stacks", "compiled", "plan_nodes", "unwind", "unwind_program")
 KERNEL, WHOLE = 1, 2
@@ -70,6 +70,7 @@ class Node:
     left: int
     right: int
     function: int
+    row_slot: int
     number: int
     kind: int
 

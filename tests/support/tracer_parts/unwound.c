@@ -89,11 +89,12 @@ WIDE(wide10, wide9)
 /*
  * A plan as PostgreSQL's: a join of a join. The function of a scan has left its frame to one that
  * executes all scans. That one calls another for each row, whose frame has an address of a
- * neighbour, as those that were left there before have.
+ * neighbour, as those that were left there before have, and where the row goes.
  */
 struct node {
 	int (*execute)(struct node *node);
 	struct node *left, *right;
+	uint64_t row;
 };
 
 extern struct node nodes[5];
@@ -101,9 +102,10 @@ extern struct node nodes[5];
 __attribute__((noinline)) int next_row(struct node *node)
 {
 	struct node *volatile neighbour = &nodes[3];
+	uint64_t *volatile row = &node->row;
 
 	here();
-	return neighbour->left || node->left ? 0 : sink;
+	return neighbour->left || *row ? 0 : sink;
 }
 
 __attribute__((noinline)) int scan_rows(struct node *node)
