@@ -14,14 +14,17 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import psycopg
 import pytest
 
 from qjoule.engine.plan_nodes import plan_nodes
 from qjoule.servers.elf import open_executable
 from qjoule.servers.stack_tables import mapped
 from qjoule_studies.servers.process import DatabaseServer
+from servers.newer import Release
 from tracing.plan_shares import ALONE, LARGE, PARALLEL, in_nodes, run, sampled, timed
 from tracing.recording import qjoule
+from tracing.releases import releases, running
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 TABLES = """
@@ -43,15 +46,20 @@ JOINS = (
 LOOKUPS = "select count(*), sum(price) from purchase join item using (o)"
 NESTED = (*ALONE, "enable_hashjoin = off", "enable_mergejoin = off", "enable_memoize = off")
 BITMAPS = (*NESTED, "enable_indexscan = off")
+COUNTED = "select count(*) from item join purchase using (o)"
 
 
 @pytest.fixture(scope="module")
 def filled(postgres: DatabaseServer) -> Iterator[DatabaseServer]:
     with closing(postgres.connect()) as connection, connection.cursor() as cursor:
-        for statement in TABLES.split(";"):
-            cursor.execute(statement)
+        fill(cursor)
         yield postgres
         cursor.execute("drop table item, purchase, client")
+
+
+def fill(cursor: psycopg.Cursor) -> None:
+    for statement in TABLES.split(";"):
+        cursor.execute(statement)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +70,10 @@ def filled(postgres: DatabaseServer) -> Iterator[DatabaseServer]:
 def test_shares_are_those_that_explain_times(
     text: str, settings: tuple[str, ...], filled: DatabaseServer, tmp_path: Path
 ) -> None:
-    plans, row = run(filled, tmp_path / "t", text, *settings)
+    executions = run(filled, tmp_path / "t", text, *settings)
+    row = executions.alone
     found = sampled(row)
-    listed = [(one, found.get(number)) for number, one in timed(plans).items()]
+    listed = [(one, found.get(number)) for number, one in timed(executions.plans).items()]
     for one, of in listed:
         if one.share > LARGE:
             assert of is not None, listed
@@ -74,10 +83,25 @@ def test_shares_are_those_that_explain_times(
     assert sum(one.energy_nj for one in plan_nodes(row)) == row.row.energy_nj
 
 
+@pytest.mark.versions
+@pytest.mark.parametrize("release", releases("postgres"))
+def test_a_scan_that_filters_nothing_has_its_samples(release: Release, tmp_path: Path) -> None:
+    """As 18 is compiled, what finds its rows keeps only where they go, and not the node."""
+    with running(release) as server:
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            fill(cursor)
+        executions = run(server, tmp_path / "t", COUNTED, *ALONE)
+    every = timed(executions.plans)
+    scan = max((n for n in every if every[n].name == "Seq Scan"), key=lambda n: every[n].share)
+    name, share = sampled(executions.alone)[scan]
+    assert name == "Seq Scan"
+    assert share > every[scan].share / 2 > LARGE / 4, (share, every)
+
+
 def test_joins_of_one_plan_are_told_apart_on_the_screen(
     filled: DatabaseServer, tmp_path: Path
 ) -> None:
-    _, row = run(filled, tmp_path / "t", JOINS, *PARALLEL)
+    row = run(filled, tmp_path / "t", JOINS, *PARALLEL).alone
     joins = [str(one.name) for one in plan_nodes(row) if str(one.name).startswith("Hash Join")]
     assert len(set(joins)) == 2
     text = qjoule("flame", str(tmp_path / "t"), "--format", "nodes").stdout
@@ -94,7 +118,7 @@ def test_a_clients_string_is_no_node(filled: DatabaseServer, tmp_path: Path) -> 
         f"md5(case when n > 0 then '\\x{literal}'::bytea end) = "
         f"md5(substr(case when n > 0 then '\\x{literal}'::bytea end, 2))"
     )
-    _, row = run(filled, tmp_path / "t", text)
+    row = run(filled, tmp_path / "t", text).alone
     names = {str(one.name) for one in plan_nodes(row) if one.name}
     assert names == {"Aggregate #0", "Function Scan #1"}
     assert row.count > 100

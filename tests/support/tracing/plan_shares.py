@@ -5,8 +5,9 @@ stacks show it. Used by a test and by bench/bench_plan_nodes.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -32,8 +33,32 @@ PARALLEL = (
     "max_parallel_workers_per_gather = 2",
     *("parallel_setup_cost = 0", "parallel_tuple_cost = 0", "min_parallel_table_scan_size = 0"),
 )
+#: 18 counts buffers without being asked to, which takes longer for each row than the clock.
+_EXPLAIN = "explain (analyze, timing, buffers off, format json)"
+_TIMING = ("InstrStartNode", "InstrStopNode")  #: src/backend/executor/instrument.c
 _ROUNDED_MS = 0.001  #: EXPLAIN rounds the mean time of a node's executions to this
+#: They hand over all of their rows in one call (src/backend/executor/execProcnode.c).
+_AT_ONCE = ("Hash", "Bitmap Index Scan", "BitmapAnd", "BitmapOr")
 Nodes = dict[int, tuple[str, float]]  #: name and share, by number
+
+
+@dataclass(frozen=True)
+class Executions:
+    """A statement that was executed in turn with EXPLAIN (ANALYZE, TIMING) of it: what that said of
+    the plan, and the rows of both.
+    """
+
+    plans: Sequence[dict[str, Any]]
+    alone: RowStacks
+    explained: RowStacks
+
+
+@dataclass(frozen=True)
+class TimingCost:
+    """What EXPLAIN adds to each call of a node: two readings of the clock, and `call_ns`."""
+
+    reading_ns: float = 0.0
+    call_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,11 +73,15 @@ class TimedNode:
 
 
 def run(
-    server: DatabaseServer, trace: Path, text: str, *settings: str, times: int = 3
-) -> tuple[list[Any], RowStacks]:
-    """Records a statement that EXPLAIN (ANALYZE) times in turn with it: plans, and its row. What
-    reading the clock costs is divided between nodes by chance, so the row is that of the statement
-    alone.
+    server: DatabaseServer,
+    trace: Path,
+    text: str,
+    *settings: str,
+    times: int = 3,
+    alone: bool = False,
+) -> Executions:
+    """Records a statement in turn with EXPLAIN (ANALYZE) of it. EXPLAIN's times contain whatever
+    else runs: `alone`: nothing else does meanwhile, but the tracer.
     """
     plans = []
     with closing(server.connect()) as connection, connection.cursor() as cursor:
@@ -60,24 +89,73 @@ def run(
             cursor.execute(f"set {setting}")
         cursor.execute(text)  # reads the tables: EXPLAIN's times contain waiting for the disk
         cursor.fetchall()
-        with recording(trace, "--pid", str(server.pid), "--stacks", HZ, *ENERGY):
+        cursor.execute("select pg_backend_pid()")
+        servers = (server.pid, cursor.fetchall()[0][0]) if alone else ()
+        with (
+            recording(trace, "--pid", str(server.pid), "--stacks", HZ, *ENERGY) as recorder,
+            _before_all_others(servers, recorder.tracer_pid),
+        ):
             for _ in range(times):
-                cursor.execute(f"explain (analyze, timing, format json) {text}")
+                cursor.execute(f"{_EXPLAIN} {text}")
                 plans.append(cursor.fetchall()[0][0][0]["Plan"])
                 cursor.execute(text)
                 cursor.fetchall()
     read = Trace(trace)
     rows = flame(read, AttributionRequest(("fingerprint",)), frame_names(read.meta.modules)).rows
-    alone = [one for one in rows if one.row.shape.startswith("select")]
-    return plans, max(alone, key=lambda one: one.count)
+    found = [
+        max((one for one in rows if one.row.shape.startswith(begin)), key=lambda one: one.count)
+        for begin in ("select", "explain")
+    ]
+    return Executions(plans, *found)
 
 
-def timed(plans: Sequence[dict[str, Any]], clock_ns: float = 0.0) -> dict[int, TimedNode]:
-    """By EXPLAIN, the medians of several runs of one plan, whose times other processes lengthen.
-    `clock_ns`, what a reading of the clock takes, is taken off: EXPLAIN reads it twice for each row
-    of each node.
+@contextmanager
+def _before_all_others(servers: Sequence[int], tracer: int) -> Iterator[None]:
+    """The processes, and those they start, run while they can. So does the tracer beside them: it
+    would lose samples.
     """
-    every = [_own_ms(plan, clock_ns) for plan in plans]
+    try:
+        for pid in servers:
+            os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
+            os.sched_setscheduler(tracer, os.SCHED_RR, os.sched_param(2))
+        yield
+    finally:
+        for pid in servers:
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            os.sched_setscheduler(tracer, os.SCHED_OTHER, os.sched_param(0))
+
+
+def timing_cost(every: Sequence[Executions]) -> TimingCost:
+    """By the stacks of EXPLAIN itself: how much of its CPU time is in the functions that it calls
+    for each row. In a loop of its own, reading the clock takes another time.
+    """
+    clock_ns = other_ns = calls = 0.0
+    for one in every:
+        row = one.explained
+        sample_ns = row.row.cpu_ns / row.row.calls / row.count
+        calls += _calls_below(one.plans[0])
+        for stack, samples in row.samples.items():
+            timing = [at for at, name in enumerate(stack) if name in _TIMING]
+            if timing and any("clock_gettime" in name for name in stack[timing[-1] :]):
+                clock_ns += samples * sample_ns
+            elif timing:
+                other_ns += samples * sample_ns
+    return TimingCost(clock_ns / 2 / calls, other_ns / calls)
+
+
+def _calls(node: dict[str, Any]) -> float:
+    """Of a node: its rows, and that there are no more."""
+    rows = 0 if node["Node Type"] in _AT_ONCE else node["Actual Rows"]
+    return float((rows + 1) * node["Actual Loops"])
+
+
+def _calls_below(node: dict[str, Any]) -> float:
+    return _calls(node) + sum(_calls_below(child) for child in node.get("Plans", ()))
+
+
+def timed(plans: Sequence[dict[str, Any]], cost: TimingCost = TimingCost()) -> dict[int, TimedNode]:
+    """By EXPLAIN, the medians of several runs of one plan, less what EXPLAIN itself takes."""
+    every = [_own_ms(plan, cost) for plan in plans]
     names = [name for name, _, _ in every[0]]
     own_ms = [median(took for _, took, _ in times) for times in zip(*every, strict=True)]
     rounding_ms = [median(off for _, _, off in times) for times in zip(*every, strict=True)]
@@ -88,13 +166,13 @@ def timed(plans: Sequence[dict[str, Any]], clock_ns: float = 0.0) -> dict[int, T
     }
 
 
-def _own_ms(plan: dict[str, Any], clock_ns: float) -> list[tuple[str, float, float]]:
+def _own_ms(plan: dict[str, Any], cost: TimingCost) -> list[tuple[str, float, float]]:
     """Of each node its name, what it took itself, and how far that is off by rounding. They stand
     in the order of the planner's numbers, which count from the root on
     (src/backend/optimizer/plan/setrefs.c). Gather waits for others.
 
     The time of a node is from one reading of the clock to another, which is what one reading takes
-    more than its work; what the other takes is in the time of the node above
+    more than its work; all else is in the time of the node above
     (InstrStartNode(), src/backend/executor/instrument.c).
     """
     own_ms: list[tuple[str, float, float]] = []
@@ -104,15 +182,16 @@ def _own_ms(plan: dict[str, Any], clock_ns: float) -> list[tuple[str, float, flo
         own_ms.append(("", 0.0, 0.0))
         loops = node["Actual Loops"]
         took_ms, rounding_ms = float(node["Actual Total Time"] * loops), _ROUNDED_MS / 2 * loops
-        clock_ms = clock_ns * 1e-6 * (node["Actual Rows"] + 1) * loops
+        inside_ms = cost.reading_ns * 1e-6 * _calls(node)
+        outside_ms = inside_ms + cost.call_ns * 1e-6 * _calls(node)
         below = [visit(child) for child in node.get("Plans", ())]
-        spent_ms = sum(took + clock for took, clock, _ in below)
-        alone_ms = max(took_ms - clock_ms - spent_ms, 0.0)
+        spent_ms = sum(took + outside for took, outside, _ in below)
+        alone_ms = max(took_ms - inside_ms - spent_ms, 0.0)
         if node["Node Type"].startswith("Gather"):
             alone_ms = 0.0
         inexact_ms = rounding_ms + sum(rounding for _, _, rounding in below)
         own_ms[number] = node["Node Type"], alone_ms, inexact_ms
-        return took_ms, clock_ms, rounding_ms
+        return took_ms, outside_ms, rounding_ms
 
     visit(plan)
     return own_ms
