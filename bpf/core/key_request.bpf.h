@@ -205,6 +205,8 @@ static __always_inline void key_forget_if_slept(struct thread_state *thread, str
 #define KEY_TEXT_BYTES 1024
 #define KEY_RECORD_MAX 128 /* a command in the sent text: headers, name, key */
 #define KEY_RUNS_MAX   8   /* different commands sent per request */
+/* Most requests are no longer, and a read of a server's memory costs more than a copy. */
+#define KEY_START_BYTES 128
 
 /* The part of a command that its shape is made of. */
 struct key_command {
@@ -221,8 +223,11 @@ struct key_command {
 struct key_text {
 	struct qj_key_pattern pattern; /* scratch */
 	__u32 used;
-	__u32 reserved;
+	/* The beginning of what the server has read, at once. */
+	__u32 start_bytes;
+	__u64 start_addr;
 	__u8 bytes[KEY_TEXT_BYTES];
+	__u8 start[KEY_START_BYTES + QJ_KEY_BYTES];
 };
 
 struct key_texts_map {

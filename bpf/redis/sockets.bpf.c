@@ -80,6 +80,7 @@ static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_s
 	if (!text)
 		return;
 	text->used = 0;
+	redis_read_start(text, addr, bytes);
 	bpf_loop(REDIS_WALK_MAX, redis_step, &walk, 0);
 	if (walk.lost || walk.left) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
@@ -118,8 +119,9 @@ static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct threa
 {
 	__u8 first = 0;
 
-	bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
-	if (!connection->request.query && first == REDIS_TLS_HANDSHAKE) {
+	if (!connection->request.query)
+		bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
+	if (first == REDIS_TLS_HANDSHAKE) {
 		key_opaque(cpu, thread, &connection->request, sk);
 		return true;
 	}

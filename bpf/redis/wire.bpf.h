@@ -24,6 +24,38 @@ struct redis_walk {
 	__u8 lost; /* these bytes are not commands */
 };
 
+static __always_inline void redis_read_start(struct key_text *text, __u64 addr, __u32 left)
+{
+	__u64 bytes = at_most(left, KEY_START_BYTES);
+
+	text->start_addr = addr;
+	text->start_bytes = bytes;
+	if (bpf_probe_read_user(text->start, bytes, (const void *)addr))
+		text->start_bytes = 0;
+}
+
+/* The next `bytes` if they are among the first; otherwise 0. */
+static __always_inline const __u8 *redis_among_first(const struct redis_walk *walk, __u32 bytes)
+{
+	const struct key_text *text = walk->text;
+	__u64 into = walk->addr - text->start_addr;
+
+	if (into >= text->start_bytes || bytes > text->start_bytes - into)
+		return 0;
+	return text->start + at_most(into, KEY_START_BYTES);
+}
+
+/* Reads the next `bytes`, which `to` has room for. */
+static __always_inline void redis_read(const struct redis_walk *walk, __u8 *to, __u64 bytes)
+{
+	const __u8 *from = redis_among_first(walk, bytes);
+
+	if (from)
+		bpf_probe_read_kernel(to, bytes, from);
+	else
+		bpf_probe_read_user(to, bytes, (const void *)walk->addr);
+}
+
 static __always_inline void redis_next_command(struct redis_command *c)
 {
 	c->at = REDIS_AT_COMMAND;
@@ -113,8 +145,12 @@ static __always_inline void redis_line_done(struct redis_walk *walk)
 static __always_inline __u32 redis_piece(struct redis_walk *walk, struct redis_piece *piece)
 {
 	__u64 bytes = at_most(walk->left, REDIS_PIECE);
+	const __u8 *from = redis_among_first(walk, bytes);
 
-	bpf_probe_read_user(piece->bytes, bytes, (const void *)walk->addr);
+	if (from)
+		__builtin_memcpy(piece->bytes, from, REDIS_PIECE);
+	else
+		bpf_probe_read_user(piece->bytes, bytes, (const void *)walk->addr);
 	return bytes;
 }
 
@@ -163,17 +199,17 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 
 		keep = at_most(keep, QJ_KEY_NAME_BYTES);
 		if (keep)
-			bpf_probe_read_user(
-			    &c->kept.name[c->kept.name_bytes & (QJ_KEY_NAME_BYTES - 1)], keep,
-			    (const void *)walk->addr);
+			redis_read(walk,
+				   &c->kept.name[c->kept.name_bytes & (QJ_KEY_NAME_BYTES - 1)],
+				   keep);
 		c->kept.name_bytes += keep;
 	} else if (c->index == 1 && c->kept.key_bytes < QJ_KEY_BYTES) {
 		__u64 room = QJ_KEY_BYTES - c->kept.key_bytes, keep = text < room ? text : room;
 
 		keep = at_most(keep, QJ_KEY_BYTES);
 		if (keep)
-			bpf_probe_read_user(&c->kept.key[c->kept.key_bytes & (QJ_KEY_BYTES - 1)],
-					    keep, (const void *)walk->addr);
+			redis_read(walk, &c->kept.key[c->kept.key_bytes & (QJ_KEY_BYTES - 1)],
+				   keep);
 		c->kept.key_bytes += keep;
 	}
 	if (plan.tags && walk->naming && c->index && walk->naming->expects != REDIS_EXPECTS_NOTHING)
