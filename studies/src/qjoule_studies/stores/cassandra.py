@@ -202,7 +202,7 @@ def _ycsb_properties(target: Target, threads: int) -> Mapping[str, object]:
 def _ycsb_empty(target: Target) -> None:
     cluster, session = connect_target(target, goycsb.DATABASE)
     try:
-        session.execute(f"DROP goycsb.TABLE IF EXISTS {goycsb.TABLE}")
+        session.execute(f"DROP TABLE IF EXISTS {goycsb.TABLE}")
     finally:
         cluster.shutdown()
 
