@@ -59,7 +59,7 @@ def stack(*functions: str, whole: bool = True) -> tuple[str, ...]:
         (("evalRoCommand",), ["EVAL_RO"]),
         (("call", "evalGenericCommand", "hsetCommand"), ["script", "script > HSET"]),
         (("exec_replication_command", "mysql_execute_command(THD*, bool)", "getKeyCommand"), []),
-        ((OTHER, "", "+0x10"), []),
+        ((OTHER, "", "+0x10", "someIterator::Read()"), []),
     ],
 )
 def test_nodes_of_a_stack(functions: tuple[str, ...], wanted: list[str]) -> None:
@@ -70,6 +70,11 @@ def test_without_its_callers_a_function_shows_no_node() -> None:
     functions = (READ, "evaluate", READ)
     assert stack(*functions, whole=False) == (CUT, *functions)
     assert len(nodes(*functions)) == 2
+
+
+def test_a_strangers_functions_make_few_and_short_nodes() -> None:
+    deep = nodes(*[f"{'A' * 150}Iterator::DoRead()"] * 2000)
+    assert len(deep) == 24 and len(deep[-1]) < 24 * 40
 
 
 def test_nodes_are_in_the_order_of_the_plan() -> None:

@@ -26,6 +26,9 @@ OTHER = "[other stacks]"  #: of a row that has more different ones than are reme
 KERNEL = "[kernel]"
 CUT = "[callers unknown]"
 _BELOW = " > "  #: between the nodes of a path
+#: Nodes that functions show on a stack, and characters of a node's kind: a stranger's program may
+#: have any functions, and each node's text has those of all nodes above it.
+_MOST_NODES, _NODE_MAX = 24, 32
 _NUMBER = re.compile(r"\d+")
 BEYOND = "[more callers]"  #: of a stack that is deeper than is kept
 _MOST_FRAMES = 2048
@@ -177,17 +180,20 @@ class Frames:
 
 def _with_nodes(functions: Sequence[str]) -> Iterator[str]:
     """A whole stack, with the nodes of a plan that its functions show: each before the function
-    that executes it.
+    that executes it. What is below the last of `_MOST_NODES` belongs to that one.
     """
-    path, caller = "", ""
+    path, caller, count = "", "", 0
     numbers: Counter[str] = Counter()
     for function in functions:
         step = plan_step(function)
         if step is not None and step.begins:
             numbers.clear()
-        if step is not None and step.node and caller not in step.goes_on:
+        executes = step is not None and step.node and caller not in step.goes_on
+        if step is not None and executes and count < _MOST_NODES:
+            count += 1
             numbers[step.node] += 1
-            node = f"{step.node} #{numbers[step.node]}" if step.counted else step.node
+            number = f" #{numbers[step.node]}" if step.counted else ""
+            node = step.node[:_NODE_MAX] + number
             path = f"{path}{_BELOW}{node}" if path else node
             yield PlanPath(path)
         yield function

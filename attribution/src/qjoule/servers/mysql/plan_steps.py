@@ -19,7 +19,6 @@ from functools import lru_cache
 
 from qjoule.servers.decoding_types import PlanStep
 
-_SELECT = PlanStep("", begins=True)
 _TABLE = PlanStep("table", counted=True)
 _STEPS = {
     "sub_select": _TABLE,
@@ -29,7 +28,7 @@ _STEPS = {
     ),
     "AGGR_OP::end_send": PlanStep("temporary table"),  # reads what was grouped
     "filesort": PlanStep("sort"),
-    "JOIN::exec_inner": _SELECT,
+    "JOIN::exec_inner": PlanStep("", begins=True),
     "Item_subselect::exec": PlanStep("subquery", begins=True),
     "mysql_handle_single_derived": PlanStep("derived table", begins=True),
     "st_select_lex_unit::exec": PlanStep("union", begins=True),
@@ -49,7 +48,7 @@ def plan_step(function: str) -> PlanStep | None:
     if iterator is not None and iterator[1] != _TIMES_ANOTHER:
         node = " ".join(_WORD.findall(iterator[1])).capitalize()
         caller = function.replace("::Do", "::")
-        return PlanStep(node, goes_on=() if caller == function else (caller,))
+        return PlanStep(node, goes_on=() if caller == function else (caller,)) if node else None
     if "RowIterator" in function:  # what an iterator calls for its own work, such as filesort()
         return None
     return _STEPS.get(function.partition("(")[0])
