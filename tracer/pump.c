@@ -374,7 +374,7 @@ int pump_window(struct pump *pump)
 	if (t_ns - pump->cores_ns >= CORES_NS)
 		read_cores(pump, t_ns);
 	pump->window_ns = t_ns;
-	due = pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;
+	due = t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;
 	/* Batches first: a batch that is sent in between is then in the ring. */
 	if (due)
 		batches_take(pump->batches);

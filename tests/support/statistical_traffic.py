@@ -78,9 +78,11 @@ def recorded(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
     yield fake_tracer.end(told.end_ns)
 
 
-def live(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
-    """The stream as `qjoule top` reads it."""
+def live(told: Story, grade: Grade = Grade.ESTIMATED, together: int = 1) -> Iterator[bytes]:
+    """The stream as `qjoule top` reads it. The agent's has several windows `together`, by kind."""
     yield from _head(Mode.LIVE, grade)
+    readings: list[bytes] = []
+    waiting: list[dict[str, Any]] = []
     for number, (requests, cpu_ns) in enumerate(zip(told.requests, told.cpu_ns, strict=True)):
         begin_ns = BEGIN_NS + number * WINDOW_NS
         span = {"t0_ns": begin_ns, "t1_ns": begin_ns + WINDOW_NS, "server": 1}
@@ -95,8 +97,12 @@ def live(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
             if n
         ]
         # The sums of a window come after the reading that ends it.
-        yield _reading(told, number)
-        yield block(Block.AGGREGATE, *rows)
+        readings.append(_reading(told, number))
+        waiting += rows
+        if len(readings) == together or number == len(told.requests) - 1:
+            yield from (*readings, block(Block.AGGREGATE, *waiting))
+            yield fake_tracer.flush(begin_ns + WINDOW_NS)
+            readings, waiting = [], []
     yield fake_tracer.end(told.end_ns)
 
 

@@ -110,8 +110,9 @@ def live(
     server: Server = CASSANDRA,
     reports: Reports | None = None,
     where: Selection = EVERYTHING,
+    together: int = 1,
 ) -> list[Snapshot]:
-    stream = Stream(io.BytesIO(b"".join(traffic.live(story, Grade.SIMULATED))))
+    stream = Stream(io.BytesIO(b"".join(traffic.live(story, Grade.SIMULATED, together))))
     context = fake_tracer.context(Meta(servers=(server,)), reports=reports)
     source = StreamSource(stream, context, LiveOptions(where=where))
     return list(source.snapshots(Controls(interval_s, group)))
@@ -153,6 +154,22 @@ def test_live_view_and_replay_end_at_the_attribution(
         )
         assert set(row.flags) == set(same.flags)
         assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1, abs=1e6)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 10]))
+def test_windows_that_arrive_together_make_the_same_result(seed: int, together: int) -> None:
+    """The readings of all of them come before the sums of the first one."""
+    story = traffic.story(1.0, seed)
+    apart, joined = (live(story, 0.4, together=count) for count in (1, together))
+    assert joined[-1].total == apart[-1].total
+    begin = 0
+    for snapshot in joined:
+        end = begin + snapshot.interval.windows
+        rows = by_shape(snapshot.interval)
+        calls = [rows[shape].calls if shape in rows else 0 for shape in SHAPES]
+        assert calls == story.requests[begin:end].sum(axis=0).tolist()
+        begin = end
+    assert begin == len(story.requests)
 
 
 def test_intervals_of_time_have_joules_once_there_are_enough_windows() -> None:

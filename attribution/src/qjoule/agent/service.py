@@ -101,7 +101,7 @@ class Service:
         self.manager.status(self._words(snapshot.interval))
 
     def tick(self) -> None:
-        """To be called several times a second."""
+        """To be called each second."""
         self.manager.alive()
         if self.recorder is not None:
             self.recorder.tick(time.monotonic())

@@ -57,6 +57,9 @@ from qjoule.trace.meta import Server
 WINDOW_MS = 200
 #: Of the budget's levels from 1 on.
 COARSE_WINDOW_MS = 500
+#: Windows that arrive together cost half as much, and a server that restarts is still followed
+#: within a second.
+FLUSH_MS = 1000 - WINDOW_MS // 2
 #: Rings hold the texts, sessions and tasks of a window: a MB for each CPU. They count as memory.
 _LEAST_RING_MB, _MOST_RING_MB = 2, 8
 
@@ -144,6 +147,7 @@ def _trace_servers(
     settings = Settings(
         Mode.LIVE,
         window_ms=window_ms,
+        flush_ms=FLUSH_MS,
         energy=config.tracing.energy,
         counters=config.tracing.counters and not level,
         client_tags=bool(tag or summed),
@@ -227,8 +231,8 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
 
 
 class TickingStream(Stream):
-    """Calls `tick` after each FLUSH block, which the tracer writes five times a second, whether or
-    not anything happens.
+    """Calls `tick` after each FLUSH block, which the tracer writes once a second, whether or not
+    anything happens.
     """
 
     def __init__(self, inner: Stream, tick: Callable[[], object]) -> None:

@@ -53,6 +53,7 @@ def live(
     settings = Settings(
         Mode.LIVE,
         window_ms=WINDOW_MS,
+        flush_ms=WINDOW_MS // 2,  # each window
         energy=energy,
         client_tags=wanted.client_tags,
         ring_mb=Settings.ring_mb + ring_mb(stacks_hz, WINDOW_MS),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
 from qjoule.live.stream_session import StreamSession
@@ -53,7 +54,8 @@ class StreamSource:
                 session.memory.tell(0, at_once=True)
                 return
             session.add(frame)
-            if session.due(controls):
+            # Before, the sums of a window may be missing whose readings have arrived.
+            if frame.kind is Block.FLUSH and session.due(controls):
                 snapshot = session.snapshot(controls)
                 if snapshot is not None:
                     yield snapshot
