@@ -235,6 +235,8 @@ SHARED_FIELD(reserved, reserved);
 _Static_assert(sizeof(struct qj_thread_query) == 32, "other programs read 32 bytes");
 _Static_assert(__builtin_offsetof(struct thread_state, stream) == 120,
 	       "what reads need is in more than two cache lines");
+_Static_assert(!(__builtin_offsetof(struct thread_state, chunk) % sizeof(__u64)),
+	       "words of a chunk are read at once");
 
 #define X(name, NAME)                                                                              \
 	_Static_assert(!__builtin_offsetof(struct name##_thread, cleared),                         \
@@ -329,6 +331,13 @@ static __always_inline __u64 at_most(__u64 n, __u64 max)
 #endif
 	return n;
 }
+
+/*
+ * Eight bytes at once. HAS_ZERO: not 0 if some byte of a word is zero; its lowest bit is of the
+ * first one (Henry S. Warren, "Hacker's Delight", section 6-1).
+ */
+#define EACH_BYTE(byte) (0x0101010101010101ULL * (byte))
+#define HAS_ZERO(word)	(((word)-EACH_BYTE(1)) & ~(word)&EACH_BYTE(0x80))
 
 /*
  * Reads a part of the thread's statement: from the server's memory, or from the programs' own,

@@ -10,7 +10,6 @@
 /* Whether a comment belongs to the whole text or to one of several statements in it. */
 
 #define CHUNK_WORDS (TAGS_ROOM / 8) /* words of a statement that are searched at once */
-#define EACH(byte)  ((byte)*0x0101010101010101ULL)
 
 struct statements_search {
 	const struct thread_state *thread;
@@ -21,11 +20,6 @@ struct statements_search {
 	__u16 before;	/* the last two bytes that were read */
 	__u8 goes_on;	/* text follows a semicolon */
 };
-
-static __always_inline __u64 has_zero(__u64 word)
-{
-	return (word - EACH(1)) & ~word & EACH(0x80);
-}
 
 static long statements_step(__u32 i, struct statements_search *search)
 {
@@ -44,7 +38,7 @@ static long statements_step(__u32 i, struct statements_search *search)
 			return 1;
 	}
 	word = room->words[i & (CHUNK_WORDS - 1)];
-	looks = has_zero(word ^ EACH('/')) || has_zero(word ^ EACH(';'));
+	looks = HAS_ZERO(word ^ EACH_BYTE('/')) || HAS_ZERO(word ^ EACH_BYTE(';'));
 	for (__u32 j = 0; looks && j < 8; j++) {
 		__u8 byte = word >> 8 * j;
 

@@ -135,10 +135,6 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
 }
 
-#define EACH_BYTE(byte) (0x0101010101010101ULL * (byte))
-/* Not zero if some byte of a word is zero (Warren, Hacker's Delight, section 6-1). */
-#define HAS_ZERO(word) (((word)-EACH_BYTE(1)) & ~(word)&EACH_BYTE(0x80))
-
 /*
  * Whether the session's rules decide what some byte of a command's start means: double quotes,
  * backslashes, and what is a letter in some character sets only. Most statements have none of them,

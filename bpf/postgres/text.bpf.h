@@ -15,15 +15,62 @@ static __always_inline void postgres_no_text(struct thread_state *thread, enum q
 	thread->flags |= QJ_QUERY_NO_TEXT | (__u32)why << QJ_NO_TEXT_SHIFT;
 }
 
+/* The number of the byte that the lowest of HAS_ZERO's bits is of. */
+#define FIRST_BYTE(bits) ((((bits) & -(bits)) >> 7) * 0x0001020304050607ULL >> 56)
+
+/* How many of the thread's first `bytes` bytes come before a NUL byte. */
+static __always_inline __u32 postgres_before_nul(const struct thread_state *thread, __u32 bytes)
+{
+	const __u64 *words = (const __u64 *)thread->chunk.bytes;
+
+	for (__u32 i = 0; i < QJ_SHAPE_CHUNK / sizeof(*words); i++) {
+		__u64 nul = HAS_ZERO(words[i]);
+
+		if (nul) {
+			__u32 before = i * sizeof(*words) + FIRST_BYTE(nul);
+
+			return before < bytes ? before : bytes;
+		}
+	}
+	return bytes;
+}
+
+/*
+ * Takes the first bytes of a statement at `addr`, at most `limit`, from the beginning of the read
+ * that brought it, to the thread's chunk. Returns as statement_piece(), without hashing them; 0: it
+ * lies elsewhere.
+ */
+static __always_inline __u32 postgres_first_piece(struct thread_state *thread, __u64 addr,
+						  __u32 limit)
+{
+	const struct postgres_start *start = &thread->postgres.start;
+	__u64 into = addr - start->addr, size = start->size;
+	__u32 bytes, length;
+
+	if (into >= size || thread->collected)
+		return 0;
+	into = at_most(into, POSTGRES_START_BYTES - 1);
+	/* Bytes behind the start's end are not looked at. */
+	bpf_probe_read_kernel(thread->chunk.bytes, QJ_SHAPE_CHUNK, start->bytes + into);
+	bytes = size - into < QJ_SHAPE_CHUNK ? size - into : QJ_SHAPE_CHUNK;
+	bytes = bytes < limit ? bytes : limit;
+	length = postgres_before_nul(thread, bytes);
+	return length | (length < bytes ? PIECE_ENDS : 0);
+}
+
 /*
  * After the first reply to a COPY the client sends data, and the query continues. SET, RESET and
- * DISCARD may change the application's name.
+ * DISCARD may change the application's name. `known`: so many bytes are in the thread's chunk.
  */
-static __always_inline void postgres_first_word(struct thread_state *thread, __u64 addr)
+static __always_inline void postgres_first_word(struct thread_state *thread, __u64 addr,
+						__u32 known)
 {
 	__u32 word = 0;
 
-	read_text(thread, &word, sizeof(word), addr);
+	if (known >= sizeof(word))
+		word = *(const __u32 *)thread->chunk.bytes;
+	else
+		read_text(thread, &word, sizeof(word), addr);
 	word |= 0x20202020;
 	thread->postgres.may_continue = word == 0x79706f63;		  /* copy */
 	thread->postgres.sets = (word & 0xffffff) == 0x746573 ||	  /* set */
@@ -66,11 +113,20 @@ static __always_inline bool postgres_shape(struct qj_cpu_state *cpu, struct thre
 	    .string = 1,
 	};
 
+	__u32 piece = postgres_first_piece(thread, addr, walk.left);
+
 	thread->tags = 0;
 	statement_begin(thread, QJ_DIALECT_POSTGRES, rules, addr, 0);
 	thread->flags &= ~QJ_STATEMENT_FLAGS;
-	postgres_first_word(thread, addr);
-	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
+	walk.taken = piece & (PIECE_ENDS - 1);
+	postgres_first_word(thread, addr, walk.taken);
+	if (walk.taken)
+		feed_shape(&thread->text, &thread->chunk, walk.taken);
+	walk.addr += walk.taken;
+	walk.left -= walk.taken;
+	walk.ended = !!(piece & PIECE_ENDS);
+	if (!walk.ended)
+		bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	thread->statement_bytes = walk.taken;
 	if (!walk.ended) {
 		/* Cut off: the part that is there could be mistaken for another statement. */

@@ -32,8 +32,8 @@ struct postgres_piece {
 
 struct postgres_start {
 	__u64 addr;
-	__u8 bytes[POSTGRES_START_BYTES];
-	__u8 size; /* 0: nothing is known */
+	__u8 bytes[2 * POSTGRES_START_BYTES]; /* `size` are read, at most half of them */
+	__u8 size;			      /* 0: nothing is known */
 };
 
 struct postgres_thread {

@@ -106,6 +106,17 @@ static __always_inline bool postgres_skips_this(struct thread_state *thread, __u
 	return false;
 }
 
+/* Whether the Query at `addr`, a read's first message or a later one, is START_REPLICATION. */
+static __always_inline bool postgres_asks_stream(const struct thread_state *thread, __u64 addr)
+{
+	const struct postgres_start *start = &thread->postgres.start;
+
+	if (addr == start->addr + POSTGRES_HEADER && start->size > POSTGRES_HEADER + 5 &&
+	    start->bytes[POSTGRES_HEADER + 5] != '_')
+		return false;
+	return postgres_streams(addr);
+}
+
 /* Handles a message; this read contains `here` bytes of its body, from walk->addr on. */
 static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
 {
@@ -118,7 +129,7 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	/* A Query or a Sync may have come earlier in this read: this request has not ended. */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
 		thread->postgres.synced = 0;
-	if (type == 'Q' && here > 8 && postgres_streams(walk->addr)) {
+	if (type == 'Q' && here > 8 && postgres_asks_stream(thread, walk->addr)) {
 		postgres_stream_begin(walk->cpu, thread, walk->now);
 		return;
 	}

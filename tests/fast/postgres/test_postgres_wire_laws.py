@@ -22,10 +22,10 @@ from tracing.postgres_client import FLUSH, SYNC, bind, execute, message, parse, 
 
 BUFFER = 8192  #: PQ_RECV_BUFFER_SIZE
 NAMES = st.sampled_from([b"", b"a", b"b", b"n" * 40])
-#: Distinct shapes: a kernel side that mixes them up reports the wrong one.
-TEXTS = st.sampled_from(
-    [b"select a", b"select b", b"insert into t values (1)", *(b"x" * n for n in (4096, 4097)), b""]
-)
+#: Distinct shapes: a kernel side that mixes them up reports the wrong one. Some end where the bytes
+#: end that are read at once.
+LONG = [b"x" * size for size in (62, 63, 64, 65, 4096, 4097)]
+TEXTS = st.sampled_from([b"select a", b"select b", b"insert into t values (1)", *LONG, b""])
 PORTALS = st.sampled_from([b"", b"p", b"q"])
 
 
