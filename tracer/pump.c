@@ -360,7 +360,7 @@ static int sum_window(struct pump *pump, uint64_t *t_ns)
 
 int pump_window(struct pump *pump)
 {
-	uint64_t t_ns;
+	uint64_t t_ns, since_ns;
 	bool due;
 	int err;
 
@@ -374,7 +374,9 @@ int pump_window(struct pump *pump)
 	if (t_ns - pump->cores_ns >= CORES_NS)
 		read_cores(pump, t_ns);
 	pump->window_ns = t_ns;
-	due = t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;
+	/* Windows are not exactly as long as asked for: half of one early, not one late. */
+	since_ns = t_ns - pump->flushed_ns + pump->options->window_ms * MS / 2;
+	due = since_ns >= pump->options->flush_ms * MS;
 	/* Batches first: a batch that is sent in between is then in the ring. */
 	if (due)
 		batches_take(pump->batches);

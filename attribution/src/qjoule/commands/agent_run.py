@@ -59,7 +59,7 @@ WINDOW_MS = 200
 COARSE_WINDOW_MS = 500
 #: Windows that arrive together cost half as much, and a server that restarts is still followed
 #: within a second.
-FLUSH_MS = 1000 - WINDOW_MS // 2
+FLUSH_MS = 1000
 #: Rings hold the texts, sessions and tasks of a window: a MB for each CPU. They count as memory.
 _LEAST_RING_MB, _MOST_RING_MB = 2, 8
 

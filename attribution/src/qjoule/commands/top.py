@@ -205,7 +205,7 @@ def command(
         _check_live(keys, selection(shown.where), client_tags=wanted.client_tags)
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
-        from_where = live(wanted, shown, energy or "auto", stacks_hz)
+        from_where = live(wanted, shown, energy or "auto", delay, stacks_hz)
     # The total decides which of a tag's values are named.
     totals = not prints or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)

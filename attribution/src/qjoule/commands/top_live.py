@@ -32,11 +32,13 @@ from qjoule.stream.context import StreamContext
 #: The kernel side sums per window, so a window costs the tracer the same however busy the servers
 #: are.
 WINDOW_MS = 100
+#: An interval ends with one of its flushes. The shortest that keys choose is half a second.
+FLUSHES = 4
 
 
 @contextmanager
 def live(
-    wanted: TracingOptions, shown: Shown, energy: str, stacks_hz: int = 0
+    wanted: TracingOptions, shown: Shown, energy: str, interval_s: float, stacks_hz: int = 0
 ) -> Iterator[SnapshotSource]:
     """Traces while the block runs. `stacks_hz`: stacks to sample in a second of CPU time.
 
@@ -53,7 +55,7 @@ def live(
     settings = Settings(
         Mode.LIVE,
         window_ms=WINDOW_MS,
-        flush_ms=WINDOW_MS // 2,  # each window
+        flush_ms=min(Settings.flush_ms, round(interval_s * 1e3 / FLUSHES)),
         energy=energy,
         client_tags=wanted.client_tags,
         ring_mb=Settings.ring_mb + ring_mb(stacks_hz, WINDOW_MS),
