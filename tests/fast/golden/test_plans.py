@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which servers are found in a /proc, and how each is traced: plans.json.
+"""Which servers are found in a /proc, and how each is traced: compared with plans.json.
 
-After an intended change, check the difference, then regenerate the file: `QJOULE_REGOLD=1 pytest
-tests/fast/golden/test_plans.py`.
+After an intended change, check the difference, then regenerate the file, in which each server of a
+plan is a line: `QJOULE_REGOLD=1 pytest tests/fast/golden/test_plans.py`.
 """
 
 from __future__ import annotations
@@ -159,24 +159,48 @@ def _without_places(text: str, names: dict[str, str]) -> str:
     return re.sub(r":0x[0-9a-f]{3,8}:55", ":PLACE:55", text)
 
 
-def _found(make: Callable[[str], Path], programs: dict[str, Path]) -> dict[str, Any]:
-    plans: dict[str, Any] = {}
+def _plans_by_process(
+    make_directory: Callable[[str], Path], programs: dict[str, Path]
+) -> dict[str, list[dict[str, Any]]]:
+    plans = {}
     for name, process in PROCESSES.items():
-        base = make("proc")
+        base = make_directory("proc")
         fake = FakeProc(base)
         _in_proc(fake, process, programs)
         names = {str(base): "BASE", str(programs["mysqld"].parent): "PROGRAMS"}
         by_plan: dict[str, list[str]] = {}
         for conditions, plan in _plans(fake):
             by_plan.setdefault(_without_places(json.dumps(plan), names), []).append(conditions)
-        plans[name] = [{"for": those, "plan": json.loads(plan)} for plan, those in by_plan.items()]
+        plans[name] = [
+            {"for": conditions, "plan": json.loads(plan)} for plan, conditions in by_plan.items()
+        ]
     return plans
+
+
+def _case_by_line(case: dict[str, Any]) -> str:
+    """A case as JSON: each server of its plan in a line, then the tracer's arguments."""
+    plan = case["plan"]
+    if isinstance(plan, str):
+        return json.dumps(case)
+    servers = ",\n".join(json.dumps(server) for server in plan["servers"])
+    return (
+        f'{{"for": {json.dumps(case["for"])}, "plan": {{"servers": [\n{servers}\n],\n'
+        f'"arguments": {json.dumps(plan["arguments"])}}}}}'
+    )
+
+
+def _by_line(plans: dict[str, list[dict[str, Any]]]) -> str:
+    processes = []
+    for name, cases in plans.items():
+        lines = ",\n".join(_case_by_line(case) for case in cases)
+        processes.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    return "{\n" + ",\n".join(processes) + "\n}\n"
 
 
 def test_plans_of_known_candidates(
     tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]
 ) -> None:
-    plans = json.dumps(_found(tmp_path_factory.mktemp, programs), indent=1) + "\n"
+    plans = _by_line(_plans_by_process(tmp_path_factory.mktemp, programs))
     if os.environ.get("QJOULE_REGOLD"):
         GOLDEN.write_text(plans, "utf-8")
     assert plans == GOLDEN.read_text("utf-8")
