@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: E402 (libraries are restrained before they are imported)
-"""What the agent takes beside its hooks, from a simulated stream in fast replay.
+"""CPU time and memory of the agent beside its hooks, from a simulated stream in fast replay.
 
     python bench/bench_agent.py [--hours N] [--shapes N] [--per-second N] [--interval S]
 
@@ -71,9 +71,9 @@ class Simulated:
         begin_s = time.process_time()
         while len(self._left) < size and (piece := next(self._pieces, b"")):
             self._left += piece
-        found, self._left = self._left[:size], self._left[size:]
+        content, self._left = self._left[:size], self._left[size:]
         self.made_s += time.process_time() - begin_s
-        return found
+        return content
 
     def _blocks(self, seconds: int, shapes: int, per_second: int) -> Iterator[bytes]:
         yield ft.head(4, grade=Grade.MEASURED) + ft.task(ft.BEGIN_NS, 7, TaskEvent.ALIVE, b"server")
@@ -156,7 +156,7 @@ def main() -> None:
     begun_mb = resident_mb()
     with tempfile.TemporaryDirectory(prefix="qjoule-agent-") as place:
         simulated, service, pages_ms, memory = run(Path(place), seconds, options)
-        written = sum(one.stat().st_size for one in Path(place).rglob("*.parquet"))
+        written = sum(path.stat().st_size for path in Path(place).rglob("*.parquet"))
     used_s = time.process_time() - simulated.made_s
     core = used_s / seconds
     week_mb = written * 7 * 86_400 / seconds / 1e6
@@ -216,12 +216,12 @@ def run(
 
 
 def _page_ms(service: Service) -> float:
-    """As the listener does it for the first scraper of an interval."""
+    """Renders a page as the listener does for the first scraper of an interval; returns ms."""
     assert service.board is not None
     begin_s = time.perf_counter()
-    shown = service.board.read()
-    assert shown is not None
-    page(shown[2], openmetrics=False)
+    answer = service.board.read()
+    assert answer is not None
+    page(answer[2], openmetrics=False)
     return (time.perf_counter() - begin_s) * 1e3
 
 

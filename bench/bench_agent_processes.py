@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent's processes take beside a MariaDB with 2,000 queries/s of 100 statements.
+"""CPU time and memory of the agent's processes beside a MariaDB: 2,000 queries/s, 100 statements.
 
     python bench/bench_agent_processes.py [--rounds N] [--beside QJOULE]
 
@@ -62,17 +62,17 @@ def main() -> None:
         server = stack.enter_context(mariadb_server())
         script = directory / "load.lua"
         script.write_text(LOAD)
-        words = f"--db-driver=mysql --mysql-socket={server.socket} --mysql-user=root "
-        words += f"--mysql-db=mysql --threads=4 --time=0 --rate={PER_SECOND} run"
-        load = subprocess.Popen(["sysbench", script, *words.split()], stdout=subprocess.DEVNULL)
+        arguments = f"--db-driver=mysql --mysql-socket={server.socket} --mysql-user=root "
+        arguments += f"--mysql-db=mysql --threads=4 --time=0 --rate={PER_SECOND} run"
+        load = subprocess.Popen(["sysbench", script, *arguments.split()], stdout=subprocess.DEVNULL)
         stack.callback(load.wait)
         stack.callback(load.kill)
-        programs = [one for one in (options.beside, QJOULE) if one]
-        found: dict[Path, list[tuple[float, float]]] = {one: [] for one in programs}
+        programs = [program for program in (options.beside, QJOULE) if program]
+        results: dict[Path, list[tuple[float, float]]] = {program: [] for program in programs}
         for number in range(options.rounds):
             for program in programs if number % 2 else reversed(programs):
-                found[program].append(measure(program, server.pid, directory))
-        for program, figures in found.items():
+                results[program].append(measure(program, server.pid, directory))
+        for program, figures in results.items():
             cores, sizes = zip(*figures, strict=True)
             print(f"{program}: median of {len(figures)}: {median(cores):.2%} of a core ", end="")
             print(f"[{min(cores):.2%}, {max(cores):.2%}], {median(sizes):.1f} MB PSS ", end="")
@@ -89,22 +89,22 @@ def measure(program: Path, pid: int, directory: Path) -> tuple[float, float]:
     config.write_text(f'metrics.listen = "127.0.0.1:{port}"\nstore.path = "{store}"\n')
     settings = {"QJOULE_UID": str(AGENT), "QJOULE_GID": str(AGENT)}
     settings["QJOULE_TAGS_SOCKET"] = str(directory / "tags")  # applications elsewhere are not ours
-    words = [str(program), "agent", "--config", str(config), "--pid", str(pid)]
-    agent = subprocess.Popen(words, env=os.environ | settings, stderr=subprocess.DEVNULL)
+    command = [str(program), "agent", "--config", str(config), "--pid", str(pid)]
+    agent = subprocess.Popen(command, env=os.environ | settings, stderr=subprocess.DEVNULL)
     try:
         writer_mb = warm_up(agent.pid)
         pids = family(agent.pid)
-        begin_s, before = time.monotonic(), [cpu_ns([one]) for one in pids]
+        begin_s, before = time.monotonic(), [cpu_ns([pid]) for pid in pids]
         time.sleep(MEASURED_S)
         passed_ns = (time.monotonic() - begin_s) * 1e9
-        cores = [(cpu_ns([one]) - ns) / passed_ns for one, ns in zip(pids, before, strict=True)]
-        sizes = [sizes_mb(one) for one in pids]
+        cores = [(cpu_ns([pid]) - ns) / passed_ns for pid, ns in zip(pids, before, strict=True)]
+        sizes = [sizes_mb(pid) for pid in pids]
         once_mb = len(set().union(*map(pages, pids))) * resource.getpagesize() / 1e6
-        for one, core, size in zip(pids, cores, sizes, strict=True):
-            name = Path(f"/proc/{one}/comm").read_text().strip()
+        for watched_pid, core, size in zip(pids, cores, sizes, strict=True):
+            name = Path(f"/proc/{watched_pid}/comm").read_text().strip()
             print(f"  {name:15} {core:6.2%}  {size['Pss']:5.1f} MB PSS  {size['Rss']:5.1f} MB RSS")
         share_mb = sum(size["Pss"] for size in sizes)
-        writer_s = sum(map(ended_children_s, (one for one in pids if is_shell(one))))
+        writer_s = sum(map(ended_children_s, (pid for pid in pids if is_shell(pid))))
         if writer_s:
             cores.append(writer_s / WRITER_EACH_S)
             print(f"  {'writer':15} {cores[-1]:6.2%}  {writer_s:.2f} s each time", end="")
@@ -143,22 +143,22 @@ def ended_children_s(pid: int) -> float:
 
 
 def sizes_mb(pid: int) -> dict[str, float]:
-    """In MB (10^6 bytes), by the names of /proc/PID/smaps_rollup."""
+    """A process's sizes in MB (10^6 bytes), by the names of /proc/PID/smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines}
 
 
 def pages(pid: int) -> set[int]:
-    """Frames of all that a process has mapped (Documentation/admin-guide/mm/pagemap.rst)."""
-    found, page = set[int](), resource.getpagesize()
+    """The page frames that a process has mapped (Documentation/admin-guide/mm/pagemap.rst)."""
+    frames, page = set[int](), resource.getpagesize()
     with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             begin, end = (int(word, 16) // page for word in line.split()[0].split("-"))
             pagemap.seek(begin * 8)
             entries = np.frombuffer(pagemap.read((end - begin) * 8), np.uint64)
             present = entries[entries >> np.uint64(63) == 1]
-            found.update((present & np.uint64((1 << 55) - 1)).tolist())
-    return found
+            frames.update((present & np.uint64((1 << 55) - 1)).tolist())
+    return frames
 
 
 if __name__ == "__main__":

@@ -56,15 +56,15 @@ class Attached:
     seconds: float
     cpu_s: float
     mib: float
-    words: str
+    messages: str
 
 
 def attach(directory: Path, *options: str, qjoule: Path = QJOULE) -> Attached:
     """Records for a moment; returns the time until everything is attached."""
     cpu_s, began = _children_cpu_s(), time.monotonic()
-    words = ["record", "-d", "0.1", "--energy", "none", "-o", str(directory / "trace")]
+    arguments = ["record", "-d", "0.1", "--energy", "none", "-o", str(directory / "trace")]
     process = subprocess.Popen(
-        [qjoule, *words, *options],
+        [qjoule, *arguments, *options],
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
@@ -72,20 +72,20 @@ def attach(directory: Path, *options: str, qjoule: Path = QJOULE) -> Attached:
     )
     memory = None if options else _Memory(process.pid)  # looking for it takes CPU time
     assert process.stderr is not None
-    said, seconds = [], float("nan")
+    messages, seconds = [], float("nan")
     for line in process.stderr:
         if "qjoule: tracing" in line:
             seconds = time.monotonic() - began
-        said.append(line.strip())
+        messages.append(line.strip())
     process.wait()
     process.stderr.close()
     shutil.rmtree(directory / "trace", ignore_errors=True)
     memory_mib = memory.finish() / 2**20 if memory else float("nan")
-    return Attached(seconds, _children_cpu_s() - cpu_s, memory_mib, "; ".join(said))
+    return Attached(seconds, _children_cpu_s() - cpu_s, memory_mib, "; ".join(messages))
 
 
 def _children_cpu_s() -> float:
-    """CPU time of processes that have ended, and of theirs that they waited for."""
+    """CPU time of this process's ended children, and of the descendants that they waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -189,7 +189,7 @@ def bench(rounds: int, count: int, others: int) -> None:
     print(f"{'target':28}{TARGET_S:>20.0f}{TARGET_MIB:>14}")
     print(f"{processes} processes ran, {count} of them fakes")
     for server in real:
-        traced = sum(f":{server.port}" in one.words for one in beside)
+        traced = sum(f":{server.port}" in run.messages for run in beside)
         print(f"{server.name}: traced in {traced} of {rounds} rounds beside the fakes")
 
 
@@ -200,28 +200,31 @@ def bench_pairs(rounds: int, old: Path) -> None:
     with ExitStack() as stack:
         directory = stack.enter_context(shared_directory())
         servers = (stack.enter_context(mariadb_server()), stack.enter_context(postgres_server()))
-        pids = [word for one in servers for word in ("--pid", str(one.pid))]
+        pids = [word for server in servers for word in ("--pid", str(server.pid))]
         for which in runs:
             attach(directory, *pids, qjoule=which)  # once before: caches of the disk
         for number in range(rounds):
             for which in list(runs)[:: 1 if number % 2 else -1]:
                 runs[which].append(attach(directory, *pids, qjoule=which))
     print(f"{rounds} pairs{'here':>17}{'old':>10}   ratio [quartiles]")
-    for name, of in (("until attached, s", "seconds"), ("CPU time, s", "cpu_s")):
-        ours, theirs = ([getattr(one, of) for one in each] for each in runs.values())
+    for name, field in (("until attached, s", "seconds"), ("CPU time, s", "cpu_s")):
+        new, before = (
+            [getattr(attached, field) for attached in attached_runs]
+            for attached_runs in runs.values()
+        )
         first, middle, third = statistics.quantiles(
-            [one / other for one, other in zip(ours, theirs, strict=True)], n=4
+            [a / b for a, b in zip(new, before, strict=True)], n=4
         )
         print(
-            f"{name:18}{statistics.median(ours):9.3f}{statistics.median(theirs):10.3f}"
+            f"{name:18}{statistics.median(new):9.3f}{statistics.median(before):10.3f}"
             f"   {middle:.3f} [{first:.3f}, {third:.3f}]"
         )
 
 
 def _print(name: str, runs: list[Attached]) -> None:
-    seconds = [one.seconds for one in runs]
+    seconds = [run.seconds for run in runs]
     span = f"{statistics.median(seconds):.2f} [{min(seconds):.2f}, {max(seconds):.2f}]"
-    print(f"{name:28}{span:>20}{max(one.mib for one in runs):>14.0f}")
+    print(f"{name:28}{span:>20}{max(run.mib for run in runs):>14.0f}")
 
 
 def main() -> int:
@@ -230,11 +233,11 @@ def main() -> int:
     parser.add_argument("--fakes", type=int, default=100, help="[default: 100]")
     parser.add_argument("--others", type=int, default=100, help="[default: 100]")
     parser.add_argument("--old", type=Path, help="another tree's qjoule, to compare with")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if chosen.old:
-        return run("bench_attach", lambda: bench_pairs(chosen.rounds, chosen.old.resolve()))
-    return run("bench_attach", lambda: bench(chosen.rounds, chosen.fakes, chosen.others))
+    if options.old:
+        return run("bench_attach", lambda: bench_pairs(options.rounds, options.old.resolve()))
+    return run("bench_attach", lambda: bench(options.rounds, options.fakes, options.others))
 
 
 if __name__ == "__main__":

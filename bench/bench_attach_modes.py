@@ -51,8 +51,8 @@ from bench.command import (  # noqa: E402
     lost_records,
     machine,
     machine_lines,
+    make_parser,
     not_measured,
-    options,
     progress_to,
     run,
 )
@@ -74,25 +74,25 @@ NAMES = [subject.name(attach_mode) for subject in SUBJECTS for attach_mode in su
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, NAMES, "SERVER:ATTACH_MODE", "half the time, wide intervals")
+    parser = make_parser(__doc__, NAMES, "SERVER:ATTACH_MODE", "half the time, wide intervals")
     parser.add_argument("--save", action="store_true", help=f"in {COSTS_FILE}, for the docs")
     parser.add_argument(
         "--client-tags", action="store_true", help="record with it, queries with and without tags"
     )
-    chosen = parser.parse_args()
-    if chosen.save and chosen.client_tags:
+    options = parser.parse_args()
+    if options.save and options.client_tags:
         parser.error("--save is for what an attach mode costs without --client-tags")
-    return chosen
+    return options
 
 
 def lines(name: str, attach_mode: AttachMode, costs: Costs) -> Iterator[str]:
     """The added cost and its subject, the verdict on the limit, and the kernel's account."""
-    added, whole = median_interval(costs.attach_mode), median_interval(costs.whole)
+    added, over_untraced = median_interval(costs.attach_mode), median_interval(costs.whole)
     untraced = median_interval(costs.untraced)
     limit = LIMIT_NS.get(attach_mode)
-    said = f"≤ {limit / 1000:g} µs: {verdict(added, limit)}" if limit else "no target"
-    row = f"{name:27}{_microseconds(added):>24}{_microseconds(whole):>26}"
-    row += f"{untraced.median / 1000:9.1f} µs  {said}"
+    judgement = f"≤ {limit / 1000:g} µs: {verdict(added, limit)}" if limit else "no target"
+    row = f"{name:27}{_microseconds(added):>24}{_microseconds(over_untraced):>26}"
+    row += f"{untraced.median / 1000:9.1f} µs  {judgement}"
     if costs.lost_records:
         row += f"; lost records: {lost_records(costs.lost_records)}"
     yield row
@@ -102,7 +102,7 @@ def lines(name: str, attach_mode: AttachMode, costs: Costs) -> Iterator[str]:
 
 def cost(subject: Subject, attach_mode: AttachMode, costs: Costs) -> MeasuredCost:
     """The cost in its saved form."""
-    added, whole = median_interval(costs.attach_mode), median_interval(costs.whole)
+    added, over_untraced = median_interval(costs.attach_mode), median_interval(costs.whole)
     return MeasuredCost(
         server=str(subject.flavour),
         version=costs.version,
@@ -110,9 +110,9 @@ def cost(subject: Subject, attach_mode: AttachMode, costs: Costs) -> MeasuredCos
         cost_ns=round(added.median),
         low_ns=round(added.low),
         high_ns=round(added.high),
-        whole_ns=round(whole.median),
-        whole_low_ns=round(whole.low),
-        whole_high_ns=round(whole.high),
+        whole_ns=round(over_untraced.median),
+        whole_low_ns=round(over_untraced.low),
+        whole_high_ns=round(over_untraced.high),
         query=subject.query,
         cpu=read_cpu_info().name,
         kernel=platform.release(),
@@ -126,8 +126,8 @@ def _microseconds(estimate: Estimate) -> str:
     return f"{median:.2f} µs [{low:.2f}, {high:.2f}]"
 
 
-def bench(chosen: argparse.Namespace) -> None:
-    if chosen.save and os.getloadavg()[0] > IDLE:
+def bench(options: argparse.Namespace) -> None:
+    if options.save and os.getloadavg()[0] > IDLE:
         load = os.getloadavg()[0]
         raise QjouleError(f"others use this machine (load {load:.1f}): not worth saving")
     print("\n".join(machine_lines(machine())), end="\n\n")
@@ -136,55 +136,55 @@ def bench(chosen: argparse.Namespace) -> None:
         flush=True,
     )
     where = places(os.sched_getaffinity(0))
-    recorder = Recorder(where.tracing, client_tags=chosen.client_tags)
+    recorder = Recorder(where.tracing, client_tags=options.client_tags)
     with recorder, kept_awake(where.all):
-        for what, subject in subjects(chosen):
-            size = SIZES[chosen.quick, subject.slow]
-            costs = bench_subject(chosen, Bench(recorder, where.served, size), subject, what)
-            if chosen.save:  # one by one: the last ones take minutes and may be interrupted
+        for content, subject in subjects(options):
+            size = SIZES[options.quick, subject.slow]
+            costs = bench_subject(options, Bench(recorder, where.served, size), subject, content)
+            if options.save:  # one by one: the last ones take minutes and may be interrupted
                 save_costs(costs)
-    sweeps = SIZES[chosen.quick, False].sweeps
+    sweeps = SIZES[options.quick, False].sweeps
     coverage = median_interval([0.0] * sweeps).coverage
     print(f"\nmedians of {sweeps} sweeps with {coverage:.1%} intervals")
-    if chosen.save:
+    if options.save:
         print(f"saved in {COSTS_FILE}; 'make docs' shows it")
 
 
-def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:
+def subjects(options: argparse.Namespace) -> Iterator[tuple[str, Subject]]:
     """Each subject, and what its queries carry if that is read."""
     for subject in SUBJECTS:
-        if chosen.client_tags:
+        if options.client_tags:
             yield from subject.with_client_tags()
         else:
             yield "", subject
 
 
 def bench_subject(
-    chosen: argparse.Namespace, place: Bench, subject: Subject, what: str = ""
+    options: argparse.Namespace, place: Bench, subject: Subject, content: str = ""
 ) -> list[MeasuredCost]:
-    """`what`: what the queries carry, printed beside the name."""
+    """`content`: what the queries carry, printed beside the name."""
     attach_modes = [
-        r for r in subject.attach_modes if not chosen.only or subject.name(r) in chosen.only
+        r for r in subject.attach_modes if not options.only or subject.name(r) in options.only
     ]
     if not attach_modes:
         return []
     say = progress_to(sys.stderr, str(subject.flavour))
     try:
-        found = measure(place, subject, attach_modes, say)
+        costs_by_mode = measure(place, subject, attach_modes, say)
     except NO_SERVER as reason:
         say("")
         print(not_measured(str(subject.flavour), reason), flush=True)
         return []
     say("")
-    for attach_mode, costs in found.items():
-        name = f"{subject.name(attach_mode)} {what}".rstrip()
+    for attach_mode, costs in costs_by_mode.items():
+        name = f"{subject.name(attach_mode)} {content}".rstrip()
         print("\n".join(lines(name, attach_mode, costs)), flush=True)
-    return [cost(subject, attach_mode, costs) for attach_mode, costs in found.items()]
+    return [cost(subject, attach_mode, costs) for attach_mode, costs in costs_by_mode.items()]
 
 
 def main() -> int:
-    chosen = arguments()
-    return run("bench_attach_modes", lambda: bench(chosen))
+    options = arguments()
+    return run("bench_attach_modes", lambda: bench(options))
 
 
 if __name__ == "__main__":

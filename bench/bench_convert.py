@@ -97,10 +97,12 @@ def make_capture(trace: Path, queries: int, *, within: bool = False) -> int:
     frames = -(-queries // PER_FRAME)
     with spool_of(trace).open("wb") as spool:
         for number in range(frames):
-            segments, made = _records(number, rng, within=within)
+            segments, query_records = _records(number, rng, within=within)
             end_ns = BEGIN_NS + (number + 1) * FRAME_NS
             payload = b"" if number else _hello()
-            payload += encode_block(Block.SEGMENT, segments) + encode_block(Block.QUERY, made)
+            payload += encode_block(Block.SEGMENT, segments) + encode_block(
+                Block.QUERY, query_records
+            )
             payload += encode_block(Block.FLUSH, t_ns=end_ns)
             spool.write(_framed(number + 1, end_ns, payload))
     meta = Meta(servers=(Server(1, "shop", "mysql"),), captured=Captured())
@@ -112,38 +114,38 @@ def _measure(trace: Path, jobs: int) -> None:
     """Converts; prints CPU and wall seconds."""
     begin, began = time.process_time(), time.perf_counter()
     converted(trace, jobs=jobs)
-    found = {"cpu_s": time.process_time() - begin, "wall_s": time.perf_counter() - began}
-    print(json.dumps(found))
+    times = {"cpu_s": time.process_time() - begin, "wall_s": time.perf_counter() - began}
+    print(json.dumps(times))
 
 
 def _together_mb(process: psutil.Process) -> float:
     """Memory of a process and its children, shared pages counted once (PSS)."""
     total = 0
     with suppress(psutil.Error):
-        for one in (process, *process.children(recursive=True)):
+        for part in (process, *process.children(recursive=True)):
             with suppress(psutil.Error):
-                total += one.memory_full_info().pss
+                total += part.memory_full_info().pss
     return total / (1 << 20)
 
 
-def _round(made: Path, jobs: int, *, one_core: bool = False) -> dict[str, float]:
+def _round(capture: Path, jobs: int, *, one_core: bool = False) -> dict[str, float]:
     """What one conversion of a copy took."""
-    copy = made.with_name("copy")
-    shutil.copytree(made, copy)
-    words = [sys.executable, "-m", "bench.bench_convert", "--convert", str(copy)]
-    words += ["--jobs", str(jobs), *(["--one-core"] if one_core else [])]
+    copy = capture.with_name("copy")
+    shutil.copytree(capture, copy)
+    command = [sys.executable, "-m", "bench.bench_convert", "--convert", str(copy)]
+    command += ["--jobs", str(jobs), *(["--one-core"] if one_core else [])]
     peak_mb = 0.0
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as running:
         process = psutil.Process(running.pid)
         while running.poll() is None and not one_core:
             peak_mb = max(peak_mb, _together_mb(process))
             time.sleep(LOOK_S)
-        said = running.communicate()[0]
+        output = running.communicate()[0]
     if running.returncode:
         sys.exit("a conversion failed")
     shutil.rmtree(copy)
-    found: dict[str, float] = json.loads(said)
-    return found | {"mb": peak_mb}
+    figures: dict[str, float] = json.loads(output)
+    return figures | {"mb": peak_mb}
 
 
 def _range(values: list[float], digits: int = 0) -> str:
@@ -151,13 +153,13 @@ def _range(values: list[float], digits: int = 0) -> str:
     return f"{middle:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
 
 
-def _compare(made: Path, rounds: int) -> None:
+def _compare(capture: Path, rounds: int) -> None:
     """One job and two, in turns on all cores."""
-    both = [(_round(made, 1), _round(made, 2)) for _ in range(rounds)]
-    ratios = [two["wall_s"] / one["wall_s"] for one, two in both]
-    more = [two["mb"] for _, two in both]
+    pairs = [(_round(capture, 1), _round(capture, 2)) for _ in range(rounds)]
+    ratios = [two["wall_s"] / single["wall_s"] for single, two in pairs]
+    more = [two["mb"] for _, two in pairs]
     print(f"wall time with 2 jobs, of that with 1: {_range(ratios, 2)}   ({os.cpu_count()} CPUs)")
-    print(f"memory with 1 job:  {_range([one['mb'] for one, _ in both])} MB")
+    print(f"memory with 1 job:  {_range([single['mb'] for single, _ in pairs])} MB")
     print(f"memory with 2 jobs: {_range(more)} MB   (target {TARGET_MB})")
 
 
@@ -168,22 +170,22 @@ def main() -> None:
     parser.add_argument("--convert", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.convert is not None:
-        if asked.one_core:
+    options = parser.parse_args()
+    if options.convert is not None:
+        if options.one_core:
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        _measure(asked.convert, asked.jobs)
+        _measure(options.convert, options.jobs)
         return
     with tempfile.TemporaryDirectory() as folder:
-        for what, within in (("point selects", False), ("in transactions", True)):
-            made = Path(folder) / what.replace(" ", "-")
-            queries = make_capture(made, asked.queries, within=within)
-            print(f"{queries:,} {what}, {asked.rounds} rounds")
-            seconds = [_round(made, 1, one_core=True)["cpu_s"] for _ in range(asked.rounds)]
-            rates = [queries / one for one in seconds]
+        for load, within in (("point selects", False), ("in transactions", True)):
+            capture = Path(folder) / load.replace(" ", "-")
+            queries = make_capture(capture, options.queries, within=within)
+            print(f"{queries:,} {load}, {options.rounds} rounds")
+            seconds = [_round(capture, 1, one_core=True)["cpu_s"] for _ in range(options.rounds)]
+            rates = [queries / cpu_s for cpu_s in seconds]
             print(f"queries per CPU second: {_range(rates)}   (target {TARGET_PER_S:,})")
-            _compare(made, asked.rounds)
-            shutil.rmtree(made)
+            _compare(capture, options.rounds)
+            shutil.rmtree(capture)
 
 
 if __name__ == "__main__":

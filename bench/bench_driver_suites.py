@@ -62,8 +62,10 @@ class Suite:
     def files(self, source: Path) -> list[str]:
         """Paths of the tests to run, relative to the source distribution."""
         every = sorted(str(file.relative_to(source)) for file in source.glob("**/test_*.py"))
-        kept = [file for file in every if file.startswith(f"{self.tests}/")]
-        return [file for file in kept if not any(part in file for part in self.files_left_out)]
+        chosen_files = [file for file in every if file.startswith(f"{self.tests}/")]
+        return [
+            file for file in chosen_files if not any(part in file for part in self.files_left_out)
+        ]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Side:
     argv: list[str]
     source: Path
     environment: Mapping[str, str]
-    said: set[str] = field(default_factory=set)  #: what `qjoule run` reports as wrapped
+    messages: set[str] = field(default_factory=set)  #: what `qjoule run` reports as wrapped
 
 
 def _pymysql(source: Path, server: DatabaseServer) -> list[str]:
@@ -161,21 +163,21 @@ def outcomes(side: Side, file: str) -> Outcomes:
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=FILE_TIMEOUT_S)
+        output, _ = process.communicate(timeout=FILE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return {file: f"took more than {FILE_TIMEOUT_S} s"}
     finally:
         with suppress(ProcessLookupError):  # what its tests left behind
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    side.said.update(line for line in said.splitlines() if line.startswith("qjoule:"))
+    side.messages.update(line for line in output.splitlines() if line.startswith("qjoule:"))
     if not report.exists():
-        return {file: f"did not run: {said[-2000:]}"}
-    found = {}
+        return {file: f"did not run: {output[-2000:]}"}
+    outcome_of = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-        found[f"{case.get('classname')}::{case.get('name')}"] = min(kinds, default="passed")
-    return found
+        outcome_of[f"{case.get('classname')}::{case.get('name')}"] = min(kinds, default="passed")
+    return outcome_of
 
 
 def differences(bare: list[Outcomes], shimmed: list[Outcomes]) -> set[str]:
@@ -190,22 +192,22 @@ def differences(bare: list[Outcomes], shimmed: list[Outcomes]) -> set[str]:
 
 def compare(file: str, bare: Side, shimmed: Side) -> tuple[Outcomes, Outcomes, set[str]]:
     """Outcomes without and with the shim, and the tests that differ because of the shim."""
-    with ThreadPoolExecutor(2) as both:
-        one, other = both.map(outcomes, (bare, shimmed), (file, file))
-    without, with_it = [one], [other]
+    with ThreadPoolExecutor(2) as pool:
+        bare_outcomes, shimmed_outcomes = pool.map(outcomes, (bare, shimmed), (file, file))
+    without, with_it = [bare_outcomes], [shimmed_outcomes]
     for _ in range(REPEATS):
-        if one == other:
+        if bare_outcomes == shimmed_outcomes:
             break
         without.append(outcomes(bare, file))
         with_it.append(outcomes(shimmed, file))
-    return one, other, differences(without, with_it)
+    return bare_outcomes, shimmed_outcomes, differences(without, with_it)
 
 
-def counted(found: Outcomes) -> str:
+def counted(outcomes: Outcomes) -> str:
     """Passed/failed/skipped. An error counts as a failure, and so does a test that did not run."""
-    counts = Counter(found.values())
+    counts = Counter(outcomes.values())
     passed, skipped = counts["passed"], counts["skipped"]
-    return f"{passed}/{len(found) - passed - skipped}/{skipped}"
+    return f"{passed}/{len(outcomes) - passed - skipped}/{skipped}"
 
 
 def table(suite: Suite, bare: Side, shimmed: Side) -> bool:
@@ -213,16 +215,19 @@ def table(suite: Suite, bare: Side, shimmed: Side) -> bool:
     print(f"  {'passed/failed/skipped':60} {'without':>14} {'with':>14} differing")
     every: tuple[dict[str, str], dict[str, str], set[str]] = ({}, {}, set())
     for file in suite.files(bare.source):
-        one, other, differing = compare(file, bare, shimmed)
-        for name, status in other.items():
+        bare_outcomes, shimmed_outcomes, differing = compare(file, bare, shimmed)
+        for name, status in shimmed_outcomes.items():
             if status not in ("passed", "failure", "error", "skipped"):
                 print(f"    {name}: {status}")
-        if one or other:
+        if bare_outcomes or shimmed_outcomes:
             short = file.removeprefix(suite.tests).lstrip("/")
-            print(f"  {short:60} {counted(one):>14} {counted(other):>14} {len(differing)}")
+            print(
+                f"  {short:60} {counted(bare_outcomes):>14} {counted(shimmed_outcomes):>14} "
+                f"{len(differing)}"
+            )
             print(*(f"    {name}\n" for name in sorted(differing)), sep="", end="", flush=True)
-        every[0].update((f"{file} {name}", status) for name, status in one.items())
-        every[1].update((f"{file} {name}", status) for name, status in other.items())
+        every[0].update((f"{file} {name}", status) for name, status in bare_outcomes.items())
+        every[1].update((f"{file} {name}", status) for name, status in shimmed_outcomes.items())
         every[2].update(differing)
     tests = len(every[1])
     print(f"  {f'all {tests} tests':60} {counted(every[0]):>14} {counted(every[1]):>14} ", end="")
@@ -234,8 +239,8 @@ def run(suite: Suite) -> bool:
     """Runs and prints; true if nothing differs because of the shim."""
     start = time.monotonic()
     print(suite.requirement, flush=True)
-    for what, why in {**suite.files_left_out, **suite.marks_left_out}.items():
-        print(f"  left out: {what}: {why}")
+    for excluded, why in {**suite.files_left_out, **suite.marks_left_out}.items():
+        print(f"  left out: {excluded}: {why}")
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         source = source_of(suite.requirement, place)
@@ -255,16 +260,16 @@ def run(suite: Suite) -> bool:
                 argv += ["-m", "not (" + " or ".join(suite.marks_left_out) + ")"]
             sides.append(Side(argv, copy, environment))
         same = table(suite, *sides)
-    print(*(f"  {words}" for words in sorted(sides[1].said)), sep="\n")
+    print(*(f"  {message}" for message in sorted(sides[1].messages)), sep="\n")
     print(f"  in {time.monotonic() - start:.0f} s", flush=True)
-    return same and bool(sides[1].said)
+    return same and bool(sides[1].messages)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", action="append", choices=list(SUITES), metavar="DRIVER")
-    chosen = parser.parse_args()
-    results = [run(SUITES[name]) for name in chosen.only or SUITES]
+    options = parser.parse_args()
+    results = [run(SUITES[name]) for name in options.only or SUITES]
     return 0 if all(results) else 1
 
 

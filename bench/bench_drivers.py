@@ -97,9 +97,9 @@ def sides(ways: tuple[str, ...], call: Call) -> Iterator[Side]:
 
         return late
 
-    made = {BLOCK: tagged, OTHER: tagged, **{way: delayed(us) for way, us in DELAYS_US.items()}}
+    shims = {BLOCK: tagged, OTHER: tagged, **{way: delayed(us) for way, us in DELAYS_US.items()}}
     for way in (BARE, *TEST, *ways):
-        yield Side(way, way in (SAME, OTHER, NOBODY), made.get(way, plain))
+        yield Side(way, way in (SAME, OTHER, NOBODY), shims.get(way, plain))
 
 
 def lines(mode: Mode, times: dict[str, Times]) -> Iterator[str]:
@@ -131,17 +131,17 @@ def measure(name: str, call: Call, path: Path, seconds: float) -> None:
         uninstrument(name)
 
 
-def measure_driver(name: str, chosen: argparse.Namespace) -> None:
+def measure_driver(name: str, options: argparse.Namespace) -> None:
     subject = SUBJECTS[name]
     try:
         with ExitStack() as stack:
             server = stack.enter_context(subject.server())
-            path = stack.enter_context(recorder(server) if chosen.record else listener())
-            if chosen.awake:
+            path = stack.enter_context(recorder(server) if options.record else listener())
+            if options.awake:
                 stack.enter_context(kept_awake(sorted(os.sched_getaffinity(0))))
             client, call = subject.connect(server)
             with closing(client):
-                measure(name, call, path, chosen.seconds or subject.seconds)
+                measure(name, call, path, options.seconds or subject.seconds)
     except Unavailable as reason:
         print(f"{name}: not measured: {reason}")
 
@@ -154,11 +154,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(SUBJECTS), metavar="DRIVER")
     parser.add_argument("--record", action="store_true", help="under a whole `qjoule record`")
     parser.add_argument("--awake", action="store_true", help="let no CPU idle")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     print(f"load average at the start: {os.getloadavg()[0]:.1f}", flush=True)
-    names = chosen.only or list(SUBJECTS)
+    names = arguments.only or list(SUBJECTS)
     if len(names) == 1:
-        measure_driver(names[0], chosen)
+        measure_driver(names[0], arguments)
         return 0
     # One process per driver: a driver that imports OpenTelemetry would make the others' calls look
     # there.

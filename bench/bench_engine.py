@@ -247,10 +247,10 @@ def main() -> None:
     bench_arrays(min(options.segments, WARM_SEGMENTS))  # libraries are loaded when first needed
     seconds = bench_arrays(options.segments)
     copying = seconds.pop("copying")
-    for what, spent in seconds.items():
+    for step, spent in seconds.items():
         rate = options.segments / spent / 1e6
         print(
-            f"arrays  {options.segments:,} segments with counters, {what}: {rate:.1f} M segments/s "
+            f"arrays  {options.segments:,} segments with counters, {step}: {rate:.1f} M segments/s "
             f"and core; {spent / copying:.0f} times the copying of its input"
         )
 

@@ -127,19 +127,20 @@ def main() -> None:
     parser.add_argument("--tests", type=Path, default=TREE, help="a checkout whose tests run")
     options = parser.parse_args()
     areas = [FAULTS / f"{name}.toml" for name in options.areas] or sorted(FAULTS.glob("*.toml"))
-    found = total = 0
+    found_faults = total = 0
     without: dict[tuple[str, ...], int | None] = {}
     with tempfile.TemporaryDirectory(prefix="qjoule-faults-") as place:
         Path(place).chmod(0o755)
         copy = copy_of(TREE, options.tests.resolve(), Path(place))
         for area in areas:
             for fault in faults_of(area):
-                said = outcome(copy, fault, without)
-                total, found = total + 1, found + (said == "found")
+                verdict = outcome(copy, fault, without)
+                total, found_faults = total + 1, found_faults + (verdict == "found")
                 print(
-                    f"{said}: {fault.file}: {fault.old.strip()} -> {fault.new.strip()}", flush=True
+                    f"{verdict}: {fault.file}: {fault.old.strip()} -> {fault.new.strip()}",
+                    flush=True,
                 )
-    print(f"{found} of {total} planted faults found")
+    print(f"{found_faults} of {total} planted faults found")
 
 
 if __name__ == "__main__":

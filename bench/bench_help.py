@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `--help` and shell completion take, beside their targets; the median of some runs.
+"""Time and memory of `--help` and shell completion beside their targets: medians of some runs.
 
 usage: make bench-help [BENCH_ARGS="--rounds N"]
 """
@@ -20,12 +20,12 @@ COMPLETION = {"_QJOULE_COMPLETE": "bash_complete", "COMP_WORDS": "qjoule ", "COM
 
 
 def spent(name: str) -> tuple[float, float]:
-    """Elapsed seconds, and the most memory, MB."""
-    words = [] if name == "completion" else name.split()
+    """Elapsed seconds and peak memory (MB) of one run."""
+    arguments = [] if name == "completion" else name.split()
     environment = {**os.environ, **(COMPLETION if name == "completion" else {})}
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "qjoule", *words], stdout=subprocess.DEVNULL, env=environment
+        [sys.executable, "-m", "qjoule", *arguments], stdout=subprocess.DEVNULL, env=environment
     )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

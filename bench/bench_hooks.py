@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 from bench.command import (  # noqa: E402
     machine,
     machine_lines,
-    options,
+    make_parser,
     progress_to,
     run,
     shared_directory,
@@ -82,11 +82,11 @@ class Tracing:
                 yield
             return
         status = executable.stat()
-        words = ["--energy", "none", "--ring-mb", str(RING_MB)]
+        options = ["--energy", "none", "--ring-mb", str(RING_MB)]
         for number, kind in enumerate(PLANS[self.plan], 1):
             inode = status.st_ino if number == 1 else NO_SUCH_INODE + number
-            words += ["--server", f"{number}:{kind}:{status.st_dev}:{inode}"]
-        with tracing(self.mode, *words) as session:
+            options += ["--server", f"{number}:{kind}:{status.st_dev}:{inode}"]
+        with tracing(self.mode, *options) as session:
             if session.process.poll() is not None or not session.frames:
                 raise QjouleError(f"the tracer did not start: {session.finish()}")
             yield
@@ -96,9 +96,9 @@ class Tracing:
 @contextmanager
 def _empty_programs() -> Iterator[None]:
     names = (*empty.ALWAYS, empty.SOCKET, empty.REDIS_SEND)
-    words = [word for name in names for word in ("--program", name)]
+    options = [word for name in names for word in ("--program", name)]
     with subprocess.Popen(
-        [empty.LOADER, empty.OBJECT, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [empty.LOADER, empty.OBJECT, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as loader:
         assert loader.stdin is not None
         assert loader.stdout is not None
@@ -117,17 +117,17 @@ class Loops:
         )
 
     def turns(self, operation: str, count: int) -> list[float]:
-        """Nanoseconds per operation of about so many turns that nobody interrupted."""
+        """Nanoseconds per operation of about `count` turns that were not interrupted."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        found: list[float] = []
+        times_ns: list[float] = []
         for _ in range(TRIES):
             self._process.stdin.write(f"{operation} {count} {OPERATIONS[operation]}\n")
             self._process.stdin.flush()
             answer = [float(word) for word in self._process.stdout.readline().split()]
-            found += [ns for ns in answer if ns]
-            if len(found) >= count / 3:
-                return found
+            times_ns += [ns for ns in answer if ns]
+            if len(times_ns) >= count / 3:
+                return times_ns
         raise QjouleError(f"{operation}: others use the loops' CPU all the time")
 
     def end(self) -> None:
@@ -158,33 +158,33 @@ class Differences:
     def line(self) -> str:
         low, high = min(self.fastest), max(self.fastest)
         quartiles = [statistics.median(values) for values in zip(*self.quartiles, strict=True)]
-        words = " ".join(f"{ns:+6.0f}" for ns in quartiles)
-        return f"{min(self.off):6.0f} {self.median:+7.1f} [{low:+7.1f}, {high:+7.1f}]  {words}"
+        texts = " ".join(f"{ns:+6.0f}" for ns in quartiles)
+        return f"{min(self.off):6.0f} {self.median:+7.1f} [{low:+7.1f}, {high:+7.1f}]  {texts}"
 
 
 def measured(
     tracings: Sequence[Tracing], blocks: int, turns: int, cpu: int
 ) -> dict[tuple[str, str, Tracing], Differences]:
     """Blocks with each tracing in turn, between blocks without."""
-    found: dict[tuple[str, str, Tracing], Differences] = {}
+    differences: dict[tuple[str, str, Tracing], Differences] = {}
     say = progress_to(sys.stderr, "bench_hooks")
     with ExitStack() as stack:
         directory = stack.enter_context(shared_directory())
         server = directory / "server"
         subprocess.run(["gcc", *FLAGS, SOURCE, "-o", server], check=True)
         processes = {}
-        for who, executable in (
+        for role, executable in (
             ("foreign", shutil.copy(server, directory / "loops")),
             ("server", server),
         ):
-            processes[who] = Loops(Path(executable), cpu)
-            stack.callback(processes[who].end)
+            processes[role] = Loops(Path(executable), cpu)
+            stack.callback(processes[role].end)
 
         def block() -> Block:
             return {
-                (operation, who): process.turns(operation, turns)
+                (operation, role): process.turns(operation, turns)
                 for operation in OPERATIONS
-                for who, process in processes.items()
+                for role, process in processes.items()
             }
 
         before = block()
@@ -194,30 +194,30 @@ def measured(
                 with tracing_now.attached(server):
                     on = block()
                 after = block()
-                for (operation, who), ns in on.items():
-                    key = (operation, who, tracing_now)
-                    neighbours = (before[operation, who], after[operation, who])
-                    found.setdefault(key, Differences()).add(ns, neighbours)
+                for (operation, role), ns in on.items():
+                    key = (operation, role, tracing_now)
+                    neighbours = (before[operation, role], after[operation, role])
+                    differences.setdefault(key, Differences()).add(ns, neighbours)
                 before = after
     say("")
-    return found
+    return differences
 
 
-def table(found: Mapping[tuple[str, str, Tracing], Differences]) -> Iterator[str]:
+def table(differences: Mapping[tuple[str, str, Tracing], Differences]) -> Iterator[str]:
     yield (
         "operation who     plan  mode      off  fastest [over blocks]      "
         "   25 %   50 %   75 %  beyond empty"
     )
     for operation in OPERATIONS:
-        for who in ("foreign", "server"):
-            rows = {key[2]: row for key, row in found.items() if key[:2] == (operation, who)}
+        for role in ("foreign", "server"):
+            rows = {key[2]: row for key, row in differences.items() if key[:2] == (operation, role)}
             nothing = next((row for key, row in rows.items() if key.mode is None), None)
             for key, row in rows.items():
                 mode = key.mode.name.lower() if key.mode is not None else ""
-                line = f"{operation:9} {who:7} {key.plan:5} {mode:6} {row.line()}"
+                line = f"{operation:9} {role:7} {key.plan:5} {mode:6} {row.line()}"
                 if nothing is not None and row is not nothing:
                     line += f"  {row.median - nothing.median:+7.1f}"
-                    if who == "foreign" and operation in TARGETS_NS:
+                    if role == "foreign" and operation in TARGETS_NS:
                         line += f" (target: {TARGETS_NS[operation]})"
                 yield line
 
@@ -238,9 +238,9 @@ def bench(plans: Sequence[str], blocks: int, turns: int) -> None:
 
 def main() -> int:
     quick = "two blocks instead of ten: under a minute, and a wide spread"
-    chosen = options(__doc__, tuple(PLANS), "PLAN", quick).parse_args()
-    blocks = 2 if chosen.quick else 10
-    return run("bench_hooks", lambda: bench(chosen.only or tuple(PLANS), blocks, TURNS))
+    options = make_parser(__doc__, tuple(PLANS), "PLAN", quick).parse_args()
+    blocks = 2 if options.quick else 10
+    return run("bench_hooks", lambda: bench(options.only or tuple(PLANS), blocks, TURNS))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from qjoule_studies.servers.mysql import mariadb_server  # noqa: E402
 
 
 def seconds(wheels: Path, pid: int) -> tuple[float, float]:
-    """To the end of `pip install`, and from there to the first screen."""
+    """Seconds to the end of `pip install`, and from there to the first screen."""
     with tempfile.TemporaryDirectory() as directory, clean_root(Path(directory)) as root:
         Path(directory).chmod(0o755)
         shutil.copytree(wheels, root.tree / "wheels")

@@ -58,21 +58,21 @@ class Agent:
         listen = f'[metrics]\nlisten = "127.0.0.1:{self._port}"\n'
         config.write_text(f'{listen}[store]\npath = "{store}"\n')
         config.chmod(0o644)
-        self._said = directory / "said"
-        with self._said.open("wb") as said:
+        self._log = directory / "said"
+        with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [QJOULE, "agent", "--config", config],
                 env={**os.environ, "QJOULE_UID": str(AGENT), "QJOULE_GID": str(AGENT)},
                 stdin=subprocess.DEVNULL,
-                stderr=said,
+                stderr=log,
             )
 
     @property
-    def said(self) -> list[str]:
-        return self._said.read_text().splitlines()
+    def messages(self) -> list[str]:
+        return self._log.read_text().splitlines()
 
     def cpu_s(self) -> float:
-        """CPU time of its processes, and of theirs that have ended."""
+        """CPU time (s) of its processes and of their ended children."""
         used = 0.0
         own = psutil.Process(self.process.pid)
         for process in (own, *own.children(recursive=True)):
@@ -82,7 +82,7 @@ class Agent:
         return used
 
     def calls(self) -> float:
-        """Of the statement, once no interval adds to them."""
+        """The agent's count of the statement, once no interval adds to it."""
         before, now = -1.0, 0.0
         while before != now:
             before = now
@@ -92,23 +92,26 @@ class Agent:
 
     def _calls(self) -> float:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
-            found = samples(page.read())
-        infos = (dict(labels) for name, labels in found if name == "qjoule_query_info")
-        ours = {one["fingerprint"] for one in infos if one.get("text", "").startswith(SHAPE)}
+            values = samples(page.read())
+        infos = (dict(labels) for name, labels in values if name == "qjoule_query_info")
+        fingerprints = {
+            info["fingerprint"] for info in infos if info.get("text", "").startswith(SHAPE)
+        }
         return sum(
             number
-            for (name, labels), number in found.items()
-            if name == "qjoule_query_calls_total" and dict(labels).get("fingerprint") in ours
+            for (name, labels), number in values.items()
+            if name == "qjoule_query_calls_total"
+            and dict(labels).get("fingerprint") in fingerprints
         )
 
 
 @contextmanager
 def repeated(*actions: Callable[[], None]) -> Iterator[None]:
-    """Threads that do these over and over until the block ends."""
-    ended = threading.Event()
+    """Threads that repeat these actions until the block ends."""
+    stop = threading.Event()
 
     def repeat(action: Callable[[], None]) -> None:
-        while not ended.is_set():
+        while not stop.is_set():
             action()
 
     threads = [threading.Thread(target=repeat, args=(action,)) for action in actions]
@@ -117,7 +120,7 @@ def repeated(*actions: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         for thread in threads:
             thread.join()
 
@@ -138,7 +141,7 @@ class Load:
         self.done += 1
 
     def counted(self) -> int:
-        """By the server itself."""
+        """The server's own count of the statement."""
         with self._connection.cursor() as cursor:
             cursor.execute("show global status like 'Com_select'")
             return int(cursor.fetchone()[1])
@@ -154,7 +157,7 @@ class Neighbour:
 
     def small(self) -> None:
         """A Redis or memcached; every second one is a copy, with an identity of its own."""
-        name, *words = random.choice((("redis-server", "--save", ""), ("memcached",)))
+        name, *options = random.choice((("redis-server", "--save", ""), ("memcached",)))
         installed = shutil.which(name)
         if installed is None:
             raise Unavailable(f"{name} is not installed")
@@ -165,7 +168,7 @@ class Neighbour:
                 program = Path(shutil.copy(installed, Path(place) / name))
             port = ["-p" if name == "memcached" else "--port", str(free_port())]
             process = subprocess.Popen(
-                [program, *port, *words],
+                [program, *port, *options],
                 user=NEIGHBOUR,
                 group=NEIGHBOUR,
                 extra_groups=[],
@@ -200,7 +203,7 @@ def bench(blocks: int, seconds: float) -> None:
         stack.callback(agent.process.terminate)
         with repeated(load.query):
             time.sleep(SETTLED_S)  # until it is attached, and has seen the statement
-        counted, seen, done = load.counted(), agent.calls(), load.done
+        counted, exported, done = load.counted(), agent.calls(), load.done
         for number in range(2 * blocks):
             beside = number % 2 == 1
             load._due_s = time.monotonic()
@@ -211,9 +214,9 @@ def bench(blocks: int, seconds: float) -> None:
                 core[beside].append((agent.cpu_s() - cpu_s) / (time.monotonic() - began_s))
             print(f"{'beside' if beside else 'alone':7} {core[beside][-1]:.3%}", flush=True)
         done = load.done - done
-        seen, counted = agent.calls() - seen, load.counted() - counted
-        said = agent.said
-    starts = [line for line in said if line.endswith("starting again")]
+        exported, counted = agent.calls() - exported, load.counted() - counted
+        messages = agent.messages
+    starts = [line for line in messages if line.endswith("starting again")]
     alone, beside_him = (statistics.median(core[which]) for which in (False, True))
     more = [with_him - without for without, with_him in zip(*core.values(), strict=True)]
     print(f"{blocks} blocks of {seconds:g} s each, {neighbour.started} servers started and ended")
@@ -223,17 +226,18 @@ def bench(blocks: int, seconds: float) -> None:
     )
     print(f"starts of the agent   {len(starts)}", *starts, sep="\n  ")
     print(
-        f"queries               {done:,} sent, {counted:,} by the server, {seen:,.0f} by the agent"
+        f"queries               {done:,} sent, {counted:,} by the server, "
+        f"{exported:,.0f} by the agent"
     )
-    print("the agent said:", *said[-20:], sep="\n  ")
+    print("the agent said:", *messages[-20:], sep="\n  ")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--blocks", type=int, default=5, help="of each kind [default: 5]")
     parser.add_argument("--seconds", type=float, default=120.0, help="[default: 120]")
-    chosen = parser.parse_args()
-    return run("bench_neighbour", lambda: bench(chosen.blocks, chosen.seconds))
+    options = parser.parse_args()
+    return run("bench_neighbour", lambda: bench(options.blocks, options.seconds))
 
 
 if __name__ == "__main__":

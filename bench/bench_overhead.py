@@ -48,8 +48,8 @@ from bench.command import (  # noqa: E402
     NO_SERVER,
     machine,
     machine_lines,
+    make_parser,
     not_measured,
-    options,
     progress_to,
     run,
 )
@@ -87,7 +87,7 @@ _MOST_ROUNDS = 60
 
 def arguments() -> argparse.Namespace:
     names = [load.name for load in LOADS]
-    parser = options(__doc__, [*names, STEADY], "NAME", "six pairs of each series")
+    parser = make_parser(__doc__, [*names, STEADY], "NAME", "six pairs of each series")
     parser.add_argument(
         "--modes", default="record,live", help=f"of {','.join(MODES)} [%(default)s]"
     )
@@ -96,100 +96,100 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="[%(default)s]")
     parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
-    chosen = parser.parse_args()
-    chosen.everything = not chosen.only and chosen.parts == ",".join(PARTS)
-    chosen.modes, chosen.parts = chosen.modes.split(","), chosen.parts.split(",")
-    if unknown := set(chosen.modes) - set(MODES) | set(chosen.parts) - set(PARTS):
+    options = parser.parse_args()
+    options.everything = not options.only and options.parts == ",".join(PARTS)
+    options.modes, options.parts = options.modes.split(","), options.parts.split(",")
+    if unknown := set(options.modes) - set(MODES) | set(options.parts) - set(PARTS):
         parser.error(f"no such mode or part: {', '.join(sorted(unknown))}")
-    return chosen
+    return options
 
 
-def parts_of(chosen: argparse.Namespace, load: Load) -> list[str]:
-    return [part for part in load.parts if part in chosen.parts]
+def parts_of(options: argparse.Namespace, load: Load) -> list[str]:
+    return [part for part in load.parts if part in options.parts]
 
 
-def names_of(chosen: argparse.Namespace, load: Load, part: str) -> list[str]:
-    """The series of a part. Some loads have pairs of `record` only; `inside` has the rest."""
+def names_of(options: argparse.Namespace, load: Load, part: str) -> list[str]:
+    """Names of a part's series. Some loads have pairs of `record` alone; `inside` has the rest."""
     if load.served is not None or load.workload.disk:
-        return [mode for mode in chosen.modes if mode == "record"]
-    wants_symbol = part == FIXED and "record" in chosen.modes and chosen.attach == "auto"
-    return [*chosen.modes, *([SYMBOL] if wants_symbol else [])]
+        return [mode for mode in options.modes if mode == "record"]
+    wants_symbol = part == FIXED and "record" in options.modes and options.attach == "auto"
+    return [*options.modes, *([SYMBOL] if wants_symbol else [])]
 
 
-def steps(chosen: argparse.Namespace, loads: Sequence[Load]) -> Iterator[Step]:
+def steps(options: argparse.Namespace, loads: Sequence[Load]) -> Iterator[Step]:
     """All that will be measured, in order."""
     places: set[tuple[str, bool]] = set()
     for load in loads:
         start_s = LOAD_S + (0.0 if load.place in places else START_S)
         places.add(load.place)
-        for part in parts_of(chosen, load):
+        for part in parts_of(options, load):
             if part == INSIDE:
-                looks = len(chosen.modes) + 1 + len(load.options)
+                looks = len(options.modes) + 1 + len(load.options)
                 yield Step(load.name, part, 0, start_s + looks * (INSIDE_INTERVALS + LOOK_S))
             else:
                 needs_s = start_s + (RATE_S if part == FIXED else 0.0)
-                yield Step(load.name, part, len(names_of(chosen, load, part)), needs_s)
+                yield Step(load.name, part, len(names_of(options, load, part)), needs_s)
             start_s = 0.0
 
 
 def least_minutes(planned: Sequence[Step]) -> float:
     """What the least number of pairs of every series takes, on a machine that nobody else uses."""
-    seconds = sum(one.needs_s + one.series * LEAST_PAIRS * PAIR_S for one in planned)
+    seconds = sum(step.needs_s + step.series * LEAST_PAIRS * PAIR_S for step in planned)
     return seconds / 60
 
 
 def ways_of(
-    chosen: argparse.Namespace, load: Load, part: str, subject: Subject
+    options: argparse.Namespace, load: Load, part: str, subject: Subject
 ) -> dict[str, tuple[str, Subject]]:
     """What each series runs. A server without the symbol mode has none of that name."""
-    found: dict[str, tuple[str, Subject]] = {}
-    for name in names_of(chosen, load, part):
+    ways: dict[str, tuple[str, Subject]] = {}
+    for name in names_of(options, load, part):
         if name != SYMBOL:
-            found[name] = name, subject
+            ways[name] = name, subject
         elif subject.attach_mode != SYMBOL:
             with suppress(QjouleError):
-                found[name] = "record", subject_for(subject.server, SYMBOL)
-    return found
+                ways[name] = "record", subject_for(subject.server, SYMBOL)
+    return ways
 
 
 def bench_load(
-    chosen: argparse.Namespace, load: Load, server: DatabaseServer, budget: Budget
+    options: argparse.Namespace, load: Load, server: DatabaseServer, budget: Budget
 ) -> Found:
-    """The parts that were chosen, of one load."""
-    subject = subject_for(server, chosen.attach)
-    workload, parts = load.workload, parts_of(chosen, load)
-    found = Found(workload, subject.attach_mode, subject.plan.traced[0].server.version)
+    """Measures the chosen parts of one load."""
+    subject = subject_for(server, options.attach)
+    workload, parts = load.workload, parts_of(options, load)
+    results = Found(workload, subject.attach_mode, subject.plan.traced[0].server.version)
     say = progress_to(sys.stderr, load.name)
-    size = Size(LEAST_PAIRS if chosen.quick else _MOST_ROUNDS, SLOT_S)
+    size = Size(LEAST_PAIRS if options.quick else _MOST_ROUNDS, SLOT_S)
 
     def paired(part: str, generator: Generator) -> dict[str, Samples]:
         over = budget.until(budget.begin(load.name, part))
-        return run_rounds(generator, ways_of(chosen, load, part, subject), size, say, over)
+        return run_rounds(generator, ways_of(options, load, part, subject), size, say, over)
 
     with load.running(server) as generator:
         full = rate_of(generator.take(3))
         if SATURATED in parts:
-            found.saturated = paired(SATURATED, generator)
-            show(report.workload_lines(workload, subject.attach_mode, found.saturated))
-            keep(chosen, found)
+            results.saturated = paired(SATURATED, generator)
+            show(report.workload_lines(workload, subject.attach_mode, results.saturated))
+            keep(options, results)
     if FIXED in parts or INSIDE in parts:
         with load.running(server, fixed_rate(load, server, full)) as generator:
             if FIXED in parts:
-                found.fixed = paired(FIXED, generator)
-                show(report.places_lines(workload, subject.attach_mode, found.fixed))
-                keep(chosen, found)
+                results.fixed = paired(FIXED, generator)
+                show(report.places_lines(workload, subject.attach_mode, results.fixed))
+                keep(options, results)
             if INSIDE in parts:
                 budget.begin(load.name, INSIDE)
-                found.inside = dict(inside(generator, subject, load, chosen.modes))
-                keep(chosen, found)
+                results.inside = dict(inside(generator, subject, load, options.modes))
+                keep(options, results)
     say("")
-    return found
+    return results
 
 
-def keep(chosen: argparse.Namespace, found: Found) -> None:
+def keep(options: argparse.Namespace, results: Found) -> None:
     """Saves part by part: each takes minutes, and the next may be interrupted."""
-    if chosen.save:
-        save(found)
+    if options.save:
+        save(results)
 
 
 def fixed_rate(load: Load, server: DatabaseServer, full: float) -> int:
@@ -207,26 +207,28 @@ def fixed_rate(load: Load, server: DatabaseServer, full: float) -> int:
 def inside(
     generator: Generator, subject: Subject, load: Load, modes: list[str]
 ) -> Iterator[tuple[tuple[str, str, str], Inside]]:
-    """What the kernel counted, by mode, attach mode and options."""
+    """The kernel's accounts of the programs, by (mode, attach mode, options)."""
     looks = [(mode, subject) for mode in modes]
     if "record" in modes:
         for attach_mode in ("socket", "symbol"):
             if attach_mode != subject.attach_mode:
                 with suppress(QjouleError):  # it has no such attach mode
                     looks.append(("record", subject_for(subject.server, attach_mode)))
-        for words in load.options:
-            of = replace(subject, options=words)
-            if "--agent" in words:
-                of = replace(of, attach_mode="auto")
-            looks.append(("record", of))
+        for tracing_options in load.options:
+            option_subject = replace(subject, options=tracing_options)
+            if "--agent" in tracing_options:
+                option_subject = replace(option_subject, attach_mode="auto")
+            looks.append(("record", option_subject))
     print(f"{load.name}: by the kernel's accounts, at the fixed rate")
-    for mode, one in looks:
-        seen = look_inside(generator, one, mode, INSIDE_INTERVALS)
-        more = " ".join(one.options)
-        attach_mode = subject.attach_mode if one.attach_mode == "auto" else one.attach_mode
-        what = f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", attach mode {attach_mode}"
-        print("\n".join(report.inside_lines(load.workload, what, seen)), flush=True)
-        yield (mode, attach_mode, more), seen
+    for mode, look_subject in looks:
+        look = look_inside(generator, look_subject, mode, INSIDE_INTERVALS)
+        more = " ".join(look_subject.options)
+        attach_mode = (
+            subject.attach_mode if look_subject.attach_mode == "auto" else look_subject.attach_mode
+        )
+        title = f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", attach mode {attach_mode}"
+        print("\n".join(report.inside_lines(load.workload, title, look)), flush=True)
+        yield (mode, attach_mode, more), look
     print()
 
 
@@ -234,58 +236,61 @@ def show(lines: list[str]) -> None:
     print("\n".join(lines), end="\n\n", flush=True)
 
 
-def bench_steady(chosen: argparse.Namespace) -> list[Steady]:
+def bench_steady(options: argparse.Namespace) -> list[Steady]:
     """Memory, CPU time and loss at a steady rate."""
-    point_select = next(one for one in LOADS if one.name == "oltp_point_select")
-    seconds = 5 if chosen.quick else 15
-    modes = [mode for mode in ("record", "live") if mode in chosen.modes]
+    point_select = next(load for load in LOADS if load.name == "oltp_point_select")
+    seconds = 5 if options.quick else 15
+    modes = [mode for mode in ("record", "live") if mode in options.modes]
     with point_select.started() as server:
-        subject = subject_for(server, chosen.attach)
+        subject = subject_for(server, options.attach)
         with point_select.running(server, RATE) as generator:
             results = [run_steady(generator, subject, mode, seconds) for mode in modes]
     show(report.steady_lines(results, "point selects on MariaDB"))
     return results
 
 
-def bench_all(chosen: argparse.Namespace) -> None:
+def bench_all(options: argparse.Namespace) -> None:
     begin = machine()
     show(machine_lines(begin))
-    loads = [one for one in LOADS if not chosen.only or one.name in chosen.only]
+    loads = [load for load in LOADS if not options.only or load.name in options.only]
     if any(load.served is not None for load in loads):
         goycsb.installation()
-    planned = list(steps(chosen, loads))
-    if (least := least_minutes(planned)) > chosen.minutes:
+    planned = list(steps(options, loads))
+    if (least := least_minutes(planned)) > options.minutes:
         show([f"{LEAST_PAIRS} pairs of each series take {least:.0f} minutes: so this will last"])
-    began_s, budget = time.monotonic(), Budget(60 * chosen.minutes, planned)
-    found: dict[str, Found] = {}
+    began_s, budget = time.monotonic(), Budget(60 * options.minutes, planned)
+    results_by_load: dict[str, Found] = {}
     for _, group in groupby(loads, key=lambda load: load.place):
         of_place = list(group)
         try:
             with of_place[0].started() as server:
                 for load in of_place:
                     try:
-                        found[load.name] = bench_load(chosen, load, server, budget)
+                        results_by_load[load.name] = bench_load(options, load, server, budget)
                     except QjouleError as reason:  # the others are measured all the same
                         show([not_measured(load.name, reason)])
         except NO_SERVER as reason:
             show([not_measured(of_place[0].name, reason)])
-    show([f"{len(found)} loads took {(time.monotonic() - began_s) / 60:.1f} minutes"])
-    if chosen.save and chosen.everything:
-        keep_only(found.values())
-    steady = bench_steady(chosen) if STEADY in (chosen.only or ()) else []
+    show([f"{len(results_by_load)} loads took {(time.monotonic() - began_s) / 60:.1f} minutes"])
+    if options.save and options.everything:
+        keep_only(results_by_load.values())
+    steady = bench_steady(options) if STEADY in (options.only or ()) else []
     end = machine()
     show(machine_lines(end))
-    if chosen.json:
-        every = {name: (one.workload, one.saturated, one.inside) for name, one in found.items()}
-        chosen.json.write_text(json.dumps(report.document(begin, end, every, steady), indent=1))
+    if options.json:
+        every = {
+            name: (results.workload, results.saturated, results.inside)
+            for name, results in results_by_load.items()
+        }
+        options.json.write_text(json.dumps(report.document(begin, end, every, steady), indent=1))
 
 
 def main() -> int:
-    chosen = arguments()
+    options = arguments()
 
     def bench() -> None:
         empty.build()
-        bench_all(chosen)
+        bench_all(options)
 
     return run("bench_overhead", bench)
 

@@ -46,7 +46,7 @@ from tracing.plan_shares import (  # noqa: E402
 SCHEMA, RUNS, MEMORY = "tpch", 11, "shared_buffers=1GB"
 #: Two processes, of two CPUs: EXPLAIN's times contain waiting for one.
 WAYS = {"alone": ALONE, "parallel": (*PARALLEL, "parallel_leader_participation = off")}
-NEWER = {one.name: one for one in RELEASES if one.server == "postgres"}
+NEWER = {release.name: release for release in RELEASES if release.server == "postgres"}
 HEADING = f"{'':4}{'node':24}{'EXPLAIN':>9}{'less its own':>13}{'rounding':>10}{'stacks':>9}"
 
 
@@ -73,13 +73,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scale-factor", type=float, default=0.1)
     parser.add_argument("--release", choices=[*NEWER], help="of a newer suite of Debian")
-    asked = parser.parse_args()
-    running = NEWER[asked.release].running if asked.release else postgres_server
+    options = parser.parse_args()
+    running = NEWER[options.release].running if options.release else postgres_server
     print("\n".join(machine_lines(machine())))
     every: dict[str, Executions] = {}
     with tempfile.TemporaryDirectory() as folder, running(MEMORY) as server:
         with closing(server.connect()) as connection:
-            make_tables(connection, target("postgres", server), SCHEMA, asked.scale_factor)
+            make_tables(connection, target("postgres", server), SCHEMA, options.scale_factor)
         for query in QUERIES:
             text = statement(query, Parameters(), SCHEMA).strip()
             for way, settings in WAYS.items():
@@ -92,8 +92,10 @@ def main() -> None:
         f"for each row EXPLAIN takes {cost.call_ns:.0f} ns and twice {cost.reading_ns:.0f} ns for "
         f"the clock\n{HEADING}"
     )
-    differences = [off for name, one in every.items() for off in compare(name, one, cost)]
-    missed = sum(one > POINTS for one in differences)
+    differences = [
+        off for name, executions in every.items() for off in compare(name, executions, cost)
+    ]
+    missed = sum(difference > POINTS for difference in differences)
     print(
         f"{len(differences)} nodes above {LARGE:.0%}: at most {max(differences):.1%} apart "
         f"(≤ {POINTS:.0%}: {f'missed by {missed}' if missed else 'met'})"

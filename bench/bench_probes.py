@@ -35,13 +35,13 @@ TITLES = {
 
 def measured(program: Path, rounds: int) -> dict[tuple[str, str], list[int]]:
     """Nanoseconds of each round by place and way. A way that the kernel refuses is absent."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    times_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
     for _ in range(rounds):
         done = subprocess.run([program], check=True, capture_output=True, text=True)
         for line in done.stdout.splitlines():
             place, way, ns = line.split()
-            found[place, way].append(int(ns))
-    return found
+            times_ns[place, way].append(int(ns))
+    return times_ns
 
 
 def main() -> None:
@@ -52,8 +52,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory) / "probe_ways"
         subprocess.run(["gcc", *FLAGS, SOURCE, "-o", program], check=True)
-        found = measured(program, rounds)
-    for (place, way), ns in sorted(found.items(), key=lambda one: one[0]):
+        times_ns = measured(program, rounds)
+    for (place, way), ns in sorted(times_ns.items(), key=lambda item: item[0]):
         low, high = min(ns), max(ns)
         print(f"{place:5} {TITLES[way]:31} {statistics.median(ns):6.0f} ns ({low} to {high})")
 

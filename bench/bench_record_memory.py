@@ -56,57 +56,57 @@ def _name(process: psutil.Process, recorder: Recorder) -> str:
     return "tracer" if process.name().startswith("qjoule-tracer") else "keeper"
 
 
-def _largest(recorder: Recorder, seconds: float, ended: Callable[[], bool]) -> Sizes:
-    """RSS, PSS and private memory by process, and of all at one time, in MB: the largest seen."""
-    found: Sizes = {}
+def _largest(recorder: Recorder, seconds: float, has_ended: Callable[[], bool]) -> Sizes:
+    """Largest RSS, PSS and private memory (MB), by process and of all together."""
+    largest: Sizes = {}
     end = time.monotonic() + seconds
     top = psutil.Process(recorder.process.pid)
-    while time.monotonic() < end and not ended():
+    while time.monotonic() < end and not has_ended():
         pages = [np.empty(0, np.uint64)]
         for process in (top, *top.children(recursive=True)):
             with suppress(psutil.Error, OSError):
-                held = process.memory_full_info()
-                now = (held.rss / MB, held.pss / MB, held.uss / MB)
-                _keep_largest(found, _name(process, recorder), now)
+                memory = process.memory_full_info()
+                now = (memory.rss / MB, memory.pss / MB, memory.uss / MB)
+                _keep_largest(largest, _name(process, recorder), now)
                 pages.append(_frames(process.pid))
         together = len(np.unique(np.concatenate(pages))) * _PAGE / MB
-        _keep_largest(found, ALL, (together, together, together))
+        _keep_largest(largest, ALL, (together, together, together))
         time.sleep(LOOK_S)
-    return found
+    return largest
 
 
 def _frames(pid: int) -> npt.NDArray[np.uint64]:
     """The numbers of the physical pages that a process has mapped (proc_pid_pagemap(5))."""
-    found = [np.empty(0, np.uint64)]
+    frames = [np.empty(0, np.uint64)]
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/pagemap").open("rb") as file:
         for line in maps:
             begin, end = (int(word, 16) // _PAGE for word in line.split()[0].split("-"))
             if begin < (1 << 63) // _PAGE:  # not the kernel's own
                 file.seek(begin * 8)
                 entries = np.frombuffer(file.read((end - begin) * 8), np.uint64)
-                found.append(entries[(entries & _PRESENT) > 0] & _FRAME)
-    return np.concatenate(found)
+                frames.append(entries[(entries & _PRESENT) > 0] & _FRAME)
+    return np.concatenate(frames)
 
 
-def _keep_largest(found: Sizes, name: str, now: tuple[float, float, float]) -> None:
-    before = found.get(name, now)
-    found[name] = (max(before[0], now[0]), max(before[1], now[1]), max(before[2], now[2]))
+def _keep_largest(largest: Sizes, name: str, now: tuple[float, float, float]) -> None:
+    before = largest.get(name, now)
+    largest[name] = (max(before[0], now[0]), max(before[1], now[1]), max(before[2], now[2]))
 
 
-def _show(what: str, found: Sizes) -> None:
-    print(f"\n{what:30}{'RSS':>8}{'PSS':>8}{'own':>8}   MB")
-    for name, sizes in sorted(found.items()):
+def _show(title: str, largest: Sizes) -> None:
+    print(f"\n{title:30}{'RSS':>8}{'PSS':>8}{'own':>8}   MB")
+    for name, sizes in sorted(largest.items()):
         if name != ALL:
             print(f"  {name:28}" + "".join(f"{size:8.1f}" for size in sizes))
-    together = found[ALL][0]
+    together = largest[ALL][0]
     met = "met" if together <= TARGET_MB else "missed"
     print(f"  {ALL:36}{together:8.1f}   (≤ {TARGET_MB}: {met})")
 
 
-def _sysbench(server: DatabaseServer, *words: str) -> list[str]:
+def _sysbench(server: DatabaseServer, *arguments: str) -> list[str]:
     options = [f"--mysql-socket={server.socket}", "--mysql-user=root", "--mysql-db=sbtest"]
     size = ["--tables=1", f"--table-size={ROWS}", f"--threads={THREADS}"]
-    return ["sysbench", "oltp_point_select", "--db-driver=mysql", *options, *size, *words]
+    return ["sysbench", "oltp_point_select", "--db-driver=mysql", *options, *size, *arguments]
 
 
 def _beside_a_server(seconds: float, options: list[str]) -> None:
@@ -120,12 +120,12 @@ def _beside_a_server(seconds: float, options: list[str]) -> None:
         try:
             recorder.attached()
             _show("the server idles", _largest(recorder, 3, lambda: False))
-            words = _sysbench(server, f"--time={seconds:g}", "run")
-            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as load:
-                found = _largest(recorder, seconds, lambda: load.poll() is not None)
-                said = load.communicate()[0]
-            _show("full load", found)
-            rate = next(line for line in said.splitlines() if "queries:" in line)
+            command = _sysbench(server, f"--time={seconds:g}", "run")
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+                largest = _largest(recorder, seconds, lambda: load.poll() is not None)
+                output = load.communicate()[0]
+            _show("full load", largest)
+            rate = next(line for line in output.splitlines() if "queries:" in line)
             print("  " + " ".join(rate.split()))
             recorder.stop()
         finally:
@@ -159,19 +159,19 @@ def _reader_alone() -> None:
     print(f"\n{'texts read, the reader alone':30}{'RSS':>8}{'PSS':>8}{'own':>8}   MB")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "capture").mkdir()
-        words = [sys.executable, "-c", _READER, folder]
-        with subprocess.Popen(words, stdin=subprocess.PIPE) as reader:
+        command = [sys.executable, "-c", _READER, folder]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as reader:
             assert reader.stdin is not None
             reader.stdin.write(ft.head())
-            begun = time.monotonic()
+            begin_s = time.monotonic()
             for begin in range(0, TEXTS, STEP):
                 reader.stdin.write(_texts(begin))
                 reader.stdin.flush()
                 if (begin + STEP) % (TEXTS // 6) == 0:
-                    held = psutil.Process(reader.pid).memory_full_info()
-                    sizes = (held.rss, held.pss, held.uss)
-                    print(f"  {begin + STEP:<28,}" + "".join(f"{one / MB:8.1f}" for one in sizes))
-            rate = TEXTS / (time.monotonic() - begun)
+                    memory = psutil.Process(reader.pid).memory_full_info()
+                    sizes = (memory.rss, memory.pss, memory.uss)
+                    print(f"  {begin + STEP:<28,}" + "".join(f"{size / MB:8.1f}" for size in sizes))
+            rate = TEXTS / (time.monotonic() - begin_s)
             reader.stdin.write(ft.end(ft.BEGIN_NS + TEXTS * ft.MS))
             reader.stdin.close()
     print(f"  {rate:,.0f} texts/s")
@@ -180,8 +180,8 @@ def _reader_alone() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=int, default=20)
-    asked, options = parser.parse_known_args()
-    _beside_a_server(asked.seconds, options or ["--convert", "later"])
+    own_options, options = parser.parse_known_args()
+    _beside_a_server(own_options.seconds, options or ["--convert", "later"])
     _reader_alone()
 
 

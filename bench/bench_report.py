@@ -82,12 +82,12 @@ def shown_ms(page: Path, times: int = 3) -> list[int] | None:
             options.add_argument(option)
         driver = webdriver.Chrome(options=options, service=Service(driver_path))
         try:
-            found = []
+            times_ms = []
             for _ in range(times):
                 driver.get(page.as_uri())
                 ready = "return document.documentElement.dataset.readyMs"
-                found.append(int(driver.execute_script(ready)))
-            return found
+                times_ms.append(int(driver.execute_script(ready)))
+            return times_ms
         finally:
             driver.quit()
 
@@ -96,21 +96,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one minute instead of an hour")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep trace and page here")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print("\n".join(machine_lines(machine())))
-    load = report_trace.Load(seconds=60.0 if asked.quick else 3600.0)
+    load = report_trace.Load(seconds=60.0 if options.quick else 3600.0)
     with tempfile.TemporaryDirectory() as temporary:
-        where = asked.keep or Path(temporary)
+        where = options.keep or Path(temporary)
         trace = report_trace.write(where / "hour.qjoule", load)
         print(f"{load.queries:,} queries of {load.shapes} statements in {load.seconds:g} s")
-        made = make(trace, where / "hour.html")
+        report = make(trace, where / "hour.html")
         ready = shown_ms((where / "hour.html").absolute())
     rows = [
-        ("page built, CPU time", "30 s", f"{made.cpu_s:.1f} s"),
-        ("page built, wall time", "30 s", f"{made.wall_s:.1f} s"),
-        ("peak memory", "1000 MB", f"{made.peak_mb:.0f} MB"),
-        ("size of the page", "5 MB", f"{made.page_mb:.2f} MB"),
-        ("size without its data", "700 kB", f"{made.without_data_kb:.0f} kB"),
+        ("page built, CPU time", "30 s", f"{report.cpu_s:.1f} s"),
+        ("page built, wall time", "30 s", f"{report.wall_s:.1f} s"),
+        ("peak memory", "1000 MB", f"{report.peak_mb:.0f} MB"),
+        ("size of the page", "5 MB", f"{report.page_mb:.2f} MB"),
+        ("size without its data", "700 kB", f"{report.without_data_kb:.0f} kB"),
         ("ready in a browser", "2000 ms", _milliseconds(ready)),
     ]
     print(f"{'':24} {'target below':>14} {'measured':>20}")

@@ -55,8 +55,8 @@ def rate(with_ids: bool) -> float:
     from qjoule.shapes.rules import COUNTS, Lexis  # noqa: PLC0415
 
     # Not the numbers of any server: they cost the same.
-    words = [*map(chr, range(33, 127)), *sorted(RESERVED), *_TOKENS]
-    build = Build("mysql", "9.7", {word: number for number, word in enumerate(words)})
+    keywords = [*map(chr, range(33, 127)), *sorted(RESERVED), *_TOKENS]
+    build = Build("mysql", "9.7", {word: number for number, word in enumerate(keywords)})
 
     rules = COUNTS[Lexis.BACKTICK].default
     begin = time.process_time()
@@ -107,7 +107,7 @@ def main() -> None:
                 old.append(_measured(old_tree, options.ids))
     print(f"this tree: {max(new):,.0f} shapes/s (median {statistics.median(new):,.0f})")
     if old:
-        ratios = sorted(one / other for one, other in zip(new, old, strict=True))
+        ratios = sorted(new_rate / old_rate for new_rate, old_rate in zip(new, old, strict=True))
         print(f"{options.old}: {max(old):,.0f} shapes/s (median {statistics.median(old):,.0f})")
         print(f"ratio of pairs: {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
 

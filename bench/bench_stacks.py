@@ -45,7 +45,7 @@ SUBJECTS = ("oltp_read_only", "select-only-prepared", "ycsb-redis")
 
 @dataclass(frozen=True)
 class Seen:
-    """Of one recording, while it was watched for `seconds`."""
+    """The figures of one recording, which was watched for `seconds`."""
 
     seconds: float
     tracer_s: float
@@ -73,8 +73,8 @@ class Seen:
 
 
 def _program_ns(pids: Sequence[int]) -> int:
-    found = accounts(programs_of(pids)).values()
-    return sum(one.ns for one in found if one.name == "on_sample")
+    programs = accounts(programs_of(pids)).values()
+    return sum(program.ns for program in programs if program.name == "on_sample")
 
 
 def _record(server: DatabaseServer, hz: int, seconds: float, folder: Path) -> Seen:
@@ -83,37 +83,37 @@ def _record(server: DatabaseServer, hz: int, seconds: float, folder: Path) -> Se
     with Recorder(directory, *options, "--stacks", str(hz)) as recorder:
         tracer = psutil.Process(recorder.tracer_pid)
         pids = (recorder.process.pid, tracer.pid)
-        before, ran, begin = tracer.cpu_times(), _program_ns(pids), time.monotonic()
+        before, ran_before_ns, begin = tracer.cpu_times(), _program_ns(pids), time.monotonic()
         time.sleep(seconds)
         after, ran_after, end = tracer.cpu_times(), _program_ns(pids), time.monotonic()
         recorder.stop()
     trace = Trace(directory)
     used = after.user + after.system - before.user - before.system
     recorded_s = (trace.end_ns - trace.begin_ns) / 1e9
-    return Seen(end - begin, used, ran_after - ran, trace, recorded_s)
+    return Seen(end - begin, used, ran_after - ran_before_ns, trace, recorded_s)
 
 
 @contextmanager
 def _busy(name: str) -> Iterator[DatabaseServer]:
-    (load,) = (one for one in LOADS if one.name == name)
+    (load,) = (candidate for candidate in LOADS if candidate.name == name)
     with load.started() as server, load.running(server):
         yield server
 
 
-def _told(name: str, seconds: float, folder: Path) -> None:
+def _show_stacks(name: str, seconds: float, folder: Path) -> None:
     with _busy(name) as server:
         without, fast = (_record(server, hz, seconds, folder) for hz in (0, FAST))
-    whole = sum(fast.trace.table("samples").column("whole").to_pylist()) / fast.stacks
+    complete = sum(fast.trace.table("samples").column("whole").to_pylist()) / fast.stacks
     watched = fast.stacks_per_s * fast.seconds
     tracer_us = (fast.tracer_s / fast.seconds - without.tracer_s / without.seconds) * 1e6
     tracer_us /= fast.stacks_per_s
     kernel_us = fast.program_ns / 1e3 / watched
-    each = STACK.itemsize + CALL.itemsize * fast.trace.rows("frames") / fast.stacks
+    bytes_per_stack = STACK.itemsize + CALL.itemsize * fast.trace.rows("frames") / fast.stacks
     print(
-        f"{name:22}{fast.stacks:8} stacks, {whole:.1%} whole; tracer {tracer_us:.1f} us each "
+        f"{name:22}{fast.stacks:8} stacks, {complete:.1%} whole; tracer {tracer_us:.1f} us each "
         f"({1e6 / tracer_us:,.0f} per s and core); program {kernel_us:.1f} us each; at {USUAL} Hz "
         f"{(tracer_us + kernel_us) * USUAL / 1e4:.2f} % of a busy core, "
-        f"{each * USUAL * 60 / 1e6:.1f} MB a minute",
+        f"{bytes_per_stack * USUAL * 60 / 1e6:.1f} MB a minute",
         flush=True,
     )
 
@@ -123,11 +123,13 @@ def _paired(pairs: int, seconds: float, folder: Path) -> None:
         ratios = []
         for number in range(pairs):
             order = (0, USUAL) if number % 2 else (USUAL, 0)
-            found = {hz: _record(server, hz, seconds, folder).cpu_ns_per_query() for hz in order}
-            ratios.append(np.log(found[USUAL] / found[0]))
+            ns_per_query = {
+                hz: _record(server, hz, seconds, folder).cpu_ns_per_query() for hz in order
+            }
+            ratios.append(np.log(ns_per_query[USUAL] / ns_per_query[0]))
     mean, error = np.mean(ratios), stats.sem(ratios)
     half = stats.t.ppf(0.975, pairs - 1) * error
-    ends = (np.expm1(one) * 100 for one in (mean, mean - half, mean + half))
+    ends = (np.expm1(log_ratio) * 100 for log_ratio in (mean, mean - half, mean + half))
     print("CPU time per query at 99 Hz, %: {:+.2f} [{:+.2f}, {:+.2f}]".format(*ends))
 
 
@@ -135,13 +137,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--pairs", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         with statistics():
             for name in SUBJECTS:
-                _told(name, asked.seconds, Path(folder))
-        if asked.pairs > 1:
-            _paired(asked.pairs, asked.seconds, Path(folder))
+                _show_stacks(name, options.seconds, Path(folder))
+        if options.pairs > 1:
+            _paired(options.pairs, options.seconds, Path(folder))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ AGENT_S, AGAIN_S = 4.0, 30.0
 
 
 class Runs:
-    """qjoule's runs as that user."""
+    """Starts commands of qjoule as the user `USER`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._numbers = directory, itertools.count()
@@ -60,14 +60,14 @@ class Runs:
         os.chown(place, USER, USER)
         watched = ["--pid", str(os.getpid())]
         if command == "record":
-            words = ["record", "-d", "0.3", "-o", str(place / "t"), *watched]
+            arguments = ["record", "-d", "0.3", "-o", str(place / "t"), *watched]
         elif command == "top":
-            words = ["top", "-b", "-n", "1", "-d", "0.5", *watched]
+            arguments = ["top", "-b", "-n", "1", "-d", "0.5", *watched]
         else:
-            words = ["agent", "--config", str(self._configured(place))]
-        with (place / "said").open("wb") as said:
+            arguments = ["agent", "--config", str(self._configured(place))]
+        with (place / "said").open("wb") as log:
             process = subprocess.Popen(
-                [QJOULE, *words], env=self._env, stdout=subprocess.DEVNULL, stderr=said
+                [QJOULE, *arguments], env=self._env, stdout=subprocess.DEVNULL, stderr=log
             )
             self.roots.add(process.pid)
             if command.startswith("agent"):
@@ -84,16 +84,16 @@ class Runs:
         config.write_text(f'{listen}[store]\npath = "{store}"\n')
         return config
 
-    def _again(self, said: Path, command: str) -> None:
+    def _again(self, log_path: Path, command: str) -> None:
         if command == "agent":
             return
-        words = ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", str(free_port())]
-        server = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        memcached = ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", str(free_port())]
+        server = subprocess.Popen(memcached, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + AGAIN_S
-            while b"starting again" not in said.read_bytes() and time.monotonic() < deadline:
+            while b"starting again" not in log_path.read_bytes() and time.monotonic() < deadline:
                 time.sleep(0.2)
-            self.starts += b"starting again" in said.read_bytes()
+            self.starts += b"starting again" in log_path.read_bytes()
             time.sleep(AGENT_S)
         finally:
             server.kill()
@@ -112,11 +112,11 @@ class Loaders:
             identity = identity_of(jvm.pid, status_of(jvm))
             loader = jvm.loader(identity, client_tags=False, may_signal=True, seconds=30)
         with loader:
-            said, leases, _, _ = socket.recv_fds(loader, 1024, 1)
+            answer, leases, _, _ = socket.recv_fds(loader, 1024, 1)
         for lease in leases:
             os.close(lease)
         self.started += 1
-        self.loaded += said.startswith(b"ok")
+        self.loaded += answer.startswith(b"ok")
 
 
 def robbed(
@@ -140,17 +140,17 @@ def robbed(
         while time.monotonic() < ends:
             work()
         answers = [process.communicate() for process in started]
-    taken = {int(word) for said, _ in answers for word in said.split()[1:]}
-    return sum(int(counted) for _, counted in answers), taken
+    stolen = {int(word) for output, _ in answers for word in output.split()[1:]}
+    return sum(int(counted) for _, counted in answers), stolen
 
 
 def attack_commands(seconds: float, thieves: int, thief: Path) -> None:
     with shared_directory() as directory:
         runs, commands = Runs(directory), itertools.cycle(COMMANDS)
-        asked, taken = robbed(thief, USER, seconds, thieves, lambda: runs.run(next(commands)))
+        attempts, stolen = robbed(thief, USER, seconds, thieves, lambda: runs.run(next(commands)))
     print(
-        f"{len(runs.roots)} runs, {runs.starts} started again; asked {asked:,} times: "
-        f"{len(taken & runs.roots)} sockets of the root part taken"
+        f"{len(runs.roots)} runs, {runs.starts} started again; asked {attempts:,} times: "
+        f"{len(stolen & runs.roots)} sockets of the root part taken"
     )
 
 
@@ -161,10 +161,10 @@ def attack_loaders(seconds: float, thieves: int, thief: Path) -> None:
         agents_by_root_part() as agents,
     ):
         loaders, uid = Loaders(agents, toy), pwd.getpwnam(JVM_USER).pw_uid
-        asked, taken = robbed(thief, uid, seconds, thieves, loaders.run)
+        attempts, stolen = robbed(thief, uid, seconds, thieves, loaders.run)
         print(
-            f"{loaders.started} loaders, {loaders.loaded} agents loaded; asked {asked:,} times: "
-            f"{len(taken & {agents.root.pid})} sockets of the root part taken"
+            f"{loaders.started} loaders, {loaders.loaded} agents loaded; asked {attempts:,} times: "
+            f"{len(stolen & {agents.root.pid})} sockets of the root part taken"
         )
 
 
@@ -183,8 +183,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600.0, help="[default: 600]")
     parser.add_argument("--thieves", type=int, default=4, help="[default: 4]")
-    chosen = parser.parse_args()
-    return run("bench_stealing", lambda: bench(chosen.seconds, chosen.thieves))
+    options = parser.parse_args()
+    return run("bench_stealing", lambda: bench(options.seconds, options.thieves))
 
 
 if __name__ == "__main__":

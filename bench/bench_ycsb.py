@@ -36,8 +36,8 @@ from bench.command import (  # noqa: E402
     NO_SERVER,
     machine,
     machine_lines,
+    make_parser,
     not_measured,
-    options,
     progress_to,
     run,
 )
@@ -57,39 +57,41 @@ NAMES = [served.name for served in SERVED]
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, NAMES, "SERVER", "a few minutes, wide intervals")
+    parser = make_parser(__doc__, NAMES, "SERVER", "a few minutes, wide intervals")
     parser.add_argument("--modes", default="record", help="of record,live [default: %(default)s]")
     parser.add_argument("--rounds", type=int, help="[default: 9, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
     parser.add_argument("--steady", action="store_true", help="memory and CPU of what traces")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
-    chosen = parser.parse_args()
-    chosen.modes = chosen.modes.split(",")
-    if unknown := set(chosen.modes) - set(MODES):
+    options = parser.parse_args()
+    options.modes = options.modes.split(",")
+    if unknown := set(options.modes) - set(MODES):
         parser.error(f"no such mode: {', '.join(sorted(unknown))}")
-    chosen.rounds = chosen.rounds or (4 if chosen.quick else 9)
-    chosen.slot = chosen.slot or (1 if chosen.quick else 2)
-    return chosen
+    options.rounds = options.rounds or (4 if options.quick else 9)
+    options.slot = options.slot or (1 if options.quick else 2)
+    return options
 
 
 @contextmanager
 def loaded(served: Served, server: DatabaseServer, rate: int = 0) -> Iterator[Generator]:
     """Workload A at full speed, or at `rate` operations a second, with warm caches."""
-    words = served.command(server, "run", rate)
+    command = served.command(server, "run", rate)
     log = server.directory / "generator.log"
-    with generating(words, lambda: server.tgids, log, reports()) as generator:
+    with generating(command, lambda: server.tgids, log, reports()) as generator:
         generator.take(3)  # caches warm, connections made
         yield generator
 
 
-def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, dict[str, Samples]]:
+def bench_server(
+    options: argparse.Namespace, served: Served
+) -> tuple[Workload, dict[str, Samples]]:
     say = progress_to(sys.stderr, served.name)
     say("starts, and loads its data")
     with served.loaded() as server:
         subject = subject_for(server, "auto")
         with loaded(served, server) as generator:
-            ways = {mode: (mode, subject) for mode in chosen.modes}
-            samples = run_rounds(generator, ways, Size(chosen.rounds, chosen.slot), say)
+            ways = {mode: (mode, subject) for mode in options.modes}
+            samples = run_rounds(generator, ways, Size(options.rounds, options.slot), say)
     say("")
     flavour = str(subject.plan.traced[0].server.flavour)
     workload = Workload("YCSB A", flavour, (), TARGET)
@@ -98,38 +100,40 @@ def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, 
     return workload, samples
 
 
-def bench_steady(chosen: argparse.Namespace, served: Served) -> None:
-    seconds = 5 if chosen.quick else 15
+def bench_steady(options: argparse.Namespace, served: Served) -> None:
+    seconds = 5 if options.quick else 15
     with served.loaded() as server:
         subject = Subject(server, plan_tracing([server.pid]), "auto")
         with loaded(served, server, RATE) as generator:
-            found = [run_steady(generator, subject, mode, seconds) for mode in chosen.modes]
-    print("\n".join(report.steady_lines(found, f"YCSB A on {served.name}")), end="\n\n", flush=True)
+            results = [run_steady(generator, subject, mode, seconds) for mode in options.modes]
+    print(
+        "\n".join(report.steady_lines(results, f"YCSB A on {served.name}")), end="\n\n", flush=True
+    )
 
 
-def bench(chosen: argparse.Namespace) -> None:
+def bench(options: argparse.Namespace) -> None:
     begin = machine()
     print("\n".join(machine_lines(begin)), end="\n\n", flush=True)
-    found: dict[str, report.OfLoad] = {}
+    results: dict[str, report.OfLoad] = {}
     for served in SERVED:
-        if chosen.only and served.name not in chosen.only:
+        if options.only and served.name not in options.only:
             continue
         try:
-            if chosen.steady:
-                bench_steady(chosen, served)
+            if options.steady:
+                bench_steady(options, served)
                 continue
-            found[served.name] = (*bench_server(chosen, served), {})
+            results[served.name] = (*bench_server(options, served), {})
         except NO_SERVER as reason:
             print(f"{not_measured(served.name, reason)}\n", flush=True)
     end = machine()
     print("\n".join(machine_lines(end)))
-    if chosen.json:
-        chosen.json.write_text(json.dumps(report.document(begin, end, found, []), indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(report.document(begin, end, results, []), indent=1))
 
 
 def main() -> int:
-    chosen = arguments()
-    return run("bench_ycsb", lambda: bench(chosen))
+    options = arguments()
+    return run("bench_ycsb", lambda: bench(options))
 
 
 if __name__ == "__main__":

@@ -23,21 +23,21 @@ from qjoule_studies.servers.prerequisites import Unavailable
 IDLE = 0.5
 
 
-def options(
-    description: str | None, names: Sequence[str], what: str, quick: str
+def make_parser(
+    description: str | None, names: Sequence[str], metavar: str, quick: str
 ) -> argparse.ArgumentParser:
     """A parser with `--quick` and `--only`, described by the first line of a module's docstring.
 
     Args:
         names: what `--only` may name.
-        what: one of them, in capitals.
+        metavar: what one of them is, in capitals.
         quick: what `--quick` makes of the benchmark.
     """
     parser = argparse.ArgumentParser(
-        description=(description or "").splitlines()[0], epilog=f"{what}: {', '.join(names)}"
+        description=(description or "").splitlines()[0], epilog=f"{metavar}: {', '.join(names)}"
     )
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--only", action="append", choices=names, metavar=what)
+    parser.add_argument("--only", action="append", choices=names, metavar=metavar)
     return parser
 
 
@@ -82,9 +82,9 @@ def lost_records(losses: Mapping[str, int]) -> str:
 def progress_to(stream: TextIO, name: str) -> Callable[[str], None]:
     """Shows the current step on a terminal, on a line that is overwritten; "" clears it."""
 
-    def say(what: str) -> None:
+    def say(step: str) -> None:
         if stream.isatty():
-            stream.write(f"\r\033[K{name}: {what}" if what else "\r\033[K")
+            stream.write(f"\r\033[K{name}: {step}" if step else "\r\033[K")
             stream.flush()
 
     return say

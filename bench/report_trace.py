@@ -73,7 +73,7 @@ def write(directory: Path, load: Load) -> Path:
         energy=EnergyInfo("powercap", load.grade, "made up for a benchmark"),
         domains=(DomainInfo(0, "package", 1e-6, 2**40),),
         cpus=tuple(Cpu(i, 0, i, i) for i in range(CPUS)),
-        servers=tuple(Server(*one) for one in SERVERS),
+        servers=tuple(Server(*row) for row in SERVERS),
     )
     writer = TraceWriter(directory, meta)
     writer.write({"shapes": _shapes(load), "owners": _owners()})
@@ -135,13 +135,13 @@ def _batch(
         "begin_ns": t0 - random.integers(10_000, 400_000, count),
         "end_ns": t0 + ns,
         "server": server,
-        "fingerprint": _named([f"fp{i:06}" for i in range(load.shapes)], shape),
+        "fingerprint": _with_names([f"fp{i:06}" for i in range(load.shapes)], shape),
         "shape": shape + 1,
-        "command": _named(["query"], np.zeros(count, np.int64)),
-        "status": _named(["ok"], np.zeros(count, np.int64)),
-        "attach_mode": _named(["symbol"], np.zeros(count, np.int64)),
-        "database": _named(DATABASES, shape % 3),
-        "user": _named(USERS, shape % 2),
+        "command": _with_names(["query"], np.zeros(count, np.int64)),
+        "status": _with_names(["ok"], np.zeros(count, np.int64)),
+        "attach_mode": _with_names(["symbol"], np.zeros(count, np.int64)),
+        "database": _with_names(DATABASES, shape % 3),
+        "user": _with_names(USERS, shape % 2),
     }
     return {
         "queries": conform("queries", pa.table(queries)),
@@ -149,7 +149,7 @@ def _batch(
     }
 
 
-def _named(names: list[str] | tuple[str, ...], code: np.ndarray) -> pa.Array:
+def _with_names(names: list[str] | tuple[str, ...], code: np.ndarray) -> pa.Array:
     return pa.DictionaryArray.from_arrays(code.astype(np.int32), pa.array(names, pa.string()))
 
 

@@ -67,8 +67,8 @@ def kept_awake(cpus: Iterable[int]) -> Iterator[None]:
     spinners = []
     try:
         for cpu in cpus:
-            words = [*with_parent(), chrt, "--idle", "0", "sh", "-c", "while :; do :; done"]
-            spinners.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
+            command = [*with_parent(), chrt, "--idle", "0", "sh", "-c", "while :; do :; done"]
+            spinners.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
             os.sched_setaffinity(spinners[-1].pid, {cpu})
         yield
         if any(spinner.poll() is not None for spinner in spinners):

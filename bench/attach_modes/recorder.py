@@ -49,12 +49,12 @@ class Recorder:
         that name.
         """
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
+        self._pipe, child_end = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, cpus, client_tags), daemon=True
+            target=_serve, args=(child_end, cpus, client_tags), daemon=True
         )
         self._process.start()
-        theirs.close()
+        child_end.close()
 
     def __enter__(self) -> Recorder:
         return self
@@ -73,11 +73,11 @@ class Recorder:
         """
         turn = self._asked((pid, attach_mode))
         yield turn
-        ended = self._asked(None)
-        turn.executions, turn.lost_records = ended.executions, ended.lost_records
+        recorded = self._asked(None)
+        turn.executions, turn.lost_records = recorded.executions, recorded.lost_records
 
-    def _asked(self, what: tuple[int, AttachMode] | None) -> Recorded:
-        self._pipe.send(what)
+    def _asked(self, request: tuple[int, AttachMode] | None) -> Recorded:
+        self._pipe.send(request)
         if not self._pipe.poll(_PATIENCE_S):
             raise QjouleError("the recorder does not answer")
         try:
@@ -134,14 +134,14 @@ def _serve(pipe: Connection, cpus: frozenset[int], client_tags: bool) -> None:
     turn: _Turn | None = None
     try:
         while True:
-            asked = pipe.recv()
+            request = pipe.recv()
             try:
-                if asked is None:
+                if request is None:
                     assert turn is not None
                     ending, turn = turn, None
                     pipe.send(ending.end())
                 else:
-                    turn = _begin(asked[0], asked[1], plans, settings)
+                    turn = _begin(request[0], request[1], plans, settings)
                     pipe.send(turn.recorded)
             except QjouleError as error:
                 pipe.send(str(error))

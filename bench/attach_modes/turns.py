@@ -45,14 +45,14 @@ class Accounts:
 
     @property
     def ns(self) -> float:
-        return sum(one.ns for one in self.firings.values())
+        return sum(firing.ns for firing in self.firings.values())
 
     @property
     def own_ns(self) -> float:
         """Cost of the programs that only this attach mode has. Other activity on the machine does
         not affect it.
         """
-        return sum(one.ns for one in self.firings.values() if not one.shared)
+        return sum(firing.ns for firing in self.firings.values() if not firing.shared)
 
     def over(self, without: Accounts) -> Accounts:
         """What an attach mode adds to a recording without it.
@@ -61,19 +61,19 @@ class Accounts:
         on what else the machine did.
         """
         more = {}
-        for name, one in self.firings.items():
+        for name, firing in self.firings.items():
             other = without.firings.get(name)
-            per_run = one.ns_per_run - (other.ns_per_run if other else 0.0)
-            more[name] = Firing(name, one.runs, per_run, shared=other is not None)
+            per_run = firing.ns_per_run - (other.ns_per_run if other else 0.0)
+            more[name] = Firing(name, firing.runs, per_run, shared=other is not None)
         return Accounts(more)
 
     def shown(self, least_ns: float = 20.0) -> str:
         """Formats as `0.41 µs: on_recv 2.0 of 190 ns`; small ones are only in the sum."""
-        ordered = sorted(self.firings.values(), key=lambda one: -abs(one.ns))
+        ordered = sorted(self.firings.values(), key=lambda firing: -abs(firing.ns))
         parts = [
-            f"{one.program} {one.runs:.1f} of {one.ns_per_run:.0f} ns"
-            for one in ordered
-            if abs(one.ns) >= least_ns
+            f"{firing.program} {firing.runs:.1f} of {firing.ns_per_run:.0f} ns"
+            for firing in ordered
+            if abs(firing.ns) >= least_ns
         ]
         return f"{self.ns / 1000:.2f} µs: {', '.join(parts) or 'none to speak of'}"
 
@@ -81,13 +81,16 @@ class Accounts:
 def account_of(holder: int, work: Callable[[], object], queries: int) -> Accounts:
     """Makes the kernel account for the programs that a process holds while `work` runs queries."""
     with statistics():
-        ours = programs_of([holder])
-        before = accounts(ours)
+        own_programs = programs_of([holder])
+        before = accounts(own_programs)
         work()
-        after = accounts(ours)
-    found = between(before, after)
+        after = accounts(own_programs)
+    programs = between(before, after)
     return Accounts(
-        {one.name: Firing(one.name, one.runs / queries, one.ns / one.runs) for one in found}
+        {
+            program.name: Firing(program.name, program.runs / queries, program.ns / program.runs)
+            for program in programs
+        }
     )
 
 
@@ -245,12 +248,14 @@ def _sweeps(
     warm_up = round(subject.turn_warm_up * under.size.warm_up) or under.size.queries
     for number, order in enumerate(orders(attach_modes, under.size.sweeps), 1):
         say(f"sweep {number} of {under.size.sweeps}")
-        found: dict[AttachMode | None, float] = {}
+        ns_by_kind: dict[AttachMode | None, float] = {}
         for kind in order:
-            found[kind], recorded = under.turn(kind, warm_up)
+            ns_by_kind[kind], recorded = under.turn(kind, warm_up)
             if kind and recorded is not None:
                 costs[kind].version = subject.version or recorded.version
                 costs[kind].lose(recorded.lost_records or {})
         for attach_mode in attach_modes:
-            costs[attach_mode].add(found[None], found[AttachMode.NONE], found[attach_mode])
+            costs[attach_mode].add(
+                ns_by_kind[None], ns_by_kind[AttachMode.NONE], ns_by_kind[attach_mode]
+            )
     return costs

@@ -51,10 +51,10 @@ class Switch:
 
 
 def _either(wrapper: Any, shimmed: list[int]) -> Any:
-    both = (getattr(wrapper, WRAPPER), wrapper)
+    functions = (getattr(wrapper, WRAPPER), wrapper)
 
     def either(*args: Any, **options: Any) -> Any:
-        return both[shimmed[0]](*args, **options)
+        return functions[shimmed[0]](*args, **options)
 
     return either
 
@@ -92,8 +92,8 @@ def _rounds(
     switch: Switch, sides: Sequence[Side], seconds: float, lot: Random
 ) -> list[tuple[list[int], list[int]]]:
     """For each side, in ns: each call's elapsed time, each turn's CPU time."""
-    found: list[tuple[list[int], list[int]]] = [([], []) for _ in sides]
-    turns = list(zip(sides, found, strict=True))
+    times: list[tuple[list[int], list[int]]] = [([], []) for _ in sides]
+    turns = list(zip(sides, times, strict=True))
     stop = perf_counter_ns() + int(seconds * 1e9)
     while True:
         lot.shuffle(turns)
@@ -101,7 +101,7 @@ def _rounds(
             switch.to(side.shimmed)
             _turn(side.call, elapsed, cpu)
         if perf_counter_ns() >= stop:
-            return found
+            return times
 
 
 def _turn(call: Callable[[], object], elapsed: list[int], cpu: list[int]) -> None:
@@ -150,42 +150,44 @@ def added(over: Times, under: Times, confidence: float = CONFIDENCE) -> Added:
 def _difference(over: np.ndarray, under: np.ndarray, confidence: float) -> Estimate:
     turns = min(len(over), len(under))
     stretches = min(STRETCHES, turns)
-    both = (np.array_split(side[:turns], stretches) for side in (over, under))
-    differences = [float(np.median(a) - np.median(b)) for a, b in zip(*both, strict=True)]
+    parts = (np.array_split(side[:turns], stretches) for side in (over, under))
+    differences = [float(np.median(a) - np.median(b)) for a, b in zip(*parts, strict=True)]
     return median_interval(differences, confidence)
 
 
-def verdict(found: Estimate, target: float) -> str:
+def verdict(estimate: Estimate, target: float) -> str:
     """The verdict of an interval on a target that is an upper limit."""
-    if found.high <= target:
+    if estimate.high <= target:
         return "met"
-    return "missed" if found.low > target else "undecided"
+    return "missed" if estimate.low > target else "undecided"
 
 
-def line(mode: str, found: Added) -> str:
+def line(mode: str, added: Added) -> str:
     """One mode beside both targets."""
-    share = TARGET_SHARE * found.bare
+    share = TARGET_SHARE * added.bare
     return (
-        f"  {mode + ':':28}{interval(found.elapsed)} µs more: "
-        f"≤ {TARGET_US:g} µs {verdict(found.elapsed, TARGET_US)}, "
-        f"≤ {TARGET_SHARE:.0%} ({share:.2f} µs) {verdict(found.elapsed, share)}; "
-        f"CPU time {interval(found.cpu)}"
+        f"  {mode + ':':28}{interval(added.elapsed)} µs more: "
+        f"≤ {TARGET_US:g} µs {verdict(added.elapsed, TARGET_US)}, "
+        f"≤ {TARGET_SHARE:.0%} ({share:.2f} µs) {verdict(added.elapsed, share)}; "
+        f"CPU time {interval(added.cpu)}"
     )
 
 
 def instrument(null: Added, delay: Added, known_us: float) -> Iterator[str]:
     """Whether equal sides show no difference, and a known delay (µs) is found."""
-    for words, found, true_us, told in (
+    for title, measured, true_us, verdicts in (
         ("bare against bare", null, 0.0, ("holds 0", "DOES NOT HOLD 0")),
         (f"{known_us:g} µs more delay", delay, known_us, ("found", "NOT FOUND")),
     ):
-        elapsed = found.elapsed
+        elapsed = measured.elapsed
         is_true = elapsed.low - RESOLUTION_US <= true_us <= elapsed.high + RESOLUTION_US
-        said = told[not is_true]
+        answer = verdicts[not is_true]
         if is_true and elapsed.high - elapsed.low > TARGET_US:
-            said = "too wide to tell"
-        yield (f"  {words + ':':28}{interval(elapsed)} µs: {said}; CPU time {interval(found.cpu)}")
+            answer = "too wide to tell"
+        yield (
+            f"  {title + ':':28}{interval(elapsed)} µs: {answer}; CPU time {interval(measured.cpu)}"
+        )
 
 
-def interval(found: Estimate) -> str:
-    return f"{found.median:6.2f} [{found.low:.2f}, {found.high:.2f}]"
+def interval(estimate: Estimate) -> str:
+    return f"{estimate.median:6.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"

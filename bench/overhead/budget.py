@@ -47,14 +47,14 @@ class Budget:
         self._end_s = clock() + seconds
 
     def begin(self, load: str, part: str) -> float:
-        """When the pairs of this step are to end, by the clock; its load runs. Steps before it are
-        over, or were left out.
+        """The time by the clock at which this step's pairs must end; called when its load runs.
+        Steps before it are over or left out.
         """
         while (self._left[0].load, self._left[0].part) != (load, part):
             self._left.pop(0)
-        series = sum(one.series for one in self._left)
+        series = sum(step.series for step in self._left)
         step = self._left.pop(0)
-        needed_s, now_s = sum(one.needs_s for one in self._left), self._clock()
+        needed_s, now_s = sum(step.needs_s for step in self._left), self._clock()
         share_s = (self._end_s - now_s - needed_s) * step.series / max(series, 1)
         return now_s + max(share_s, 0.0)
 
@@ -62,7 +62,7 @@ class Budget:
         """Whether a step is over: `end_s` has come, or every series is precise enough."""
 
         def over(samples: Mapping[str, Samples]) -> bool:
-            if any(len(one.rate) < LEAST_PAIRS for one in samples.values()):
+            if any(len(sample.rate) < LEAST_PAIRS for sample in samples.values()):
                 return False
             return self._clock() >= end_s or all(map(narrow, samples.values()))
 
@@ -70,7 +70,7 @@ class Budget:
 
 
 def narrow(samples: Samples) -> bool:
-    """Whether both figures' intervals are."""
+    """Whether both figures' intervals are narrow enough."""
     places = samples.places
     untraced = median(places.untraced["machine"])
     added = [ns / untraced for ns in places.added["machine"]]

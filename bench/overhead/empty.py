@@ -75,7 +75,7 @@ def build() -> None:
 def _compile(compiler: Sequence[str], source: Path, target: Path, libraries: Sequence[str]) -> None:
     if target.exists() and target.stat().st_mtime >= source.stat().st_mtime:
         return
-    words = [*compiler, str(source), "-o", str(target), *libraries]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    command = [*compiler, str(source), "-o", str(target), *libraries]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise QjouleError(f"{compiler[0]} cannot compile {source.name}: {done.stderr[-500:]}")

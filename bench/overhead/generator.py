@@ -30,8 +30,8 @@ Reports = Callable[[bytes, float], float | None]
 
 def read_rate(line: bytes, seconds: float) -> float | None:
     """Parses lines of sysbench and pgbench."""
-    found = REPORT.match(line)
-    return float(found[1]) * seconds if found else None
+    match = REPORT.match(line)
+    return float(match[1]) * seconds if match else None
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Generator:
         try:
             interval = self._intervals.get(timeout=_PATIENCE_S)
         except queue.Empty:
-            words = self._log.read_text(errors="replace").strip().splitlines()
-            last = words[-1] if words else "it is silent"
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            last = lines[-1] if lines else "it is silent"
             raise QjouleError(f"the load generator stopped reporting: {last}") from None
         if isinstance(interval, QjouleError):
             raise interval

@@ -44,13 +44,15 @@ def statistics() -> Iterator[None]:
 
 def programs_of(pids: Iterable[int]) -> set[int]:
     """Ids of the BPF programs that these processes hold (bpf_prog_show_fdinfo(), syscall.c)."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for pid in pids:
         for info in Path(f"/proc/{pid}/fdinfo").iterdir():
             with suppress(OSError):
                 lines = info.read_text().splitlines()
-                found.update(int(line.split()[1]) for line in lines if line.startswith("prog_id:"))
-    return found
+                numbers.update(
+                    int(line.split()[1]) for line in lines if line.startswith("prog_id:")
+                )
+    return numbers
 
 
 def accounts(numbers: Iterable[int]) -> dict[int, Account]:
@@ -58,25 +60,29 @@ def accounts(numbers: Iterable[int]) -> dict[int, Account]:
     done = subprocess.run(
         ["bpftool", "-j", "prog", "show"], capture_output=True, text=True, check=True
     )
-    wanted = set(numbers)
+    chosen_numbers = set(numbers)
     return {
-        one["id"]: Account(one.get("name", "?"), one.get("run_cnt", 0), one.get("run_time_ns", 0))
-        for one in json.loads(done.stdout)
-        if one["id"] in wanted
+        program["id"]: Account(
+            program.get("name", "?"), program.get("run_cnt", 0), program.get("run_time_ns", 0)
+        )
+        for program in json.loads(done.stdout)
+        if program["id"] in chosen_numbers
     }
 
 
 def between(
-    before: dict[int, Account], after: dict[int, Account], of: Container[int] | None = None
+    before: dict[int, Account], after: dict[int, Account], numbers: Container[int] | None = None
 ) -> list[Account]:
     """What the programs did between two snapshots, for those that ran and existed in both.
 
-    `of`: only these.
+    `numbers`: only these.
     """
     return [
-        Account(one.name, after[number].runs - one.runs, after[number].ns - one.ns)
-        for number, one in before.items()
-        if (of is None or number in of) and number in after and after[number].runs > one.runs
+        Account(account.name, after[number].runs - account.runs, after[number].ns - account.ns)
+        for number, account in before.items()
+        if (numbers is None or number in numbers)
+        and number in after
+        and after[number].runs > account.runs
     ]
 
 
@@ -110,13 +116,13 @@ class Inside:
 
     @property
     def programs_ns(self) -> float:
-        """Of all programs, per transaction, whoever's threads ran them."""
-        return sum(one.ns_per_transaction for one in self.firings)
+        """ns of all programs per transaction, whichever threads ran them."""
+        return sum(firing.ns_per_transaction for firing in self.firings)
 
     @property
     def empty_ns(self) -> float:
-        """Of `programs_ns`, what empty programs that run as often would have."""
-        return self.empty_ns_per_run * sum(one.runs_per_transaction for one in self.firings)
+        """The part of `programs_ns` that empty programs run as often would take."""
+        return self.empty_ns_per_run * sum(firing.runs_per_transaction for firing in self.firings)
 
 
 def look_inside(
@@ -129,22 +135,22 @@ def look_inside(
     with statistics(), attached("empty", subject) as empty, attached(mode, subject) as state:
         generator.tracing = state.watched
         generator.skip()
-        ours, empties = programs_of(state.pids), programs_of(empty.pids)
-        before = accounts(ours | empties)
-        taken = generator.take(seconds)
-        after = accounts(ours | empties)
+        own_programs, empties = programs_of(state.pids), programs_of(empty.pids)
+        before = accounts(own_programs | empties)
+        intervals = generator.take(seconds)
+        after = accounts(own_programs | empties)
     generator.tracing = Watched()
-    transactions = max(sum(one.transactions for one in taken), 1.0)
+    transactions = max(sum(interval.transactions for interval in intervals), 1.0)
     firings = [
-        Firing(one.name, one.runs / transactions, one.ns / one.runs)
-        for one in between(before, after, ours)
+        Firing(account.name, account.runs / transactions, account.ns / account.runs)
+        for account in between(before, after, own_programs)
     ]
-    firings.sort(key=lambda one: -one.ns_per_transaction)
+    firings.sort(key=lambda firing: -firing.ns_per_transaction)
     nothing = between(before, after, empties)
     return Inside(
         firings,
-        sum(one.ns for one in nothing) / max(sum(one.runs for one in nothing), 1),
-        [one.spent.tracer / max(one.transactions, 1.0) for one in taken],
-        [one.spent.reader / max(one.transactions, 1.0) for one in taken],
-        [one.rate for one in taken],
+        sum(account.ns for account in nothing) / max(sum(account.runs for account in nothing), 1),
+        [interval.spent.tracer / max(interval.transactions, 1.0) for interval in intervals],
+        [interval.spent.reader / max(interval.transactions, 1.0) for interval in intervals],
+        [interval.rate for interval in intervals],
     )

@@ -29,7 +29,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Load:
-    """`served`: of YCSB."""
+    """A workload and its parts. `served`: the server's settings, if the load is YCSB's."""
 
     workload: Workload
     served: Served | None = None
@@ -68,21 +68,21 @@ class Load:
         """At full speed, or at `rate` a second."""
         read: Reports = read_rate
         if self.served is None:
-            words = command(self.workload, server, rate)
+            generator_command = command(self.workload, server, rate)
         else:
-            words, read = self.served.command(server, "run", rate), reports()
+            generator_command, read = self.served.command(server, "run", rate), reports()
         log = server.directory / "generator.log"
-        with generating(words, lambda: server.tgids, log, read) as generator:
+        with generating(generator_command, lambda: server.tgids, log, read) as generator:
             generator.take(2)  # caches warm, connections made
             yield generator
 
 
-_THEIR_OWN = {one.server for one in WORKLOADS}
+_THEIR_OWN = {workload.server for workload in WORKLOADS}
 LOADS = (
-    *(Load(one) for one in WORKLOADS),
+    *(Load(workload) for workload in WORKLOADS),
     *(
-        Load(Workload(YCSB, one.name, (), _TARGET), one)
-        for one in SERVED
-        if one.name not in _THEIR_OWN
+        Load(Workload(YCSB, served.name, (), _TARGET), served)
+        for served in SERVED
+        if served.name not in _THEIR_OWN
     ),
 )

@@ -74,13 +74,13 @@ class Attached:
 @contextmanager
 def attached(mode: str, subject: Subject) -> Iterator[Attached]:
     """Attaches, yields once everything is attached, and detaches."""
-    wanted = ["--pid", str(subject.server.pid), "--attach", subject.attach_mode]
+    server_options = ["--pid", str(subject.server.pid), "--attach", subject.attach_mode]
     if mode == "empty":
         with _running(empty.command(subject.plan), "attached", "stdout") as process:
             yield Attached((process.pid,))
     elif mode == "record":
         with _trace_directory() as directory:
-            words = [
+            arguments = [
                 str(QJOULE),
                 "record",
                 "-o",
@@ -89,20 +89,20 @@ def attached(mode: str, subject: Subject) -> Iterator[Attached]:
                 str(_AT_MOST_S),
                 # The tables are made after the measurement, by whoever wants them.
                 *("--convert", "later"),
-                *wanted,
+                *server_options,
                 *subject.options,
             ]
-            with _running(words, "tracing", "stderr") as process:
-                state = _of(process.pid)
+            with _running(arguments, "tracing", "stderr") as process:
+                state = _processes_of(process.pid)
                 yield state
             state.result = json.loads((directory / "t" / "meta.json").read_text())
     else:
-        words = [str(QJOULE), "top", "-b", "-n", str(_AT_MOST_S), "--json", *wanted]
-        with _running(words, '"', "stdout") as process:
-            yield _of(process.pid)
+        arguments = [str(QJOULE), "top", "-b", "-n", str(_AT_MOST_S), "--json", *server_options]
+        with _running(arguments, '"', "stdout") as process:
+            yield _processes_of(process.pid)
 
 
-def _of(pid: int) -> Attached:
+def _processes_of(pid: int) -> Attached:
     everyone = family(pid)
     tracer = next((p for p in everyone if _name(p) == TRACER_NAME), 0)
     if not tracer:
@@ -132,12 +132,12 @@ def _trace_directory() -> Iterator[Path]:
 
 
 @contextmanager
-def _running(words: list[str], sign: str, where: str) -> Iterator[subprocess.Popen[str]]:
+def _running(arguments: list[str], sign: str, where: str) -> Iterator[subprocess.Popen[str]]:
     """Runs a process from when it has printed `sign` to the end of the block; then ends and reaps
     it.
     """
     process = subprocess.Popen(
-        [*with_parent(), *words],
+        [*with_parent(), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -150,19 +150,21 @@ def _running(words: list[str], sign: str, where: str) -> Iterator[subprocess.Pop
     finally:
         _end(process)
     if process.returncode not in (0, -signal.SIGINT):
-        raise QjouleError(f"{Path(words[0]).name} {words[1]} failed: exit {process.returncode}")
+        raise QjouleError(
+            f"{Path(arguments[0]).name} {arguments[1]} failed: exit {process.returncode}"
+        )
 
 
 def _wait_for(process: subprocess.Popen[str], sign: str, where: str) -> None:
     ready = threading.Event()
-    words: list[str] = []
+    lines: list[str] = []
 
     def drain(stream: IO[str], looked_at: bool) -> None:
         for line in stream:
             if looked_at and sign in line:
                 ready.set()
             elif not looked_at or not ready.is_set():
-                words.append(line.strip())
+                lines.append(line.strip())
 
     for name in ("stdout", "stderr"):
         stream = getattr(process, name)
@@ -170,7 +172,7 @@ def _wait_for(process: subprocess.Popen[str], sign: str, where: str) -> None:
     deadline = time.monotonic() + _START_S
     while not ready.wait(0.05):
         if process.poll() is not None or time.monotonic() > deadline:
-            last = words[-1] if words else "no word"
+            last = lines[-1] if lines else "no word"
             raise QjouleError(f"cannot attach: {last}")
 
 

@@ -32,16 +32,16 @@ def workload_lines(
         f"{workload.name} on {workload.server}, {attach_mode}: part of untraced throughput lost",
         f"  {'':8}{'throughput':>26}  {'by CPU per transaction':>26}  {'tracing':>8}  target",
     ]
-    for mode, one in samples.items():
-        lost, cpu = median_interval(one.throughput_lost), median_interval(one.cpu_lost)
-        share = median_interval(one.tracing_share).median
-        line = f"  {SHOWN.get(mode, mode):8}{_percent(lost):>26}  {_percent(cpu):>26}  {share:8.1%}"
+    for mode, sample in samples.items():
+        rate, cpu = median_interval(sample.throughput_lost), median_interval(sample.cpu_lost)
+        share = median_interval(sample.tracing_share).median
+        line = f"  {SHOWN.get(mode, mode):8}{_percent(rate):>26}  {_percent(cpu):>26}  {share:8.1%}"
         if mode != EMPTY:
             target = workload.target * (LIVE_SHARE if mode == LIVE else 1.0)
-            line += f"  ≤ {target:.1%}: {verdict(lost, target)}; by CPU {verdict(cpu, target)}"
+            line += f"  ≤ {target:.1%}: {verdict(rate, target)}; by CPU {verdict(cpu, target)}"
         lines.append(line)
-        if one.lost_records:
-            lines.append(f"  {'':8}lost records: {lost_records(one.lost_records)}")
+        if sample.lost_records:
+            lines.append(f"  {'':8}lost records: {lost_records(sample.lost_records)}")
     if workload.extreme and EMPTY in samples:
         lines += _over_empty_lines(samples)
     lines.append(_rounds_line(next(iter(samples.values()))))
@@ -59,8 +59,8 @@ def places_lines(workload: Workload, attach_mode: str, samples: Mapping[str, Sam
         "  CPU time per query in µs, untraced: "
         + ", ".join(f"{name} {_us(ns, workload):.2f}" for name, ns in untraced.items()),
     ]
-    for mode, one in samples.items():
-        places = one.places
+    for mode, sample in samples.items():
+        places = sample.places
         added = {name: _us_of(values, workload) for name, values in places.added.items()}
         outside = _us_of(places.outside_kernel, workload)
         lines += [
@@ -73,25 +73,25 @@ def places_lines(workload: Workload, attach_mode: str, samples: Mapping[str, Sam
             f"{median(places.tracer_runs_per_s):.0f} and {median(places.reader_runs_per_s):.0f} "
             f"times a second",
         ]
-        if one.lost_records:
-            lines.append(f"  {'':8}lost records: {lost_records(one.lost_records)}")
+        if sample.lost_records:
+            lines.append(f"  {'':8}lost records: {lost_records(sample.lost_records)}")
     lines.append(_rounds_line(next(iter(samples.values()))))
     return lines
 
 
-def inside_lines(workload: Workload, what: str, inside: Inside) -> list[str]:
+def inside_lines(workload: Workload, title: str, inside: Inside) -> list[str]:
     """The kernel's own accounts of one mode, per query."""
     per = workload.statements
     lines = [
-        f"  {what}: programs {inside.programs_ns / per:.0f} ns per query, of which empty "
+        f"  {title}: programs {inside.programs_ns / per:.0f} ns per query, of which empty "
         f"ones have {inside.empty_ns / per:.0f}, tracer {median(inside.tracer_ns) / per:.0f}, "
         f"reader {median(inside.reader_ns) / per:.0f}"
     ]
     lines += [
-        f"    {one.program:24}{one.runs_per_transaction / per:8.3f} runs x {one.ns_per_run:6.0f} "
-        f"ns = {one.ns_per_transaction / per:7.0f} ns"
-        for one in inside.firings
-        if one.ns_per_transaction / per >= 1.0
+        f"    {firing.program:24}{firing.runs_per_transaction / per:8.3f} runs x "
+        f"{firing.ns_per_run:6.0f} ns = {firing.ns_per_transaction / per:7.0f} ns"
+        for firing in inside.firings
+        if firing.ns_per_transaction / per >= 1.0
     ]
     return lines
 
@@ -111,42 +111,42 @@ def _micro(cost: Estimate) -> str:
 
 def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
     lines = []
-    for mode, one in samples.items():
+    for mode, sample in samples.items():
         if mode == EMPTY:
             continue
-        words = []
-        for what, values, under in (
-            ("throughput", one.throughput_lost, samples[EMPTY].throughput_lost),
-            ("by CPU", one.cpu_lost, samples[EMPTY].cpu_lost),
+        comparisons = []
+        for quantity, values, under in (
+            ("throughput", sample.throughput_lost, samples[EMPTY].throughput_lost),
+            ("by CPU", sample.cpu_lost, samples[EMPTY].cpu_lost),
         ):
             ratio = ratio_of_medians(values, under)
             # If the sign of the lower cost is unknown, so is the ratio.
-            known = median_interval(under).low > 0.0
-            word = verdict(ratio, OVER_EMPTY_TARGET) if known else "within noise"
-            words.append(f"{what} {_times(ratio)} {word}")
-        lines.append(f"  {mode} over empty, ≤ {OVER_EMPTY_TARGET:g}: {'; '.join(words)}")
+            is_significant = median_interval(under).low > 0.0
+            word = verdict(ratio, OVER_EMPTY_TARGET) if is_significant else "within noise"
+            comparisons.append(f"{quantity} {_times(ratio)} {word}")
+        lines.append(f"  {mode} over empty, ≤ {OVER_EMPTY_TARGET:g}: {'; '.join(comparisons)}")
     return lines
 
 
-def _rounds_line(one: Samples) -> str:
-    estimate = median_interval(one.throughput_lost)
+def _rounds_line(sample: Samples) -> str:
+    estimate = median_interval(sample.throughput_lost)
     return f"  medians of {estimate.count} rounds with {estimate.coverage:.1%} intervals"
 
 
 def steady_lines(results: Sequence[Steady], load: str) -> list[str]:
     """`load`: the requested rate per second; the measured rate shows how much was reached."""
     lines = [f"{load}, {RATE:,} a second:"]
-    for one in results:
-        cpu = "met" if one.tracer_cpu <= CPU_TARGET else "missed"
-        memory = "met" if one.tracer_mb <= MEMORY_TARGET_MB else "missed"
+    for result in results:
+        cpu = "met" if result.tracer_cpu <= CPU_TARGET else "missed"
+        memory = "met" if result.tracer_mb <= MEMORY_TARGET_MB else "missed"
         lines.append(
-            f"  {one.mode:8}{one.rate:8,.0f}/s  tracer {one.tracer_cpu:5.1%} of a core "
-            f"(≤ {CPU_TARGET:.0%}: {cpu}), {one.tracer_mb:.0f} MB resident "
-            f"(≤ {MEMORY_TARGET_MB:.0f}: {memory}); reader {one.reader_cpu:.1%}, "
-            f"{one.reader_mb:.0f} MB"
+            f"  {result.mode:8}{result.rate:8,.0f}/s  tracer {result.tracer_cpu:5.1%} of a core "
+            f"(≤ {CPU_TARGET:.0%}: {cpu}), {result.tracer_mb:.0f} MB resident "
+            f"(≤ {MEMORY_TARGET_MB:.0f}: {memory}); reader {result.reader_cpu:.1%}, "
+            f"{result.reader_mb:.0f} MB"
         )
-        if one.mode == "record":
-            lines.append(f"  {'':8}lost records (0): {lost_records(one.lost_records)}")
+        if result.mode == "record":
+            lines.append(f"  {'':8}lost records (0): {lost_records(result.lost_records)}")
     return lines
 
 
@@ -166,20 +166,22 @@ def document(
                 "target": workload.target,
                 "modes": {
                     mode: {
-                        "throughput_lost": dataclasses.asdict(median_interval(one.throughput_lost)),
-                        "cpu_lost": dataclasses.asdict(median_interval(one.cpu_lost)),
-                        "rounds": dataclasses.asdict(one),
+                        "throughput_lost": dataclasses.asdict(
+                            median_interval(sample.throughput_lost)
+                        ),
+                        "cpu_lost": dataclasses.asdict(median_interval(sample.cpu_lost)),
+                        "rounds": dataclasses.asdict(sample),
                     }
-                    for mode, one in samples.items()
+                    for mode, sample in samples.items()
                 },
                 "inside": {
-                    " ".join(filter(None, how)): dataclasses.asdict(one)
-                    for how, one in inside.items()
+                    " ".join(filter(None, key)): dataclasses.asdict(look)
+                    for key, look in inside.items()
                 },
             }
             for name, (workload, samples, inside) in loads.items()
         },
-        "steady": [dataclasses.asdict(one) for one in steady],
+        "steady": [dataclasses.asdict(result) for result in steady],
     }
 
 

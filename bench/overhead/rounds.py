@@ -31,7 +31,7 @@ ADDED = ("machine", "tasks", "server", "client")
 
 @dataclass
 class Places:
-    """In ns per transaction, one figure per round."""
+    """Where CPU time is spent, in ns per transaction: one figure per round."""
 
     added: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in ADDED})
     untraced: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in ADDED})
@@ -52,10 +52,14 @@ class Places:
             self.untraced[name].append(beside)
         self.tracer.append(_cost(during, "tracer"))
         self.reader.append(_cost(during, "reader"))
-        seconds = sum(one.seconds for one in during)
-        self.tracer_runs_per_s.append(sum(one.spent.tracer_runs for one in during) / seconds)
-        self.reader_runs_per_s.append(sum(one.spent.reader_runs for one in during) / seconds)
-        self.rate.append(sum(one.transactions for one in during) / seconds)
+        seconds = sum(interval.seconds for interval in during)
+        self.tracer_runs_per_s.append(
+            sum(interval.spent.tracer_runs for interval in during) / seconds
+        )
+        self.reader_runs_per_s.append(
+            sum(interval.spent.reader_runs for interval in during) / seconds
+        )
+        self.rate.append(sum(interval.transactions for interval in during) / seconds)
         self.busy.append(busy_share([*before, *after]))
 
     @property
@@ -66,13 +70,15 @@ class Places:
 
 def busy_share(intervals: Sequence[Interval]) -> float:
     """Part of the machine's CPU time in which its CPUs did not idle."""
-    available_ns = sum(one.seconds for one in intervals) * 1e9 * (os.cpu_count() or 1)
-    return sum(one.spent.machine for one in intervals) / available_ns
+    available_ns = sum(interval.seconds for interval in intervals) * 1e9 * (os.cpu_count() or 1)
+    return sum(interval.spent.machine for interval in intervals) / available_ns
 
 
 def _cost(intervals: Sequence[Interval], name: str) -> float:
-    clock: Callable[[Interval], int] = lambda one: getattr(one.spent, name)  # noqa: E731
-    return sum(map(clock, intervals)) / max(sum(one.transactions for one in intervals), 1.0)
+    clock: Callable[[Interval], int] = lambda interval: getattr(interval.spent, name)  # noqa: E731
+    return sum(map(clock, intervals)) / max(
+        sum(interval.transactions for interval in intervals), 1.0
+    )
 
 
 @dataclass
@@ -95,20 +101,22 @@ class Samples:
         cost_beside = (cost_of(before) + cost_of(after)) / 2.0
         # The throughput lost if the same load kept the CPUs equally busy.
         self.cpu_lost.append(1.0 - cost_beside / cost_of(during))
-        spent = sum(one.load_ns + one.tracing_ns for one in during)
-        self.tracing_share.append(sum(one.tracing_ns for one in during) / max(spent, 1))
+        spent = sum(interval.load_ns + interval.tracing_ns for interval in during)
+        self.tracing_share.append(sum(interval.tracing_ns for interval in during) / max(spent, 1))
         self.rate.append(rate_of(during))
         self.places.add(before, during, after)
 
 
 def rate_of(intervals: Sequence[Interval]) -> float:
     """Transactions per second."""
-    return sum(one.transactions for one in intervals) / sum(one.seconds for one in intervals)
+    return sum(interval.transactions for interval in intervals) / sum(
+        interval.seconds for interval in intervals
+    )
 
 
 def cost_of(intervals: Sequence[Interval]) -> float:
     """CPU time per transaction in ns, of all processes that had a part in it."""
-    return fmean(one.cpu_per_transaction_ns for one in intervals)
+    return fmean(interval.cpu_per_transaction_ns for interval in intervals)
 
 
 def orders(modes: Sequence[str], rounds: int, seed: int = 1) -> Iterator[list[str]]:

@@ -37,40 +37,40 @@ class Found:
     inside: dict[tuple[str, str, str], Inside] = field(default_factory=dict)
 
 
-def save(found: Found) -> None:
-    """Replaces what is known of these figures."""
-    save_overheads(rows(found))
+def save(results: Found) -> None:
+    """Replaces these figures in the file."""
+    save_overheads(rows(results))
 
 
 def keep_only(every: Iterable[Found]) -> None:
-    """Forgets all figures but these."""
+    """Removes all other figures from the file."""
     save_overheads(chain.from_iterable(map(rows, every)), alone=True)
 
 
-def rows(found: Found) -> Iterator[MeasuredOverhead]:
+def rows(results: Found) -> Iterator[MeasuredOverhead]:
     """One row for each figure; CPU times in ns per query."""
-    per = found.workload.statements
-    for mode, one in found.saturated.items():
-        row = _Rows(found, mode, found.attach_mode, "", one.rate)
-        yield row.of("saturated", "throughput_lost_ppm", [1e6 * x for x in one.throughput_lost])
-        yield row.of("saturated", "cpu_lost_ppm", [1e6 * x for x in one.cpu_lost])
-        yield row.of("saturated", "outside_ns", [ns / per for ns in one.places.outside_kernel])
-    for way, one in found.fixed.items():
-        mode, attach_mode = ("record", way) if way == SYMBOL else (way, found.attach_mode)
-        row = _Rows(found, mode, attach_mode, "", one.rate)
-        for name, values in _figures(one).items():
+    per = results.workload.statements
+    for mode, sample in results.saturated.items():
+        row = _Rows(results, mode, results.attach_mode, "", sample.rate)
+        yield row.of("saturated", "throughput_lost_ppm", [1e6 * x for x in sample.throughput_lost])
+        yield row.of("saturated", "cpu_lost_ppm", [1e6 * x for x in sample.cpu_lost])
+        yield row.of("saturated", "outside_ns", [ns / per for ns in sample.places.outside_kernel])
+    for way, sample in results.fixed.items():
+        mode, attach_mode = ("record", way) if way == SYMBOL else (way, results.attach_mode)
+        row = _Rows(results, mode, attach_mode, "", sample.rate)
+        for name, values in _figures(sample).items():
             yield row.of("fixed", name, values)
-    for (mode, attach_mode, options), seen in found.inside.items():
-        row = _Rows(found, mode, attach_mode, options, seen.rate)
-        yield row.of("inside", "programs_ns", [seen.programs_ns / per])
-        yield row.of("inside", "empty_ns", [seen.empty_ns / per])
-        yield row.of("inside", "tracer_ns", [ns / per for ns in seen.tracer_ns])
-        yield row.of("inside", "reader_ns", [ns / per for ns in seen.reader_ns])
+    for (mode, attach_mode, options), look in results.inside.items():
+        row = _Rows(results, mode, attach_mode, options, look.rate)
+        yield row.of("inside", "programs_ns", [look.programs_ns / per])
+        yield row.of("inside", "empty_ns", [look.empty_ns / per])
+        yield row.of("inside", "tracer_ns", [ns / per for ns in look.tracer_ns])
+        yield row.of("inside", "reader_ns", [ns / per for ns in look.reader_ns])
 
 
-def _figures(one: Samples) -> Mapping[str, Sequence[float]]:
-    """At the fixed rate: what is added, what there is untraced, and who does it."""
-    places = one.places
+def _figures(sample: Samples) -> Mapping[str, Sequence[float]]:
+    """Figures at the fixed rate: added CPU time, untraced CPU time, and where it is spent."""
+    places = sample.places
     return {
         **{f"{name}_ns": values for name, values in places.added.items()},
         **{f"untraced_{name}_ns": values for name, values in places.untraced.items()},
@@ -87,15 +87,15 @@ class _Rows:
     """Rows that have everything but the figure in common."""
 
     def __init__(
-        self, found: Found, mode: str, attach_mode: str, options: str, rate: Sequence[float]
+        self, results: Found, mode: str, attach_mode: str, options: str, rate: Sequence[float]
     ) -> None:
         self._found, self._mode, self._attach_mode, self._options = (
-            found,
+            results,
             mode,
             attach_mode,
             options,
         )
-        self._rate = round(median(rate) * found.workload.statements) if rate else 0
+        self._rate = round(median(rate) * results.workload.statements) if rate else 0
 
     def of(self, load: str, figure: str, values: Sequence[float]) -> MeasuredOverhead:
         facts, workload = machine(), self._found.workload
@@ -125,6 +125,6 @@ class _Rows:
 
 def _revision() -> str:
     """The commit that was measured, `+` if files differ from it."""
-    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

@@ -71,8 +71,8 @@ def ratio_of_medians(
     ratios.sort()
     tail = (1.0 - CONFIDENCE) / 2.0
     low, high = (ratios[int(q * (resamples - 1))] for q in (tail, 1.0 - tail))
-    whole = _divide(np.median(a, keepdims=True), np.median(b, keepdims=True))[0]
-    return Estimate(float(whole), float(low), float(high), CONFIDENCE, len(a))
+    estimate = _divide(np.median(a, keepdims=True), np.median(b, keepdims=True))[0]
+    return Estimate(float(estimate), float(low), float(high), CONFIDENCE, len(a))
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -107,8 +107,8 @@ def _pgbench(server: DatabaseServer, *options: str) -> list[str]:
     return [str(program), *options, *where, "postgres"]
 
 
-def _run(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         output = (done.stdout + done.stderr).strip()
-        raise QjouleError(f"{words[0]} cannot load its data: {output[-500:]}")
+        raise QjouleError(f"{command[0]} cannot load its data: {output[-500:]}")

@@ -48,15 +48,15 @@ def reports() -> Callable[[bytes, float], float | None]:
 
     def read(line: bytes, _seconds: float) -> float | None:
         nonlocal reads, last
-        found = LINE.match(line)
-        if not found:
+        match = LINE.match(line)
+        if not match:
             return None
-        if found[1].endswith(b"_ERROR"):
+        if match[1].endswith(b"_ERROR"):
             raise QjouleError(f"YCSB's operations fail: {line.decode(errors='replace').strip()}")
-        if found[1] == b"READ":
-            reads = int(found[2])
+        if match[1] == b"READ":
+            reads = int(match[2])
             return None
-        total = reads + int(found[2])
+        total = reads + int(match[2])
         done, last = total - last, total
         return float(done)
 
@@ -91,10 +91,10 @@ class Served:
         with self.start() as server:
             if self.prepare is not None:
                 self.prepare(server)
-            words = self.command(server, "load")
+            command = self.command(server, "load")
             try:
                 done = subprocess.run(
-                    words, capture_output=True, text=True, check=False, timeout=_LOAD_S
+                    command, capture_output=True, text=True, check=False, timeout=_LOAD_S
                 )
             except subprocess.TimeoutExpired:
                 raise QjouleError(f"{self.name}: loading did not end in {_LOAD_S} s") from None
@@ -103,19 +103,19 @@ class Served:
                 raise QjouleError(f"{self.name}: go-ycsb cannot load its data: {output[-500:]}")
             yield server
 
-    def command(self, server: DatabaseServer, what: str, target: int = 0) -> list[str]:
+    def command(self, server: DatabaseServer, action: str, target: int = 0) -> list[str]:
         """go-ycsb's arguments: `load`, or `run` at full speed or at `target` operations a
         second.
         """
-        words = [str(goycsb.installation() / "go-ycsb"), what, self.driver]
-        words += ["--threads", str(self.connections), "--interval", "1"]
+        command = [str(goycsb.installation() / "go-ycsb"), action, self.driver]
+        command += ["--threads", str(self.connections), "--interval", "1"]
         if target:
-            words += ["--target", str(target)]
+            command += ["--target", str(target)]
         # Otherwise it would listen for a profiler on a well-known port.
         properties = {**PROPERTIES, "debug.pprof": "127.0.0.1:0", **self.properties(server)}
         for name, value in properties.items():
-            words += ["-p", f"{name}={value}"]
-        return words
+            command += ["-p", f"{name}={value}"]
+        return command
 
 
 def _mysql_database(server: DatabaseServer) -> None:
