@@ -76,14 +76,14 @@ def arguments() -> argparse.Namespace:
     )
     source.add_argument("--from", type=Path, metavar="FILE", dest="stored", help="run nothing")
     parser.add_argument("--page", action="store_true", help="print docs/accuracy.md alone")
-    chosen = parser.parse_args()
-    known = {"families": FAMILIES, "scenarios": [*SCENARIOS, SCENARIO], "methods": METHODS}
-    for kind, names in known.items():
-        if unknown := [name for name in getattr(chosen, kind) if name not in names]:
+    options = parser.parse_args()
+    choices = {"families": FAMILIES, "scenarios": [*SCENARIOS, SCENARIO], "methods": METHODS}
+    for kind, names in choices.items():
+        if unknown := [name for name in getattr(options, kind) if name not in names]:
             parser.error(f"no such {kind}: {', '.join(unknown)}")
-    if chosen.seeds < 1 or chosen.jobs < 1 or chosen.history < 0:
+    if options.seeds < 1 or options.jobs < 1 or options.history < 0:
         parser.error("--seeds and --jobs must be positive")
-    return chosen
+    return options
 
 
 def _names(text: str) -> list[str]:
@@ -104,27 +104,27 @@ def counted(results: Iterable[CaseResult], total: int) -> Iterator[CaseResult]:
         print(file=sys.stderr)
 
 
-def simulated(chosen: argparse.Namespace) -> Iterator[CaseResult]:
+def simulated(options: argparse.Namespace) -> Iterator[CaseResult]:
     """All cases of the chosen families and scenarios; histories and recorded schedules are last."""
-    wanted = Wanted(tuple(name for name in METHODS if name in chosen.methods))
-    scenarios = [name for name in chosen.scenarios if name != SCENARIO]
-    names = [full_name(family, one) for family in chosen.families for one in scenarios]
-    total = chosen.seeds * len(names)
-    yield from counted(run_all(names, range(chosen.seeds), wanted, chosen.jobs), total)
-    if chosen.history:
-        machines = [(family, seed) for family in chosen.families for seed in range(chosen.seeds)]
-        one = partial(run_machine, days=chosen.history)
-        days = (day for all_days in mapped(one, machines, chosen.jobs) for day in all_days)
-        yield from counted(days, len(machines) * chosen.history)
-    if SCENARIO not in chosen.scenarios or not (chosen.trace or chosen.record > 0):
+    request = Wanted(tuple(name for name in METHODS if name in options.methods))
+    scenarios = [name for name in options.scenarios if name != SCENARIO]
+    names = [full_name(family, scenario) for family in options.families for scenario in scenarios]
+    total = options.seeds * len(names)
+    yield from counted(run_all(names, range(options.seeds), request, options.jobs), total)
+    if options.history:
+        machines = [(family, seed) for family in options.families for seed in range(options.seeds)]
+        of_machine = partial(run_machine, days=options.history)
+        days = (day for all_days in mapped(of_machine, machines, options.jobs) for day in all_days)
+        yield from counted(days, len(machines) * options.history)
+    if SCENARIO not in options.scenarios or not (options.trace or options.record > 0):
         return
-    schedule = a_schedule(chosen.trace, chosen.record)
+    schedule = a_schedule(options.trace, options.record)
     if isinstance(schedule, str):
         print(f"{SCENARIO}: left out: {schedule}", file=sys.stderr)
         return
-    seeds = min(chosen.seeds, RECORDED_SEEDS)
+    seeds = min(options.seeds, RECORDED_SEEDS)
     make = shortened(schedule, LONGEST_S).case
-    cases = run_all([SCENARIO], range(seeds), wanted, chosen.jobs, make)
+    cases = run_all([SCENARIO], range(seeds), request, options.jobs, make)
     yield from counted(cases, seeds)
 
 
@@ -133,27 +133,27 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    chosen = arguments()
-    if chosen.stored is not None:
+    options = arguments()
+    if options.stored is not None:
         try:
-            show(load(chosen.stored), chosen.page)
+            show(load(options.stored), options.page)
         except NotResults as error:
             print(f"bench_accuracy: {error}", file=sys.stderr)
             return 2
         return 0
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        real = power_fit.compare(power_fit.load()) if chosen.real_power else []
-        if real and not chosen.page:
+        real = power_fit.compare(power_fit.load()) if options.real_power else []
+        if real and not options.page:
             print("\n".join(power_fit.render(real)), end="\n\n", flush=True)
-        summary = report.Summary(simulated(chosen))
+        summary = report.Summary(simulated(options))
     except KeyboardInterrupt:
         print("\nbench_accuracy: interrupted", file=sys.stderr)
         return 130
-    show(summary.results, chosen.page)
-    if chosen.json:
-        other = {"real_power": [asdict(one) for one in real], **report.document(summary)}
-        save(chosen.json, summary.results, other)
+    show(summary.results, options.page)
+    if options.json:
+        other = {"real_power": [asdict(platform) for platform in real], **report.document(summary)}
+        save(options.json, summary.results, other)
     return 0
 
 

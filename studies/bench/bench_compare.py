@@ -65,7 +65,7 @@ def scipy_bootstrap(method: str) -> Interval:
     def interval(a: F64, b: F64, rng: np.random.Generator) -> tuple[F64, F64]:
         with warnings.catch_warnings():  # BCa of two runs is degenerate
             warnings.simplefilter("ignore")
-            found = stats.bootstrap(
+            interval = stats.bootstrap(
                 (a, b),
                 lambda x, y, axis: y.mean(axis=axis) - x.mean(axis=axis),
                 n_resamples=RESAMPLES,
@@ -74,7 +74,7 @@ def scipy_bootstrap(method: str) -> Interval:
                 method=method,
                 random_state=rng,
             ).confidence_interval
-        return found.low, found.high
+        return interval.low, interval.high
 
     return interval
 
@@ -84,9 +84,9 @@ def studentised(a: F64, b: F64, rng: np.random.Generator) -> tuple[F64, F64]:
     difference, error = _difference(a[:, None, :], b[:, None, :])
     x = rng.integers(0, a.shape[1], (RESAMPLES, a.shape[1]))
     y = rng.integers(0, b.shape[1], (RESAMPLES, b.shape[1]))
-    again, error_again = _difference(a[:, x], b[:, y])
+    resampled, error_again = _difference(a[:, x], b[:, y])
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = (again - difference) / error_again
+        t = (resampled - difference) / error_again
     t = np.where(np.isnan(t), 0.0, np.clip(t, -1e9, 1e9))
     low, high = np.percentile(t, [2.5, 97.5], axis=1)
     return (difference[:, 0] - high * error[:, 0], difference[:, 0] - low * error[:, 0])
@@ -112,7 +112,7 @@ def coverage(repetitions: int, say: Callable[[str], None]) -> list[dict[str, Any
         for runs in RUNS:
             say(f"coverage, {tail}, {runs} runs")
             rng = np.random.default_rng([SEED, runs, len(tail)])
-            a, b = (_drawn(rng, tail, (repetitions, runs)) for _ in "ab")
+            a, b = (_draw_noise(rng, tail, (repetitions, runs)) for _ in "ab")
             row: dict[str, Any] = {"tail": tail, "runs": runs}
             for name, interval in METHODS.items():
                 low, high = interval(a, b, rng)
@@ -121,9 +121,9 @@ def coverage(repetitions: int, say: Callable[[str], None]) -> list[dict[str, Any
     return rows
 
 
-def _drawn(rng: np.random.Generator, tail: str, shape: tuple[int, int]) -> F64:
-    drawn = rng.normal(0, 1, shape) if tail == "normal" else rng.exponential(1, shape) - 1
-    scaled: F64 = 0.05 * drawn
+def _draw_noise(rng: np.random.Generator, tail: str, shape: tuple[int, int]) -> F64:
+    noise = rng.normal(0, 1, shape) if tail == "normal" else rng.exponential(1, shape) - 1
+    scaled: F64 = 0.05 * noise
     return scaled
 
 
@@ -165,10 +165,10 @@ def _regressed(sides: Sides, limit: float) -> bool:
 
 def real(runs: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Runs of a script on its own Redis, alternating: A and B alike, and C with 10 % more loops."""
-    found: dict[str, list[RunForms]] = {"A": [], "B": [], "C": []}
+    runs_by_side: dict[str, list[RunForms]] = {"A": [], "B": [], "C": []}
     with redis_server() as server, command.shared_directory() as folder:
         for number in range(runs):
-            for side in found:
+            for side in runs_by_side:
                 say(f"recording {side}{number + 1} of {runs}")
                 loops = round(LOOPS * (1.1 if side == "C" else 1.0))
                 trace = folder / f"{side}{number}"
@@ -178,10 +178,10 @@ def real(runs: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
                 ):
                     for _ in range(CALLS):
                         client.eval(SCRIPT, 0, loops)
-                found[side] += load_runs([trace])
+                runs_by_side[side] += load_runs([trace])
     rows = []
     for name, side in (("equal (A and B)", "B"), ("10 % more loops (A and C)", "C")):
-        a, b = (_scripts(found[one]) for one in ("A", side))
+        a, b = (_scripts(runs_by_side[key]) for key in ("A", side))
         sides = compared(a, b)
         (row,) = sides.rows
         gate = judge([Gate("J/call", 1.05)], sides)[0]
@@ -228,18 +228,18 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=1000, help="of each case [%(default)s]")
     parser.add_argument("--record", type=int, default=0, metavar="N", help="runs a side [none]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     say = command.progress_to(sys.stderr, NAME)
     document: dict[str, Any] = {"machine": command.machine()}
 
     def bench() -> None:
-        if chosen.record:
-            document["real"] = real(chosen.record, say)
+        if options.record:
+            document["real"] = real(options.record, say)
 
-    if chosen.repetitions > 0:
-        document["coverage"] = coverage(chosen.repetitions, say)
-        document["verdicts"] = verdicts(chosen.repetitions, say)
-    code = command.run(NAME, bench) if chosen.record else 0
+    if options.repetitions > 0:
+        document["coverage"] = coverage(options.repetitions, say)
+        document["verdicts"] = verdicts(options.repetitions, say)
+    code = command.run(NAME, bench) if options.record else 0
     say("")
     print("\n".join(command.machine_lines(document["machine"])))
     for name, title in (
@@ -249,8 +249,8 @@ def main() -> int:
     ):
         if name in document:
             print(f"\n{title}\n{table(document[name])}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
     return code
 
 

@@ -45,28 +45,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--save", action="store_true", help="write estimate_errors.csv")
     parser.add_argument("--csv", action="store_true", help="print the watts of every CPU model")
-    chosen = parser.parse_args()
-    if chosen.csv:
+    options = parser.parse_args()
+    if options.csv:
         csv.writer(sys.stdout).writerows(models())
         return
     for line in report():
         print(line)
-    if chosen.save:
+    if options.save:
         SAVED.write_text(_HEAD + "\n".join(saved_rows()) + "\n", encoding="utf-8")
 
 
 def saved_rows() -> Iterator[str]:
     """The lines of ``estimate_errors.csv``."""
     yield "level,seen,error,at_rest,at_full"
-    for one in held_out.errors():
-        more = ("", "") if one.at_rest is None else (f"{one.at_rest:.4f}", f"{one.at_full:.4f}")
-        yield ",".join((one.level, one.seen, f"{one.error:.4f}", *more))
+    for error in held_out.errors():
+        more = (
+            ("", "") if error.at_rest is None else (f"{error.at_rest:.4f}", f"{error.at_full:.4f}")
+        )
+        yield ",".join((error.level, error.seen, f"{error.error:.4f}", *more))
 
 
 def report() -> Iterator[str]:
     data = published()
-    recent = [one for one in data.models.values() if 2014 <= one.year <= 2025]
-    own = [one for one in recent if one.model in data.results]
+    recent = [model for model in data.models.values() if 2014 <= model.year <= 2025]
+    own = [model for model in recent if model.model in data.results]
     yield f"target: {TARGET}"
     yield (
         f"{len(recent)} CPU models from 2014 to 2025, {len(own)} of them with published watts; "
@@ -78,8 +80,8 @@ def report() -> Iterator[str]:
     head = f"{'level':18}{'seen':7}{'watts':>6}{'median':>8}{'95 %':>8}"
     yield f"{head}{loads}{'holds':>8}{'error':>8}"
     for level in LEVELS:
-        for seen in ("host", "guest"):
-            yield _level(level, guest=seen == "guest")
+        for place in ("host", "guest"):
+            yield _level(level, guest=place == "guest")
     measured = held_out.measured_points()
     yield (
         f"packages by their own counters against wall results of their microarchitecture: "
@@ -102,7 +104,7 @@ def report() -> Iterator[str]:
 def _level(level: str, *, guest: bool) -> str:
     points = held_out.points(level, guest=guest)
     loads = "".join(
-        f"{held_out.quantile([one for one in points if one.at == at]):8.0%}"
+        f"{held_out.quantile([point for point in points if point.at == at]):8.0%}"
         for at in range(len(LOADS))
     )
     return (
@@ -121,16 +123,18 @@ def models() -> Iterator[tuple[object, ...]]:
     )
     data = published()
     for cpu in data.models.values():
-        found = estimate(Wanted(cpu.model, cpu.architecture, "", cpu.threads, cpu.ghz))
-        derived = "measured" if found.measured else "wall minus rest"
-        if found.level != "model":
-            derived = f"interpolated from its {found.level}"
+        estimated = estimate(Wanted(cpu.model, cpu.architecture, "", cpu.threads, cpu.ghz))
+        derived = "measured" if estimated.measured else "wall minus rest"
+        if estimated.level != "model":
+            derived = f"interpolated from its {estimated.level}"
         own = data.results.get(cpu.model, ())
-        sources = "; ".join(f"{one.source}: {one.system}, {one.published}" for one in own)
+        sources = "; ".join(
+            f"{result.source}: {result.system}, {result.published}" for result in own
+        )
         yield (
             *(cpu.model, cpu.architecture, cpu.year, cpu.cores, cpu.threads, cpu.tdp_w or ""),
-            *(f"{w:.1f}" for w in found.curve),
-            *(derived, found.results, sources),
+            *(f"{w:.1f}" for w in estimated.curve),
+            *(derived, estimated.results, sources),
         )
 
 

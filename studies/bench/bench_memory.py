@@ -90,25 +90,28 @@ class History:
         topology = Topology(1, int(random.integers(4, 9)), int(random.integers(1, 3)))
         machine = drawn(random, topology)
         cpus, hidden = topology.cpus, float(random.uniform(0.0, 0.12))
-        made = mixes.shapes(random, shapes, hidden, cpus * load, (3e6, 3e7))
+        sources = mixes.shapes(random, shapes, hidden, cpus * load, (3e6, 3e7))
         if steady:
-            made = [replace(one, swing=0.0, pace="clock", spread=0.05, parts=1.0) for one in made]
-        made += mixes.background(random, hidden, 0.02 * cpus)
-        made += mixes.rest(random, hidden, 0.03 * cpus)
+            sources = [
+                replace(source, swing=0.0, pace="clock", spread=0.05, parts=1.0)
+                for source in sources
+            ]
+        sources += mixes.background(random, hidden, 0.02 * cpus)
+        sources += mixes.rest(random, hidden, 0.03 * cpus)
         tracer = draw_tracer(random, counters, 0.0)
-        return History(random, machine, draw_meter(random, True), tracer, made)
+        return History(random, machine, draw_meter(random, True), tracer, sources)
 
     @property
     def statements(self) -> list[str]:
-        return [one.group.name for one in self.sources if one.group.kind == "queries"]
+        return [source.group.name for source in self.sources if source.group.kind == "queries"]
 
     def run(self, day: Day) -> Run:
         """One day's recording."""
         random, factor = self.random, dict(day.factor)
         sources = [
-            replace(one, activity=_stronger(one.activity, factor.get(one.group.name, 1.0)))
-            for one in self.sources
-            if not day.called or one.group.kind != "queries" or one.group.name in day.called
+            replace(source, activity=_stronger(source.activity, factor.get(source.group.name, 1.0)))
+            for source in self.sources
+            if not day.called or source.group.kind != "queries" or source.group.name in day.called
         ]
         machine, cpus = another_day(random, self.machine), self.machine.topology.cpus
         span_ns = (_BEGIN_NS, _BEGIN_NS + int(day.seconds * 1e9))
@@ -136,21 +139,21 @@ class Score:
 
 
 def score(run: Run, ledger: Ledger) -> Score:
-    """How a run's statements came out."""
+    """The errors of a run's statements."""
     rows = [i for i, group in enumerate(run.recording.groups) if group.kind == "queries"]
     truth = run.truth.group_nj[PACKAGE][rows]
-    found = ledger.domains[PACKAGE].energy_nj[rows].astype(np.float64)
+    ledger_nj = ledger.domains[PACKAGE].energy_nj[rows].astype(np.float64)
     low, high = (end[rows] for end in ledger.ci95(PACKAGE))
     return Score(
-        float(np.abs(found - truth).sum() / truth.sum()),
-        float(abs(found[0] / found.sum() - truth[0] / truth.sum())),
+        float(np.abs(ledger_nj - truth).sum() / truth.sum()),
+        float(abs(ledger_nj[0] / ledger_nj.sum() - truth[0] / truth.sum())),
         tuple(((low <= truth) & (truth <= high)).tolist()),
         tuple(((high - low) / 2 / truth).tolist()),
     )
 
 
 def after(history: History, days: list[Day]) -> tuple[Cell, ...]:
-    """The memory after these days."""
+    """The memory that has learned from these days."""
     cells: tuple[Cell, ...] = ()
     for day in days:
         _, cells = attributed(history.run(day).recording, day.when_s, cells)
@@ -201,18 +204,19 @@ def results(scene: str, seeds: int, minutes: float) -> Iterator[tuple[Score, Sco
         history, cells, day = SCENES[scene](seed, minutes)
         run = history.run(day)
         without, with_it = (
-            score(run, attributed(run.recording, day.when_s, known)[0]) for known in ((), cells)
+            score(run, attributed(run.recording, day.when_s, cells_known)[0])
+            for cells_known in ((), cells)
         )
         yield without, with_it
 
 
-def told(name: str, scores: list[Score]) -> str:
-    errors = [one.error for one in scores]
-    inside = [hit for one in scores for hit in one.inside]
-    widths = [width for one in scores for width in one.widths]
+def summary_line(name: str, scores: list[Score]) -> str:
+    errors = [score.error for score in scores]
+    inside = [hit for score in scores for hit in score.inside]
+    widths = [width for score in scores for width in score.widths]
     return (
         f"  {name:8} error {np.mean(errors):6.2%} worst {max(errors):6.2%}  "
-        f"share worst {100 * max(one.share for one in scores):5.2f}  "
+        f"share worst {100 * max(score.share for score in scores):5.2f}  "
         f"held {np.mean(inside):6.1%}  width {np.median(widths):6.2%}"
     )
 
@@ -226,34 +230,34 @@ def crowd(shapes: int, seed: int) -> tuple[Cell, ...]:
     for number, first in enumerate(range(1, shapes + 1, 96)):
         count = min(96, shapes + 1 - first)
         for at, domain in enumerate((PACKAGE, "dram")):
-            one = cell(1_000 * seed + number, count, domain=domain, windows=150)
-            keys = one.keys + np.uint64(first - 1)
+            shape_cell = cell(1_000 * seed + number, count, domain=domain, windows=150)
+            keys = shape_cell.keys + np.uint64(first - 1)
             ident = (int(NOW_S) // 60 << 36) + 10**6 * seed + 100 * number + at
-            cells.append(replace(one, keys=keys, members=np.array([ident], np.uint64)))
+            cells.append(replace(shape_cell, keys=keys, members=np.array([ident], np.uint64)))
     return tuple(cells)
 
 
 def file_figures() -> str:
     """Size of a memory of 5,000 shapes, and the time to merge two."""
-    whole, other = (Memory(Identity(), crowd(5_000, seed)).bounded() for seed in (1, 2))
+    first, second = (Memory(Identity(), crowd(5_000, seed)).bounded() for seed in (1, 2))
     began = time.process_time()
-    both = whole.merged(other).bounded()
+    merged = first.merged(second).bounded()
     took_ms = (time.process_time() - began) * 1e3
-    size_mb = len(both.to_bytes()) / 1e6
-    return f"{both.shapes:,} shapes: {size_mb:.2f} MB, merging two such: {took_ms:.1f} ms of CPU"
+    size_mb = len(merged.to_bytes()) / 1e6
+    return f"{merged.shapes:,} shapes: {size_mb:.2f} MB, merging two such: {took_ms:.1f} ms of CPU"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=10.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(file_figures())
     for scene in SCENES:
-        print(f"{scene} ({asked.seeds} machines)", flush=True)
-        both = list(results(scene, asked.seeds, asked.minutes))
+        print(f"{scene} ({options.seeds} machines)", flush=True)
+        score_pairs = list(results(scene, options.seeds, options.minutes))
         for at, name in enumerate(("without", "with")):
-            print(told(name, [pair[at] for pair in both]), flush=True)
+            print(summary_line(name, [pair[at] for pair in score_pairs]), flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ Row = dict[str, float | int | str]
 
 
 def coefficients(case: Case, quick: Case) -> dict[str, Coefficients]:
-    """By name of the method."""
+    """Coefficients by name of the method."""
     assert quick.calibration is not None
     own, full = own_groups(quick.calibration), calibrated(case)
     return {
@@ -58,21 +58,21 @@ def without_table(case: Case) -> Case:
     """The case on a kernel that shows no idle states."""
     assert case.calibration is not None
     recording, calibration = (
-        replace(one, idle_states=()) for one in (case.recording, case.calibration)
+        replace(recording, idle_states=()) for recording in (case.recording, case.calibration)
     )
     return replace(case, recording=recording, calibration=calibration)
 
 
-def rows(chosen: argparse.Namespace) -> Iterator[Row]:
-    calibrator = partial(quick_calibrate, foreign=chosen.foreign, seconds=chosen.seconds)
-    for seed in range(chosen.seeds):
-        for scenario in chosen.scenarios.split(","):
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    calibrator = partial(quick_calibrate, foreign=options.foreign, seconds=options.seconds)
+    for seed in range(options.seeds):
+        for scenario in options.scenarios.split(","):
             case = make_case(scenario, seed)
             quick = make_case(scenario, seed, calibrator)
-            if not chosen.tables:
+            if not options.tables:
                 case, quick = without_table(case), without_table(quick)
-            for name, known in coefficients(case, quick).items():
-                ledger = attribute(case.recording, known, refit=True)
+            for name, coefficients_used in coefficients(case, quick).items():
+                ledger = attribute(case.recording, coefficients_used, refit=True)
                 outcome = own_outcome(case, name, ledger, hashlib.sha256())
                 yield {
                     "scenario": scenario,
@@ -98,21 +98,23 @@ def main() -> int:
         help="the kernel shows its idle states [yes]",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by case")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     try:
-        found = list(rows(chosen))
+        results = list(rows(options))
     except KeyError as error:
         parser.error(f"no such scenario or family: {error}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=1) + "\n")
-    for name in dict.fromkeys(str(row["method"]) for row in found):
-        mine = [row for row in found if row["method"] == name]
-        errors = [float(row["error"]) for row in mine]
-        covered = sum(int(row["covered"]) for row in mine) / sum(int(r["intervals"]) for r in mine)
-        width = float(np.median([float(row["half_width"]) for row in mine]))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    for name in dict.fromkeys(str(row["method"]) for row in results):
+        of_method = [row for row in results if row["method"] == name]
+        errors = [float(row["error"]) for row in of_method]
+        covered = sum(int(row["covered"]) for row in of_method) / sum(
+            int(r["intervals"]) for r in of_method
+        )
+        width = float(np.median([float(row["half_width"]) for row in of_method]))
         print(
             f"{name:<13} error: mean {np.mean(errors):6.2%}, worst {max(errors):6.2%}; "
-            f"intervals hold {covered:6.1%}, half width {width:6.2%}; {len(mine)} cases"
+            f"intervals hold {covered:6.1%}, half width {width:6.2%}; {len(of_method)} cases"
         )
     return 0
 

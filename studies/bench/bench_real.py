@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How true the joules are on real energy counters that others measured, beside other tools' rules.
+"""How accurate joules are on energy counters that others recorded, beside other tools' rules.
 
     python studies/bench/bench_real.py DIR
 
@@ -70,8 +70,8 @@ def main(arguments: list[str]) -> int:
 def _has_terms(directory: Path) -> bool:
     """Whether a file says where the data are from and under which licence."""
     return any(
-        one.name.upper().startswith(("README", "LICENSE", "LICENCE", "COPYING"))
-        for one in directory.iterdir()
+        path.name.upper().startswith(("README", "LICENSE", "LICENCE", "COPYING"))
+        for path in directory.iterdir()
     )
 
 
@@ -84,9 +84,9 @@ def _pairs(directory: Path) -> Iterator[str]:
         return
     platform = platform_of(runs)
     yield platform_line(pairs, platform)
-    for held, words in BUSY.items():
+    for held, title in BUSY.items():
         splits, predictions = score(pairs, replace(platform, held=held), [*runs.solo.values()])
-        yield f"\n{words}:\n"
+        yield f"\n{title}:\n"
         yield from shares_table(splits)
         yield ""
         yield from joint_table(predictions)

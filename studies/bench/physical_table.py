@@ -40,11 +40,11 @@ _HEAD = (
 
 
 def load(paths: Sequence[Path]) -> list[Document]:
-    """The kits in these files. Raises `QjouleError` for a file that is none, or is there twice."""
+    """The kits in these files. Raises `QjouleError` if one is no kit or repeats another."""
     if len(paths) > MOST_FILES:
         raise QjouleError(f"{len(paths)} files: at most {MOST_FILES}")
-    found: list[Document] = []
-    seen: dict[bytes, Path] = {}
+    documents: list[Document] = []
+    path_of_digest: dict[bytes, Path] = {}
     for path in paths:
         text = _read(path)
         try:
@@ -52,22 +52,25 @@ def load(paths: Sequence[Path]) -> list[Document]:
         except KitError as error:
             raise QjouleError(f"{path} is no kit: {error}") from error
         digest = hashlib.sha256(repr(document).encode()).digest()
-        if digest in seen:
-            raise QjouleError(f"{path} has the same runs as {seen[digest]}")
-        seen[digest] = path
-        found.append(document)
-    return found
+        if digest in path_of_digest:
+            raise QjouleError(f"{path} has the same runs as {path_of_digest[digest]}")
+        path_of_digest[digest] = path
+        documents.append(document)
+    return documents
 
 
 def table(documents: Sequence[Document], threshold: float = THRESHOLD) -> str:
     """Markdown: a row for each kit, in the order of CPU names; a line about all pairs below."""
-    rows = sorted((_row(one, pairs(one, threshold)) for one in documents), key=lambda row: row[:4])
+    rows = sorted(
+        (_row(document, pairs(document, threshold)) for document in documents),
+        key=lambda row: row[:4],
+    )
     lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *map(_line, rows)]
     errors = [
         pair.error
-        for one in documents
-        for pair in pairs(one, threshold)
-        if pair.error is not None and _is_real(one)
+        for document in documents
+        for pair in pairs(document, threshold)
+        if pair.error is not None and _is_real(document)
     ]
     count = sum(map(_is_real, documents))
     if errors:
@@ -89,11 +92,11 @@ def _is_real(document: Document) -> bool:
 
 def _row(document: Document, judged: Sequence[Pair]) -> list[str]:
     machine, model = document.machine, document.model
-    told = [pair for pair in judged if pair.error is not None]
-    errors = [pair.error for pair in told if pair.error is not None]
+    with_error = [pair for pair in judged if pair.error is not None]
+    errors = [pair.error for pair in with_error if pair.error is not None]
     verdicts = [pair.verdict for pair in judged]
-    each = machine.cores // max(machine.packages, 1)
-    cores = f"{machine.packages} \N{MULTIPLICATION SIGN} {each}"
+    cores_per_package = machine.cores // max(machine.packages, 1)
+    cores = f"{machine.packages} \N{MULTIPLICATION SIGN} {cores_per_package}"
     weight = "counters" if model.weight == "counters" else "CPU time"
     notes = "" if document.complete else " (ended early)"
     notes += "" if document.energy.grade == "measured" else f" ({document.energy.grade})"
@@ -102,12 +105,12 @@ def _row(document: Document, judged: Sequence[Pair]) -> list[str]:
         machine.cpu + notes,
         cores,
         f"{weight}, {'calibrated' if model.calibrated else 'not calibrated'}",
-        ", ".join(f"{one.product} {one.version}".strip() for one in document.servers),
+        ", ".join(f"{server.product} {server.version}".strip() for server in document.servers),
         f"{len(errors)} of {len(judged)}",
         f"{median(errors):.1%}" if errors else "",
         f"{max(errors):.1%}" if errors else "",
-        f"{sum(pair.held for pair in told)} of {2 * len(told)}",
-        *(str(verdicts.count(one)) for one in (Verdict.AGREES, Verdict.DIFFERS)),
+        f"{sum(pair.held for pair in with_error)} of {2 * len(with_error)}",
+        *(str(verdicts.count(verdict)) for verdict in (Verdict.AGREES, Verdict.DIFFERS)),
         str(verdicts.count(Verdict.CANNOT_TELL)),
     ]
 
@@ -116,9 +119,9 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
 
 
-def _escaped(words: str) -> str:
+def _escaped(text: str) -> str:
     """Text of a file as Markdown that is nothing but text."""
-    return "".join(f"\\{char}" if char in "\\`*_[]<>|#!&~" else char for char in words)
+    return "".join(f"\\{char}" if char in "\\`*_[]<>|#!&~" else char for char in text)
 
 
 def _read(path: Path) -> bytes:

@@ -160,14 +160,14 @@ class Cells:
 
     def total(self, values: F64) -> F64:
         """(n,) sums over the cells of each interval."""
-        found = np.bincount(self.interval, values, minlength=len(self.edges_ns) - 1)
-        return found.astype(np.float64, copy=False)
+        sums = np.bincount(self.interval, values, minlength=len(self.edges_ns) - 1)
+        return sums.astype(np.float64, copy=False)
 
     def highest(self, values: F64) -> F64:
         """(n,) the largest value, at least 0, over the cells of each interval."""
-        found = np.zeros(len(self.edges_ns) - 1)
-        np.maximum.at(found, self.interval, values)
-        return found
+        maxima = np.zeros(len(self.edges_ns) - 1)
+        np.maximum.at(maxima, self.interval, values)
+        return maxima
 
 
 def spread(begin: I64, end: I64) -> tuple[I64, I64]:

@@ -35,18 +35,18 @@ def phases(topology: Topology, begin_ns: int) -> tuple[Phase, ...]:
     runs = [(threads, False) for threads in sizes]
     if topology.threads_per_core > 1:
         runs += [(2, True), (topology.cpus, True)]
-    wanted = [("idle", 0, False, IDLE_NS)]
-    wanted += [(name, threads, smt, PHASE_NS) for name in KERNELS for threads, smt in runs]
+    runs_in_order = [("idle", 0, False, IDLE_NS)]
+    runs_in_order += [(name, threads, smt, PHASE_NS) for name in KERNELS for threads, smt in runs]
     for rate in WAKEUPS_PER_S:
-        wanted.append((f"wakeups_{rate}", 1, False, WAKEUPS_NS))
+        runs_in_order.append((f"wakeups_{rate}", 1, False, WAKEUPS_NS))
         if topology.cores_per_package > 1 and rate >= LEAST_BESIDE_PER_S:
-            wanted.append((f"wakeups_{rate}{BESIDE}", 2, False, WAKEUPS_NS))
-    wanted.append(("idle", 0, False, IDLE_NS))
-    made, t_ns = [], begin_ns + PAUSE_NS
-    for name, threads, smt, length_ns in wanted:
-        made.append(Phase(name, t_ns, t_ns + length_ns, threads, smt))
+            runs_in_order.append((f"wakeups_{rate}{BESIDE}", 2, False, WAKEUPS_NS))
+    runs_in_order.append(("idle", 0, False, IDLE_NS))
+    planned, t_ns = [], begin_ns + PAUSE_NS
+    for name, threads, smt, length_ns in runs_in_order:
+        planned.append(Phase(name, t_ns, t_ns + length_ns, threads, smt))
         t_ns += length_ns + PAUSE_NS
-    return tuple(made)
+    return tuple(planned)
 
 
 def phase_cpus(topology: Topology, phase: Phase) -> list[int]:
@@ -65,8 +65,8 @@ def phase_cpus(topology: Topology, phase: Phase) -> list[int]:
 
 def wakeup_rate(name: str) -> int:
     """Wake-ups per second in a phase of this name, 0 in those of kernels."""
-    words = name.split("_")
-    return int(words[1]) if words[0] == "wakeups" else 0
+    parts = name.split("_")
+    return int(parts[1]) if parts[0] == "wakeups" else 0
 
 
 def calibrate(
@@ -91,8 +91,8 @@ def calibrate(
     if effects.wander:
         climate = wandering(extra, climate, effects.wander)
     simulation = simulate(machine, work.stretches, climate, span_ns, effects)
-    what = (topology.machine(), rig.meter, rig.tracer)
-    return record(random, what, simulation, work, span_ns), planned
+    observed_by = (topology.machine(), rig.meter, rig.tracer)
+    return record(random, observed_by, simulation, work, span_ns), planned
 
 
 def _work(
@@ -123,12 +123,12 @@ def _work(
     kernel = np.append(kernel, np.full(len(waking[0]), names.index(_KERNEL)))
     t0, t1, cpu = (np.append(a, b) for a, b in zip((t0, t1, cpu), waking, strict=True))
     load = without(Stretches(t0, t1, cpu, table.take(kernel)), quiet.stretches, topology.cpus)
-    both = (quiet.stretches, load)
+    sources = (quiet.stretches, load)
     stretches = Stretches(
-        np.concatenate([s.t0_ns for s in both]),
-        np.concatenate([s.t1_ns for s in both]),
-        np.concatenate([s.cpu for s in both]),
-        Activity.join([s.activity for s in both]),
+        np.concatenate([s.t0_ns for s in sources]),
+        np.concatenate([s.t1_ns for s in sources]),
+        np.concatenate([s.cpu for s in sources]),
+        Activity.join([s.activity for s in sources]),
     )
     group = np.concatenate([quiet.group, np.full(len(load.cpu), len(QUIET))])
     return Work(stretches, group, np.full(len(group), -1), (*QUIET, LOAD))
@@ -154,12 +154,12 @@ def _waking(
 def _quiet(random: np.random.Generator, topology: Topology) -> list[Source]:
     bound = random.uniform(0.2, 0.6, 3)
     activity = draw_activity(random, bound, 0.05)
-    one = [activity.take(slice(i, i + 1)) for i in range(3)]
+    activities = [activity.take(slice(i, i + 1)) for i in range(3)]
     share = topology.cpus * random.uniform(0.0005, 0.003)
     return [
-        Source(QUIET[0], one[0], share, 150_000),
-        Source(QUIET[1], one[1], share / 6, 30_000),
-        Source(QUIET[2], one[2], 0.002, 60_000, pace="clock"),
+        Source(QUIET[0], activities[0], share, 150_000),
+        Source(QUIET[1], activities[1], share / 6, 30_000),
+        Source(QUIET[2], activities[2], 0.002, 60_000, pace="clock"),
     ]
 
 
@@ -167,20 +167,20 @@ def without(load: Stretches, quiet: Stretches, cpus: int) -> Stretches:
     """`load` without the times in which another thread had its CPU."""
     t0, t1, row = [], [], []
     for cpu in range(cpus):
-        mine = np.flatnonzero(quiet.cpu == cpu)
-        mine = mine[np.argsort(quiet.t0_ns[mine])]
-        free0 = np.append(np.iinfo(np.int64).min, quiet.t1_ns[mine])
-        free1 = np.append(quiet.t0_ns[mine], np.iinfo(np.int64).max)
-        here = np.flatnonzero(load.cpu == cpu)
-        first = np.searchsorted(free1, load.t0_ns[here], "right")
-        last = np.searchsorted(free0, load.t1_ns[here], "left")
+        quiet_rows = np.flatnonzero(quiet.cpu == cpu)
+        quiet_rows = quiet_rows[np.argsort(quiet.t0_ns[quiet_rows])]
+        free0 = np.append(np.iinfo(np.int64).min, quiet.t1_ns[quiet_rows])
+        free1 = np.append(quiet.t0_ns[quiet_rows], np.iinfo(np.int64).max)
+        load_rows = np.flatnonzero(load.cpu == cpu)
+        first = np.searchsorted(free1, load.t0_ns[load_rows], "right")
+        last = np.searchsorted(free0, load.t1_ns[load_rows], "left")
         which, gap = spread(first, np.maximum(last, first))
-        begin = np.maximum(free0[gap], load.t0_ns[here[which]])
-        end = np.minimum(free1[gap], load.t1_ns[here[which]])
+        begin = np.maximum(free0[gap], load.t0_ns[load_rows[which]])
+        end = np.minimum(free1[gap], load.t1_ns[load_rows[which]])
         some = begin < end
         t0.append(begin[some])
         t1.append(end[some])
-        row.append(here[which[some]])
+        row.append(load_rows[which[some]])
     rows = np.concatenate(row)
     return Stretches(
         np.concatenate(t0), np.concatenate(t1), load.cpu[rows], load.activity.take(rows)

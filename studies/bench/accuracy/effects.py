@@ -120,8 +120,8 @@ class Effects:
 
     def joined(self, other: Effects) -> Effects:
         """The effects of both; those of `other` count where both have one."""
-        given = {f.name: getattr(other, f.name) for f in fields(other)}
-        return replace(self, **{name: value for name, value in given.items() if value})
+        values = {f.name: getattr(other, f.name) for f in fields(other)}
+        return replace(self, **{name: value for name, value in values.items() if value})
 
     def dressed(self, random: np.random.Generator, activity: Activity) -> Activity:
         """Adds to one behaviour (1,) what counters and time do not show of it."""
@@ -175,7 +175,7 @@ def long_tails(random: np.random.Generator, machine: PhysicalMachine) -> Effects
     if random.integers(2):
         ends.insert(0, int(end_ns * random.uniform(0.1, 0.5)))
         shares.append(shares[0] * random.uniform(0.4, 1.0))
-    tick_ns = int(random.choice([one for one in TICKS_NS if one < end_ns]))
+    tick_ns = int(random.choice([tick for tick in TICKS_NS if tick < end_ns]))
     saved_nj = shares[-1] * machine.maintenance_w * states[-1][0]
     tail = Tail(
         until_ns=tuple(ends),

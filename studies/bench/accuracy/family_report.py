@@ -48,8 +48,8 @@ def of_family(results: Sequence[CaseResult], family: str, counters: bool) -> lis
     """The cases of one family without histories; only those with hardware counters if
     `counters`.
     """
-    mine = [r for r in results if r.family == family and r.scenario != HISTORY]
-    return [r for r in mine if r.counted or not counters]
+    of_this_family = [r for r in results if r.family == family and r.scenario != HISTORY]
+    return [r for r in of_this_family if r.counted or not counters]
 
 
 def histories_of(results: Sequence[CaseResult], family: str) -> list[CaseResult]:
@@ -92,13 +92,13 @@ def _table(results: Sequence[CaseResult], method: str, counters: bool) -> list[s
     lines = []
     for family in families_of(results):
         rows = of_family(results, family, counters)
-        if (whole := figures(rows, method)) is None:
+        if (overall := figures(rows, method)) is None:
             continue
-        lines.append(f"{family:<{_FIRST}}" + _cells(whole))
+        lines.append(f"{family:<{_FIRST}}" + _cells(overall))
         for scenario in dict.fromkeys(row.scenario for row in rows):
-            mine = [row for row in rows if row.scenario == scenario]
-            if (one := figures(mine, method)) is not None:
-                lines.append(f"  {scenario:<{_FIRST - 2}}" + _cells(one))
+            scenario_rows = [row for row in rows if row.scenario == scenario]
+            if (scenario_figures := figures(scenario_rows, method)) is not None:
+                lines.append(f"  {scenario:<{_FIRST - 2}}" + _cells(scenario_figures))
     return lines
 
 
@@ -106,17 +106,17 @@ def _methods(results: Sequence[CaseResult]) -> list[str]:
     """Methods as rows, families as columns, over all cases on which a method ran."""
     families = families_of(results)
     lines = [" " * 18 + "".join(f"{name[:12]:>13}" for name in families)]
-    found = dict.fromkeys(outcome.method for result in results for outcome in result.outcomes)
-    for method in found:
+    methods = dict.fromkeys(outcome.method for result in results for outcome in result.outcomes)
+    for method in methods:
         cells = [figures(of_family(results, name, counters=False), method) for name in families]
-        texts = ["-" if one is None else percent(one.case_mean) for one in cells]
+        texts = ["-" if cell is None else percent(cell.case_mean) for cell in cells]
         lines.append(f"{method:<18}" + "".join(f"{text:>13}" for text in texts))
     return lines
 
 
 def _history_table(results: Sequence[CaseResult], method: str) -> list[str]:
     rows = [(name, figures(histories_of(results, name), method)) for name in families_of(results)]
-    return [f"{name:<{_FIRST}}" + _cells(one) for name, one in rows if one is not None]
+    return [f"{name:<{_FIRST}}" + _cells(cell) for name, cell in rows if cell is not None]
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -124,18 +124,18 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{100 * value:.{digits}f}"
 
 
-def _cells(one: Figures) -> str:
-    held = "-" if one.low is None else f"{percent(one.low)}-{percent(one.high)}"
+def _cells(row: Figures) -> str:
+    coverage = "-" if row.low is None else f"{percent(row.low)}-{percent(row.high)}"
     cells = (
-        f"{percent(one.case_mean)}/{percent(one.case_worst)}",
-        f"{percent(one.shape_mean)}/{percent(one.shape_worst)}",
-        percent(one.share),
-        held,
-        percent(one.width),
-        percent(one.machine_worst, 0),
-        f"{one.machines_below}/{one.cases}" if one.low is not None else "-",
-        f"{one.worse}/{one.compared}" if one.compared else "-",
-        f"{one.worse_alone}/{one.compared}" if one.compared else "-",
+        f"{percent(row.case_mean)}/{percent(row.case_worst)}",
+        f"{percent(row.shape_mean)}/{percent(row.shape_worst)}",
+        percent(row.share),
+        coverage,
+        percent(row.width),
+        percent(row.machine_worst, 0),
+        f"{row.machines_below}/{row.cases}" if row.low is not None else "-",
+        f"{row.worse}/{row.compared}" if row.compared else "-",
+        f"{row.worse_alone}/{row.compared}" if row.compared else "-",
     )
     return "".join(f"{text:>{width}}" for text, (_, width) in zip(cells, _COLUMNS, strict=True))
 
@@ -144,14 +144,17 @@ def _parts(results: Sequence[CaseResult]) -> list[str]:
     lines: list[str] = []
     for method, title, counters in WAYS:
         for family in families_of(results):
-            one = figures(of_family(results, family, counters), method)
-            if one is None or not one.parts:
+            totals = figures(of_family(results, family, counters), method)
+            if totals is None or not totals.parts:
                 continue
             if not lines or not lines[-1].startswith("  "):
-                names = "".join(f"{name:>15}" for name in one.parts)
+                names = "".join(f"{name:>15}" for name in totals.parts)
                 lines += [f"{'':<{_FIRST}}{names}"] if not lines else []
                 lines.append(title)
-            cells = (f"{percent(one.parts[n])} ({percent(one.dominant[n], 0)})" for n in one.parts)
+            cells = (
+                f"{percent(totals.parts[n])} ({percent(totals.dominant[n], 0)})"
+                for n in totals.parts
+            )
             lines.append(f"  {family:<{_FIRST - 2}}" + "".join(f"{cell:>15}" for cell in cells))
         if lines and lines[-1].startswith("  "):
             lines.append("")
@@ -162,5 +165,5 @@ def time_based(results: Sequence[CaseResult], family: str) -> tuple[str, Figures
     """The best time-based method of a family, with its figures."""
     rows = of_family(results, family, counters=False)
     name = best_by_time(rows)
-    found = figures(rows, name) if name else None
-    return None if name is None or found is None else (name, found)
+    time_figures = figures(rows, name) if name else None
+    return None if name is None or time_figures is None else (name, time_figures)

@@ -69,14 +69,14 @@ def wilson(hits: float, total: float) -> tuple[float, float]:
     return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
-def share_by_machine(held: Sequence[int], total: Sequence[int]) -> tuple[float, float]:
-    """95 % interval of sum(held) / sum(total) over machines whose shapes fail together.
+def share_by_machine(hits: Sequence[int], total: Sequence[int]) -> tuple[float, float]:
+    """95 % interval of sum(hits) / sum(total) over machines whose shapes fail together.
 
     The variance of a ratio over clusters (Cochran, "Sampling Techniques", 1977, section 3.12) gives
     the number of independent shapes that would vary as much; Wilson's interval is for that number,
     which lies between the number of machines and that of shapes.
     """
-    h, n = np.array(held, float), np.array(total, float)
+    h, n = np.array(hits, float), np.array(total, float)
     machines, shapes = len(n), float(n.sum())
     if not shapes:
         raise ValueError("no trials")
@@ -97,10 +97,10 @@ def figures(results: Sequence[CaseResult], method: str) -> Figures | None:
     outcomes = [outcome for _, outcome in pairs]
     cases = [outcome.errors[DOMAIN] for outcome in outcomes]
     errors = np.abs(np.concatenate([o.shape_errors for o in outcomes] or [[]]))
-    held = [sum(o.held) for o in outcomes if o.held]
+    hits = [sum(o.held) for o in outcomes if o.held]
     total = [len(o.held) for o in outcomes if o.held]
-    low, high = share_by_machine(held, total) if held else (None, None)
-    shares = [h / t for h, t in zip(held, total, strict=True)]
+    low, high = share_by_machine(hits, total) if hits else (None, None)
+    shares = [h / t for h, t in zip(hits, total, strict=True)]
     worse, compared = _worse(pairs, BY_TIME)
     widths = [width for o in outcomes for width in o.widths.get(DOMAIN, [])]
     parts, dominant = _parts(outcomes)
@@ -111,7 +111,7 @@ def figures(results: Sequence[CaseResult], method: str) -> Figures | None:
         shapes=len(errors),
         shape_mean=float(errors.mean()) if len(errors) else math.nan,
         shape_worst=float(errors.max(initial=0.0)),
-        held=sum(held),
+        held=sum(hits),
         low=low,
         high=high,
         width=float(np.median(widths)) if widths else None,
@@ -129,9 +129,11 @@ def best_by_time(results: Sequence[CaseResult], names: Sequence[str] = BY_TIME) 
     """The time-based method with the lowest mean error over these cases."""
     means = {}
     for name in names:
-        found = [o.errors[DOMAIN] for r in results if (o := r.outcome(name)) and DOMAIN in o.errors]
-        if found:
-            means[name] = float(np.mean(found))
+        errors = [
+            o.errors[DOMAIN] for r in results if (o := r.outcome(name)) and DOMAIN in o.errors
+        ]
+        if errors:
+            means[name] = float(np.mean(errors))
     return min(means, key=lambda name: means[name], default=None)
 
 
@@ -139,9 +141,9 @@ def _worse(pairs: Sequence[tuple[CaseResult, Outcome]], names: Sequence[str]) ->
     """Cases that are worse than the best of these methods in their scenario, of how many."""
     worse = compared = 0
     for scenario in dict.fromkeys(result.scenario for result, _ in pairs):
-        mine = [(r, o) for r, o in pairs if r.scenario == scenario]
-        best = best_by_time([result for result, _ in mine], names)
-        for result, outcome in mine:
+        scenario_pairs = [(r, o) for r, o in pairs if r.scenario == scenario]
+        best = best_by_time([result for result, _ in scenario_pairs], names)
+        for result, outcome in scenario_pairs:
             other = result.outcome(best) if best else None
             if other is not None and DOMAIN in other.errors:
                 compared += 1

@@ -102,44 +102,46 @@ class Governed:
     tick_ns: int = 0
 
 
-def tail_charges(found: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
+def tail_charges(sleeps: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
     """The tail after each sleep began, and the energy of each wake-up."""
-    length = found.end_ns - found.begin_ns
+    length = sleeps.end_ns - sleeps.begin_ns
     deepest = tail.until_ns[-1]
     direct = _predicted(length) >= deepest if tail.predicting else np.zeros(len(length), bool)
-    made: list[Charges] = []
+    charges: list[Charges] = []
     before: I64 | int = 0
-    for until, share in zip(_until(found, tail), tail.share, strict=True):
+    for until, share in zip(_until(sleeps, tail), tail.share, strict=True):
         # A state that is entered at once still takes as long to enter as to leave.
-        short = tail.wake_ns if not made else 0
+        short = tail.wake_ns if not charges else 0
         last = np.minimum(until, np.where(direct, short, until))
-        t0 = found.begin_ns + before
-        t1 = np.minimum(found.begin_ns + last, found.end_ns)
-        mine = found.sleeper >= 0
-        power = {tail.quantity: np.full(int(mine.sum()), share)}
-        made.append(Charges.of(found.sleeper[mine], t0[mine], t1[mine], **power))
+        t0 = sleeps.begin_ns + before
+        t1 = np.minimum(sleeps.begin_ns + last, sleeps.end_ns)
+        has_sleeper = sleeps.sleeper >= 0
+        power = {tail.quantity: np.full(int(has_sleeper.sum()), share)}
+        charges.append(
+            Charges.of(sleeps.sleeper[has_sleeper], t0[has_sleeper], t1[has_sleeper], **power)
+        )
         before = until
-    woken = found.waker >= 0
-    t0 = found.end_ns[woken]
+    woken = sleeps.waker >= 0
+    t0 = sleeps.end_ns[woken]
     t1 = np.minimum(t0 + tail.wake_ns, end_ns)
     deep = (length > deepest) | direct
     energy_nj = tail.wake_nj * np.where(deep, 1.0, SHALLOW)[woken]
     watts = energy_nj / np.maximum(t1 - t0, 1)
     where = "package_w" if tail.quantity == "shared" else "core_w"
-    made.append(Charges.of(found.waker[woken], t0, t1, **{where: watts}))
-    return made
+    charges.append(Charges.of(sleeps.waker[woken], t0, t1, **{where: watts}))
+    return charges
 
 
-def _until(found: Sleeps, tail: Governed) -> list[I64]:
+def _until(sleeps: Sleeps, tail: Governed) -> list[I64]:
     """(n,) the end of each step after each sleep's begin.
 
     Where a deeper state waits for the timer, a step ends at the tick before its end.
     """
-    made = []
+    ends = []
     for until_ns in tail.until_ns:
-        late = (found.begin_ns + until_ns) % tail.tick_ns if tail.tick_ns else 0
-        made.append(np.maximum(until_ns - late, 0) + 0 * found.begin_ns)
-    return made
+        late = (sleeps.begin_ns + until_ns) % tail.tick_ns if tail.tick_ns else 0
+        ends.append(np.maximum(until_ns - late, 0) + 0 * sleeps.begin_ns)
+    return ends
 
 
 def _predicted(length_ns: I64) -> F64:

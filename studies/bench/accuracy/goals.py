@@ -82,23 +82,25 @@ def goal_of(method: str, family: str) -> Goal:
     return by_family.get(family, by_family[""])
 
 
-def missed(one: Figures, goal: Goal) -> list[str]:
+def missed(reached: Figures, goal: Goal) -> list[str]:
     """Which goals the figures do not reach: "mean", "worst", "held", "width", "time",
     "alone"."""
     low, high = goal.held
     checks = {
-        "mean": goal.mean is not None and one.case_mean > goal.mean,
-        "worst": goal.worst is not None and one.case_worst > goal.worst,
-        "held": one.share is not None and not low <= one.share <= high,
-        "width": goal.width is not None and one.width is not None and one.width > goal.width,
-        "time": _too_many(one.worse, goal.worse),
-        "alone": _too_many(one.worse_alone, goal.worse_alone),
+        "mean": goal.mean is not None and reached.case_mean > goal.mean,
+        "worst": goal.worst is not None and reached.case_worst > goal.worst,
+        "held": reached.share is not None and not low <= reached.share <= high,
+        "width": goal.width is not None
+        and reached.width is not None
+        and reached.width > goal.width,
+        "time": _too_many(reached.worse, goal.worse),
+        "alone": _too_many(reached.worse_alone, goal.worse_alone),
     }
     return [name for name, is_missed in checks.items() if is_missed]
 
 
-def _too_many(found: int, most: int | None) -> bool:
-    return most is not None and found > most
+def _too_many(count: int, most: int | None) -> bool:
+    return most is not None and count > most
 
 
 def verdicts(results: Sequence[CaseResult]) -> list[str]:
@@ -106,13 +108,13 @@ def verdicts(results: Sequence[CaseResult]) -> list[str]:
     lines = ["Goals, and what was reached (errors by case, mean / worst, %)"]
     for method in GOALS:
         for family in families_of(results):
-            one = figures(_rows(results, family, method), method)
-            if one is None:
+            reached = figures(_rows(results, family, method), method)
+            if reached is None:
                 continue
-            goal, bad = goal_of(method, family), missed(one, goal_of(method, family))
-            wanted = f"{percent(goal.mean)} / {percent(goal.worst)}"
-            found = f"{percent(one.case_mean)} / {percent(one.case_worst)}"
-            text = f"  {_TITLES[method]}, {family}: {found} (goal {wanted})"
+            goal, bad = goal_of(method, family), missed(reached, goal_of(method, family))
+            goal_text = f"{percent(goal.mean)} / {percent(goal.worst)}"
+            reached_text = f"{percent(reached.case_mean)} / {percent(reached.case_worst)}"
+            text = f"  {_TITLES[method]}, {family}: {reached_text} (goal {goal_text})"
             lines.append(text + (f"; missed: {', '.join(bad)}" if bad else ""))
     return lines
 
@@ -149,26 +151,26 @@ def _rows(results: Sequence[CaseResult], family: str, method: str) -> list[CaseR
 
 
 def _row(results: Sequence[CaseResult], method: str, family: str) -> str:
-    one = figures(_rows(results, family, method), method)
-    if one is None:
+    reached = figures(_rows(results, family, method), method)
+    if reached is None:
         return ""
     goal = goal_of(method, family)
-    bad = missed(one, goal)
+    bad = missed(reached, goal)
 
-    def cell(name: str, text: str, wanted: str) -> str:
-        shown = f"**{text}**" if name in bad else text
-        return f"{shown} ({wanted})" if wanted else shown
+    def cell(name: str, text: str, goal_text: str) -> str:
+        cell_text = f"**{text}**" if name in bad else text
+        return f"{cell_text} ({goal_text})" if goal_text else cell_text
 
     low, high = (percent(bound, 0) for bound in goal.held)
     cells = [
         family.replace("_", " "),
-        str(one.cases),
-        cell("mean", f"{percent(one.case_mean)} %", _most(goal.mean)),
-        cell("worst", f"{percent(one.case_worst)} %", _most(goal.worst)),
-        cell("held", f"{percent(one.share)} %", f"{low} to {high}"),
-        cell("width", f"{percent(one.width)} %", _most(goal.width)),
-        cell("time", f"{one.worse} of {one.compared}", _count(goal.worse)),
-        cell("alone", f"{one.worse_alone} of {one.compared}", _count(goal.worse_alone)),
+        str(reached.cases),
+        cell("mean", f"{percent(reached.case_mean)} %", _most(goal.mean)),
+        cell("worst", f"{percent(reached.case_worst)} %", _most(goal.worst)),
+        cell("held", f"{percent(reached.share)} %", f"{low} to {high}"),
+        cell("width", f"{percent(reached.width)} %", _most(goal.width)),
+        cell("time", f"{reached.worse} of {reached.compared}", _count(goal.worse)),
+        cell("alone", f"{reached.worse_alone} of {reached.compared}", _count(goal.worse_alone)),
     ]
     return f"| {' | '.join(cells)} |"
 

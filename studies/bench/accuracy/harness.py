@@ -99,35 +99,35 @@ class Wanted:
 def run_all(
     scenarios: Sequence[str],
     seeds: Iterable[int],
-    wanted: Wanted,
+    request: Wanted,
     jobs: int = 1,
     make: Callable[[str, int], Case] = make_case,
 ) -> Iterator[CaseResult]:
     """Results of all scenarios and seeds, in order, yielded as they finish."""
     pairs = [(scenario, seed) for seed in seeds for scenario in scenarios]
-    yield from mapped(partial(_run_pair, wanted=wanted, make=make), pairs, jobs)
+    yield from mapped(partial(_run_pair, request=request, make=make), pairs, jobs)
 
 
-def mapped(one: Callable[[_T], _R], inputs: Sequence[_T], jobs: int) -> Iterator[_R]:
-    """`one` of each input, in order, yielded as they finish, in `jobs` processes."""
+def mapped(function: Callable[[_T], _R], inputs: Sequence[_T], jobs: int) -> Iterator[_R]:
+    """`function` of each input, in order, yielded as they finish, in `jobs` processes."""
     if jobs <= 1:
-        yield from map(one, inputs)
+        yield from map(function, inputs)
         return
     # Only the parent handles Ctrl-C: it lets the running cases finish.
     ignore = (signal.SIGINT, signal.SIG_IGN)
     with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=ignore) as pool:
-        yield from pool.map(one, inputs, chunksize=4 if len(inputs) > 16 * jobs else 1)
+        yield from pool.map(function, inputs, chunksize=4 if len(inputs) > 16 * jobs else 1)
 
 
 def _run_pair(
-    pair: tuple[str, int], wanted: Wanted, make: Callable[[str, int], Case]
+    pair: tuple[str, int], request: Wanted, make: Callable[[str, int], Case]
 ) -> CaseResult:
-    return run_case(make(*pair), wanted)
+    return run_case(make(*pair), request)
 
 
-def run_case(case: Case, wanted: Wanted) -> CaseResult:
+def run_case(case: Case, request: Wanted) -> CaseResult:
     """Every wanted method on one case. Raises `NotConserved` if a ledger does not add up."""
-    own = [name for name in wanted.methods if name in OWN]
+    own = [name for name in request.methods if name in OWN]
     if case.idle is None:
         own = [name for name in own if not OWN[name].rested]
     digest = hashlib.sha256()
@@ -135,17 +135,17 @@ def run_case(case: Case, wanted: Wanted) -> CaseResult:
     ledgers = _own_ledgers(case, own, fitted)
     outcomes = [own_outcome(case, name, ledgers[name], digest) for name in own]
     repeats = None
-    if own and case.seed < wanted.twice_below:
-        again = hashlib.sha256()
+    if own and case.seed < request.twice_below:
+        second_digest = hashlib.sha256()
         for name, ledger in _own_ledgers(case, own, _Fitted(case)).items():
-            own_outcome(case, name, ledger, again)
-        repeats = digest.digest() == again.digest()
-    if own and case.seed < wanted.by_query_below:
+            own_outcome(case, name, ledger, second_digest)
+        repeats = digest.digest() == second_digest.digest()
+    if own and case.seed < request.by_query_below:
         outcomes[0].errors["queries"] = _query_error(case, own[0], fitted)
-    peers = [peer for peer in PEERS if peer.name in wanted.methods]
-    seen = observe(case) if peers else None
+    peers = [peer for peer in PEERS if peer.name in request.methods]
+    observed = observe(case) if peers else None
     for peer in peers:
-        estimate = peer.estimate(seen) if seen is not None else None
+        estimate = peer.estimate(observed) if observed is not None else None
         outcomes.append(peer_outcome(case, peer.name, estimate))
     return result_of(case, outcomes, digest.hexdigest(), repeats)
 
@@ -303,25 +303,25 @@ class _Fitted:
         recording = recording if way.counters else by_time(recording)
         memory = None
         if way.rested and self._case.idle is not None:
-            told = remembering(self._case.idle, ())
+            recalled = remembering(self._case.idle, ())
             idle = self._case.idle if way.counters else by_time(self._case.idle)
-            attribute(idle, Coefficients(), refit=True, memory=told)
-            memory = remembering(recording, told.take())
+            attribute(idle, Coefficients(), refit=True, memory=recalled)
+            memory = remembering(recording, recalled.take())
         coefficients = self.coefficients(way)
         return attribute(recording, coefficients, refit=way.refit, memory=memory)
 
 
 def _own_ledgers(case: Case, names: Sequence[str], fitted: _Fitted) -> dict[str, Ledger]:
-    made: dict[Way, Ledger] = {}
+    ledger_of_way: dict[Way, Ledger] = {}
     ledgers = {}
     for name in names:
         way = OWN[name]
         # Without counters there is nothing to leave out.
         if case.recording.segments.counters is None:
             way = replace(way, counters=True)
-        if way not in made:
-            made[way] = fitted.ledger(way)
-        ledgers[name] = made[way]
+        if way not in ledger_of_way:
+            ledger_of_way[way] = fitted.ledger(way)
+        ledgers[name] = ledger_of_way[way]
     return ledgers
 
 

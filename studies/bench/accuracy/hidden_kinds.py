@@ -27,20 +27,20 @@ class Kind:
         """One behaviour (1,) with what this kind makes of it."""
         return activity
 
-    def times_ns(self, _here: Setting) -> I64:
+    def times_ns(self, _setting: Setting) -> I64:
         """Moments at which this kind changes power."""
         return np.zeros(0, np.int64)
 
-    def charges(self, _here: Setting) -> list[Charges]:
+    def charges(self, _setting: Setting) -> list[Charges]:
         """What is drawn while the owner does not run."""
         return []
 
-    def factors(self, _here: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
+    def factors(self, _setting: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
         """(c,) factors on the power of the core and of misses; `misses` (c,) per ns."""
         ones = np.ones(len(cells.row))
         return ones, ones
 
-    def watts(self, _here: Setting, cells: Cells) -> F64:
+    def watts(self, _setting: Setting, cells: Cells) -> F64:
         """(c,) further power in the core domain."""
         return np.zeros(len(cells.row))
 
@@ -67,14 +67,14 @@ class WideVectors(Kind):
     def dressed(self, random: np.random.Generator, activity: Activity) -> Activity:
         return replace(activity, wide=activity.wide + float(random.random() < self.share))
 
-    def times_ns(self, here: Setting) -> I64:
-        ends = here.t1_ns[here.activity.wide > 0] + self.kept_ns
-        found: I64 = ends[ends < here.span_ns[1]]
-        return found
+    def times_ns(self, setting: Setting) -> I64:
+        ends = setting.t1_ns[setting.activity.wide > 0] + self.kept_ns
+        times: I64 = ends[ends < setting.span_ns[1]]
+        return times
 
-    def factors(self, here: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
-        wide = here.activity.wide > 0
-        until = np.minimum(here.t1_ns[wide] + self.kept_ns, here.span_ns[1])
+    def factors(self, setting: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
+        wide = setting.activity.wide > 0
+        until = np.minimum(setting.t1_ns[wide] + self.kept_ns, setting.span_ns[1])
         change = np.zeros(len(cells.edges_ns), np.int64)
         np.add.at(change, cells.begin[wide], 1)
         np.add.at(change, np.searchsorted(cells.edges_ns, until), -1)
@@ -95,8 +95,8 @@ class Clusters(Kind):
     size: int
     core_share: float  #: of the clock power of one core
 
-    def watts(self, here: Setting, cells: Cells) -> F64:
-        machine = here.machine
+    def watts(self, setting: Setting, cells: Cells) -> F64:
+        machine = setting.machine
         cluster = np.arange(len(cells.core_threads)) // self.size
         busy = np.zeros((int(cluster.max()) + 1, cells.core_threads.shape[1]))
         np.add.at(busy, cluster, (cells.core_threads > 0).astype(np.float64))
@@ -115,10 +115,12 @@ class DataPhases(Kind):
     amplitude: float
     period_ns: float
 
-    def factors(self, here: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
+    def factors(self, setting: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
         # Lines written back per miss differ by shape and are the same for all of its calls.
-        phase = here.activity.writes * 1e3
-        turn = 2 * np.pi * ((here.t0_ns - here.span_ns[0]) / self.period_ns * (0.5 + phase % 1))
+        phase = setting.activity.writes * 1e3
+        turn = (
+            2 * np.pi * ((setting.t0_ns - setting.span_ns[0]) / self.period_ns * (0.5 + phase % 1))
+        )
         factor = 1 + self.amplitude * np.sin(turn + phase)
         return factor[cells.row], np.ones(len(cells.row))
 
@@ -133,8 +135,8 @@ class UnevenCores(Kind):
 
     factor: tuple[float, ...]  #: by core of the machine, repeated if there are more
 
-    def factors(self, here: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
-        first = here.package * here.machine.topology.cores_per_package
+    def factors(self, setting: Setting, cells: Cells, _misses: F64) -> tuple[F64, F64]:
+        first = setting.package * setting.machine.topology.cores_per_package
         by_core = np.array(self.factor)
         core = by_core[(cells.core + first) % len(by_core)]
         return core, np.ones(len(core))
@@ -152,9 +154,9 @@ class Devices(Kind):
     energy_nj: float
     length_ns: int
 
-    def charges(self, here: Setting) -> list[Charges]:
-        t0 = here.t1_ns
-        t1 = np.minimum(t0 + self.length_ns, here.span_ns[1])
+    def charges(self, setting: Setting) -> list[Charges]:
+        t0 = setting.t1_ns
+        t1 = np.minimum(t0 + self.length_ns, setting.span_ns[1])
         watts = self.energy_nj / np.maximum(t1 - t0, 1)
         return [Charges.of(np.arange(len(t0)), t0, t1, package_w=watts)]
 
@@ -171,8 +173,8 @@ class CrowdedMemory(Kind):
     gain: float
     reference_per_ns: float
 
-    def factors(self, here: Setting, cells: Cells, misses: F64) -> tuple[F64, F64]:
-        full = self.reference_per_ns * here.machine.topology.cores_per_package
+    def factors(self, setting: Setting, cells: Cells, misses: F64) -> tuple[F64, F64]:
+        full = self.reference_per_ns * setting.machine.topology.cores_per_package
         crowd = np.minimum(cells.total(misses) / full, 1.0)
         return np.ones(len(misses)), (1 + self.gain * crowd)[cells.interval]
 
@@ -190,15 +192,15 @@ class LaggingCounter(Kind):
     def seen_nj(self, edges_ns: I64, energy_nj: F64) -> F64:
         dt_ns = np.diff(edges_ns).astype(np.float64)
         run_nj = np.diff(energy_nj)
-        kept = np.exp(-dt_ns / self.tau_ns)
+        decay = np.exp(-dt_ns / self.tau_ns)
         # Between two events the filter's output goes exponentially from lag_w to watts.
         lag_w = float(energy_nj[-1]) / float(dt_ns.sum())
         behind_w: list[float] = []
-        for watts, part in zip((run_nj / dt_ns).tolist(), kept.tolist(), strict=True):
+        for watts, part in zip((run_nj / dt_ns).tolist(), decay.tolist(), strict=True):
             behind_w.append(lag_w - watts)
             lag_w = watts + (lag_w - watts) * part
-        seen = run_nj + np.array(behind_w) * self.tau_ns * (1 - kept)
-        return np.append(0.0, np.cumsum(seen))
+        observed = run_nj + np.array(behind_w) * self.tau_ns * (1 - decay)
+        return np.append(0.0, np.cumsum(observed))
 
 
 @dataclass(frozen=True)
@@ -213,26 +215,26 @@ class Hidden:
             activity = kind.dressed(random, activity)
         return activity
 
-    def times_ns(self, here: Setting) -> list[I64]:
+    def times_ns(self, setting: Setting) -> list[I64]:
         """Moments at which power changes."""
-        return [kind.times_ns(here) for kind in self.kinds]
+        return [kind.times_ns(setting) for kind in self.kinds]
 
-    def charges(self, here: Setting) -> list[Charges]:
+    def charges(self, setting: Setting) -> list[Charges]:
         """What is drawn while the owners do not run."""
-        return [charge for kind in self.kinds for charge in kind.charges(here)]
+        return [charge for kind in self.kinds for charge in kind.charges(setting)]
 
-    def factors(self, here: Setting, cells: Cells, misses: F64) -> tuple[F64, F64]:
+    def factors(self, setting: Setting, cells: Cells, misses: F64) -> tuple[F64, F64]:
         """(c,) factors on the power of the core and of misses."""
         core = miss = np.ones(len(cells.row))
         for kind in self.kinds:
-            one = kind.factors(here, cells, misses)
-            core, miss = core * one[0], miss * one[1]
+            core_and_miss = kind.factors(setting, cells, misses)
+            core, miss = core * core_and_miss[0], miss * core_and_miss[1]
         return core, miss
 
-    def watts(self, here: Setting, cells: Cells) -> F64:
+    def watts(self, setting: Setting, cells: Cells) -> F64:
         """(c,) further power in the core domain."""
-        found: F64 = np.sum([kind.watts(here, cells) for kind in self.kinds], axis=0)
-        return found
+        watts: F64 = np.sum([kind.watts(setting, cells) for kind in self.kinds], axis=0)
+        return watts
 
     def seen_nj(self, edges_ns: I64, energy_nj: F64) -> F64:
         """What the energy counter shows."""
@@ -244,8 +246,8 @@ class Hidden:
 def draw_hidden(random: np.random.Generator, machine: PhysicalMachine) -> Hidden:
     """`DRAWN` of the kinds."""
     every = candidates(random, machine)
-    chosen = random.permutation(len(every))[:DRAWN]
-    return Hidden(tuple(every[i] for i in sorted(chosen.tolist())))
+    indices = random.permutation(len(every))[:DRAWN]
+    return Hidden(tuple(every[i] for i in sorted(indices.tolist())))
 
 
 def candidates(random: np.random.Generator, machine: PhysicalMachine) -> Sequence[Kind]:

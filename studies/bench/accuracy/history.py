@@ -86,7 +86,7 @@ def load(path: Path) -> list[CaseResult]:
 
 
 def _case(value: dict[str, Any]) -> CaseResult:
-    outcomes = tuple(Outcome(**_checked(Outcome, one)) for one in value["outcomes"])
+    outcomes = tuple(Outcome(**_checked(Outcome, document)) for document in value["outcomes"])
     return CaseResult(**{**_checked(CaseResult, value), "outcomes": outcomes})
 
 
@@ -103,14 +103,14 @@ def _checked(kind: type[Outcome] | type[CaseResult], value: Any) -> dict[str, An
     """The fields of one object. Raises `TypeError` or `ValueError` for what does not belong."""
     if not isinstance(value, dict):
         raise TypeError(f"not an object: {str(value)[:40]}")
-    known = {field.name: str(field.type) for field in fields(kind)}
+    types = {field.name: str(field.type) for field in fields(kind)}
     for name, content in value.items():
-        if name not in known:
+        if name not in types:
             raise ValueError(f"unknown field {name[:40]}")
-        wanted = _KINDS.get(known[name])
-        wanted = wanted or (dict if known[name].startswith("dict") else list)
-        if not isinstance(content, wanted):
-            raise TypeError(f"{name}: not {known[name]}")
+        expected = _KINDS.get(types[name])
+        expected = expected or (dict if types[name].startswith("dict") else list)
+        if not isinstance(content, expected):
+            raise TypeError(f"{name}: not {types[name]}")
         if isinstance(content, dict | list) and name != "outcomes":
             for number in _leaves(content):
                 if not isinstance(number, int | float):
@@ -148,8 +148,8 @@ def make_history(family: str, seed: int, n: int) -> list[Case]:
     """
     if n < 1:
         raise ValueError("a history has at least one recording")
-    words = [crc32(HISTORY.encode()), seed]
-    draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(words).spawn(2))
+    entropy = [crc32(HISTORY.encode()), seed]
+    draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(entropy).spawn(2))
     extra = extra_random(family, HISTORY, seed)
     threads = 2 if family in WITH_SIBLINGS else int(draw.integers(1, 3))
     topology = Topology(1, int(draw.integers(4, 9)), threads)
@@ -179,15 +179,15 @@ def make_history(family: str, seed: int, n: int) -> list[Case]:
 def _mix(random: np.random.Generator, pool: Sequence[Source], cpus: int) -> list[Source]:
     """Some of the shapes, each with its own share of today's load."""
     count = int(random.integers(3, 7))
-    chosen = sorted(random.permutation(len(pool))[:count].tolist())
+    indices = sorted(random.permutation(len(pool))[:count].tolist())
     load = cpus * random.uniform(0.08, 0.45) * random.dirichlet(np.full(count, 2.0))
-    made = []
-    for index, share in zip(chosen, load.tolist(), strict=True):
-        one = pool[index]
-        most = one.call_ns * OFTEN / one.parts * 1e-9
+    sources = []
+    for index, share in zip(indices, load.tolist(), strict=True):
+        source = pool[index]
+        most = source.call_ns * OFTEN / source.parts * 1e-9
         swing = random.uniform(0.3, 1.2)
-        made.append(replace(one, load=min(share + 1e-3, most), swing=swing))
-    return made
+        sources.append(replace(source, load=min(share + 1e-3, most), swing=swing))
+    return sources
 
 
 def forgetful(case: Case, state: State) -> tuple[Ledger, State]:
@@ -207,7 +207,7 @@ def run_history(cases: Sequence[Case], step: Step | None = None) -> list[CaseRes
     """Results of one machine's cases: "uncalibrated", and "memory" if there is a `step`."""
     ways = {"uncalibrated": forgetful} | ({MEMORY: step} if step else {})
     digests = [hashlib.sha256() for _ in cases]
-    ledgers = {name: list(remembering(cases, one)) for name, one in ways.items()}
+    ledgers = {name: list(remembering(cases, way)) for name, way in ways.items()}
     results = []
     for number, case in enumerate(cases):
         outcomes = [

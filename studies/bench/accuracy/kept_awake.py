@@ -38,8 +38,8 @@ def kept_power(
     for package in range(topology.packages):
         kept_w = share * machine.maintenance_w * (~busy[package] & busy.any(axis=0))
         nj = kept_w * cells.dt_ns
-        each = nj / np.maximum(cells.busy_cores, 1)
-        of_cell = each[cells.interval] / cells.threads
+        per_core = nj / np.maximum(cells.busy_cores, 1)
+        of_cell = per_core[cells.interval] / cells.threads
         of_slice = np.bincount(cells.row, of_cell, minlength=len(cpu)).astype(np.float64)
         out.append(Kept(edges_ns, np.append(0.0, np.cumsum(nj)), of_slice))
     return tuple(out)

@@ -111,10 +111,10 @@ def draw_machine(random: np.random.Generator, topology: Topology) -> PhysicalMac
     residual = random.uniform(0.15, 0.60)
     idle_w = max(6.0, full_w * random.uniform(0.15, 0.8))
     dram_idle_w = random.uniform(2, 12)
-    each = (topology.packages,)
+    shape = (topology.packages,)
     return PhysicalMachine(
         topology=topology,
-        idle_w=idle_w * random.uniform(0.95, 1.05, each),
+        idle_w=idle_w * random.uniform(0.95, 1.05, shape),
         maintenance_w=residual / (1 - residual) * full_w / 2,
         maintenance_scaled=random.uniform(0, 0.5),
         min_ghz=random.uniform(0.8, 1.4),
@@ -133,7 +133,7 @@ def draw_machine(random: np.random.Generator, topology: Topology) -> PhysicalMac
         drift=(random.uniform(0.001, 0.012), random.uniform(0.002, 0.02)),
         core_idle_share=random.uniform(0.02, 0.2),
         core_maintenance_share=random.uniform(0.0, 0.3),
-        dram_idle_w=dram_idle_w * random.uniform(0.95, 1.05, each),
+        dram_idle_w=dram_idle_w * random.uniform(0.95, 1.05, shape),
         dram_miss_nj=random.uniform(15, 45),
         dram_write_share=random.uniform(0.5, 1.0),
     )

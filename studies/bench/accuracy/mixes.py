@@ -15,7 +15,7 @@ from studies.bench.accuracy.workload import Source
 RUNS_PER_S = 1_500
 
 
-def _one(random: np.random.Generator, bound: float, hidden: float) -> Activity:
+def _any_activity(random: np.random.Generator, bound: float, hidden: float) -> Activity:
     return draw_activity(random, np.array([bound]), hidden)
 
 
@@ -35,7 +35,7 @@ def shape(
     parts = random.uniform(1, 4)
     return Source(
         Group(name, "queries"),
-        _one(random, bound, hidden),
+        _any_activity(random, bound, hidden),
         load,
         max(call_ns, load * parts / RUNS_PER_S * 1e9),
         spread=random.uniform(0.2, 0.8),
@@ -80,14 +80,14 @@ def background(random: np.random.Generator, hidden: float, load: float) -> list[
     return [
         Source(
             Group("page cleaner", "background"),
-            _one(random, random.uniform(0.3, 0.9), hidden),
+            _any_activity(random, random.uniform(0.3, 0.9), hidden),
             cleaner,
             cleaner * clock_ns,
             pace="clock",
         ),
         Source(
             Group("purge", "background"),
-            _one(random, random.uniform(0.2, 0.8), hidden),
+            _any_activity(random, random.uniform(0.2, 0.8), hidden),
             load - cleaner,
             random.uniform(1e5, 1e6),
         ),
@@ -99,20 +99,20 @@ def rest(random: np.random.Generator, hidden: float, load: float) -> list[Source
     return [
         Source(
             Group("other", "other_processes"),
-            _one(random, random.uniform(0.1, 0.8), hidden),
+            _any_activity(random, random.uniform(0.1, 0.8), hidden),
             load,
             random.uniform(2e5, 3e6),
             swing=1.0,
         ),
         Source(
             Group("softirq", "kernel"),
-            _one(random, random.uniform(0.3, 0.7), hidden),
+            _any_activity(random, random.uniform(0.3, 0.7), hidden),
             random.uniform(0.001, 0.006),
             random.uniform(4e3, 1.5e4),
         ),
         Source(
             Group("tracer", "tracer"),
-            _one(random, random.uniform(0.2, 0.5), hidden),
+            _any_activity(random, random.uniform(0.2, 0.5), hidden),
             random.uniform(0.002, 0.008),
             1e5,
             pace="clock",
@@ -123,9 +123,9 @@ def rest(random: np.random.Generator, hidden: float, load: float) -> list[Source
 def server(random: np.random.Generator, cpus: int, hidden: float, load: float) -> list[Source]:
     """Four to eight shapes with most of `load`, a share of the machine; background; others."""
     busy = load * cpus
-    made = shapes(random, int(random.integers(4, 9)), hidden, busy * 0.8, (2e5, 2e7))
-    made += background(random, hidden, busy * random.uniform(0.02, 0.08))
-    return made + rest(random, hidden, busy * random.uniform(0.03, 0.15))
+    sources = shapes(random, int(random.integers(4, 9)), hidden, busy * 0.8, (2e5, 2e7))
+    sources += background(random, hidden, busy * random.uniform(0.02, 0.08))
+    return sources + rest(random, hidden, busy * random.uniform(0.03, 0.15))
 
 
 def analytic_and_points(
@@ -139,37 +139,37 @@ def analytic_and_points(
         load = random.uniform(0.1, 0.25) * cpus
         call_ns = random.uniform(6e7, 5e8)
         bound = random.uniform(0.6, 1.0)
-        one = shape(random, f"scan {i}", hidden, load=load, call_ns=call_ns, bound=bound)
+        scan = shape(random, f"scan {i}", hidden, load=load, call_ns=call_ns, bound=bound)
         workers = int(random.integers(1, min(4, cpus) + 1))
-        scans.append(replace(one, workers=workers, parts=1.0, pace="poisson"))
-    made = points + scans + background(random, hidden, 0.03 * cpus)
-    return made + rest(random, hidden, 0.05 * cpus)
+        scans.append(replace(scan, workers=workers, parts=1.0, pace="poisson"))
+    sources = points + scans + background(random, hidden, 0.03 * cpus)
+    return sources + rest(random, hidden, 0.05 * cpus)
 
 
 def short_bursts(random: np.random.Generator, cpus: int, hidden: float) -> list[Source]:
     """Queries of less than a millisecond that come in bursts."""
-    made = shapes(
+    sources = shapes(
         random, int(random.integers(4, 7)), hidden, random.uniform(0.08, 0.2) * cpus, (8e4, 8e5)
     )
-    made = [replace(one, swing=random.uniform(1.5, 2.5), parts=1.2) for one in made]
-    made += background(random, hidden, 0.02 * cpus)
-    return made + rest(random, hidden, 0.03 * cpus)
+    sources = [replace(source, swing=random.uniform(1.5, 2.5), parts=1.2) for source in sources]
+    sources += background(random, hidden, 0.02 * cpus)
+    return sources + rest(random, hidden, 0.03 * cpus)
 
 
 def neighbours(random: np.random.Generator, cpus: int, hidden: float) -> list[Source]:
     """A server beside processes that use as much as it does, from spinning to streaming."""
-    made = server(random, cpus, hidden, random.uniform(0.15, 0.3))
+    sources = server(random, cpus, hidden, random.uniform(0.15, 0.3))
     for i, bound in enumerate(random.permutation([0.0, 0.5, 1.0])[: int(random.integers(2, 4))]):
-        made.append(
+        sources.append(
             Source(
                 Group(f"neighbour {i}", "other_processes"),
-                _one(random, float(bound), hidden),
+                _any_activity(random, float(bound), hidden),
                 random.uniform(0.08, 0.2) * cpus,
                 random.uniform(1e6, 1e8),
                 swing=random.uniform(0.5, 2.0),
             )
         )
-    return made
+    return sources
 
 
 def siblings(random: np.random.Generator, topology: Topology, hidden: float) -> list[Source]:
@@ -181,17 +181,17 @@ def siblings(random: np.random.Generator, topology: Topology, hidden: float) -> 
     alone = tuple(range(cores // 2, cores))
     crowd = shapes(random, int(random.integers(2, 4)), hidden, len(shared) * 0.75, (3e5, 1e7))
     single = shapes(random, int(random.integers(2, 4)), hidden, len(alone) * 0.5, (3e5, 1e7))
-    made = [replace(s, cpus=shared, swing=0.6) for s in crowd]
-    made += [
+    sources = [replace(s, cpus=shared, swing=0.6) for s in crowd]
+    sources += [
         replace(s, cpus=alone, group=Group(f"alone {i}", "queries")) for i, s in enumerate(single)
     ]
-    made += background(random, hidden, 0.02 * topology.cpus)
-    return made + rest(random, hidden, 0.03 * topology.cpus)
+    sources += background(random, hidden, 0.02 * topology.cpus)
+    return sources + rest(random, hidden, 0.03 * topology.cpus)
 
 
 def two_packages(random: np.random.Generator, topology: Topology, hidden: float) -> list[Source]:
     """Parallel queries with workers on both packages; the others run wherever their client is."""
-    made = server(random, topology.cpus, hidden, random.uniform(0.25, 0.45))
+    sources = server(random, topology.cpus, hidden, random.uniform(0.25, 0.45))
     # A scheduler spreads workers: consecutive CPUs in this order are on different packages.
     per = topology.cores_per_package
     spread = tuple(
@@ -200,18 +200,18 @@ def two_packages(random: np.random.Generator, topology: Topology, hidden: float)
         for c in range(per)
         for p in range(topology.packages)
     )
-    for i, one in enumerate(made[:3]):
+    for i, source in enumerate(sources[:3]):
         # Calls long enough that starting workers pays off.
-        call_ns = max(one.call_ns, 5e6)
+        call_ns = max(source.call_ns, 5e6)
         workers = int(random.choice([2, 4]))
-        made[i] = replace(one, workers=workers, call_ns=call_ns, cpus=spread)
-    return made
+        sources[i] = replace(source, workers=workers, call_ns=call_ns, cpus=spread)
+    return sources
 
 
 def pair(random: np.random.Generator, cpus: int, hidden: float, load: float) -> list[Source]:
     """A server where each call of one shape is followed by a call of another."""
-    made = server(random, cpus, hidden, load)
-    first = replace(made[0], group=Group("pair first", "queries"), spread=0.2, parts=1.0)
+    sources = server(random, cpus, hidden, load)
+    first = replace(sources[0], group=Group("pair first", "queries"), spread=0.2, parts=1.0)
     bound = float(random.choice([0.05, 0.95]))
     second = replace(
         shape(random, "pair second", hidden, load=first.load, call_ns=first.call_ns, bound=bound),
@@ -219,4 +219,4 @@ def pair(random: np.random.Generator, cpus: int, hidden: float, load: float) -> 
         parts=1.0,
         after="pair first",
     )
-    return [first, second, *made[1:]]
+    return [first, second, *sources[1:]]

@@ -54,12 +54,12 @@ def observe(case: Case) -> Observed:
     sums = _Sums(size, recording.segments.counters is not None)
     for batch in batches:
         sums.add(batch.entries, batch.first)
-    energy_nj, known = _packages(recording, energy)
+    energy_nj, is_known = _packages(recording, energy)
     slots = recording.machine.package_slots()
     return Observed(
         dt_ns=np.diff(energy.boundaries_ns).astype(np.float64),
         energy_nj=energy_nj,
-        known=known,
+        known=is_known,
         cpus=np.bincount(slots).astype(np.float64),
         idle_w=idle_power(case),
         cpu_ns=sums.cpu_ns,
@@ -78,8 +78,8 @@ def idle_power(case: Case) -> F64:
         return np.zeros(packages)
     energy = _energy(case.calibration)
     inside = _within(energy, [p for p in case.calibration_phases if p.name == "idle"])
-    energy_nj, known = _packages(case.calibration, energy)
-    used = known & inside
+    energy_nj, is_known = _packages(case.calibration, energy)
+    used = is_known & inside
     dt_ns = np.diff(energy.boundaries_ns).astype(np.float64)
     spent_ns = (used * dt_ns).sum(axis=1)
     watts: F64 = (energy_nj * used).sum(axis=1) / np.maximum(spent_ns, 1.0)
@@ -103,13 +103,13 @@ def _packages(recording: Recording, energy: WindowEnergy) -> tuple[F64, Bool]:
     """(p, k) energies of the package domain, and where they are known."""
     packages = recording.machine.packages
     energy_nj = np.zeros((len(packages), energy.energy_nj.shape[1]))
-    known = np.zeros(energy_nj.shape, bool)
+    is_known = np.zeros(energy_nj.shape, bool)
     for s, series in enumerate(energy.series):
         if series.domain == DOMAIN:
             row = packages.index(series.package)
-            known[row] = energy.known[s]
+            is_known[row] = energy.known[s]
             energy_nj[row] = np.where(energy.known[s], energy.energy_nj[s], 0)
-    return energy_nj, known
+    return energy_nj, is_known
 
 
 class _Sums:

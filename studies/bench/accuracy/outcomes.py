@@ -32,15 +32,15 @@ Family = Callable[[np.random.Generator, PhysicalMachine], Effects]
 
 
 def _all_together(random: np.random.Generator, machine: PhysicalMachine) -> Effects:
-    made = effects.wake_tails(random, machine)
+    drawn = effects.wake_tails(random, machine)
     for other in (
         effects.uncore_follows_work(random),
         effects.warming_and_wander(random),
         effects.siblings(random),
         Effects(prefetching=True),
     ):
-        made = made.joined(other)
-    return made
+        drawn = drawn.joined(other)
+    return drawn
 
 
 FAMILIES: dict[str, Family] = {
@@ -131,7 +131,7 @@ class CaseResult:
 
     def outcome(self, method: str) -> Outcome | None:
         """The outcome of a method, None if it did not run."""
-        return next((one for one in self.outcomes if one.method == method), None)
+        return next((candidate for candidate in self.outcomes if candidate.method == method), None)
 
 
 def shapes(case: Case) -> Bool:
@@ -200,15 +200,15 @@ def own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) ->
 def _add_shares(outcome: Outcome, ledger: Ledger, case: Case, rows: Bool) -> None:
     """Adds the intervals of the shapes' shares of all owners' energy; widths are half of theirs."""
     truth_nj = case.truth.group_nj[DOMAIN]
-    found = shares_of(
+    shares = shares_of(
         ledger.domains[DOMAIN].energy_nj,
         ledger.share_errors(record_loss=0.0, estimated=False),
         ledger.ci95(DOMAIN),
     )
-    if found is None:
+    if shares is None:
         return
     truth = truth_nj[rows] / truth_nj.sum()
-    low, high = (np.array(ends)[rows] for ends in found[1:])
+    low, high = (np.array(ends)[rows] for ends in shares[1:])
     outcome.intervals[SHARE] = int(rows.sum())
     outcome.covered[SHARE] = int(((low <= truth) & (truth <= high)).sum())
     outcome.widths[SHARE] = ((high - low) / 2).tolist()

@@ -37,50 +37,50 @@ def divide(energy_nj: F64, weight: F64) -> F64:
 SIBLING_WEIGHT = 0.55
 
 
-def kepler(seen: Observed) -> F64:
+def kepler(observed: Observed) -> F64:
     """Kepler 0.10 and later: active = energy * usage ratio of all CPUs; active energy by CPU time.
 
     The rest is Kepler's idle energy and appears in no target's figure
     (sustainable-computing-io/kepler, internal/monitor/node.go and process.go). The method neither
     needs nor knows a power at rest.
     """
-    busy_ns = seen.cpu_ns.sum(axis=2).T
-    usage = np.minimum(busy_ns / np.maximum(seen.dt_ns * seen.cpus[:, None], 1.0), 1.0)
-    return divide(seen.energy_nj * usage, seen.cpu_ns)
+    busy_ns = observed.cpu_ns.sum(axis=2).T
+    usage = np.minimum(busy_ns / np.maximum(observed.dt_ns * observed.cpus[:, None], 1.0), 1.0)
+    return divide(observed.energy_nj * usage, observed.cpu_ns)
 
 
-def scaphandre(seen: Observed) -> F64:
+def scaphandre(observed: Observed) -> F64:
     """All energy, including idle, by share of the CPU time in use (Scaphandre's book, "How
     scaphandre computes per process power consumption").
     """
-    return divide(seen.energy_nj, seen.cpu_ns)
+    return divide(observed.energy_nj, observed.cpu_ns)
 
 
-def time_above_idle(seen: Observed) -> F64:
+def time_above_idle(observed: Observed) -> F64:
     """Energy above the measured power at rest, by CPU time: Kepler and Scaphandre at their best."""
-    return divide(seen.above_idle_nj(), seen.cpu_ns)
+    return divide(observed.above_idle_nj(), observed.cpu_ns)
 
 
-def time_above_least(seen: Observed) -> F64:
+def time_above_least(observed: Observed) -> F64:
     """Energy above the least power of any window (2 % quantile), by CPU time.
 
     What a user without a calibration can subtract.
     """
-    least_w = np.zeros(len(seen.energy_nj))
-    for package, energy_nj in enumerate(seen.energy_nj):
-        known = seen.known[package] & (seen.dt_ns > 0)
-        if known.any():
-            least_w[package] = np.quantile(energy_nj[known] / seen.dt_ns[known], 0.02)
-    return divide(replace(seen, idle_w=least_w).above_idle_nj(), seen.cpu_ns)
+    least_w = np.zeros(len(observed.energy_nj))
+    for package, energy_nj in enumerate(observed.energy_nj):
+        usable = observed.known[package] & (observed.dt_ns > 0)
+        if usable.any():
+            least_w[package] = np.quantile(energy_nj[usable] / observed.dt_ns[usable], 0.02)
+    return divide(replace(observed, idle_w=least_w).above_idle_nj(), observed.cpu_ns)
 
 
-def smt_time(seen: Observed) -> F64:
+def smt_time(observed: Observed) -> F64:
     """As `time_above_idle`, with HaPPy's weight for time beside a busy sibling.
 
     No tool publishes this for CPU time. It is what a careful user of the tools could compute.
     """
-    weight = seen.cpu_ns - (1 - SIBLING_WEIGHT) * seen.overlap_ns
-    return divide(seen.above_idle_nj(), weight)
+    weight = observed.cpu_ns - (1 - SIBLING_WEIGHT) * observed.overlap_ns
+    return divide(observed.above_idle_nj(), weight)
 
 
 # ---- cycles --------------------------------------------------------------------------------------
@@ -97,32 +97,36 @@ def smt_time(seen: Observed) -> F64:
 SMT_RATIO = 1.1
 
 
-def cycles_all(seen: Observed) -> F64 | None:
+def cycles_all(observed: Observed) -> F64 | None:
     """All energy by cycles."""
-    return None if seen.counts is None else divide(seen.energy_nj, seen.counts[..., 0])
+    return None if observed.counts is None else divide(observed.energy_nj, observed.counts[..., 0])
 
 
-def cycles_above_idle(seen: Observed) -> F64 | None:
+def cycles_above_idle(observed: Observed) -> F64 | None:
     """Energy above the measured power at rest, by cycles."""
-    return None if seen.counts is None else divide(seen.above_idle_nj(), seen.counts[..., 0])
+    return (
+        None
+        if observed.counts is None
+        else divide(observed.above_idle_nj(), observed.counts[..., 0])
+    )
 
 
-def deep_mon(seen: Observed) -> F64 | None:
+def deep_mon(observed: Observed) -> F64 | None:
     """All energy by SMT-weighted cycles."""
-    weight = _smt_cycles(seen)
-    return None if weight is None else divide(seen.energy_nj, weight)
+    weight = _smt_cycles(observed)
+    return None if weight is None else divide(observed.energy_nj, weight)
 
 
-def happy(seen: Observed) -> F64 | None:
+def happy(observed: Observed) -> F64 | None:
     """Energy above the measured power at rest, by SMT-weighted cycles."""
-    weight = _smt_cycles(seen)
-    return None if weight is None else divide(seen.above_idle_nj(), weight)
+    weight = _smt_cycles(observed)
+    return None if weight is None else divide(observed.above_idle_nj(), weight)
 
 
-def _smt_cycles(seen: Observed) -> F64 | None:
-    if seen.counts is None or seen.overlap_counts is None:
+def _smt_cycles(observed: Observed) -> F64 | None:
+    if observed.counts is None or observed.overlap_counts is None:
         return None
-    return seen.counts[..., 0] - (1 - SMT_RATIO / 2) * seen.overlap_counts[..., 0]
+    return observed.counts[..., 0] - (1 - SMT_RATIO / 2) * observed.overlap_counts[..., 0]
 
 
 # ---- EnergAt -------------------------------------------------------------------------------------
@@ -139,25 +143,25 @@ ENERGAT_GAMMA = 0.3
 ENERGAT_INTERVAL_NS = 50_000_000
 
 
-def energat(seen: Observed) -> F64:
+def energat(observed: Observed) -> F64:
     """Credits of all groups. They need not add up to the energy."""
-    energy_nj, credit = _energat_intervals(seen)
+    energy_nj, credit = _energat_intervals(observed)
     charged: F64 = np.einsum("pk,kpg->g", energy_nj, credit)
     return charged
 
 
-def energat_normalised(seen: Observed) -> F64:
+def energat_normalised(observed: Observed) -> F64:
     """The same credits, scaled to add up to the energy, in the method's favour."""
-    energy_nj, credit = _energat_intervals(seen)
+    energy_nj, credit = _energat_intervals(observed)
     return divide(energy_nj, credit)
 
 
-def _energat_intervals(seen: Observed) -> tuple[F64, F64]:
+def _energat_intervals(observed: Observed) -> tuple[F64, F64]:
     """Energy above idle (p, n) and credits (n, p, g) of every interval."""
-    number = (np.cumsum(seen.dt_ns) - seen.dt_ns).astype(np.int64) // ENERGAT_INTERVAL_NS
+    number = (np.cumsum(observed.dt_ns) - observed.dt_ns).astype(np.int64) // ENERGAT_INTERVAL_NS
     starts = np.flatnonzero(np.diff(number, prepend=-1))
-    energy_nj = np.add.reduceat(seen.above_idle_nj(), starts, axis=1)
-    cpu_ns = np.add.reduceat(seen.cpu_ns, starts, axis=0)
+    energy_nj = np.add.reduceat(observed.above_idle_nj(), starts, axis=1)
+    cpu_ns = np.add.reduceat(observed.cpu_ns, starts, axis=0)
     total_ns = cpu_ns.sum(axis=2, keepdims=True)
     return energy_nj, (cpu_ns / np.maximum(total_ns, 1.0)) ** ENERGAT_GAMMA
 
@@ -181,16 +185,16 @@ LAYER_GHZ = 0.1
 MIN_REPORTS = 10
 
 
-def smartwatts(seen: Observed) -> F64 | None:
+def smartwatts(observed: Observed) -> F64 | None:
     """Energy above idle by predicted power."""
-    if seen.counts is None:
+    if observed.counts is None:
         return None
-    number = (np.cumsum(seen.dt_ns) - seen.dt_ns).astype(np.int64) // REPORT_NS
+    number = (np.cumsum(observed.dt_ns) - observed.dt_ns).astype(np.int64) // REPORT_NS
     starts = np.flatnonzero(np.diff(number, prepend=-1))
-    energy_nj = np.add.reduceat(seen.above_idle_nj(), starts, axis=1)
-    dt_ns = np.add.reduceat(seen.known * seen.dt_ns, starts, axis=1)
-    counts = np.add.reduceat(seen.counts, starts, axis=0)
-    cpu_ns = np.add.reduceat(seen.cpu_ns, starts, axis=0).sum(axis=2)
+    energy_nj = np.add.reduceat(observed.above_idle_nj(), starts, axis=1)
+    dt_ns = np.add.reduceat(observed.known * observed.dt_ns, starts, axis=1)
+    counts = np.add.reduceat(observed.counts, starts, axis=0)
+    cpu_ns = np.add.reduceat(observed.cpu_ns, starts, axis=0).sum(axis=2)
     weight = np.zeros(counts.shape[:3])
     for package in range(energy_nj.shape[0]):
         events = counts[:, package].sum(axis=1)
@@ -202,15 +206,15 @@ def smartwatts(seen: Observed) -> F64 | None:
 
 def _layers(energy_nj: F64, dt_ns: F64, events: F64, ghz: F64) -> F64:
     """Coefficients (n, 3) in nJ per event that apply to each report."""
-    known = dt_ns > 0
+    usable = dt_ns > 0
     layer = np.floor(ghz / LAYER_GHZ)
-    model = np.tile(_fit(energy_nj[known], dt_ns[known], events[known]), (len(layer), 1))
-    for one in np.unique(layer):
-        rows = known & (layer == one)
+    model = np.tile(_fit(energy_nj[usable], dt_ns[usable], events[usable]), (len(layer), 1))
+    for number in np.unique(layer):
+        rows = usable & (layer == number)
         if rows.sum() >= MIN_REPORTS:
             fitted = _fit(energy_nj[rows], dt_ns[rows], events[rows])
             if fitted.any():
-                model[layer == one] = fitted
+                model[layer == number] = fitted
     return model
 
 

@@ -63,8 +63,8 @@ class Power:
         """The same as the energy counter shows it."""
         if self.hidden is None:
             return self
-        seen = {n: self.hidden.seen_nj(self.edges_ns, e) for n, e in self.energy_nj.items()}
-        return replace(self, energy_nj=seen)
+        observed_nj = {n: self.hidden.seen_nj(self.edges_ns, e) for n, e in self.energy_nj.items()}
+        return replace(self, energy_nj=observed_nj)
 
     def beside(self, kept: Kept) -> Power:
         """With the power of a package that is kept awake."""
@@ -80,8 +80,8 @@ class Power:
     def at(self, domain: str, t_ns: npt.ArrayLike) -> F64:
         """Energy of `domain` up to each time."""
         since = np.asarray(t_ns, np.float64) - self.edges_ns[0]
-        found: F64 = np.interp(since, self.edges_ns - self.edges_ns[0], self.energy_nj[domain])
-        return found
+        energy: F64 = np.interp(since, self.edges_ns - self.edges_ns[0], self.energy_nj[domain])
+        return energy
 
 
 @dataclass(frozen=True)
@@ -101,19 +101,22 @@ class Simulation:
 
         The part must lie inside its slice. The parts of a slice add up to the slice.
         """
-        found = {name: np.zeros(len(parent)) for name in names}
+        energies = {name: np.zeros(len(parent)) for name in names}
         for package, cells in enumerate(self._cells):
-            mine = np.flatnonzero(self._package[parent] == package)
-            ends = cells.place(parent[mine], t0_ns[mine]), cells.place(parent[mine], t1_ns[mine])
+            of_package = np.flatnonzero(self._package[parent] == package)
+            ends = (
+                cells.place(parent[of_package], t0_ns[of_package]),
+                cells.place(parent[of_package], t1_ns[of_package]),
+            )
             for name in names:
-                found[name][mine] = cells.between(name, ends)
-        return found
+                energies[name][of_package] = cells.between(name, ends)
+        return energies
 
     def whole(self, names: Sequence[str] = QUANTITIES) -> dict[str, F64]:
         """What each slice caused: while it ran, and what it is charged for after or before."""
         every = np.arange(len(self._stretches.cpu))
-        found = self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns, names)
-        return {name: found[name] + self._late_nj.get(name, 0.0) for name in names}
+        energies = self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns, names)
+        return {name: energies[name] + self._late_nj.get(name, 0.0) for name in names}
 
 
 @dataclass(frozen=True)
@@ -134,10 +137,10 @@ class _Cells:
         (cell0, part0), (cell1, part1) = ends
         sums = self.sums[name]
         # Subtract whole cells first: parts of cells are small compared with running sums.
-        whole = sums[cell1] - sums[cell0]
+        full_cells = sums[cell1] - sums[cell0]
         inside1 = part1 * (sums[np.minimum(cell1 + 1, len(sums) - 1)] - sums[cell1])
         inside0 = part0 * (sums[np.minimum(cell0 + 1, len(sums) - 1)] - sums[cell0])
-        between: F64 = whole + (inside1 - inside0)
+        between: F64 = full_cells + (inside1 - inside0)
         return between
 
     def place(self, stretch: I64, t_ns: I64) -> tuple[I64, F64]:
@@ -169,20 +172,22 @@ def simulate(
     power, cells = [], []
     late = {name: np.zeros(len(core)) for name in DOMAINS}
     for p in range(topology.packages):
-        mine = np.flatnonzero(package == p)
-        mine = mine[np.lexsort((stretches.t0_ns[mine], stretches.cpu[mine]))]
-        some = stretches.take(mine)
-        here = Setting(machine, p, some.activity, some.t0_ns, some.t1_ns, span_ns)
-        sweep = Sweep(here, core[mine] - p * topology.cores_per_package, climate, effects)
+        of_package = np.flatnonzero(package == p)
+        of_package = of_package[
+            np.lexsort((stretches.t0_ns[of_package], stretches.cpu[of_package]))
+        ]
+        some = stretches.take(of_package)
+        setting = Setting(machine, p, some.activity, some.t0_ns, some.t1_ns, span_ns)
+        sweep = Sweep(setting, core[of_package] - p * topology.cores_per_package, climate, effects)
         power.append(_power(sweep, effects))
-        cells.append(_cells(sweep, mine, len(core)))
+        cells.append(_cells(sweep, of_package, len(core)))
         for name in DOMAINS:
-            late[name][mine] = sweep.late_nj(name)
+            late[name][of_package] = sweep.late_nj(name)
     if effects.kept:
         times_ns = stretches.t0_ns, stretches.t1_ns
-        kept = kept_power(machine, effects.kept, times_ns, stretches.cpu, np.array(span_ns))
-        power = [one.beside(more) for one, more in zip(power, kept, strict=True)]
-        late["package"] += sum(one.of_slice_nj for one in kept)
+        kept_powers = kept_power(machine, effects.kept, times_ns, stretches.cpu, np.array(span_ns))
+        power = [part.beside(more) for part, more in zip(power, kept_powers, strict=True)]
+        late["package"] += sum(kept.of_slice_nj for kept in kept_powers)
     return Simulation(tuple(power), stretches, package, tuple(cells), late)
 
 

@@ -56,9 +56,9 @@ def _server(random: np.random.Generator) -> Plan:
 def _single_shape(random: np.random.Generator) -> Plan:
     topology, hidden = _topology(random), draw_hidden_bound(random)
     cpus = topology.cpus
-    made = mixes.shapes(random, 1, hidden, cpus * random.uniform(0.15, 0.6), (2e5, 2e7))
-    made += mixes.background(random, hidden, 0.03 * cpus)
-    return Plan(topology, made + mixes.rest(random, hidden, 0.05 * cpus), hidden)
+    sources = mixes.shapes(random, 1, hidden, cpus * random.uniform(0.15, 0.6), (2e5, 2e7))
+    sources += mixes.background(random, hidden, 0.03 * cpus)
+    return Plan(topology, sources + mixes.rest(random, hidden, 0.05 * cpus), hidden)
 
 
 def _equal_time(random: np.random.Generator) -> Plan:
@@ -71,8 +71,8 @@ def _equal_time(random: np.random.Generator) -> Plan:
     )
     slow = draw_activity(random, random.uniform(0.85, 1.0, 1), hidden, overlap=(1.0, 2.5))
     probe = replace(probe, activity=slow)
-    made = [sort, probe, *mixes.background(random, hidden, 0.02 * topology.cpus)]
-    return Plan(topology, made + mixes.rest(random, hidden, 0.03 * topology.cpus), hidden)
+    sources = [sort, probe, *mixes.background(random, hidden, 0.02 * topology.cpus)]
+    return Plan(topology, sources + mixes.rest(random, hidden, 0.03 * topology.cpus), hidden)
 
 
 def _short_bursts(random: np.random.Generator) -> Plan:
@@ -163,8 +163,8 @@ def on_one_of_them(
     """In half of all cases everything runs on the first package, if it fits there."""
     first = np.arange(topology.cpus)
     first = first[first % topology.cores < topology.cores_per_package]
-    fits = sum(one.load for one in sources) <= _MOST_LOAD * len(first)
-    workers = max(one.workers for one in sources)
+    fits = sum(source.load for source in sources) <= _MOST_LOAD * len(first)
+    workers = max(source.workers for source in sources)
     if not random.integers(2) or not fits or workers > len(first):
         return sources
-    return [replace(one, cpus=tuple(first.tolist())) for one in sources]
+    return [replace(source, cpus=tuple(first.tolist())) for source in sources]

@@ -176,7 +176,7 @@ def validate(node: Node, domain: str, fit: I64, predictor: Predictor) -> float:
 
 def best(node: Node, domain: str, fit: I64, predictors: Iterable[Predictor]) -> Predictor:
     """The candidate with the least error in cross-validation. It sees no row outside `fit`."""
-    return min(predictors, key=lambda one: validate(node, domain, fit, one))
+    return min(predictors, key=lambda predictor: validate(node, domain, fit, predictor))
 
 
 def error(node: Node, domain: str, fit: I64, test: I64, predictor: Predictor) -> float:
@@ -205,12 +205,12 @@ def window_model(steady: float) -> Predictor:
     """
 
     def predict_rows(node: Node, domain: str, fit: I64, test: I64) -> F64:
-        known = np.ones(len(fit), bool)
+        usable = np.ones(len(fit), bool)
         power_w = node.power_w[domain][fit]
         change = np.abs(np.diff(power_w)) > steady * power_w[1:]
-        known[1:] &= ~change
-        known[:-1] &= ~change
-        rows = replace(_rows(node, domain, fit), known=known)
+        usable[1:] &= ~change
+        usable[:-1] &= ~change
+        rows = replace(_rows(node, domain, fit), known=usable)
         coefficients = Coefficients()
         prior = PowerModel.of(coefficients, domain, [0], counters=True)
         belief = belief_of(prior, rows, coefficients.of(domain), dram=domain == "dram")
@@ -274,17 +274,17 @@ def per_frequency(node: Node, domain: str, fit: I64, test: I64) -> F64:
     x, power_w = of_columns("cycles", "instructions", "misses")(node), node.power_w[domain]
     layer = np.floor(node.ghz() / LAYER_GHZ).astype(np.int64)
     predicted: F64 = x[test] @ robust_fit(x[fit], power_w[fit])
-    for one in np.unique(layer[test]):
-        rows: I64 = fit[layer[fit] == one]
-        here: Bool = layer[test] == one
+    for level in np.unique(layer[test]):
+        rows: I64 = fit[layer[fit] == level]
+        at_level: Bool = layer[test] == level
         if len(rows) >= LAYER_ROWS:
-            predicted[here] = x[test][here] @ robust_fit(x[rows], power_w[rows])
+            predicted[at_level] = x[test][at_level] @ robust_fit(x[rows], power_w[rows])
     return predicted
 
 
 def render(errors: Sequence[PowerError]) -> list[str]:
     """The table, with the target beside qjoule's figures."""
-    names = list(dict.fromkeys(one.method for one in errors))
+    names = list(dict.fromkeys(error.method for error in errors))
     lines = [
         "Power of a real server, its last third predicted: mean error, % of mean",
         "",
@@ -292,10 +292,10 @@ def render(errors: Sequence[PowerError]) -> list[str]:
     ]
     for name in names:
         cells = [
-            f"{100 * one.held_out:>10.1f}{100 * one.validated:>11.1f}"
+            f"{100 * error.held_out:>10.1f}{100 * error.validated:>11.1f}"
             for domain in DOMAINS
-            for one in errors
-            if (one.method, one.domain) == (name, domain)
+            for error in errors
+            if (error.method, error.domain) == (name, domain)
         ]
         lines.append(f"{name:<18}" + "".join(cells))
     return [*lines, f"target of qjoule: {100 * TARGET:.0f} % or less in both"]

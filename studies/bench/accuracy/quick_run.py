@@ -73,17 +73,19 @@ def quick_calibrate(
     span_ns = (begin_ns, t_ns + 10_000_000)
     kernels = [effects.dressed(extra, draw_kernel(random, name, hidden)) for name in KERNELS]
     sources = mixes.server(random, topology.cpus, hidden, foreign)
-    sources = [replace(one, activity=effects.dressed(extra, one.activity)) for one in sources]
+    sources = [
+        replace(source, activity=effects.dressed(extra, source.activity)) for source in sources
+    ]
     busy = run(random, sources, topology.cpus, span_ns, 0.03)
     planned = list(zip(steps, phases, strict=True))
-    mine = without(_load(random, planned, kernels), busy.stretches, topology.cpus)
-    work = _joined(busy, mine)
+    calibration_load = without(_load(random, planned, kernels), busy.stretches, topology.cpus)
+    work = _joined(busy, calibration_load)
     climate = draw_climate(random, machine, span_ns, rig.governor)
     if effects.wander:
         climate = wandering(extra, climate, effects.wander)
     simulation = simulate(machine, work.stretches, climate, span_ns, effects)
-    what = (topology.machine(), rig.meter, rig.tracer)
-    return record(random, what, simulation, work, span_ns), tuple(phases)
+    observed_by = (topology.machine(), rig.meter, rig.tracer)
+    return record(random, observed_by, simulation, work, span_ns), tuple(phases)
 
 
 def own_groups(recording: Recording) -> Bool:
@@ -102,7 +104,7 @@ def _load(
         rate = wakeup_rate(step.kernel)
         for cpu in step.cpus:
             if rate:
-                rows += [(*one, cpu, names.index(BESIDE)) for one in _wakes(random, phase, rate)]
+                rows += [(*wake, cpu, names.index(BESIDE)) for wake in _wakes(random, phase, rate)]
             elif step.kernel in names:
                 rows.append((phase.t0_ns - 30_000_000, end_ns, cpu, names.index(step.kernel)))
         rows += [(phase.t0_ns, end_ns, cpu, names.index(BESIDE)) for cpu in step.beside]
@@ -115,16 +117,16 @@ def _wakes(random: np.random.Generator, phase: Phase, rate: int) -> list[tuple[i
     gaps = random.uniform(0.5, 1.5, round((phase.t1_ns - phase.t0_ns) * 1e-9 * rate)) * 1e9 / rate
     begin: I64 = phase.t0_ns + np.cumsum(np.maximum(gaps, WORK_NS + 2_000)).astype(np.int64)
     begin = begin[begin + WORK_NS < phase.t1_ns]
-    return [(one, one + WORK_NS) for one in begin.tolist()]
+    return [(begin_ns, begin_ns + WORK_NS) for begin_ns in begin.tolist()]
 
 
 def _joined(busy: Work, load: Stretches) -> Work:
-    both = (busy.stretches, load)
+    sources = (busy.stretches, load)
     stretches = Stretches(
-        np.concatenate([one.t0_ns for one in both]),
-        np.concatenate([one.t1_ns for one in both]),
-        np.concatenate([one.cpu for one in both]),
-        Activity.join([one.activity for one in both]),
+        np.concatenate([stretches.t0_ns for stretches in sources]),
+        np.concatenate([stretches.t1_ns for stretches in sources]),
+        np.concatenate([stretches.cpu for stretches in sources]),
+        Activity.join([stretches.activity for stretches in sources]),
     )
     group = np.concatenate([busy.group, np.full(len(load.cpu), len(busy.groups))])
     return replace(

@@ -61,7 +61,7 @@ def read_meter(
     A round reads one counter after another. It is late by microseconds, at times by milliseconds.
     Every counter begins near its maximum so that it wraps during the run.
     """
-    power = tuple(one.seen() for one in power)
+    power = tuple(package_power.seen() for package_power in power)
     pairs = [(package, domain) for package in range(len(power)) for domain in meter.domains]
     rounds_ns = _rounds(random, meter.period_ns, span_ns, len(pairs))
     shape = (len(rounds_ns), len(pairs))
@@ -72,8 +72,8 @@ def read_meter(
     series, raw = [], np.zeros(shape, np.uint64)
     for column, (package, domain) in enumerate(pairs):
         at_ns = t_ns[:, column] + half_ns[:, column] * random.uniform(-1, 1, len(rounds_ns))
-        one, raw[:, column] = _counter(random, meter, power[package], (package, domain), at_ns)
-        series.append(one)
+        counter, raw[:, column] = _counter(random, meter, power[package], (package, domain), at_ns)
+        series.append(counter)
     flat = (t_ns.reshape(-1), raw.reshape(-1), np.ones(raw.size, bool), half_ns.reshape(-1))
     return tuple(series), Readings(*flat, np.tile(np.arange(len(pairs)), len(rounds_ns)))
 

@@ -53,8 +53,8 @@ class Summary:
     def __init__(self, results: Iterable[CaseResult]) -> None:
         self.results = tuple(results)
         self.scenarios = tuple(dict.fromkeys(r.scenario for r in self.results))
-        found = {o.method for r in self.results for o in r.outcomes}
-        self.methods = tuple(name for name in METHODS if name in found)
+        present = {o.method for r in self.results for o in r.outcomes}
+        self.methods = tuple(name for name in METHODS if name in present)
 
     def values(self, method: str, scenario: str, kind: str = DOMAIN) -> list[float]:
         """Errors of a method on the cases of a scenario; `kind`: a domain, or "queries"."""
@@ -93,8 +93,8 @@ class Summary:
 
     def best(self, methods: Sequence[str], scenario: str) -> tuple[str, Errors] | None:
         """The method with the lowest mean error in a scenario."""
-        found = [(m, e) for m in methods if (e := self.errors(m, scenario)) is not None]
-        return min(found, key=lambda pair: pair[1].mean, default=None)
+        by_method = [(m, e) for m in methods if (e := self.errors(m, scenario)) is not None]
+        return min(by_method, key=lambda pair: pair[1].mean, default=None)
 
     def counted(self) -> tuple[str, ...]:
         """Scenarios in which hardware counters were read."""
@@ -154,12 +154,12 @@ def _interval_table(summary: Summary) -> list[str]:
     for name in own:
         lines.append(f"{name:<{first}}{'held':>7}{'of 95 % of':>14}{'width':>9}{'shapes':>9}")
         for scenario in summary.scenarios:
-            if (found := summary.coverage(name, scenario)) is None:
+            if (coverage := summary.coverage(name, scenario)) is None:
                 continue
-            wilson_text = f"{100 * found.low:.1f}-{100 * found.high:.1f}"
+            wilson_text = f"{100 * coverage.low:.1f}-{100 * coverage.high:.1f}"
             lines.append(
-                f"  {scenario:<{first - 2}}{100 * found.share:>6.1f}%{wilson_text:>13}%"
-                f"{100 * found.width:>8.1f}%{found.total:>9}"
+                f"  {scenario:<{first - 2}}{100 * coverage.share:>6.1f}%{wilson_text:>13}%"
+                f"{100 * coverage.width:>8.1f}%{coverage.total:>9}"
             )
     return lines
 
@@ -170,12 +170,12 @@ def _other_table(summary: Summary) -> list[str]:
     lines = [f"{'':<{first}}{'dram':>8}{'held':>8}{'width':>8}{'by query':>10}"]
     for scenario in summary.scenarios:
         dram = summary.errors("qjoule", scenario, "dram")
-        held = summary.coverage("qjoule", scenario, "dram")
+        coverage = summary.coverage("qjoule", scenario, "dram")
         query = summary.errors("qjoule", scenario, "queries")
         cells = [
             "n/a" if dram is None else f"{100 * dram.mean:.1f}",
-            "n/a" if held is None else f"{100 * held.share:.1f}%",
-            "n/a" if held is None else f"{100 * held.width:.1f}%",
+            "n/a" if coverage is None else f"{100 * coverage.share:.1f}%",
+            "n/a" if coverage is None else f"{100 * coverage.width:.1f}%",
         ]
         last = "n/a" if query is None else f"{100 * query.mean:.1f}"
         lines.append(
@@ -209,11 +209,11 @@ def targets(summary: Summary) -> list[str]:
 def _without_counters(summary: Summary, counted: Sequence[str]) -> list[str]:
     lines = []
     for scenario in summary.scenarios:
-        mine, best = summary.errors("qjoule", scenario), summary.best(BY_TIME, scenario)
-        if scenario in counted or mine is None or best is None:
+        own_errors, best = summary.errors("qjoule", scenario), summary.best(BY_TIME, scenario)
+        if scenario in counted or own_errors is None or best is None:
             continue
         lines.append(f"  {scenario}: no worse than the best by time, {best[0]}:")
-        lines.append(f"    {100 * mine.mean:.1f} % against {100 * best[1].mean:.1f} %")
+        lines.append(f"    {100 * own_errors.mean:.1f} % against {100 * best[1].mean:.1f} %")
     return lines
 
 
@@ -221,26 +221,26 @@ def _against_others(differing: Summary, counted: Sequence[str]) -> list[str]:
     """qjoule against the best other method in each scenario, and against the best one overall."""
     scenarios = [s for s in differing.scenarios if s in counted]
     pairs = [
-        (mine.mean, best[1].mean)
+        (own_errors.mean, best[1].mean)
         for s in scenarios
-        if (mine := differing.errors("qjoule", s)) and (best := differing.best(_OTHERS, s))
+        if (own_errors := differing.errors("qjoule", s)) and (best := differing.best(_OTHERS, s))
     ]
     if not pairs:
         return []
-    mine, best = np.mean(np.array(pairs), axis=0)
+    own_mean, best = np.mean(np.array(pairs), axis=0)
     overall = {
         m: float(np.mean([e.mean for s in scenarios if (e := differing.errors(m, s))]))
         for m in _OTHERS
         if m in differing.methods
     }
-    one = min(overall, key=lambda m: overall[m])
+    best_method = min(overall, key=lambda m: overall[m])
     cases = sum(result.scenario in scenarios for result in differing.results)
     return [
         f"  half of the others' error where power and time differ ({cases} cases):",
-        f"    {100 * mine:.1f} %; each scenario's best of the others {100 * best:.1f} %, "
-        f"{best / max(mine, 1e-9):.1f} times",
-        f"    best single one, {one}: {100 * overall[one]:.1f} %, "
-        f"{overall[one] / max(mine, 1e-9):.1f} times",
+        f"    {100 * own_mean:.1f} %; each scenario's best of the others {100 * best:.1f} %, "
+        f"{best / max(own_mean, 1e-9):.1f} times",
+        f"    best single one, {best_method}: {100 * overall[best_method]:.1f} %, "
+        f"{overall[best_method] / max(own_mean, 1e-9):.1f} times",
     ]
 
 
@@ -262,9 +262,11 @@ def document(summary: Summary) -> dict[str, Any]:
     for method in summary.methods:
         table[method] = {}
         for scenario in summary.scenarios:
-            errors, held = summary.errors(method, scenario), summary.coverage(method, scenario)
+            errors, coverage = summary.errors(method, scenario), summary.coverage(method, scenario)
             table[method][scenario] = {
                 "error": None if errors is None else asdict(errors),
-                "coverage": None if held is None else {**asdict(held), "share": held.share},
+                "coverage": None
+                if coverage is None
+                else {**asdict(coverage), "share": coverage.share},
             }
     return {"methods": table, "targets": targets(summary)}

@@ -48,10 +48,10 @@ class Rig:
 def small_cpus(topology: Topology, small: Small) -> npt.NDArray[np.bool_]:
     """(cpus,) which ones are small."""
     within = np.arange(topology.cpus) % topology.cores % topology.cores_per_package
-    found: npt.NDArray[np.bool_] = within >= topology.cores_per_package - small.cores(
+    is_small: npt.NDArray[np.bool_] = within >= topology.cores_per_package - small.cores(
         topology.cores_per_package
     )
-    return found
+    return is_small
 
 
 SECONDS = 60
@@ -64,25 +64,25 @@ _OTHERS = 0.02  #: CPUs that other processes use at most
 
 def idle_sources(sources: list[Source]) -> list[Source]:
     """What still runs: no queries, no neighbours, few other processes."""
-    kept = []
-    for one in sources:
-        if one.group.kind == "background":
-            kept.append(replace(one, load=_BACKGROUND * one.load))
-        elif one.group.name == "other":
-            kept.append(replace(one, load=min(one.load, _OTHERS), swing=0.0))
-        elif one.group.kind in ("kernel", "tracer"):
-            kept.append(one)
-    return kept
+    quiet_sources = []
+    for source in sources:
+        if source.group.kind == "background":
+            quiet_sources.append(replace(source, load=_BACKGROUND * source.load))
+        elif source.group.name == "other":
+            quiet_sources.append(replace(source, load=min(source.load, _OTHERS), swing=0.0))
+        elif source.group.kind in ("kernel", "tracer"):
+            quiet_sources.append(source)
+    return quiet_sources
 
 
 def idle_minute(
-    words: tuple[str, str, int], rig: Rig, sources: list[Source], begin_ns: int
+    seed_words: tuple[str, str, int], rig: Rig, sources: list[Source], begin_ns: int
 ) -> Recording:
     """The recording of a minute that ends `BEFORE_S` before `begin_ns`.
 
-    `words` seed its draws, which are independent of the case's others.
+    `seed_words` seed its draws, which are independent of the case's others.
     """
-    numbers = [crc32(word.encode()) if isinstance(word, str) else word for word in words]
+    numbers = [crc32(word.encode()) if isinstance(word, str) else word for word in seed_words]
     random = np.random.default_rng(np.random.SeedSequence([*numbers, 2]))
     end_ns = begin_ns - BEFORE_S * 10**9
     span_ns = (end_ns - SECONDS * 10**9, end_ns)
@@ -92,5 +92,5 @@ def idle_minute(
     if rig.effects.wander:
         climate = wandering(random, climate, rig.effects.wander)
     simulation = simulate(machine, work.stretches, climate, span_ns, rig.effects)
-    what = (machine.topology.machine(), rig.meter, replace(rig.tracer, lost=0.0))
-    return rig.shown(record(random, what, simulation, work, span_ns))
+    observed_by = (machine.topology.machine(), rig.meter, replace(rig.tracer, lost=0.0))
+    return rig.shown(record(random, observed_by, simulation, work, span_ns))

@@ -68,8 +68,8 @@ def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
     family, scenario = split_name(name)
     factory = SCENARIOS[scenario]
     for attempt in range(1000):
-        words = [crc32(scenario.encode()), seed, *([attempt] if attempt else [])]
-        draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(words).spawn(2))
+        entropy = [crc32(scenario.encode()), seed, *([attempt] if attempt else [])]
+        draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(entropy).spawn(2))
         plan = factory(draw)
         if family in WITH_TWO_PACKAGES:
             if (halved := on_two_packages(plan.topology)) is None:
@@ -110,9 +110,11 @@ def with_table(effects: Effects) -> Effects:
     return replace(effects, idle_states=SHALLOW)
 
 
-def extra_random(family: str, *words: str | int) -> np.random.Generator:
+def extra_random(family: str, *seed_words: str | int) -> np.random.Generator:
     """Draws what only this family has, so that the other draws are those of every family."""
-    numbers = [crc32(word.encode()) if isinstance(word, str) else word for word in (family, *words)]
+    numbers = [
+        crc32(word.encode()) if isinstance(word, str) else word for word in (family, *seed_words)
+    ]
     return np.random.default_rng(np.random.SeedSequence([*numbers, 1]))
 
 
@@ -124,13 +126,13 @@ def dressed(random: np.random.Generator, effects: Effects, sources: list[Source]
 def placed(random: np.random.Generator, small: npt.NDArray[np.bool_], plan: Plan) -> list[Source]:
     """The sources, of which some run on cores of one kind alone, as a scheduler that knows the
     kinds has them: those that use at most `_OF_KIND` of these cores."""
-    made = []
+    placed_sources = []
     for source in plan.sources:
         kind = int(random.choice(3, p=(0.4, 0.3, 0.3)))
         cpus = np.flatnonzero(small if kind == 1 else ~small)
         fits = kind > 0 and not source.cpus and source.load <= _OF_KIND * len(cpus)
-        made.append(replace(source, cpus=tuple(cpus.tolist())) if fits else source)
-    return made
+        placed_sources.append(replace(source, cpus=tuple(cpus.tolist())) if fits else source)
+    return placed_sources
 
 
 def draw_rig(
@@ -156,8 +158,8 @@ def recorded(
     if rig.effects.wander:
         climate = wandering(extra, climate, rig.effects.wander)
     simulation = simulate(rig.machine, work.stretches, climate, span_ns, rig.effects)
-    what = (rig.machine.topology.machine(), rig.meter, rig.tracer)
-    recording = rig.shown(record(random, what, simulation, work, span_ns))
+    observed_by = (rig.machine.topology.machine(), rig.meter, rig.tracer)
+    recording = rig.shown(record(random, observed_by, simulation, work, span_ns))
     return recording, truth(simulation, work, rig.meter.domains)
 
 
@@ -201,8 +203,8 @@ def simulate_on(
     bound = (draw.permutation(len(groups)) + draw.uniform(0, 1, len(groups))) / len(groups)
     calls = draw_activity(draw, bound, hidden)
     of_query, which = np.unique(np.stack([segments.group, query]), axis=1, return_inverse=True)
-    called = calls.take(of_query[0]).varied(draw, 0.03)
-    activity = called.take(which.reshape(-1)).varied(draw, 0.03)
+    call_activity = calls.take(of_query[0]).varied(draw, 0.03)
+    activity = call_activity.take(which.reshape(-1)).varied(draw, 0.03)
     cpu = cpu_of[machine.slots(segments.cpu)]
     stretches = Stretches(segments.t0_ns, segments.t1_ns, cpu, activity)
     work = Work(stretches, segments.group, query, groups)
@@ -220,9 +222,9 @@ def _like(machine: Machine) -> tuple[Topology, I64]:
     threads = int(np.bincount(core).max())
     total = per_package * len(members)
     for p, cores in enumerate(members):
-        for c, one in enumerate(cores):
-            mine = np.flatnonzero(core == one)
-            cpu[mine] = p * per_package + c + np.arange(len(mine)) * total
+        for c, number in enumerate(cores):
+            of_core = np.flatnonzero(core == number)
+            cpu[of_core] = p * per_package + c + np.arange(len(of_core)) * total
     return Topology(len(members), per_package, threads), cpu
 
 

@@ -38,8 +38,8 @@ def uncore_level(uncore: Uncore, cells: Cells, misses: F64, step: I64) -> F64:
         elif load[k - 1] < uncore.low:
             level = max(level - 1, 0)
         levels[k] = level
-    found: F64 = levels[step] / (uncore.steps - 1)
-    return found
+    relative_level: F64 = levels[step] / (uncore.steps - 1)
+    return relative_level
 
 
 def heat(tau_s: float, power: F64) -> F64:
@@ -47,11 +47,11 @@ def heat(tau_s: float, power: F64) -> F64:
 
     One thermal resistance and capacity. Before the run the load was as it is on average.
     """
-    kept = float(np.exp(-GRID_NS * 1e-9 / tau_s))
+    decay = float(np.exp(-GRID_NS * 1e-9 / tau_s))
     level, levels = float(np.mean(power)), []
-    for one in power.tolist():
+    for watts in power.tolist():
         levels.append(level)
-        level = kept * level + (1 - kept) * one
+        level = decay * level + (1 - decay) * watts
     return np.array(levels)
 
 
@@ -62,21 +62,23 @@ def load_line(drop: float, load: F64) -> F64:
     1 / (1 + R P0 / V0**2), where P0 is the power at V0; at full power the voltage is `drop` lower.
     """
     resistance = drop / (1 - drop)
-    found: F64 = 1 / (1 + resistance * load) ** 2
-    return found
+    loss: F64 = 1 / (1 + resistance * load) ** 2
+    return loss
 
 
 class Sweep:
     """One package under the slices of its CPUs; `slice_core` is the core of each within it."""
 
-    def __init__(self, here: Setting, slice_core: I64, climate: Climate, effects: Effects) -> None:
-        self._here, self._machine, self._effects = here, here.machine, effects
+    def __init__(
+        self, setting: Setting, slice_core: I64, climate: Climate, effects: Effects
+    ) -> None:
+        self._setting, self._machine, self._effects = setting, setting.machine, effects
         self._climate = climate
         self._core = slice_core
         self._charges = Charges.join(self._all_charges())
         self.edges_ns = self._events()
         cores = self._machine.topology.cores_per_package
-        self.cells = Cells.of(self.edges_ns, here.t0_ns, here.t1_ns, slice_core, cores)
+        self.cells = Cells.of(self.edges_ns, setting.t0_ns, setting.t1_ns, slice_core, cores)
         self._dt_ns = self.cells.dt_ns
         self._step = climate.step(self.edges_ns[:-1])
         begin = np.searchsorted(self.edges_ns, self._charges.t0_ns)
@@ -86,55 +88,55 @@ class Sweep:
 
     def _all_charges(self) -> list[Charges]:
         """What is drawn while its owner does not run."""
-        here, effects, made = self._here, self._effects, []
-        t0, t1, every = here.t0_ns, here.t1_ns, np.arange(len(self._core))
+        setting, effects, charges = self._setting, self._effects, []
+        t0, t1, every = setting.t0_ns, setting.t1_ns, np.arange(len(self._core))
         if effects.package_tail is not None:
-            found = sleeps(t0, t1, every, here.span_ns)
+            gaps = sleeps(t0, t1, every, setting.span_ns)
             tail = _governed(effects.package_tail, "shared")
-            made += tail_charges(found, tail, here.span_ns[1])
+            charges += tail_charges(gaps, tail, setting.span_ns[1])
         if effects.core_tail is not None:
             tail = _governed(effects.core_tail, "clock")
             for core in np.unique(self._core):
-                found = sleeps(t0, t1, np.flatnonzero(self._core == core), here.span_ns)
-                made += tail_charges(found, tail, here.span_ns[1])
+                gaps = sleeps(t0, t1, np.flatnonzero(self._core == core), setting.span_ns)
+                charges += tail_charges(gaps, tail, setting.span_ns[1])
         if effects.hidden is not None:
-            made += effects.hidden.charges(here)
-        return made
+            charges += effects.hidden.charges(setting)
+        return charges
 
     def _events(self) -> I64:
         """(n + 1,) times at which anything changes."""
-        here = self._here
-        grid = np.arange(self._climate.begin_ns, here.span_ns[1], GRID_NS)
-        times = [here.t0_ns, here.t1_ns, grid, np.array(here.span_ns)]
+        setting = self._setting
+        grid = np.arange(self._climate.begin_ns, setting.span_ns[1], GRID_NS)
+        times = [setting.t0_ns, setting.t1_ns, grid, np.array(setting.span_ns)]
         times += [self._charges.t0_ns, self._charges.t1_ns]
         if self._effects.hidden is not None:
-            times += self._effects.hidden.times_ns(here)
+            times += self._effects.hidden.times_ns(setting)
         every = np.sort(np.concatenate(times))
-        found: I64 = every[np.diff(every, prepend=every[0] - 1) > 0]
-        return found
+        edges: I64 = every[np.diff(every, prepend=every[0] - 1) > 0]
+        return edges
 
     def _draw(self) -> None:
         """Own power of every thread, the package's power, and what each cell is charged."""
-        m, act, cells = self._machine, self._here.activity, self.cells
+        m, act, cells = self._machine, self._setting.activity, self.cells
         row, interval, threads = cells.row, cells.interval, cells.threads
         ghz, kind = self._frequency(), self._kind()
-        both = threads > 1
+        siblings_busy = threads > 1
         rate = 1 / (act.core_cpi[row] / (ghz * kind.rate) + act.stall_ns[row])
-        rate = rate * np.where(both, m.sibling_rate, 1)
-        misses = rate * act.misses[row] * np.where(both, m.sibling_misses, 1)
+        rate = rate * np.where(siblings_busy, m.sibling_rate, 1)
+        misses = rate * act.misses[row] * np.where(siblings_busy, m.sibling_misses, 1)
         volts2: F64 = m.voltage(ghz) ** 2
-        instruction_nj = m.instruction_nj * rate * np.where(both, act.beside[row], 1)
+        instruction_nj = m.instruction_nj * rate * np.where(siblings_busy, act.beside[row], 1)
         core_w = volts2 * act.intensity[row] * (m.cycle_nj * ghz / threads + instruction_nj)
         core_w = core_w * kind.energy
-        miss_w = m.miss_nj * misses * np.where(both, act.beside_misses[row], 1)
+        miss_w = m.miss_nj * misses * np.where(siblings_busy, act.beside_misses[row], 1)
         if (hidden := self._effects.hidden) is not None:
-            factors = hidden.factors(self._here, cells, misses)
-            core_w = core_w * factors[0] + hidden.watts(self._here, cells)
+            factors = hidden.factors(self._setting, cells, misses)
+            core_w = core_w * factors[0] + hidden.watts(self._setting, cells)
             miss_w = miss_w * factors[1]
         own_w = core_w + miss_w
         late_core_w, late_w = self._late(volts2 * m.cycle_nj * ghz)
         total_w = cells.total(own_w) + self._total_late(late_w)
-        drift = self._climate.dynamic[self._here.package][self._step]
+        drift = self._climate.dynamic[self._setting.package][self._step]
         scale: F64 = drift / (1 + m.saturation * total_w / m.full_w)
         self._shared_w = self._shared(volts2 * ghz / threads, misses)
         awake_w = np.where(cells.busy_cores > 0, self._shared_w, 0.0)
@@ -168,8 +170,8 @@ class Sweep:
         return core_w, core_w + charges.package_w[which]
 
     def _total_late(self, watts: F64) -> F64:
-        found = np.bincount(self._during, watts, minlength=len(self._dt_ns))
-        return found.astype(np.float64, copy=False)
+        late = np.bincount(self._during, watts, minlength=len(self._dt_ns))
+        return late.astype(np.float64, copy=False)
 
     def _charged(self, core_w: F64, package_w: F64, scale: F64, factor: F64) -> dict[str, F64]:
         """What every charged interval draws, by domain."""
@@ -186,8 +188,10 @@ class Sweep:
         small, cores = self._effects.small, self._machine.topology.cores_per_package
         if small is None:
             return _Kind()
-        mine = self.cells.core >= cores - small.cores(cores)
-        values = (np.where(mine, one, 1.0) for one in (small.rate, small.pace, small.energy))
+        is_small = self.cells.core >= cores - small.cores(cores)
+        values = (
+            np.where(is_small, factor, 1.0) for factor in (small.rate, small.pace, small.energy)
+        )
         return _Kind(*values)
 
     def _frequency(self) -> F64:
@@ -197,7 +201,7 @@ class Sweep:
         turbo = turbo * self._kind().pace
         if self._climate.limit_ghz is None:
             return turbo
-        first = self._here.package * self._machine.topology.cores_per_package
+        first = self._setting.package * self._machine.topology.cores_per_package
         limits = self._climate.limit_ghz[cells.core + first, self._step[cells.interval]]
         limited: F64 = np.minimum(turbo, limits)
         return limited
@@ -227,7 +231,7 @@ class Sweep:
 
     def _warm(self, active_w: F64) -> F64:
         """Factor on all power, by temperature and other slow changes."""
-        p, m = self._here.package, self._machine
+        p, m = self._setting.package, self._machine
         factor = np.ones(self._climate.idle.shape[1])
         if self._climate.all_power is not None:
             factor = self._climate.all_power[p].copy()
@@ -244,7 +248,7 @@ class Sweep:
 
     def rest(self, domain: str) -> tuple[float, F64]:
         """Power at rest, and (n,) the time of each interval times its slow factors, in ns."""
-        m, p = self._machine, self._here.package
+        m, p = self._machine, self._setting.package
         time_ns = self._climate.idle[p][self._step] * self._dt_ns
         if domain == "dram":
             return float(m.dram_idle_w[p]), time_ns

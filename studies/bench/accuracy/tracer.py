@@ -124,8 +124,8 @@ def record(
     """The recording that `setup` makes of a simulated run."""
     machine, meter, tracer = setup
     parent, t0_ns, t1_ns = _cut(random, tracer.tick_ns, work.stretches)
-    lost, kept = _lose(random, tracer.lost, work.stretches.cpu[parent], (t0_ns, t1_ns))
-    order = kept[np.argsort(t0_ns[kept], kind="stable")]
+    lost_times, kept_rows = _lose(random, tracer.lost, work.stretches.cpu[parent], (t0_ns, t1_ns))
+    order = kept_rows[np.argsort(t0_ns[kept_rows], kind="stable")]
     parent, t0_ns, t1_ns = parent[order], t0_ns[order], t1_ns[order]
     cpu = work.stretches.cpu[parent].astype(np.uint16)
     segments = Segments(t0_ns, t1_ns, cpu, work.group[parent])
@@ -142,7 +142,7 @@ def record(
         segments=segments,
         query=work.query[parent],
         groups=work.groups,
-        lost=lost,
+        lost=lost_times,
         period_ns=meter.period_ns,
     )
 
@@ -162,8 +162,8 @@ def truth(simulation: Simulation, work: Work, domains: tuple[str, ...]) -> Truth
     for domain in domains:
         of_group = np.bincount(work.group, caused[domain], len(work.groups))
         group_nj[domain] = of_group.astype(np.float64)
-        mine = np.bincount(work.query[of_query], caused[domain][of_query], queries)
-        query_nj[domain] = mine.astype(np.float64)
+        caused_nj = np.bincount(work.query[of_query], caused[domain][of_query], queries)
+        query_nj[domain] = caused_nj.astype(np.float64)
         idle_nj[domain] = sum(power.idle_nj[domain] for power in simulation.power)
         total_nj[domain] = float(sum(power.energy_nj[domain][-1] for power in simulation.power))
         for package, power in enumerate(simulation.power):
@@ -198,12 +198,12 @@ def _lose(
     change = np.zeros(n + BURST + 1, np.int64)
     np.add.at(change, starts, 1)
     np.add.at(change, starts + BURST, -1)
-    gone = np.cumsum(change)[:n] > 0
-    lost = []
-    for one in np.unique(cpu[order[gone]]):
-        mine = order[gone & (cpu[order] == one)]
+    is_lost = np.cumsum(change)[:n] > 0
+    lost_times = []
+    for number in np.unique(cpu[order[is_lost]]):
+        of_cpu = order[is_lost & (cpu[order] == number)]
         # A loss is reported with the CPU's next full batch, not record by record.
-        ends = np.flatnonzero(np.diff(times[0][mine], append=np.iinfo(np.int64).max) > 5_000_000)
-        run = np.cumsum(times[1][mine] - times[0][mine])
-        lost.append(LostTime(int(one), times[1][mine][ends], run[ends]))
-    return tuple(lost), order[~gone]
+        ends = np.flatnonzero(np.diff(times[0][of_cpu], append=np.iinfo(np.int64).max) > 5_000_000)
+        run = np.cumsum(times[1][of_cpu] - times[0][of_cpu])
+        lost_times.append(LostTime(int(number), times[1][of_cpu][ends], run[ends]))
+    return tuple(lost_times), order[~is_lost]

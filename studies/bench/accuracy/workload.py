@@ -83,20 +83,20 @@ def run(
     Calls, and the slices of a call, vary by `variation` around the activity of their source.
     """
     demands, activities, groups, queries = [], [], [], []
-    made: dict[str, _Calls] = {}
+    calls_by_group: dict[str, _Calls] = {}
     number = 0
     for index, source in enumerate(sources):
-        calls = _follow(made[source.after], random, source) if source.after else None
+        calls = _follow(calls_by_group[source.after], random, source) if source.after else None
         calls = calls or _arrivals(random, source, span_ns)
-        made[source.group.name] = calls
+        calls_by_group[source.group.name] = calls
         demand = _stretches(random, source, calls, cpus)
-        each = np.zeros(len(calls.t_ns), np.int64)
-        own = source.activity.take(each).varied(random, variation)
+        no_variant = np.zeros(len(calls.t_ns), np.int64)
+        own = source.activity.take(no_variant).varied(random, variation)
         activities.append(own.take(demand.call).varied(random, variation))
         groups.append(np.full(len(demand.call), index))
         is_query = source.group.kind == "queries"
         queries.append(demand.call + number if is_query else np.full(len(demand.call), -1))
-        number += len(each) if is_query else 0
+        number += len(no_variant) if is_query else 0
         demands.append(demand)
     t_ns, need_ns = (np.concatenate([getattr(d, n) for d in demands]) for n in ("t_ns", "need_ns"))
     cpu = np.concatenate([d.cpu for d in demands])
@@ -117,11 +117,11 @@ def _arrivals(random: np.random.Generator, source: Source, span_ns: tuple[int, i
     expected = rate * span
     if source.pace == "closed":
         clients = max(1, round(source.load * random.uniform(2, 8)))
-        each = int(expected / clients * 1.3) + 4
-        client = np.repeat(np.arange(clients), each)
+        per_client = int(expected / clients * 1.3) + 4
+        client = np.repeat(np.arange(clients), per_client)
         need = _needs(random, source, len(client))
         think = random.exponential(max(clients / rate - source.call_ns, 1.0), len(client))
-        t = (np.cumsum((think + need).reshape(clients, each), axis=1)).reshape(-1) - need
+        t = (np.cumsum((think + need).reshape(clients, per_client), axis=1)).reshape(-1) - need
     else:
         count = max(1, int(random.poisson(expected) if source.pace == "poisson" else expected))
         if source.pace == "poisson":
@@ -172,8 +172,8 @@ def _stretches(random: np.random.Generator, source: Source, calls: _Calls, cpus:
     row = np.repeat(np.arange(len(call)), parts)
     weight = random.uniform(0.5, 1.5, len(row))
     first = np.cumsum(parts) - parts
-    whole = np.bincount(row, weight, len(call))
-    part_need = np.maximum(need[row] * weight / whole[row], SHORTEST_NS)
+    total_weight = np.bincount(row, weight, len(call))
+    part_need = np.maximum(need[row] * weight / total_weight[row], SHORTEST_NS)
     # A slice that ended because its time was up waits only for the CPU; the others for a disk or a
     # lock.
     waits = random.exponential(source.wait_ns, len(row)) * (parts[row] * SLICE_NS > 2 * need[row])
@@ -189,15 +189,15 @@ def _serve(t_ns: F64, need_ns: F64, cpu: I64, span_ns: tuple[int, int]) -> tuple
     order = np.lexsort((t_ns, cpu))
     bounds = np.flatnonzero(np.diff(cpu[order], prepend=-1, append=-1))
     for a, b in pairwise(bounds):
-        mine = order[a:b]
-        need = np.rint(need_ns[mine]).astype(np.int64)
-        at = np.maximum(np.rint(t_ns[mine]).astype(np.int64), begin_ns)
+        of_worker = order[a:b]
+        need = np.rint(need_ns[of_worker]).astype(np.int64)
+        at = np.maximum(np.rint(t_ns[of_worker]).astype(np.int64), begin_ns)
         done = np.cumsum(need)
         end = done + np.maximum.accumulate(at - (done - need))
-        ran = end - need < end_ns - SHORTEST_NS
-        rows.append(mine[ran])
-        starts.append((end - need)[ran])
-        ends.append(np.minimum(end[ran], end_ns))
+        fits = end - need < end_ns - SHORTEST_NS
+        rows.append(of_worker[fits])
+        starts.append((end - need)[fits])
+        ends.append(np.minimum(end[fits], end_ns))
     if not rows:
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, nothing

@@ -74,7 +74,7 @@ class Pair:
 
     def reference(self, platform: Platform) -> F64:
         """Share (2,) of each program in the energy above power at rest."""
-        busy = np.array([platform.busy(one) for one in self.whole.programs])
+        busy = np.array([platform.busy(program) for program in self.whole.programs])
         caused = self.solo_w - platform.awake_w + platform.shared_w * busy / busy.sum()
         share: F64 = caused / caused.sum()
         return share
@@ -98,8 +98,8 @@ def _doubled(runs: Runs) -> Iterator[tuple[Run, Run]]:
     for (name, cores), run in runs.solo.items():
         double = runs.solo.get((name, 2 * cores))
         if double is not None:
-            one, both = run.programs[0].rates(), double.programs[0].rates() / 2
-            if np.all(np.abs(both[:2] / one[:2] - 1) < SAME_SPEED):
+            single_rates, double_rates = run.programs[0].rates(), double.programs[0].rates() / 2
+            if np.all(np.abs(double_rates[:2] / single_rates[:2] - 1) < SAME_SPEED):
                 yield run, double
 
 
@@ -107,7 +107,7 @@ def pairs_of(runs: Runs) -> Iterator[Pair]:
     """The pairs, in the source's order."""
     for run in runs.pairs:
         first, second = run.programs
-        solo = tuple(runs.solo[one.name, len(one.cpus)] for one in (first, second))
+        solo = tuple(runs.solo[program.name, len(program.cpus)] for program in (first, second))
         both_s = min(first.seconds, second.seconds)
         longer = int(second.seconds > first.seconds)
         alone_s = run.seconds - both_s
@@ -116,9 +116,9 @@ def pairs_of(runs: Runs) -> Iterator[Pair]:
         joules[1 - NODE] = run.package_w[1 - NODE] * both_s
         dram_j = run.dram_w * run.seconds - solo[longer].dram_w * alone_s
         dram_j[1 - NODE] = run.dram_w[1 - NODE] * both_s
-        programs = tuple(_until(runs, run.name, one, both_s) for one in run.programs)
+        programs = tuple(_until(runs, run.name, program, both_s) for program in run.programs)
         whole = Run(run.name, programs, both_s, joules / both_s, dram_j / both_s)
-        yield Pair("+".join(one.name for one in programs), whole, (solo[0], solo[1]))
+        yield Pair("+".join(program.name for program in programs), whole, (solo[0], solo[1]))
 
 
 def _until(runs: Runs, run: str, program: Program, seconds: float) -> Program:

@@ -84,8 +84,8 @@ class Phases:
 
     @property
     def held_out(self) -> Bool:
-        kept: Bool = self.threads.astype(np.int64) // 4 % 3 == 1
-        return kept
+        is_held_out: Bool = self.threads.astype(np.int64) // 4 % 3 == 1
+        return is_held_out
 
 
 def read(directory: Path) -> Phases:
@@ -125,7 +125,9 @@ Columns = Callable[[Phases], F64]
 
 def _of_kernels(phases: Phases, kernels: I64, *amounts: F64) -> list[F64]:
     """A column for each kernel and amount."""
-    return [np.where(phases.kernel == one, amount, 0.0) for one in kernels for amount in amounts]
+    return [
+        np.where(phases.kernel == kernel, amount, 0.0) for kernel in kernels for amount in amounts
+    ]
 
 
 def _ways(kernels: I64) -> dict[str, Columns]:
@@ -175,13 +177,13 @@ def _everywhere(columns: Columns, levels: F64, limits: I64) -> Columns:
 
 def errors(phases: Phases, columns: Columns) -> F64:
     """|predicted / measured - 1| of the phases that are kept from the fit."""
-    fitted, kept = phases.take(~phases.held_out), phases.take(phases.held_out)
+    fitted, held_out = phases.take(~phases.held_out), phases.take(phases.held_out)
     # Relative errors count, so rows are divided by their power.
     features = columns(fitted) / fitted.package_w[:, None]
     scale = np.maximum(np.abs(features).max(axis=0), 1e-12)
     theta = nnls(features / scale, np.ones(len(fitted.threads)))[0] / scale
-    found: F64 = np.abs(columns(kept) @ theta / kept.package_w - 1)
-    return found
+    errors: F64 = np.abs(columns(held_out) @ theta / held_out.package_w - 1)
+    return errors
 
 
 def sibling_factors(phases: Phases) -> dict[int, float]:
@@ -197,9 +199,9 @@ def parts_on_cores(phases: Phases) -> dict[int, float]:
     a socket become busy, by kernel."""
     filling = phases.take(phases.threads <= CORES)
     return {
-        int(kernel): float(np.polyfit(mine.package_w, mine.cores_w, 1)[0])
+        int(kernel): float(np.polyfit(rows.package_w, rows.cores_w, 1)[0])
         for kernel in np.unique(phases.kernel)
-        for mine in (filling.take(filling.kernel == kernel),)
+        for rows in (filling.take(filling.kernel == kernel),)
     }
 
 
@@ -213,13 +215,13 @@ def table(phases: Phases) -> Iterator[str]:
         f"left out: {placement:,} of another placement, {wrong} whose counter stood still or jumped"
     )
     yield ""
-    named = " | ".join(f"{ghz:.1f} GHz" for ghz in levels)
-    yield f"| off on other numbers of threads, mean | {named} | over all |"
+    level_names = " | ".join(f"{ghz:.1f} GHz" for ghz in levels)
+    yield f"| off on other numbers of threads, mean | {level_names} | over all |"
     yield f"|---|{'--:|' * (len(levels) + 1)}"
     for name, columns in _ways(kernels).items():
         at = [_at_one(phases.take(phases.ghz == ghz), columns, limits) for ghz in levels]
         everywhere = float(errors(phases, _everywhere(columns, levels, limits)).mean())
-        yield f"| {name} | {' | '.join(f'{one:.1%}' for one in [*at, everywhere])} |"
+        yield f"| {name} | {' | '.join(f'{error:.1%}' for error in [*at, everywhere])} |"
     goals = [f"{AT_ONE:.1%}"] * len(levels) + [f"{OVER_ALL:.1%}"]
     yield f"| goal | {' | '.join(goals)} |"
     yield ""
@@ -240,5 +242,5 @@ def _by_kernel(values: Mapping[int, float]) -> str:
 
 def _at_one(phases: Phases, columns: Columns, limits: Sequence[int] | I64) -> float:
     """Mean error at one frequency, each limit of C-states by itself."""
-    found = [errors(phases.take(phases.limit == limit), columns) for limit in limits]
-    return float(np.concatenate(found).mean())
+    by_limit = [errors(phases.take(phases.limit == limit), columns) for limit in limits]
+    return float(np.concatenate(by_limit).mean())

@@ -85,7 +85,7 @@ def score(
         own = attribute(pair, platform, usual)
         splits += list(_own(pair, platform, own))
         splits += list(_rules(pair, platform))
-        others = [one for one in pairs if one is not pair]
+        others = [candidate for candidate in pairs if candidate is not pair]
         predictions += list(_predictions(pair, platform, others))
     return splits, predictions
 
@@ -93,13 +93,13 @@ def score(
 def _own(pair: Pair, platform: Platform, own: dict[str, Ledger]) -> Iterator[Split]:
     reference_nj = case_of(pair, platform).truth.group_nj[PACKAGE]
     reference = float(pair.reference(platform)[0])
-    for name, one in own.items():
-        energy_nj = one.domains[PACKAGE].energy_nj
+    for name, ledger in own.items():
+        energy_nj = ledger.domains[PACKAGE].energy_nj
         found_nj = energy_nj.astype(np.float64)
-        low, high = one.ci95(PACKAGE)
+        low, high = ledger.ci95(PACKAGE)
         inside = (low <= reference_nj) & (reference_nj <= high)
         widths = (high - low) / 2 / np.maximum(found_nj, 1.0)
-        errors = one.share_errors(record_loss=0.0, estimated=False)
+        errors = ledger.share_errors(record_loss=0.0, estimated=False)
         shares = shares_of(energy_nj, errors, (low, high))
         assert shares is not None
         yield Split(
@@ -114,52 +114,56 @@ def _own(pair: Pair, platform: Platform, own: dict[str, Ledger]) -> Iterator[Spl
 
 
 def _rules(pair: Pair, platform: Platform) -> Iterator[Split]:
-    seen = replace(observe(case_of(pair, platform)), idle_w=np.full(2, platform.rest_w))
+    observed = replace(observe(case_of(pair, platform)), idle_w=np.full(2, platform.rest_w))
     reference = float(pair.reference(platform)[0])
-    found = {peer.name: peer.estimate(seen) for peer in PEERS if peer.name in RULES}
-    named = {words: found[name] for name, words in RULES.items()}
-    for name, nj in (named | {INSTRUCTIONS: _by_instructions(seen)}).items():
+    estimates = {peer.name: peer.estimate(observed) for peer in PEERS if peer.name in RULES}
+    by_title = {title: estimates[name] for name, title in RULES.items()}
+    for name, nj in (by_title | {INSTRUCTIONS: _by_instructions(observed)}).items():
         if nj is not None:
             yield Split(pair.name, name, float(nj[0] / nj.sum()), reference)
 
 
-def _by_instructions(seen: Observed) -> F64 | None:
-    return None if seen.counts is None else divide(seen.above_idle_nj(), seen.counts[..., 1])
+def _by_instructions(observed: Observed) -> F64 | None:
+    return (
+        None
+        if observed.counts is None
+        else divide(observed.above_idle_nj(), observed.counts[..., 1])
+    )
 
 
 def _predictions(pair: Pair, platform: Platform, others: Sequence[Pair]) -> Iterator[Prediction]:
     """Joint power by the engine's model after a trace in which each ran alone, and by what both
     draw alone less what is drawn once, by who says how much that is."""
     rest = idle_run(platform, pair.whole)
-    found = {
+    predicted = {
         "qjoule, from both alone": predicted_w(pair, pair.solo, platform),
         "qjoule, from rest and both alone": predicted_w(pair, [rest, *pair.solo], platform),
     }
     once_w = {"R + S of 8 and 16 cores alone": platform.awake_w}
     if others:
-        joint = [one.whole for one in others]
+        joint = [other.whole for other in others]
         earlier = [rest, *joint, *pair.solo]
-        found["qjoule, from these and the other pairs"] = predicted_w(pair, earlier, platform)
-        once_w["R + S of the other pairs"] = float(np.mean([one.paid_once_w for one in others]))
+        predicted["qjoule, from these and the other pairs"] = predicted_w(pair, earlier, platform)
+        once_w["R + S of the other pairs"] = float(np.mean([other.paid_once_w for other in others]))
     once_w["R only: no shared power"] = platform.rest_w
-    found |= {name: float(pair.solo_w.sum()) - watts for name, watts in once_w.items()}
-    for name, watts in found.items():
+    predicted |= {name: float(pair.solo_w.sum()) - watts for name, watts in once_w.items()}
+    for name, watts in predicted.items():
         yield Prediction(pair.name, name, watts, pair.joint_w)
 
 
 def shares_table(splits: Sequence[Split]) -> Iterator[str]:
     """Shares of the first program by pair, then errors, half-widths and coverage by method."""
-    pairs = list(dict.fromkeys(one.pair for one in splits))
+    pairs = list(dict.fromkeys(split.pair for split in splits))
     heads = ("off, mean", "worst", "±", "held", "joules ±", "held")
     yield f"| share of the first program | {' | '.join(pairs)} | {' | '.join(heads)} |"
     yield f"|---|{'--:|' * (len(pairs) + len(heads))}"
-    references = [next(one.reference for one in splits if one.pair == pair) for pair in pairs]
-    yield f"| reference | {' | '.join(f'{one:.1%}' for one in references)} {'| ' * len(heads)}|"
-    for method in dict.fromkeys(one.method for one in splits):
-        mine = [one for one in splits if one.method == method]
-        points = [one.points for one in mine]
-        cells = [f"{one.share:.1%}" for one in mine]
-        cells += [f"{np.mean(points):.1f}", f"{max(points):.1f}", *_intervals(mine)]
+    references = [next(split.reference for split in splits if split.pair == pair) for pair in pairs]
+    yield f"| reference | {' | '.join(f'{share:.1%}' for share in references)} {'| ' * len(heads)}|"
+    for method in dict.fromkeys(split.method for split in splits):
+        of_method = [split for split in splits if split.method == method]
+        points = [split.points for split in of_method]
+        cells = [f"{split.share:.1%}" for split in of_method]
+        cells += [f"{np.mean(points):.1f}", f"{max(points):.1f}", *_intervals(of_method)]
         yield f"| {method} | {' | '.join(cells)} |"
     low, high = HELD
     goals = [f"{SHARE_MEAN:.1f}", f"{SHARE_WORST:.1f}", f"{HALF_POINTS:.1f}"]
@@ -167,39 +171,41 @@ def shares_table(splits: Sequence[Split]) -> Iterator[str]:
     yield f"| goal | {' | '.join([''] * len(pairs) + goals)} |"
 
 
-def _intervals(mine: Sequence[Split]) -> list[str]:
+def _intervals(splits: Sequence[Split]) -> list[str]:
     """Mean half-width and coverage, of the shares and of the rows' joules."""
-    points = [one.half_points for one in mine if one.half_points is not None]
+    points = [split.half_points for split in splits if split.half_points is not None]
     if not points:
         return [""] * 4
-    inside = [hit for one in mine for hit in one.inside or ()]
-    widths = [width for one in mine for width in one.half_widths or ()]
-    held = sum(bool(one.held) for one in mine)
+    inside = [hit for split in splits for hit in split.inside or ()]
+    widths = [width for split in splits for width in split.half_widths or ()]
+    held_count = sum(bool(split.held) for split in splits)
     return [
-        *(f"{np.mean(points):.1f}", f"{held} of {len(points)}"),
+        *(f"{np.mean(points):.1f}", f"{held_count} of {len(points)}"),
         *(f"{np.mean(widths):.0%}", f"{sum(inside)} of {len(inside)}"),
     ]
 
 
 def joint_table(predictions: Sequence[Prediction]) -> Iterator[str]:
     """Joint power as predicted, by pair, and how far it is off."""
-    pairs = list(dict.fromkeys(one.pair for one in predictions))
+    pairs = list(dict.fromkeys(prediction.pair for prediction in predictions))
     yield f"| joint watts | {' | '.join(pairs)} | off, mean | worst |"
     yield f"|---|{'--:|' * (len(pairs) + 2)}"
     measured = [next(p.measured_w for p in predictions if p.pair == pair) for pair in pairs]
     yield f"| measured | {' | '.join(f'{watts:.1f}' for watts in measured)} | | |"
-    for method in dict.fromkeys(one.method for one in predictions):
-        mine = {one.pair: one for one in predictions if one.method == method}
-        errors = [one.error for one in mine.values()]
-        cells = [f"{mine[pair].predicted_w:.1f}" if pair in mine else "" for pair in pairs]
+    for method in dict.fromkeys(prediction.method for prediction in predictions):
+        by_pair = {
+            prediction.pair: prediction for prediction in predictions if prediction.method == method
+        }
+        errors = [prediction.error for prediction in by_pair.values()]
+        cells = [f"{by_pair[pair].predicted_w:.1f}" if pair in by_pair else "" for pair in pairs]
         yield f"| {method} | {' | '.join(cells)} | {np.mean(errors):.1%} | {max(errors):.1%} |"
     yield f"| goal | {' | '.join([''] * len(pairs))} | {JOINT:.1%} | |"
 
 
 def platform_line(pairs: Sequence[Pair], platform: Platform) -> str:
     """What the solo runs tell of the machine, beside what the pairs show."""
-    shown = [one.paid_once_w - platform.rest_w for one in pairs]
+    differences = [pair.paid_once_w - platform.rest_w for pair in pairs]
     return (
         f"socket {NODE} at rest {platform.rest_w:.1f} W; shared power {platform.shared_w:.1f} W by "
-        f"8 and 16 cores, {min(shown):.1f} to {max(shown):.1f} W by the pairs"
+        f"8 and 16 cores, {min(differences):.1f} to {max(differences):.1f} W by the pairs"
     )

@@ -39,7 +39,7 @@ def recording(runs: Sequence[Run], platform: Platform) -> Recording:
     shapes."""
     counts = [max(round(run.seconds * 1e9 / WINDOW_NS), 1) for run in runs]
     begins_ns = _BEGIN_NS + WINDOW_NS * np.append(0, np.cumsum(counts))
-    names = list(dict.fromkeys(one.name for run in runs for one in run.programs))
+    names = list(dict.fromkeys(program.name for run in runs for program in run.programs))
     parts = [
         _segments(run, names, platform, (int(begin_ns), count))
         for run, begin_ns, count in zip(runs, begins_ns[:-1], counts, strict=True)
@@ -77,7 +77,7 @@ def _counters(runs: Sequence[Run]) -> dict[tuple[str, int], F64]:
         for domain in (PACKAGE, "dram")
         for node in (0, 1)
     }
-    return {key: one for key, one in watts.items() if np.isfinite(one).all()}
+    return {key: series for key, series in watts.items() if np.isfinite(series).all()}
 
 
 def _readings(runs: Sequence[Run], counts: Sequence[int]) -> Readings:
@@ -138,23 +138,25 @@ def _segments(
 def attribute(pair: Pair, platform: Platform, others: Sequence[Run]) -> dict[str, Ledger]:
     """The product's ledgers of a pair: with nothing known, with both solo runs remembered, with a
     minute of rest before them, and with `others` between."""
-    whole = recording([pair.whole], platform)
+    pair_recording = recording([pair.whole], platform)
     earlier = [recording([run], platform) for run in pair.solo]
     rest = recording([idle_run(platform, pair.whole)], platform)
     usual = [recording([run], platform) for run in others]
     return {
-        "qjoule": _after([], whole),
-        "qjoule, memory": _after(earlier, whole),
-        "qjoule, memory, rest": _after([rest, *earlier], whole),
-        f"qjoule, the same and {len(others)} other runs": _after([rest, *usual, *earlier], whole),
+        "qjoule": _after([], pair_recording),
+        "qjoule, memory": _after(earlier, pair_recording),
+        "qjoule, memory, rest": _after([rest, *earlier], pair_recording),
+        f"qjoule, the same and {len(others)} other runs": _after(
+            [rest, *usual, *earlier], pair_recording
+        ),
     }
 
 
 def _after(earlier: Sequence[Recording], last: Recording) -> Ledger:
     cells: tuple[Cell, ...] = ()
     when_s = FIRST_S
-    for one in earlier:
-        _, cells = attributed(one, when_s, cells)
+    for recording in earlier:
+        _, cells = attributed(recording, when_s, cells)
         when_s += BETWEEN_S
     return attributed(last, when_s, cells)[0]
 
@@ -163,24 +165,24 @@ def predicted_w(pair: Pair, earlier: Sequence[Run], platform: Platform) -> float
     """Power of the pair's socket by the model that the engine has after one trace of `earlier`,
     the last of which should be the solo runs."""
     before = recording(earlier, platform)
-    whole = recording([*earlier, pair.whole], platform)
+    joined = recording([*earlier, pair.whole], platform)
     ledger, _ = attributed(before, FIRST_S, ())
     model = ledger.models[PACKAGE]
-    stream = windows_of(whole)
-    batches = [stream.add(whole.segments), stream.finish()]
+    stream = windows_of(joined)
+    batches = [stream.add(joined.segments), stream.finish()]
     zones = ledger.zones[PACKAGE]
     number = next(z for z, zone in enumerate(zones) if zone.package == NODE)
     total_nj = total_ns = 0.0
     for batch in batches:
         part = zones[number].take(zones[number].view(batch))
         ends_ns = batch.energy.boundaries_ns[1:]
-        mine = ends_ns > before.end_ns
+        after_earlier = ends_ns > before.end_ns
         column = model.column(ledger.class_of(part.entries.group))
         nj = model.weight(part.features, part.crowd, column)
         nj += model.effects_nj(part.entries.effects)
-        total_nj += float(nj[mine[part.entries.window]].sum())
-        total_nj += float(model.shared_w[number] * part.load.active_ns[mine].sum())
-        spent_ns = float(part.load.dt_ns[mine].sum())
+        total_nj += float(nj[after_earlier[part.entries.window]].sum())
+        total_nj += float(model.shared_w[number] * part.load.active_ns[after_earlier].sum())
+        spent_ns = float(part.load.dt_ns[after_earlier].sum())
         total_nj += float(np.nan_to_num(model.idle_w[number])) * spent_ns
         total_ns += spent_ns
     return total_nj / total_ns
@@ -188,9 +190,9 @@ def predicted_w(pair: Pair, earlier: Sequence[Run], platform: Platform) -> float
 
 def case_of(pair: Pair, platform: Platform) -> Case:
     """A pair as the other methods of the accuracy bench take it."""
-    whole = recording([pair.whole], platform)
+    pair_recording = recording([pair.whole], platform)
     above_nj = (pair.joint_w - platform.rest_w) * pair.whole.seconds * 1e9
     truth = Truth(
         {PACKAGE: pair.reference(platform) * above_nj}, {}, np.zeros(0, np.int64), {}, {}, {}
     )
-    return Case("real", 0, whole, truth, None, ())
+    return Case("real", 0, pair_recording, truth, None, ())

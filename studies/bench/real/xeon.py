@@ -112,14 +112,18 @@ def read(directory: Path) -> Runs:
             solo[run.programs[0].name, len(run.programs[0].cpus)] = run
         else:
             pairs.append(run)
-    kept = []
+    accepted = []
     for run in pairs:
-        missing = [one.name for one in run.programs if (one.name, len(one.cpus)) not in solo]
+        missing = [
+            program.name
+            for program in run.programs
+            if (program.name, len(program.cpus)) not in solo
+        ]
         if missing:
             left_out.append((run.name, f"no usable solo run of {', '.join(missing)}"))
         else:
-            kept.append(run)
-    return Runs(solo, tuple(kept), samples, tuple(left_out))
+            accepted.append(run)
+    return Runs(solo, tuple(accepted), samples, tuple(left_out))
 
 
 def _rows(path: Path) -> dict[str, list[dict[str, str]]]:
@@ -151,9 +155,11 @@ def _run(name: str, rows: list[dict[str, str]]) -> Run:
     package_w = [_watts(float(first[f"package{n}_j"]), seconds, f"package {n}") for n in (0, 1)]
     dram_w = [float(first[f"dram{n}_j"] or "nan") / seconds for n in (0, 1)]
     programs = tuple(_program(row) for row in rows)
-    if any(one.seconds > seconds * 1.01 for one in programs):
+    if any(program.seconds > seconds * 1.01 for program in programs):
         raise Unusable("a program ran longer than its energy was measured")
-    if len({cpu for one in programs for cpu in one.cpus}) < sum(len(one.cpus) for one in programs):
+    if len({cpu for program in programs for cpu in program.cpus}) < sum(
+        len(program.cpus) for program in programs
+    ):
         raise Unusable("two programs on one core")
     return Run(name, programs, seconds, np.array(package_w), np.array(dram_w))
 
