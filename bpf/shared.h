@@ -296,6 +296,26 @@ struct qj_plan_node {
 	__u32 kind;	   /* a number of the server's version */
 };
 
+/*
+ * An address in a process' code that the tracer knows no file of. The next sample of this process
+ * tells what is mapped there. One process has the place `tgid % QJ_ASKED`.
+ */
+#define QJ_ASKED 1024
+
+struct qj_asked {
+	__u32 tgid;
+	__u32 reserved;
+	__u64 address;
+};
+
+/* Code that is mapped at [start, end). */
+struct qj_mapped {
+	__u64 start, end; /* 0: nothing was asked, or is there */
+	__u64 offset;	  /* in the file */
+	__u64 inode;	  /* 0: it is no file's */
+	__u64 file_bytes; /* its size */
+};
+
 struct qj_ring_stack {
 	struct qj_ring_head head;
 	struct qj_segment segment;
@@ -305,6 +325,9 @@ struct qj_ring_stack {
 	/* The process' address space, which forks inherit: where its code and its stack begin. */
 	__u64 start_code;
 	__u64 start_stack;
+	__u64 process_ns; /* when the process began: with its number, no other has both */
+	__u64 code_pages; /* of all that it has mapped: other ones show that this has changed */
+	struct qj_mapped mapped; /* at the address that was asked for */
 	__u64 registers[QJ_REGISTERS];
 	__u32 node_count;
 	__u32 reserved;

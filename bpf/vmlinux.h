@@ -160,6 +160,7 @@ struct inode {
 	umode_t i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	long long i_size;
 };
 
 struct file {
@@ -176,7 +177,16 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
+};
+
 struct mm_struct {
+	unsigned long exec_vm;
 	unsigned long start_code;
 	unsigned long end_code;
 	unsigned long start_data;
@@ -223,6 +233,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	unsigned long nvcsw;
+	u64 start_time;
 	struct sched_info sched_info;
 	unsigned in_iowait : 1;
 	const struct cred *real_cred;

@@ -180,8 +180,9 @@ struct pump *pump_new(struct probes *probes, struct energy_source *energy, struc
 	if (!pump->rings || !pump->batches || !pump->steal)
 		goto fail;
 	if (options->stacks_hz) {
-		pump->stacks = stacks_new(options->table_fds, options->compiled_fds,
-					  options->table_count, stream);
+		pump->stacks =
+		    stacks_new(options->table_fds, options->compiled_fds, options->table_count,
+			       stream, probes->skeleton->bss->asked);
 		if (!pump->stacks)
 			goto fail;
 	}

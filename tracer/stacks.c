@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "compiled.h"
+#include "mapped.h"
 #include "plan_nodes.h"
 #include "shared.h"
 #include "unwind.h"
@@ -24,6 +25,8 @@ struct space {
 	const uint8_t *bytes;
 	size_t size;
 	struct unwind_module *modules;
+	struct library *libraries;
+	struct mapped mapped;
 	const struct compiled_lists *compiled; /* NULL: it is no JVM */
 };
 
@@ -44,26 +47,58 @@ static bool table_of(const struct space *space, uint64_t at, uint64_t size, uint
 	return true;
 }
 
-static bool read_module(const struct space *space, unsigned number, struct unwind_module *out)
+static bool read_module(const struct space *space, unsigned number, struct library *out)
 {
 	struct stacks_module module;
 
 	memcpy(&module, space->bytes + sizeof(space->head) + number * sizeof(module),
 	       sizeof(module));
-	out->start = module.start;
-	out->end = module.end;
-	out->bias = module.bias;
-	out->number = module.number;
+	out->code.start = module.start;
+	out->code.end = module.end;
+	out->code.bias = module.bias;
+	out->code.number = module.number;
+	out->inode = module.inode;
+	out->file_bytes = module.file_bytes;
 	return table_of(space, module.index_at, module.index_bytes, module.index_vaddr,
-			&out->index) &&
+			&out->code.index) &&
 	       table_of(space, module.frames_at, module.frames_bytes, module.frames_vaddr,
-			&out->frames);
+			&out->code.frames);
+}
+
+static bool read_modules(struct space *space, struct qj_asked *asked)
+{
+	unsigned mapped = space->head.count, libraries = space->head.library_count;
+	struct library module;
+
+	space->modules = calloc(mapped + 1, sizeof(*space->modules));
+	space->libraries = calloc(libraries + 1, sizeof(*space->libraries));
+	if (!space->modules || !space->libraries)
+		return false;
+	for (unsigned i = 0; i < mapped; i++) {
+		if (!read_module(space, i, &module))
+			return false;
+		space->modules[i] = module.code;
+	}
+	for (unsigned i = 0; i < libraries; i++)
+		if (!read_module(space, mapped + i, &space->libraries[i]))
+			return false;
+	return mapped_begin(&space->mapped, space->libraries, libraries, asked);
+}
+
+static void close_space(struct space *space)
+{
+	compiled_close(space->compiled);
+	mapped_end(&space->mapped);
+	free(space->libraries);
+	free(space->modules);
+	munmap((void *)space->bytes, space->size);
 }
 
 /* Its header and modules are copied, so that later changes of the memory do not matter. */
-static bool open_space(int fd, struct space *space)
+static bool open_space(int fd, struct space *space, struct qj_asked *asked)
 {
 	struct stat status;
+	uint64_t count;
 
 	if (fstat(fd, &status) || status.st_size < (off_t)sizeof(space->head))
 		return false;
@@ -73,22 +108,17 @@ static bool open_space(int fd, struct space *space)
 	if (space->bytes == MAP_FAILED)
 		return false;
 	memcpy(&space->head, space->bytes, sizeof(space->head));
-	if (space->head.magic != STACKS_MAGIC || space->head.count > STACKS_MODULES ||
-	    space->size < sizeof(space->head) + space->head.count * sizeof(struct stacks_module))
-		goto fail;
-	space->modules = calloc(space->head.count + 1, sizeof(*space->modules));
-	for (unsigned i = 0; i < space->head.count; i++)
-		if (!space->modules || !read_module(space, i, &space->modules[i]))
-			goto fail;
-	return true;
-fail:
-	free(space->modules);
-	munmap((void *)space->bytes, space->size);
+	count = (uint64_t)space->head.count + space->head.library_count;
+	if (space->head.magic == STACKS_MAGIC && count <= STACKS_MODULES &&
+	    space->size >= sizeof(space->head) + count * sizeof(struct stacks_module) &&
+	    read_modules(space, asked))
+		return true;
+	close_space(space);
 	return false;
 }
 
 struct stacks *stacks_new(const int *fds, const int *compiled, unsigned count,
-			  struct stream *stream)
+			  struct stream *stream, struct qj_asked *asked)
 {
 	struct stacks *stacks = calloc(1, sizeof(*stacks));
 
@@ -101,7 +131,7 @@ struct stacks *stacks_new(const int *fds, const int *compiled, unsigned count,
 		return NULL;
 	}
 	for (unsigned i = 0; i < count && i < QJ_MAX_SERVERS; i++)
-		if (open_space(fds[i], &stacks->spaces[stacks->space_count])) {
+		if (open_space(fds[i], &stacks->spaces[stacks->space_count], asked)) {
 			if (compiled[i])
 				stacks->spaces[stacks->space_count].compiled =
 				    compiled_open(compiled[i]);
@@ -120,16 +150,13 @@ void stacks_free(struct stacks *stacks)
 {
 	if (!stacks)
 		return;
-	for (unsigned i = 0; i < stacks->space_count; i++) {
-		compiled_close(stacks->spaces[i].compiled);
-		free(stacks->spaces[i].modules);
-		munmap((void *)stacks->spaces[i].bytes, stacks->spaces[i].size);
-	}
+	for (unsigned i = 0; i < stacks->space_count; i++)
+		close_space(&stacks->spaces[i]);
 	unwinder_free(stacks->unwinder);
 	free(stacks);
 }
 
-static const struct space *space_of(const struct stacks *stacks, const struct qj_ring_stack *s)
+static struct space *space_of(struct stacks *stacks, const struct qj_ring_stack *s)
 {
 	for (unsigned i = 0; i < stacks->space_count; i++) {
 		const struct stacks_head *head = &stacks->spaces[i].head;
@@ -190,6 +217,8 @@ static unsigned follow(struct stacks *stacks, const struct space *space,
 			continue;
 		}
 		if (!module)
+			module = mapped_at(&space->mapped, s, pc);
+		if (!module)
 			break;
 		places[count] =
 		    (struct place){.offset = pc - module->bias, .module = module->number};
@@ -246,7 +275,7 @@ static uint64_t send_frames(struct stacks *stacks, const struct qj_ring_stack *s
 
 void stacks_received(struct stacks *stacks, const struct qj_ring_stack *sampled)
 {
-	const struct space *space = space_of(stacks, sampled);
+	struct space *space = space_of(stacks, sampled);
 	struct qj_stack out = {.segment = sampled->segment,
 			       .flags = sampled->flags,
 			       .shape = sampled->shape,
@@ -256,6 +285,8 @@ void stacks_received(struct stacks *stacks, const struct qj_ring_stack *sampled)
 	unsigned count = 0;
 	bool whole = false;
 
+	if (space)
+		mapped_add(&space->mapped, sampled);
 	if (space && sampled->pages && sampled->pages <= QJ_STACK_PAGES)
 		count = follow(stacks, space, sampled, places, &whole);
 	out.frame = send_frames(stacks, sampled, places, count);

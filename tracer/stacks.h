@@ -21,11 +21,15 @@ struct stacks_module {
 	uint64_t frames_at, frames_bytes, frames_vaddr;
 	uint32_t number; /* in meta.json, from 1 */
 	uint32_t reserved;
+	uint64_t inode, file_bytes; /* of a library: see struct library */
 };
 
 struct stacks_head {
 	uint32_t magic;
 	uint32_t count; /* modules, by their address */
+	/* After these, libraries that are not mapped, and may be later. */
+	uint32_t library_count;
+	uint32_t reserved;
 	/* Where the process' code and its stack began: what samples of it and its forks say. */
 	uint64_t code_from, code_to;
 	uint64_t stack_from, stack_to;
@@ -35,10 +39,12 @@ struct stacks;
 
 /*
  * `fds`: of such memory; one that is damaged is left out. `compiled`: of what a JVM has compiled
- * (struct compiled_lists); 0: it is none. Returns NULL if there is no memory.
+ * (struct compiled_lists); 0: it is none. `asked`: QJ_ASKED places, where addresses are asked for.
+ * Returns NULL if there is no memory.
  */
+struct qj_asked;
 struct stacks *stacks_new(const int *fds, const int *compiled, unsigned count,
-			  struct stream *stream);
+			  struct stream *stream, struct qj_asked *asked);
 void stacks_free(struct stacks *stacks);
 
 /* Takes a record from a ring, and adds what it says to the stream. */

@@ -17,7 +17,7 @@
 
 /* The rules that nearly all places have: everything is on the stack, in words below the CFA. */
 struct simple {
-	const struct unwind_module *module;
+	const uint8_t *tables; /* of the file, wherever that is mapped */
 	uint64_t pc;
 	int32_t cfa_offset;
 	uint8_t cfa_register;
@@ -249,15 +249,16 @@ enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_
 				 const struct unwind_memory *stack, uint64_t pc,
 				 uint64_t registers[UNWIND_REGISTERS], bool *interrupted)
 {
+	const uint8_t *tables = module->frames.bytes;
 	uint64_t vaddr = pc - module->bias;
-	uint64_t hash = (vaddr ^ (uintptr_t)module << 16) * 0x9e3779b97f4a7c15ull;
+	uint64_t hash = (vaddr ^ (uintptr_t)tables << 16) * 0x9e3779b97f4a7c15ull;
 	struct simple *known = &unwinder->remembered[hash >> 50 & (REMEMBERED - 1)];
 	struct unwind_rule rule;
 	struct simple simple;
 
 	*interrupted = false;
 	unwinder->saved.registers = 0;
-	if (known->module == module && known->pc == vaddr)
+	if (known->tables == tables && known->pc == vaddr)
 		return apply_simple(known, stack, registers, &unwinder->saved);
 	if (!unwind_rule_at(module, vaddr, &rule, &unwinder->bytes_left))
 		return UNWIND_LOST;
@@ -265,7 +266,7 @@ enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_
 		*interrupted = rule.is_signal;
 		return apply(&rule, stack, registers, &unwinder->saved);
 	}
-	simple.module = module;
+	simple.tables = tables;
 	simple.pc = vaddr;
 	*known = simple;
 	return apply_simple(known, stack, registers, &unwinder->saved);

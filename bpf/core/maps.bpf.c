@@ -14,6 +14,7 @@ QJ_VISIBLE const volatile struct qj_plan plan = {};
 QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers") = {};
 QJ_VISIBLE struct qj_running followed SEC(".data.servers") = {};
 QJ_VISIBLE struct qj_control control = {};
+QJ_VISIBLE struct qj_asked asked[QJ_ASKED] = {};
 QJ_VISIBLE struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
 __u64 tasks_used_ns = 0, tasks_alive = 0, samples_used_ns = 0;
 

@@ -16,6 +16,8 @@ struct stack_room_map {
 
 struct stack_room_map stack_room SEC(".maps");
 
+extern QJ_VISIBLE struct qj_asked asked[QJ_ASKED];
+
 #if defined(__TARGET_ARCH_x86) && !defined(QJ_EARLY)
 /* System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers. */
 static __always_inline void read_registers(struct qj_ring_stack *r, const struct pt_regs *regs)
@@ -57,6 +59,44 @@ static __always_inline __u32 read_pages(struct qj_ring_stack *r, __u64 sp)
 	return QJ_STACK_PAGES;
 }
 
+#define VM_EXEC	   4  /* include/linux/mm.h */
+#define PAGE_SHIFT 12 /* of x86-64 */
+
+struct mapped_search {
+	struct qj_ring_stack *r;
+};
+
+static long fill_mapped(struct task_struct *task, struct vm_area_struct *vma,
+			struct mapped_search *search)
+{
+	struct qj_mapped *mapped = &search->r->mapped;
+	struct inode *inode = BPF_CORE_READ(vma, vm_file, f_inode);
+
+	if (!(BPF_CORE_READ(vma, vm_flags) & VM_EXEC))
+		return 0;
+	mapped->start = BPF_CORE_READ(vma, vm_start);
+	mapped->end = BPF_CORE_READ(vma, vm_end);
+	mapped->offset = BPF_CORE_READ(vma, vm_pgoff) << PAGE_SHIFT;
+	mapped->inode = BPF_CORE_READ(inode, i_ino);
+	mapped->file_bytes = BPF_CORE_READ(inode, i_size);
+	return 0;
+}
+
+/* What tells one process, and its mappings, from others. An interrupt can look one of them up. */
+static __always_inline void fill_process(struct qj_ring_stack *r, struct task_struct *task)
+{
+	const struct qj_asked *from = &asked[(__u32)task->tgid & (QJ_ASKED - 1)];
+	struct mapped_search search = {.r = r};
+
+	r->start_code = BPF_CORE_READ(task, mm, start_code);
+	r->start_stack = BPF_CORE_READ(task, mm, start_stack);
+	r->process_ns = BPF_CORE_READ(task, group_leader, start_time);
+	r->code_pages = BPF_CORE_READ(task, mm, exec_vm);
+	__builtin_memset(&r->mapped, 0, sizeof(r->mapped));
+	if (from->tgid == (__u32)task->tgid)
+		bpf_find_vma(task, from->address, fill_mapped, &search, 0);
+}
+
 /* Which row of the live view the sample is of: its sums have no queries, only these. */
 static __always_inline void fill_query(struct qj_ring_stack *r, const struct qj_cpu_state *cpu)
 {
@@ -96,8 +136,7 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	fill_segment(&r->segment, &cpu->label, now, now);
 	fill_query(r, cpu);
 	r->flags = interrupted[17] & 3 ? 0 : QJ_STACK_KERNEL; /* the code segment's privilege */
-	r->start_code = BPF_CORE_READ(task, mm, start_code);
-	r->start_stack = BPF_CORE_READ(task, mm, start_stack);
+	fill_process(r, task);
 	r->pages = read_pages(r, r->registers[7]);
 	r->node_count = 0;
 	if (r->pages)

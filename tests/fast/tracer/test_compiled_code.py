@@ -54,7 +54,9 @@ class Stack:
         return record(registers, bytes(content), NOW_NS)
 
 
-SPACE = HEAD.pack(MAGIC, 0, 0, 1 << 40, 0, 1 << 48).ljust(HEAD.size + 512 * MODULE.size, b"\0")
+SPACE = HEAD.pack(MAGIC, 0, 0, 0, 0, 1 << 40, 0, 1 << 48).ljust(
+    HEAD.size + 512 * MODULE.size, b"\0"
+)
 Row = tuple[int, int, int, int, CodeKind]
 
 

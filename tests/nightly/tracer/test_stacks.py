@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from tracing.recording import Run, qjoule, recording
 from tracing.redis_client import redis_client, resp
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
-SPINNING = Path(__file__).parents[2] / "support" / "tracer_parts" / "spinning.c"
+PARTS = Path(__file__).parents[2] / "support" / "tracer_parts"
+SPINNING, MAPPING = PARTS / "spinning.c", PARTS / "mapping.c"
 SECRET = b"kanary-on-the-stack-4711"
 SECONDS = 4.0
 HZ = "997"
@@ -127,3 +128,64 @@ def test_servers_stacks_reach_their_threads_entry(
     total = sum(int(line.rpartition(" ")[2]) for line in lines)
     assert total == round(found["totals_j"]["measured"] * 1e9)
     assert any(f";{function};" in line for line in lines)
+
+
+PLPGSQL = """
+create or replace function spun(n int) returns int language plpgsql as $$
+declare total int := 0;
+begin
+    for i in 1..n loop
+        total := (total * 31 + i) % 1000;
+    end loop;
+    return total;
+end $$
+"""
+
+
+def test_a_library_that_backends_map_later_is_passed(
+    postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    """A backend maps plpgsql.so in its first call: one has before, one does meanwhile."""
+    with (
+        closing(postgres.connect()) as before,
+        before.cursor() as early,
+        closing(postgres.connect()) as after,
+        after.cursor() as late,
+    ):
+        early.execute(PLPGSQL)
+        early.execute("select spun(1)")
+        with recording(tmp_path / "t", "--pid", str(postgres.pid), "--stacks", HZ, *ENERGY):
+            for cursor in (early, late):
+                end = time.monotonic() + SECONDS / 2
+                while time.monotonic() < end:
+                    cursor.execute("select spun(50000)")
+        early.execute("drop function spun(int)")
+    samples = Run(tmp_path / "t").trace.table("samples")
+    whole = samples.column("whole").to_pylist()
+    assert len(whole) > 1000
+    assert sum(whole) >= 0.95 * len(whole)
+    every = qjoule("flame", str(tmp_path / "t")).stdout.splitlines()
+    lines = [line for line in every if "spun" in line]
+    inside = [line for line in lines if ";plpgsql_exec_function;" in line]
+    assert all(";PostgresMain;" in line for line in inside)
+    assert energy_of(inside) >= 0.9 * energy_of(lines)
+
+
+def energy_of(lines: Sequence[str]) -> int:
+    return sum(int(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_a_server_that_maps_code_in_a_loop_costs_no_samples(tmp_path: Path) -> None:
+    program, trace = tmp_path / "mapping", tmp_path / "t"
+    subprocess.run(["gcc", "-O1", str(MAPPING), "-o", str(program)], check=True)
+    with subprocess.Popen([str(program)]) as process:
+        try:
+            with recording(trace, "--pid", str(process.pid), "--stacks", HZ, *ENERGY):
+                time.sleep(SECONDS / 2)
+        finally:
+            process.kill()
+    run = Run(trace)
+    whole = run.trace.table("samples").column("whole").to_pylist()
+    assert len(whole) > 1000
+    assert sum(whole) >= 0.95 * len(whole)
+    assert "stack" not in run.trace.loss

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Follows a sampled stack by a process' tables, with the tracer's own code:
- *   unwind_host MUTATIONS SEED TABLES SAMPLE [COMPILED]
- * Prints module and offset of each frame from the outermost on, and the flags. With mutations it
+ *   unwind_host MUTATIONS SEED TABLES SAMPLE MAPPED [COMPILED]
+ * MAPPED: any number of struct place; the sample comes with each of these before it comes as it is.
+ * Prints module and offset of each frame from the outermost on, the flags, and the
+ * address that is asked for. With mutations it
  * then changes bytes so often, of COMPILED or else of the tables, and prints how many frames were
  * found in all.
  */
@@ -48,11 +50,31 @@ static size_t read_file(const char *path, void **out)
 	return size;
 }
 
-static void follow(const int fds[2], const struct qj_ring_stack *sample, struct stream *stream)
+static struct qj_asked asked[QJ_ASKED];
+
+/* What a sample says of its process. */
+struct place {
+	uint64_t tgid, process_ns, code_pages;
+	struct qj_mapped mapped;
+};
+
+static void follow(const int fds[2], const struct place *places, size_t count,
+		   const struct qj_ring_stack *sample, struct stream *stream)
 {
-	struct stacks *stacks = stacks_new(&fds[0], &fds[1], 1, stream);
+	static struct qj_ring_stack with;
+	struct stacks *stacks = stacks_new(&fds[0], &fds[1], 1, stream, asked);
 
 	stream->count = 0;
+	memset(asked, 0, sizeof(asked));
+	memcpy(&with, sample, offsetof(struct qj_ring_stack, bytes));
+	with.pages = 0;
+	for (size_t i = 0; i < count; i++) {
+		with.segment.tgid = places[i].tgid;
+		with.process_ns = places[i].process_ns;
+		with.code_pages = places[i].code_pages;
+		with.mapped = places[i].mapped;
+		stacks_received(stacks, &with);
+	}
 	stacks_received(stacks, sample);
 	stacks_free(stacks);
 }
@@ -86,15 +108,16 @@ int main(int argc, char **argv)
 {
 	static struct stream stream;
 	int fds[2] = {0}, mutations = atoi(argv[1]);
-	size_t size, compiled_size, from = sizeof(struct stacks_head), to;
-	void *tables, *sample, *compiled = NULL;
+	size_t size, compiled_size, mappings, from = sizeof(struct stacks_head), to;
+	void *tables, *sample, *mapped, *compiled = NULL;
 	uint8_t *shared = share(argv[3], &fds[0], &tables, &size);
 
 	read_file(argv[4], &sample);
+	mappings = read_file(argv[5], &mapped) / sizeof(struct place);
 	from += STACKS_MODULES * sizeof(struct stacks_module);
 	to = size;
-	if (argc > 5) {
-		uint8_t *lists = share(argv[5], &fds[1], &compiled, &compiled_size);
+	if (argc > 6) {
+		uint8_t *lists = share(argv[6], &fds[1], &compiled, &compiled_size);
 
 		if (mutations) {
 			munmap(shared, size);
@@ -107,24 +130,28 @@ int main(int argc, char **argv)
 			to = offsetof(struct compiled_lists, lists[0].code[8]);
 		}
 	}
-	follow(fds, sample, &stream);
+	follow(fds, mapped, mappings, sample, &stream);
 	for (unsigned i = 0; i < stream.count; i++)
 		printf("%u %llu\n", stream.calls[i].module,
 		       (unsigned long long)stream.calls[i].offset);
 	printf("flags %u\n", stream.flags);
+	for (unsigned i = 0; i < QJ_ASKED; i++)
+		if (asked[i].tgid)
+			printf("asked %llu\n", (unsigned long long)asked[i].address);
 	if (mutations) {
 		unsigned long frames = 0;
 
 		srand(atoi(argv[2]));
 		for (int n = mutations; n; n--) {
 			mutate(shared, tables, size, from, to, n);
-			follow(fds, sample, &stream);
+			follow(fds, mapped, mappings, sample, &stream);
 			frames += stream.count;
 		}
 		printf("frames %lu\n", frames);
 	}
 	free(tables);
 	free(sample);
+	free(mapped);
 	free(compiled);
 	return 0;
 }

@@ -17,22 +17,25 @@ from pathlib import Path
 
 from host_library import ROOT, generated_headers
 from qjoule.contract import NODE, NODE_KIND
+from qjoule.servers.access import ProcFile
 from qjoule.servers.direct_access import DirectAccess
-from qjoule.servers.stack_tables import ModuleFile, StackTables, own_vdso
+from qjoule.servers.stack_tables import ModuleFile, StackTables, mapped, own_vdso
 from qjoule.servers.symbols import Symbols
 
 _HERE = Path(__file__).parent
 _REGISTERS, _PAGES, _PAGE = struct.Struct("=17Q"), 7, 4096
 _NODE, _NODES, _FUNCTIONS = struct.Struct("=6Q2I"), 32, 21  #: of `struct qj_ring_stack`
+_PLACE = struct.Struct("=8Q")
 _SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-_FOLLOWS = ("stacks", "compiled", "plan_nodes", "unwind", "unwind_program")
+_FOLLOWS = ("stacks", "mapped", "compiled", "plan_nodes", "unwind", "unwind_program")
 KERNEL, WHOLE = 1, 2
+BEGUN_NS, CODE_PAGES = 5, 7  #: of each process
 
 
 @cache
 def built() -> Path:
-    """A directory with `unwound`, without frame pointers, and `unwind_host`; it is removed with the
-    tests.
+    """A directory with `unwound`, without frame pointers, its library `through.so`, and
+    `unwind_host`; it is removed with the tests.
     """
     directory = Path(tempfile.mkdtemp(prefix="qjoule-unwinding-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -45,6 +48,8 @@ def built() -> Path:
         "-fno-inline",
     )
     subprocess.run(["gcc", *calls, source, "-o", str(directory / "unwound")], check=True)
+    library = ("-shared", "-fPIC", str(_HERE / "through.c"), "-o", str(directory / "through.so"))
+    subprocess.run(["gcc", *calls, *library], check=True)
     sources = [f"tracer/{name}.c" for name in _FOLLOWS]
     options = ("-std=gnu11", "-D_GNU_SOURCE", "-Ibpf", "-Itracer", generated_headers(directory))
     host = [str(_HERE / "unwind_host.c"), "-o", str(directory / "unwind_host")]
@@ -59,6 +64,7 @@ class Followed:
     names: list[str]
     whole: bool
     mutated_frames: int
+    asked: int = 0  #: an address that no file is known of
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,8 @@ class Waiting:
         """As `struct qj_ring_stack`. `shared`: functions that execute several kinds of nodes;
         `count`: of nodes, if the record lies."""
         stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        start_code, start_stack = int(stat[23]), int(stat[25])
         pages = int.from_bytes(self.said[_REGISTERS.size : _REGISTERS.size + 8], sys.byteorder)
-        head = bytes(8 + 40) + struct.pack("=II5Q", 0, pages, 0, 0, 0, start_code, start_stack)
+        head = _head(0, self.pid, pages, int(stat[23]), int(stat[25]), BEGUN_NS, CODE_PAGES)
         content = self.said[_REGISTERS.size + 8 :]
         said = struct.pack("=II", len(nodes) if count is None else count, 0)
         said += struct.pack(f"={_FUNCTIONS}Q", *shared, *[0] * (_FUNCTIONS - len(shared)))
@@ -105,20 +110,57 @@ class Waiting:
         maps = Path(f"/proc/{self.pid}/maps").read_text()
         return int(maps.partition("-")[0], 16) + int(line.split()[0], 16)
 
-    def tables(self) -> tuple[bytes, list[ModuleFile]]:
+    def tables(
+        self, libraries: Sequence[str] = (), unmapped: str = ""
+    ) -> tuple[bytes, list[ModuleFile]]:
+        """As if the file `unmapped` were not mapped yet. `libraries`: directories."""
         room = bytearray(16 << 20)
         tables = StackTables(room, 1, own_vdso())
-        modules = tables.write(DirectAccess(Path(f"/proc/{self.pid}"), Path("/")))
+        modules = tables.write(_Before(Path(f"/proc/{self.pid}"), Path("/"), unmapped), libraries)
         return bytes(room[: tables.used]), modules
+
+    def place(self, path: Path) -> Place:
+        """Where it has mapped the code of a file."""
+        maps = mapped(Path(f"/proc/{self.pid}/maps").read_bytes())
+        code = next(one for one in maps if one.name == str(path) and one.executable)
+        file = path.stat()
+        area = code.start, code.end, code.offset
+        return Place(self.pid, BEGUN_NS, CODE_PAGES, *area, file.st_ino, file.st_size)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a sample says of its process, and `struct qj_mapped`."""
+
+    tgid: int
+    process_ns: int
+    code_pages: int
+    start: int
+    end: int
+    offset: int
+    inode: int
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class _Before(DirectAccess):
+    unmapped: str = ""
+
+    def proc(self, name: ProcFile) -> bytes:
+        lines = super().proc(name).splitlines(keepends=True)
+        gone = self.unmapped.encode() + b"\n"
+        return b"".join(line for line in lines if not self.unmapped or not line.endswith(gone))
+
+
+def _head(t_ns: int, pid: int, pages: int, *begins: int) -> bytes:
+    """Of `struct qj_ring_stack`, up to the registers. `begins`: code, stack, process, pages."""
+    segment = struct.pack("=3Q2I", t_ns, t_ns, 0, pid, pid).ljust(40, b"\0")
+    return bytes(8) + segment + struct.pack("=II7Q", 0, pages, 0, 0, 0, *begins) + bytes(40)
 
 
 def record(registers: Sequence[int], stack: bytes, t_ns: int) -> bytes:
     """As `struct qj_ring_stack`: whole pages of a stack, of a process that begins at 1."""
-    head = (
-        bytes(8)
-        + struct.pack("=QQ", t_ns, t_ns).ljust(40, b"\0")
-        + struct.pack("=II5Q", 0, len(stack) // _PAGE, 0, 0, 0, 1, 1)
-    )
+    head = _head(t_ns, 1, len(stack) // _PAGE, 1, 1, 1, 1)
     nodes = bytes(8 + _FUNCTIONS * 8 + _NODES * _NODE.size)
     return head + _REGISTERS.pack(*registers) + nodes + stack
 
@@ -137,6 +179,7 @@ def follow(
     tables: bytes,
     modules: list[ModuleFile],
     *,
+    places: Sequence[Place] = (),
     compiled: bytes | None = None,
     mutations: int = 0,
     seed: int = 0,
@@ -145,7 +188,8 @@ def follow(
     `mutations`: of `compiled` if there is any, else of the tables.
     """
     with tempfile.TemporaryDirectory() as directory:
-        files = {"tables": tables, "sample": sample}
+        told = b"".join(_PLACE.pack(*astuple(one)) for one in places)
+        files = {"tables": tables, "sample": sample, "mapped": told}
         files |= {} if compiled is None else {"compiled": compiled}
         paths = [Path(directory) / name for name in files]
         for path, content in zip(paths, files.values(), strict=True):
@@ -162,4 +206,4 @@ def follow(
         if one.isdigit()
     ]
     said = {one: int(two) for one, two in lines if not one.isdigit()}
-    return Followed(names, bool(said["flags"] & WHOLE), said.get("frames", 0))
+    return Followed(names, bool(said["flags"] & WHOLE), said.get("frames", 0), said.get("asked", 0))

@@ -2,9 +2,11 @@
 /*
  * Calls itself to a depth, and there writes its registers and the pages of its stack to standard
  * output, as the kernel side samples them. Then it waits for the end of standard input.
- *   unwound DEPTH [signal|wide|nodes]
+ *   unwound DEPTH [signal|wide|nodes|LIBRARY]
  * wide: below functions that each have 14 KB of tables. nodes: below those that execute a plan.
+ * LIBRARY: below the function of a library (through.c) that is mapped for it.
  */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -133,6 +135,19 @@ struct node nodes[5] = {{join, &nodes[1], &nodes[4]},
 			{scan_rows},
 			{scan_rows}};
 
+__attribute__((noinline)) int back(void)
+{
+	return deeper(0, 0);
+}
+
+static int below_library(const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW);
+	int (*through)(int (*)(void)) = library ? dlsym(library, "through") : NULL;
+
+	return through ? through(back) : 1;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 2 && !strcmp(argv[2], "wide")) {
@@ -141,6 +156,8 @@ int main(int argc, char **argv)
 	}
 	if (argc > 2 && !strcmp(argv[2], "nodes"))
 		return join(&nodes[0]);
+	if (argc > 2 && strchr(argv[2], '/'))
+		return below_library(argv[2]);
 	signal(SIGUSR1, on_signal);
 	return deeper(atoi(argv[1]), argc > 2) == 0;
 }

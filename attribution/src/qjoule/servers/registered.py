@@ -66,6 +66,12 @@ def system_name(flavour: str) -> str:
     return (support.system if support else "") or flavour
 
 
+def libraries_of(flavour: str) -> tuple[str, ...]:
+    """`ServerSupport.libraries` of a product; of an unknown one none."""
+    support = _by_flavour().get(flavour)
+    return support.libraries if support else ()
+
+
 @cache
 def _by_flavour() -> Mapping[str, ServerSupport]:
     return {flavour: support for support in supported() for flavour in support.flavours}

@@ -8,11 +8,14 @@ tracer's work. Of a file only its headers are parsed here. `tracer/stacks.h` has
 from __future__ import annotations
 
 import ctypes
+import posixpath
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +26,7 @@ from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource
 
 MAGIC, MODULES_MAX = 0x31544A51, 512
 #: struct stacks_head; struct stacks_module
-HEAD, MODULE = struct.Struct("<IIQQQQ"), struct.Struct("<9QII")
+HEAD, MODULE = struct.Struct("<4I4Q"), struct.Struct("<9QII2Q")
 #: Memory for one process. The tables of a large server have some 20 MB.
 SPACE_BYTES = 64 << 20
 VDSO = "[vdso]"
@@ -34,6 +37,8 @@ TABLES = (".eh_frame_hdr", ".eh_frame")
 _LINE = re.compile(
     r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) (\S+ \d{1,20}) *(.*)"
 )
+#: Of libraries that are not mapped: so many of a directory, by their names' end.
+_LIBRARIES_MAX, LIBRARY = 256, ".so"
 _DELETED = " (deleted)"
 _PATH_MAX = 4096
 
@@ -110,8 +115,11 @@ class StackTables:
     used: int = HEAD.size + MODULES_MAX * MODULE.size  #: bytes of the room
     _known: dict[str, _Tables | None] = field(default_factory=dict)
 
-    def write(self, access: Access) -> list[ModuleFile]:
+    def write(self, access: Access, libraries: Sequence[str] = ()) -> list[ModuleFile]:
         """Returns the files in the order of their numbers. A file that cannot be read has none.
+
+        Args:
+            libraries: as `ServerSupport.libraries`.
 
         Raises:
             QjouleError: it cannot be seen what the process has mapped.
@@ -126,8 +134,13 @@ class StackTables:
         #: The executable may be mapped in parts; the kernel tells where the first one begins.
         first = next((one for one in code if one.name == own.path), code[0])
         rows = [row for one in code[:MODULES_MAX] if (row := self._row(access, one))]
+        count = len(rows)
+        inodes = {int(one.file.rpartition(" ")[2]) for one in code}
+        unmapped = self._libraries(access, posixpath.dirname(own.path), libraries, inodes)
+        rows += islice(unmapped, MODULES_MAX - count)
         self.room[0 : HEAD.size] = HEAD.pack(
-            MAGIC, len(rows), first.start, first.end, stack.start, stack.end
+            *(MAGIC, count, len(rows) - count, 0),
+            *(first.start, first.end, stack.start, stack.end),
         )
         self.room[HEAD.size : HEAD.size + len(rows) * MODULE.size] = b"".join(rows)
         if is_jvm(access):
@@ -152,7 +165,8 @@ class StackTables:
             # A segment is mapped from the begin of its first page on.
             if offset - 0xFFFF <= one.offset < offset + size:
                 bias = (one.start - (vaddr + one.offset - offset)) & (1 << 64) - 1
-                return MODULE.pack(one.start, one.end, bias, *tables.sections, tables.number, 0)
+                numbers = *tables.sections, tables.number, 0, 0, 0
+                return MODULE.pack(one.start, one.end, bias, *numbers)
         return None
 
     def _read(self, access: Access, one: Mapped) -> _Tables | None:
@@ -163,6 +177,34 @@ class StackTables:
             return self._copied(ElfFile(FileSource(file.fd)), one.name)
         finally:
             file.close()
+
+    def _libraries(
+        self, access: Access, beside: str, directories: Sequence[str], mapped_inodes: Set[int]
+    ) -> Iterator[bytes]:
+        """Structs stacks_module of the first of these directories that has libraries."""
+        for directory in (posixpath.normpath(posixpath.join(beside, one)) for one in directories):
+            names = []
+            with suppress(Unreadable):
+                names = [one for one in access.names(directory) if one.endswith(LIBRARY)]
+            for name in names[:_LIBRARIES_MAX]:
+                with suppress(Unreadable, OSError, *MALFORMED):
+                    yield from self._library(access, f"{directory}/{name}", mapped_inodes)
+            if names:
+                return
+
+    def _library(self, access: Access, path: str, mapped_inodes: Set[int]) -> Iterator[bytes]:
+        identity, content = access.file_id(path), access.file(path)
+        # It may be replaced meanwhile: then this is not known to be the file of that identity.
+        if not identity or not content or access.file_id(path) != identity:
+            return
+        if identity[1] in mapped_inodes or not (
+            tables := self._copied(ElfFile(MemorySource(content)), path)
+        ):
+            return
+        for vaddr, offset, size in tables.code:
+            bias = (offset - vaddr) & (1 << 64) - 1
+            numbers = *tables.sections, tables.number, 0, identity[1], len(content)
+            yield MODULE.pack(offset, offset + size, bias, *numbers)
 
     def _copied(self, elf: ElfFile, name: str) -> _Tables | None:
         sections = [elf.section(section) for section in TABLES]

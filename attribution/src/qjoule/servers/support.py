@@ -114,6 +114,9 @@ class ServerSupport:
     #: Names of kinds of its plans' nodes, by their numbers in this file, which is closed; none if
     #: it is not this server's, or does not have this build id.
     node_kinds: Callable[[Opened, str], Mapping[int, str]] | None = None
+    #: Directories of libraries that a process maps only as it needs them, as seen from that of its
+    #: executable. The first one that has any counts.
+    libraries: tuple[str, ...] = ()
     #: What is never seen of such a server, one line each.
     blind_spots: Callable[[Server], tuple[str, ...]] = lambda _server: ()
     agent: AgentSupport | None = None

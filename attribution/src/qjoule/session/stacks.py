@@ -24,6 +24,7 @@ from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.servers.plan import AttachPlan
+from qjoule.servers.registered import libraries_of
 from qjoule.servers.stack_tables import (
     JIT_CODE,
     MODULES_MAX,
@@ -67,7 +68,9 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
     """
     if platform.machine() != "x86_64":
         raise QjouleError(f"--stacks follows stacks on x86-64 only, not {platform.machine()}")
-    servers = [(one.server.label, one.server.tgids[0]) for one in plan.traced if one.server.running]
+    running = [one.server for one in plan.traced if one.server.running]
+    servers = [(one.label, one.tgids[0]) for one in running]
+    libraries = [libraries_of(one.flavour) for one in running]
     memory: list[int] = []
     watching = ExitStack()
     try:
@@ -77,7 +80,7 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
             os.ftruncate(memory[-1], SPACE_BYTES)
             fcntl.fcntl(memory[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         pids = [pid for _, pid in servers]
-        answers = run_in_subprocess(lambda: _examine(pids, memory))
+        answers = run_in_subprocess(lambda: _examine(pids, memory, libraries))
         sealed: list[int] = []
         modules: list[Module] = []
         missing: list[str] = []
@@ -121,7 +124,9 @@ def _sealed(memory: int) -> int:
     return memory
 
 
-def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
+def _examine(
+    pids: Sequence[int], memory: Sequence[int], libraries: Sequence[Sequence[str]]
+) -> list[bytes | str]:
     """What each examiner says, or why there is nothing."""
     answers: list[bytes | str] = ["it was not examined" for _ in pids]
     vdso = own_vdso()
@@ -131,7 +136,7 @@ def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
         with bound(root_part().need("stacks"), pids[number])[1] as found:
             descriptor = os.dup(found.fileno())
         tables = StackTables(rooms[number], number * MODULES_MAX + 1, vdso)
-        return Task(lambda fd: _written(fd, tables), descriptor, _CPU_S)
+        return Task(lambda fd: _written(fd, tables, libraries[number]), descriptor, _CPU_S)
 
     def done(number: int, answer: bytes | Failed) -> None:
         answers[number] = str(answer) if isinstance(answer, Failed) else answer
@@ -140,10 +145,10 @@ def _examine(pids: Sequence[int], memory: Sequence[int]) -> list[bytes | str]:
     return answers
 
 
-def _written(descriptor: int, tables: StackTables) -> bytes:
+def _written(descriptor: int, tables: StackTables, libraries: Sequence[str]) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
         try:
-            modules = tables.write(SocketAccess(connection))
+            modules = tables.write(SocketAccess(connection), libraries)
         except QjouleError as error:
             return json.dumps({"problem": str(error)}).encode()
     return json.dumps({"modules": [[one.path, one.build_id] for one in modules]}).encode()

@@ -196,6 +196,8 @@ SUPPORT = ServerSupport(
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
     node_kinds=kinds_of_file,
+    # $libdir of `make install`, and of packages of Fedora, Debian and PostgreSQL itself.
+    libraries=("../lib/postgresql", "../lib64/pgsql", "../lib"),
 )
 
 
