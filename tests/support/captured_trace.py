@@ -83,9 +83,15 @@ def eventful(seconds: float = 4.5) -> list[bytes]:
 
 
 def captured_trace(
-    trace: Path, pieces: list[bytes], *, meta: Meta = META, compress: bool = False
+    trace: Path,
+    pieces: list[bytes],
+    *,
+    meta: Meta = META,
+    compress: bool = False,
+    **of_context: Any,
 ) -> Meta:
-    """Captures a stream as the tracer would, without converting it."""
+    """Captures a stream as the tracer would, without converting it. `of_context`: see
+    `CaptureContext`."""
     trace.mkdir()
     (trace / FOLDER).mkdir()
     pipe = trace.parent / f"{trace.name}.pipe"
@@ -99,7 +105,8 @@ def captured_trace(
                 stream.add(frame.kind, frame.records)
         stream.write(ft.BEGIN_NS * 2, last=True)
     with pipe.open("rb") as source:
-        return Capture(trace, CaptureContext(fingerprint, meta)).run(Stream(source))
+        context = CaptureContext(fingerprint, meta, **of_context)
+        return Capture(trace, context).run(Stream(source))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.interrupts import outlive_the_root_part, stopping
+from qjoule.machine.throttling import ThrottleCounts
 from qjoule.remote.wire import Streams
 from qjoule.servers.decoding import fingerprint
 from qjoule.session.program import Running, start
@@ -162,6 +163,7 @@ def _captured(
     context = CaptureContext(
         fingerprint, meta, client_tags, running.tags, job.meter, running.watch, job.other_ids
     )
+    context = replace(context, throttled=ThrottleCounts().since)
     if running.code is not None:
         context = replace(context, compiled=running.code.unchanged)
     try:

@@ -32,7 +32,7 @@ from qjoule.model.result import TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
 from qjoule.shapes.shape import OtherId, certain
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, Throttled
 from qjoule.trace.reader import Trace
 
 DEFAULT_WINDOW_NS = 20_000_000
@@ -128,7 +128,12 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
 def summary(trace: Trace, recording: Recording) -> ReadSummary:
     """What is known of the trace after `recording`, which was read from it, was gone through."""
     meta, changes = trace.meta, server_changes(trace.meta)
-    notes = (*trace.problems, *_part_notes(meta), *recording.meter_notes)
+    notes = (
+        *trace.problems,
+        *_part_notes(meta),
+        *_throttled_notes(meta.throttled),
+        *recording.meter_notes,
+    )
     info = TraceInfo(
         host=meta.host,
         kernel=meta.kernel,
@@ -259,4 +264,15 @@ def _part_notes(meta: Meta) -> tuple[str, ...]:
         f"a part of a longer recording{before}, saved by a flight recorder: "
         f"{part.what or part.why}. Queries that began before the part count with what they took "
         "in it",
+    )
+
+
+def _throttled_notes(found: Throttled | None) -> tuple[str, ...]:
+    if found is None or not (found.core or found.package):
+        return ()
+    counted = (("a core", found.core), ("a package", found.package))
+    events = ", ".join(f"of {what}: {count:,}" for what, count in counted if count)
+    return (
+        f"the CPU was too hot while this was recorded and throttled itself (events {events}). The "
+        "same work draws other power on a cool CPU",
     )

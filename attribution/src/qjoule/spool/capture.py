@@ -37,7 +37,7 @@ from qjoule.stream.statements import Statements
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.columns import Array
 from qjoule.trace.durable import replace_meta
-from qjoule.trace.meta import Captured, Meta, Server
+from qjoule.trace.meta import Captured, Meta, Server, Throttled
 
 #: Stream time between two looks at servers, applications and meters.
 LOOK_NS = 1_000_000_000
@@ -53,11 +53,13 @@ MAX_TEXTS = 50_000
 @dataclass(frozen=True)
 class CaptureContext(StreamContext):
     """The calls of applications are captured, too, so their source itself is needed. `compiled`:
-    names what JVMs have compiled, once tracing has ended.
+    names what JVMs have compiled, once tracing has ended. `throttled`: how often CPUs throttled
+    themselves until then.
     """
 
     reports: TagSource | None = None
     compiled: Callable[[], Sequence[CompiledCode]] = tuple
+    throttled: Callable[[], Throttled | None] = lambda: None
 
 
 class Capture(BlockReader):
@@ -117,7 +119,8 @@ class Capture(BlockReader):
             path = names_of(self._directory)
             raise QjouleError(f"{path}: {error.strerror}; what came before is kept") from None
         finally:
-            meta = replace(self.meta, stopped=stream.stopped)
+            throttled = self._context.throttled()
+            meta = replace(self.meta, stopped=stream.stopped, throttled=throttled)
             self._names.close()
             with suppress(OSError):
                 replace_meta(self._directory, meta)

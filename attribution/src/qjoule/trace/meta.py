@@ -23,6 +23,7 @@ _MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "die", "no_symbol")
 #: Fields of `Meta` that are left out where they are None or empty.
 _MAY_BE_MISSING = (
     *("imported", "meter", "idle_states", "small_cpus", "changes", "captured", "part", "modules"),
+    "throttled",
 )
 
 
@@ -97,6 +98,25 @@ class IdleState:
         good = good and all(0 <= one <= MOST_COUNT for one in counts)
         if not good or len(self.name) > _LONGEST_NAME:
             raise ValueError("an idle state has an impossible value")
+
+
+#: More events than a recording can have: the kernel handles some hundred of a CPU per second.
+MOST_THROTTLED = 10**9
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """The most times that one CPU counted that its core, or its package, throttled itself for heat.
+
+    None: not known. Raises `ValueError` if a number is negative or absurd.
+    """
+
+    core: int | None = None
+    package: int | None = None
+
+    def __post_init__(self) -> None:
+        if not all(0 <= (one or 0) <= MOST_THROTTLED for one in (self.core, self.package)):
+            raise ValueError("an impossible number of times that CPUs were throttled")
 
 
 @dataclass(frozen=True)
@@ -234,6 +254,7 @@ class Meta:
     part: Part | None = None  #: None: it is a whole recording
 
     modules: tuple[Module, ...] = ()  #: that frames of stacks are in
+    throttled: Throttled | None = None  #: CPUs, while it was recorded; None: not known
 
     def __post_init__(self) -> None:
         if len(self.idle_states) > _MOST_STATES:
