@@ -130,7 +130,7 @@ def test_a_table_and_the_page_list_a_few_of_them(shown: Attribution) -> None:
     text = render(shown, width=120, ids=True)
     assert "tool_id  4711 (tool 1)" in text
     assert "tool_id  none: too long (tool 1)" in text
-    first, _, third = _rows_by_column(shown.rows, known=True)["keys"]
+    first, _, third = _rows_by_column(shown.rows, energy_known=True)["keys"]
     assert ["tool_id", "4711 (tool 1)"] in first
     assert not third
     many = tuple(OtherId("tool_id", str(n), "tool") for n in range(100))

@@ -112,7 +112,7 @@ def command(
         written = write_figures(figures, built.traces, studies, built.data["comparisons"])
         click.echo(as_given(f"{figures}: {len(written)} files"), err=True)
     size_mb = len(built.html.encode()) / 1e6
-    click.echo(as_given(f"{output}: {size_mb:.2f} MB · {built.said}"), err=True)
+    click.echo(as_given(f"{output}: {size_mb:.2f} MB · {built.summary}"), err=True)
 
 
 def needs_extra() -> None:

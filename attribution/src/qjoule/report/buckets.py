@@ -44,8 +44,8 @@ class Buckets:
 
     def of_times(self, t_ns: I64) -> I64:
         """The bucket of each time; times outside the trace go to the first or last one."""
-        found = np.searchsorted(self.edges_ns, t_ns, "right") - 1
-        return np.clip(found, 0, max(self.count - 1, 0))
+        index = np.searchsorted(self.edges_ns, t_ns, "right") - 1
+        return np.clip(index, 0, max(self.count - 1, 0))
 
 
 class Cells:
@@ -61,8 +61,8 @@ class Cells:
 
     def add(self, group: I64, bucket: I64, energy_nj: I64) -> None:
         """Adds energies of groups, (m,) each."""
-        at = np.where(self.folded[group], self._kind[group], group + _KINDS)
-        self._add(at << _BITS | bucket, energy_nj)
+        number = np.where(self.folded[group], self._kind[group], group + _KINDS)
+        self._add(number << _BITS | bucket, energy_nj)
 
     def add_part(self, part: str, bucket: I64, energy_nj: I64) -> None:
         """Adds energy that belongs to no group: idle, residual."""
@@ -70,9 +70,9 @@ class Cells:
         self._add(PARTS.index(part) << _BITS | bucket[some], energy_nj[some])
 
     def _add(self, keys: I64, energy_nj: I64) -> None:
-        found = _summed(keys, energy_nj)
-        self._waiting.append(found)
-        self._waiting_rows += len(found[0])
+        sums = _summed(keys, energy_nj)
+        self._waiting.append(sums)
+        self._waiting_rows += len(sums[0])
         if self._waiting_rows > max(len(self._keys), self._most // 4):
             self._settle()
             if len(self._keys) > self._most:
@@ -87,17 +87,17 @@ class Cells:
     def _fold(self) -> None:
         """Keeps the groups with the most energy, up to half of the room for cells."""
         number = self._keys >> _BITS
-        own = number >= _KINDS
+        is_group = number >= _KINDS
         size = len(self._kind) + _KINDS
         energy = np.zeros(size, np.int64)
-        np.add.at(energy, number[own], self._sums[own])
-        cells = np.bincount(number[own], minlength=size)
+        np.add.at(energy, number[is_group], self._sums[is_group])
+        cells = np.bincount(number[is_group], minlength=size)
         order = np.argsort(-energy, kind="stable")
         keep = np.zeros(size, bool)
         keep[order[np.cumsum(cells[order]) <= self._most // 2]] = True
         self.folded |= ~keep[_KINDS:]
         group = np.maximum(number - _KINDS, 0)
-        to = np.where(own & self.folded[group], self._kind[group], number)
+        to = np.where(is_group & self.folded[group], self._kind[group], number)
         bucket = self._keys & ((1 << _BITS) - 1)
         self._keys, self._sums = _summed(to << _BITS | bucket, self._sums)
 
@@ -137,8 +137,8 @@ class Cells:
         """
         loss = np.zeros(buckets, np.int64)
         for group in np.flatnonzero(taken).tolist():
-            there = self.of_groups([group], buckets)
-            part = apportion(taken[[group]], np.zeros(buckets, np.int64), there)
+            over_time = self.of_groups([group], buckets)
+            part = apportion(taken[[group]], np.zeros(buckets, np.int64), over_time)
             self._add(_keys(group, buckets), -part)
             loss += part
         receivers = np.flatnonzero(given)

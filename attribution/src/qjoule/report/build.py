@@ -70,7 +70,7 @@ def study_data(path: Path) -> dict[str, Any]:
     }
 
 
-def means(done: pd.DataFrame, factors: list[str], measure: str) -> pd.DataFrame:
+def means(runs: pd.DataFrame, factors: list[str], measure: str) -> pd.DataFrame:
     """A row for each combination: its levels, `runs`, `mean`, `low` and `high` (95 %, Student's t).
 
     One run has no interval: its ends are missing.
@@ -78,8 +78,8 @@ def means(done: pd.DataFrame, factors: list[str], measure: str) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415
     from scipy import stats  # noqa: PLC0415
 
-    known = done[done[measure].notna()]
-    groups = known.groupby(factors, sort=False, dropna=False) if factors else [((), known)]
+    measured = runs[runs[measure].notna()]
+    groups = measured.groupby(factors, sort=False, dropna=False) if factors else [((), measured)]
     rows = []
     for levels, group in groups:
         values = group[measure].astype(float)
@@ -87,36 +87,38 @@ def means(done: pd.DataFrame, factors: list[str], measure: str) -> pd.DataFrame:
         if len(values) > 1:
             half = stats.t.ppf(0.975, len(values) - 1) * values.sem()
             low, high = mean - half, mean + half
-        named = dict(zip(factors, levels if isinstance(levels, tuple) else (levels,), strict=True))
-        rows.append({**named, "runs": len(values), "mean": mean, "low": low, "high": high})
+        level_of = dict(
+            zip(factors, levels if isinstance(levels, tuple) else (levels,), strict=True)
+        )
+        rows.append({**level_of, "runs": len(values), "mean": mean, "low": low, "high": high})
     return pd.DataFrame(rows, columns=[*factors, "runs", "mean", "low", "high"])
 
 
 def _measure(
-    done: pd.DataFrame, factors: list[str], name: str, title: str, unit: str
+    runs: pd.DataFrame, factors: list[str], name: str, title: str, unit: str
 ) -> dict[str, Any]:
-    found = means(done, factors, name)
+    table = means(runs, factors, name)
     rows = [
         {
             "levels": [clean(str(row[factor]), 200) for factor in factors],
             "runs": int(row["runs"]),
-            "mean": _known(row["mean"]),
-            "low": _known(row["low"]),
-            "high": _known(row["high"]),
+            "mean": _known_or_none(row["mean"]),
+            "low": _known_or_none(row["low"]),
+            "high": _known_or_none(row["high"]),
             "text": fmt.with_interval(
-                _known(row["mean"]),
-                None if _known(row["low"]) is None else (row["low"], row["high"]),
+                _known_or_none(row["mean"]),
+                None if _known_or_none(row["low"]) is None else (row["low"], row["high"]),
                 unit,
             ),
         }
-        for row in found.head(COMBINATIONS_MAX).to_dict("records")
+        for row in table.head(COMBINATIONS_MAX).to_dict("records")
     ]
-    left_out = len(found) - len(rows)
-    more = f" (the first {len(rows)} of {len(found)} combinations)" if left_out else ""
-    return {"name": name, "title": title + more, "rows": rows}
+    left_out = len(table) - len(rows)
+    note = f" (the first {len(rows)} of {len(table)} combinations)" if left_out else ""
+    return {"name": name, "title": title + note, "rows": rows}
 
 
-def _known(value: Any) -> float | None:
+def _known_or_none(value: Any) -> float | None:
     return float(value) if value is not None and fmt.is_known(float(value)) else None
 
 
@@ -132,9 +134,9 @@ def _warnings(runs: pd.DataFrame) -> list[str]:
     """Differences between runs that make their joules not comparable."""
     names = {"grade": "grade", "idle_policy": "idle policy", "machine": "machine"}
     return [
-        clean(f"Runs are not of one {what}: {', '.join(found)}.", 400)
-        for column, what in names.items()
-        if len(found := _distinct(runs, column)) > 1
+        clean(f"Runs are not of one {title}: {', '.join(values)}.", 400)
+        for column, title in names.items()
+        if len(values := _distinct(runs, column)) > 1
     ]
 
 
@@ -158,13 +160,13 @@ def _pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dic
     differ = warnings(base, new)
     # Totals of one machine and source are wrong by the same factor.
     pairs = match(_forms(base, same_total=not differ), _forms(new, same_total=not differ))
-    found = [compare(one, other) for one, other in pairs]
+    comparisons = [compare(base_form, new_form) for base_form, new_form in pairs]
     return {
         "base": clean(base_name, 200),
         "new": clean(name, 200),
         "warnings": differ,
-        "rows": [_row(one) for one in found[:ROWS_MAX]],
-        "more": max(len(found) - ROWS_MAX, 0),
+        "rows": [_row(comparison) for comparison in comparisons[:ROWS_MAX]],
+        "more": max(len(comparisons) - ROWS_MAX, 0),
     }
 
 
@@ -178,39 +180,43 @@ def warnings(base: Attribution, new: Attribution) -> list[str]:
         ("weights", base.model.weight, new.model.weight),
     )
     return [
-        clean(f"Not of one {what}: {one or 'unknown'} against {other or 'unknown'}.", 400)
-        for what, one, other in pairs
-        if one != other
+        clean(
+            f"Not of one {title}: {base_value or 'unknown'} against {new_value or 'unknown'}.", 400
+        )
+        for title, base_value, new_value in pairs
+        if base_value != new_value
     ]
 
 
-def _machine(found: Attribution) -> str:
-    return " · ".join(filter(None, (found.trace.host, found.trace.cpu, found.trace.kernel)))
+def _machine(attribution: Attribution) -> str:
+    return " · ".join(
+        filter(None, (attribution.trace.host, attribution.trace.cpu, attribution.trace.kernel))
+    )
 
 
-def _forms(found: Attribution, *, same_total: bool) -> list[Form]:
+def _forms(attribution: Attribution, *, same_total: bool) -> list[Form]:
     """Statements by fingerprint alone, whatever else rows are grouped by. `same_total`: without the
     error of the total."""
-    rows = [row for row in found.rows if "fingerprint" in row.keys and not row.not_selected]
+    rows = [row for row in attribution.rows if "fingerprint" in row.keys and not row.not_selected]
     alone = merged(replace(row, keys={"fingerprint": row.keys["fingerprint"]}) for row in rows)
-    of_rows = forms(replace(found, rows=tuple(alone)))
+    of_rows = forms(replace(attribution, rows=tuple(alone)))
     return [*map(without_total_error, of_rows)] if same_total else of_rows
 
 
-def _row(one: Comparison) -> dict[str, Any]:
-    words = latency_words(one.base, one.new)
+def _row(comparison: Comparison) -> dict[str, Any]:
+    words = latency_words(comparison.base, comparison.new)
     return {
-        "text": clean(one.base.shape or one.base.name, 600),
-        "category": one.category,
+        "text": clean(comparison.base.shape or comparison.base.name, 600),
+        "category": comparison.category,
         **({"latency": words} if words else {}),
-        "base_per_call": _per_call(one.base),
-        "new_per_call": _per_call(one.new),
-        "speedup": _finite(one.speedup),
-        "greenup": _finite(one.greenup),
-        "powerup": _finite(one.powerup),
-        "speedup_ci95": _interval(one.speedup_ci95),
-        "greenup_ci95": _interval(one.greenup_ci95),
-        "powerup_ci95": _interval(one.powerup_ci95),
+        "base_per_call": _per_call(comparison.base),
+        "new_per_call": _per_call(comparison.new),
+        "speedup": _finite(comparison.speedup),
+        "greenup": _finite(comparison.greenup),
+        "powerup": _finite(comparison.powerup),
+        "speedup_ci95": _interval(comparison.speedup_ci95),
+        "greenup_ci95": _interval(comparison.greenup_ci95),
+        "powerup_ci95": _interval(comparison.powerup_ci95),
     }
 
 
@@ -242,7 +248,7 @@ class Built:
     """The page, notes about it, and the figures that it shows, for writing them to files."""
 
     html: str
-    said: str
+    summary: str
     data: dict[str, Any]
     traces: dict[str, Gathered]
 
@@ -254,27 +260,29 @@ def build(
     progress: Callable[[int], None] | None = None,
 ) -> Built:
     """Gathers, compares and renders. Raises `QjouleError` and `UsageError` as the parts do."""
-    named = names([trace.path for trace, _ in traces])
-    found = {
+    trace_names = names([trace.path for trace, _ in traces])
+    results = {
         name: gather(trace, options.by, options.idle, calibrated=calibrated, progress=progress)
-        for name, (trace, calibrated) in zip(named, traces, strict=True)
+        for name, (trace, calibrated) in zip(trace_names, traces, strict=True)
     }
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "parts": PARTS,
-        "traces": [trace_data(name, one, options.top) for name, one in found.items()],
-        "comparisons": compared({name: one.attribution for name, one in found.items()}),
+        "traces": [trace_data(name, result, options.top) for name, result in results.items()],
+        "comparisons": compared({name: result.attribution for name, result in results.items()}),
         "studies": [study_data(path) for path in studies],
     }
-    heads: list[dict[str, Any]] = [about(name, one.attribution) for name, one in found.items()]
-    title = clean(" · ".join([*named, *(path.resolve().name for path in studies)]), 200)
+    heads: list[dict[str, Any]] = [
+        about(name, result.attribution) for name, result in results.items()
+    ]
+    title = clean(" · ".join([*trace_names, *(path.resolve().name for path in studies)]), 200)
     html = page(data, heads, f"{title}: joules")
     grades = {head["grade"] for head in heads}
     grades |= {grade for study in data["studies"] for grade in study["grades"]}
     idle = {head["idle"] for head in heads}
     idle |= {policy for study in data["studies"] for policy in study["idle_policies"]}
-    said = f"grade {', '.join(sorted(grades))} · idle {', '.join(sorted(idle))}"
-    return Built(html, said, data, found)
+    summary = f"grade {', '.join(sorted(grades))} · idle {', '.join(sorted(idle))}"
+    return Built(html, summary, data, results)
 
 
 def names(paths: Sequence[Path]) -> list[str]:
@@ -282,10 +290,10 @@ def names(paths: Sequence[Path]) -> list[str]:
     short = [path.resolve().name for path in paths]
     out: list[str] = []
     for path, name in zip(paths, short, strict=True):
-        wanted = name if short.count(name) == 1 else as_given(str(path))
+        stem = name if short.count(name) == 1 else as_given(str(path))
         number = 2
-        unique = wanted
+        unique = stem
         while unique in out:
-            unique, number = f"{wanted} ({number})", number + 1
+            unique, number = f"{stem} ({number})", number + 1
         out.append(unique)
     return out

@@ -26,16 +26,16 @@ from qjoule.shapes.safe_text import sanitise
 TEXT_MAX = 4000
 
 
-def power(found: Gathered) -> pd.DataFrame:
+def power(gathered: Gathered) -> pd.DataFrame:
     """Long form: a row for each bucket of time and series; the parts add up to `measured`.
 
     Series `statement N` are of row N of the figure `statements`, and a part of `queries`.
     """
-    one = found.power
-    edges_s = one.edges_ns * 1e-9
-    series = {"measured": one.measured_nj, **one.parts_nj}
-    series |= {f"statement {row + 1}": nj for row, nj in one.rows_nj.items()}
-    known_s = np.where(one.known_ns > 0, one.known_ns * 1e-9, np.nan)
+    over_time = gathered.power
+    edges_s = over_time.edges_ns * 1e-9
+    series = {"measured": over_time.measured_nj, **over_time.parts_nj}
+    series |= {f"statement {row + 1}": nj for row, nj in over_time.rows_nj.items()}
+    known_s = np.where(over_time.known_ns > 0, over_time.known_ns * 1e-9, np.nan)
     frames = [
         pd.DataFrame(
             {
@@ -48,52 +48,54 @@ def power(found: Gathered) -> pd.DataFrame:
         )
         for name, nj in series.items()
     ]
-    return _said(pd.concat(frames, ignore_index=True), found)
+    return _with_provenance(pd.concat(frames, ignore_index=True), gathered)
 
 
-def statements(found: Gathered) -> pd.DataFrame:
+def statements(gathered: Gathered) -> pd.DataFrame:
     """A row for each group of queries, as `qjoule attribute --format json` has them."""
-    known = has_energy(found.attribution)
+    known = has_energy(gathered.attribution)
     rows = []
-    for row in found.attribution.rows:
-        one = json_row(row, known)
+    for row in gathered.attribution.rows:
+        fields = json_row(row, known)
         plain: dict[str, Any] = {
-            name: value for name, value in one.items() if not isinstance(value, list | dict | tuple)
+            name: value
+            for name, value in fields.items()
+            if not isinstance(value, list | dict | tuple)
         }
         for name in ("energy_j_ci95", "j_per_call_ci95"):
-            plain[f"{name}_low"], plain[f"{name}_high"] = one[name] or (None, None)
+            plain[f"{name}_low"], plain[f"{name}_high"] = fields[name] or (None, None)
         plain["shape"] = query_text(row)
         rows.append(
             {k: sanitise(v[:TEXT_MAX]) if isinstance(v, str) else v for k, v in plain.items()}
         )
-    return _said(pd.DataFrame(rows), found)
+    return _with_provenance(pd.DataFrame(rows), gathered)
 
 
-def latency(found: Gathered) -> pd.DataFrame:
+def latency(gathered: Gathered) -> pd.DataFrame:
     """What the latency of each group of queries consists of, summed over its calls, in ns."""
     rows = [
         {"statement": number, "shape": sanitise(query_text(row)[:TEXT_MAX])}
         | {part.name: part.value(row) for part in WAITS}
-        for number, row in enumerate(found.attribution.rows, 1)
+        for number, row in enumerate(gathered.attribution.rows, 1)
         if row.waits
     ]
-    return _said(pd.DataFrame(rows), found)
+    return _with_provenance(pd.DataFrame(rows), gathered)
 
 
-def parts(found: Gathered) -> pd.DataFrame:
+def parts(gathered: Gathered) -> pd.DataFrame:
     """Where the joules went, by part of the total."""
-    main = found.attribution.main if has_energy(found.attribution) else None
+    main = gathered.attribution.main if has_energy(gathered.attribution) else None
     rows = [
         {"part": part, "energy_j": fmt.in_joules(main.parts_nj[part]) if main else None}
         for part in PARTS
     ]
-    return _said(pd.DataFrame(rows), found)
+    return _with_provenance(pd.DataFrame(rows), gathered)
 
 
-def calls(found: Gathered) -> pd.DataFrame:
+def calls(gathered: Gathered) -> pd.DataFrame:
     """The sampled calls of the rows that have figures of their own."""
-    rows_of = found.attribution.rows
-    names = {n: sanitise(rows_of[n].keys.get("fingerprint", "")[:200]) for n in found.details}
+    rows_of = gathered.attribution.rows
+    names = {n: sanitise(rows_of[n].keys.get("fingerprint", "")[:200]) for n in gathered.details}
     rows = [
         {
             "statement": number + 1,
@@ -101,46 +103,46 @@ def calls(found: Gathered) -> pd.DataFrame:
             "energy_j": nj * 1e-9,
             "latency_ns": ns if ns >= 0 else None,
         }
-        for number, one in found.details.items()
-        for nj, ns in zip(one.call_nj.tolist(), one.latency_ns.tolist(), strict=True)
+        for number, detail in gathered.details.items()
+        for nj, ns in zip(detail.call_nj.tolist(), detail.latency_ns.tolist(), strict=True)
     ]
     columns = ["statement", "fingerprint", "energy_j", "latency_ns"]
-    return _said(pd.DataFrame(rows, columns=columns), found)
+    return _with_provenance(pd.DataFrame(rows, columns=columns), gathered)
 
 
-def calls_over_time(found: Gathered) -> pd.DataFrame:
+def calls_over_time(gathered: Gathered) -> pd.DataFrame:
     """Calls and energy of the rows that have figures of their own, by coarse bucket."""
-    edges_s = found.detail_edges_ns * 1e-9
+    edges_s = gathered.detail_edges_ns * 1e-9
     frames = [
         pd.DataFrame(
             {
                 "statement": number + 1,
                 "begin_s": edges_s[:-1],
                 "end_s": edges_s[1:],
-                "calls": one.calls[: len(edges_s) - 1],
-                "energy_nj": one.energy_nj,
+                "calls": detail.calls[: len(edges_s) - 1],
+                "energy_nj": detail.energy_nj,
             }
         )
-        for number, one in found.details.items()
+        for number, detail in gathered.details.items()
         if len(edges_s) > 1
     ]
     empty = pd.DataFrame(columns=["statement", "begin_s", "end_s", "calls", "energy_nj"])
-    return _said(pd.concat(frames, ignore_index=True) if frames else empty, found)
+    return _with_provenance(pd.concat(frames, ignore_index=True) if frames else empty, gathered)
 
 
 def runs(path: Path) -> pd.DataFrame:
     """A study's runs; factors keep the prefix that separates them from other columns."""
-    found = read_runs(path)
-    for name in found.columns:
-        if found[name].map(lambda value: isinstance(value, list)).any():
-            found[name] = found[name].map(lambda value: " ".join(map(str, value or ())))
+    frame = read_runs(path)
+    for name in frame.columns:
+        if frame[name].map(lambda value: isinstance(value, list)).any():
+            frame[name] = frame[name].map(lambda value: " ".join(map(str, value or ())))
         if name.startswith(FACTOR):
-            found[name] = found[name].map(str)
-    return found
+            frame[name] = frame[name].map(str)
+    return frame
 
 
-def _said(frame: pd.DataFrame, found: Gathered) -> pd.DataFrame:
-    about = found.attribution
+def _with_provenance(frame: pd.DataFrame, gathered: Gathered) -> pd.DataFrame:
+    about = gathered.attribution
     return frame.assign(
         grade=about.energy_source.grade,
         idle_policy=about.policy.get("idle", ""),

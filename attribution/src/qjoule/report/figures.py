@@ -35,7 +35,7 @@ GREYS = {
 #: Of `WAIT_TITLES`, in their order.
 LATENCY_COLOURS = (*(COLOURS[n] for n in (0, 6, 5, 2, 1, 3)), GREYS["residual"])
 KINDS = ("csv", "parquet", "json", "svg", "png")
-SHOWN = 12  #: statements in a drawing; the data have all
+STATEMENTS_MAX = 12  #: statements in a drawing; the data have all
 Draw = Callable[["Figure"], None]
 
 
@@ -49,25 +49,27 @@ def write_figures(
 
     Raises `QjouleError` if the directory cannot be made or written.
     """
-    written: list[Path] = []
+    paths: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for number, (name, found) in enumerate(traces.items(), 1):
+        for number, (name, gathered) in enumerate(traces.items(), 1):
             prefix = f"{number}-{_file_name(name)}-" if len(traces) > 1 else ""
-            for figure, (frame, draw) in _of_trace(found).items():
-                written += _write(directory / f"{prefix}{figure}", frame, draw)
+            for figure, (frame, draw) in _of_trace(gathered).items():
+                paths += _write(directory / f"{prefix}{figure}", frame, draw)
         for number, path in enumerate(studies, 1):
             name = _file_name(path.resolve().name)
             prefix = f"{number}-{name}-" if len(studies) > 1 else ""
             frame = figure_data.runs(path)
-            written += _write(directory / f"{prefix}study", frame, _draw_study(frame))
-        for number, one in enumerate(comparisons, 2):
-            frame = pd.DataFrame([_with_ends(row) for row in one["rows"]])
-            frame = frame.assign(base=one["base"], new=one["new"], notes=" ".join(one["warnings"]))
-            written += _write(directory / f"compare-{number}-with-1", frame, _draw_comparison(one))
+            paths += _write(directory / f"{prefix}study", frame, _draw_study(frame))
+        for number, comparison in enumerate(comparisons, 2):
+            frame = pd.DataFrame([_with_ends(row) for row in comparison["rows"]])
+            notes = " ".join(comparison["warnings"])
+            frame = frame.assign(base=comparison["base"], new=comparison["new"], notes=notes)
+            path = directory / f"compare-{number}-with-1"
+            paths += _write(path, frame, _draw_comparison(comparison))
     except OSError as error:
         raise QjouleError(f"cannot write {directory}: {error.strerror or error}") from error
-    return written
+    return paths
 
 
 def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
@@ -94,139 +96,143 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
     return paths
 
 
-def _of_trace(found: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
+def _of_trace(gathered: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
     out: dict[str, tuple[pd.DataFrame, Draw]] = {
-        "calls": (figure_data.calls_over_time(found), lambda figure: _draw_calls(found, figure)),
+        "calls": (
+            figure_data.calls_over_time(gathered),
+            lambda figure: _draw_calls(gathered, figure),
+        ),
     }
-    if any(row.waits for row in found.attribution.rows):
-        frame = figure_data.latency(found)
-        out["latency"] = (frame, lambda figure: _draw_latency(found, figure))
-    if has_energy(found.attribution):
+    if any(row.waits for row in gathered.attribution.rows):
+        frame = figure_data.latency(gathered)
+        out["latency"] = (frame, lambda figure: _draw_latency(gathered, figure))
+    if has_energy(gathered.attribution):
         out |= {
-            "power": (figure_data.power(found), lambda figure: _draw_power(found, figure)),
-            "parts": (figure_data.parts(found), lambda figure: _draw_parts(found, figure)),
+            "power": (figure_data.power(gathered), lambda figure: _draw_power(gathered, figure)),
+            "parts": (figure_data.parts(gathered), lambda figure: _draw_parts(gathered, figure)),
             "statements": (
-                figure_data.statements(found),
-                lambda figure: _draw_statements(found, figure),
+                figure_data.statements(gathered),
+                lambda figure: _draw_statements(gathered, figure),
             ),
             "calls-joules": (
-                figure_data.calls(found),
-                lambda figure: _draw_single_calls(found, figure),
+                figure_data.calls(gathered),
+                lambda figure: _draw_single_calls(gathered, figure),
             ),
         }
     return out
 
 
-def _axes(figure: Figure, found: Gathered, title: str) -> Axes:
-    about = found.attribution
+def _axes(figure: Figure, gathered: Gathered, title: str) -> Axes:
+    about = gathered.attribution
     axes = figure.subplots()
     axes.set_title(f"{title}\n{about.energy_source.grade}, idle {about.policy['idle']}", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
-def _total(found: Gathered) -> str:
+def _total(gathered: Gathered) -> str:
     """The label of the total: "measured" only if the source's grade is."""
-    grade = found.attribution.energy_source.grade
+    grade = gathered.attribution.energy_source.grade
     return grade if grade == "measured" else f"{grade} total"
 
 
-def _text(found: Gathered, number: int, length: int = 48) -> str:
-    row = found.attribution.rows[number]
+def _text(gathered: Gathered, number: int, length: int = 48) -> str:
+    row = gathered.attribution.rows[number]
     return shorten(sanitise(row.shape[:200]) or row.keys.get("fingerprint", "?"), length)
 
 
-def _draw_power(found: Gathered, figure: Figure) -> None:
-    one = found.power
-    axes = _axes(figure, found, "Power over time")
-    part = one.parts_nj
-    named = sum(one.rows_nj.values(), start=np.zeros_like(one.measured_nj))
+def _draw_power(gathered: Gathered, figure: Figure) -> None:
+    power = gathered.power
+    axes = _axes(figure, gathered, "Power over time")
+    part = power.parts_nj
+    of_statements = sum(power.rows_nj.values(), start=np.zeros_like(power.measured_nj))
     layers = {
         "idle": part["idle"],
         "machine": part["other_processes"] + part["kernel"] + part["tracer"],
         "residual": part["residual"],
         "background": part["background"],
-        "other statements": part["queries"] - named,
+        "other statements": part["queries"] - of_statements,
     }
     colours = {name: GREYS[name] for name in layers}
-    for place, (number, nj) in reversed(list(enumerate(one.rows_nj.items()))):
-        label = f"{number + 1}: {_text(found, number, 40)}"
+    for place, (number, nj) in reversed(list(enumerate(power.rows_nj.items()))):
+        label = f"{number + 1}: {_text(gathered, number, 40)}"
         layers[label], colours[label] = nj, COLOURS[place]
-    seconds = np.where(one.known_ns > 0, one.known_ns * 1e-9, np.nan)
-    shown = {name: nj for name, nj in layers.items() if nj.any()}
-    if not len(seconds) or not shown:
+    seconds = np.where(power.known_ns > 0, power.known_ns * 1e-9, np.nan)
+    nonzero = {name: nj for name, nj in layers.items() if nj.any()}
+    if not len(seconds) or not nonzero:
         return
-    steps = np.append(one.edges_ns[:-1], one.edges_ns[-1]) * 1e-9
-    watts = np.nan_to_num(np.array([nj * 1e-9 / seconds for nj in shown.values()]))
+    steps = np.append(power.edges_ns[:-1], power.edges_ns[-1]) * 1e-9
+    watts = np.nan_to_num(np.array([nj * 1e-9 / seconds for nj in nonzero.values()]))
     axes.stackplot(
         steps,
         np.hstack([watts, watts[:, -1:]]),
-        labels=list(shown),
-        colors=[colours[name] for name in shown],
+        labels=list(nonzero),
+        colors=[colours[name] for name in nonzero],
         step="post",
     )
-    axes.stairs(one.measured_nj * 1e-9 / seconds, one.edges_ns * 1e-9, color="black", lw=0.7,
-                baseline=None, label=_total(found))  # fmt: skip
+    axes.stairs(power.measured_nj * 1e-9 / seconds, power.edges_ns * 1e-9, color="black", lw=0.7,
+                baseline=None, label=_total(gathered))  # fmt: skip
     axes.set(xlabel="time (s)", ylabel="power (W)", xlim=(steps[0], steps[-1]), ylim=(0, None))
     figure.legend(loc="outside lower center", ncols=2, fontsize=7)
 
 
-def _draw_parts(found: Gathered, figure: Figure) -> None:
-    axes = _axes(figure, found, "Where the joules went")
-    parts = found.attribution.main.parts_nj
+def _draw_parts(gathered: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, gathered, "Where the joules went")
+    parts = gathered.attribution.main.parts_nj
     axes.barh([name.replace("_", " ") for name in parts], [nj / 1e9 for nj in parts.values()],
               color=COLOURS[0])  # fmt: skip
     axes.invert_yaxis()
     axes.set_xlabel("energy (J)")
 
 
-def _draw_statements(found: Gathered, figure: Figure) -> None:
-    axes = _axes(figure, found, "Energy by statement, with 95 % intervals")
-    rows = found.attribution.rows[:SHOWN]
+def _draw_statements(gathered: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, gathered, "Energy by statement, with 95 % intervals")
+    rows = gathered.attribution.rows[:STATEMENTS_MAX]
     for number, row in enumerate(rows):
         low, high = row.energy_nj_ci95
         axes.barh(number, row.energy_nj / 1e9, color=COLOURS[0], alpha=0.8)
         axes.plot([low / 1e9, high / 1e9], [number, number], color="black", lw=1.2)
-    axes.set_yticks(range(len(rows)), [_text(found, number) for number in range(len(rows))])
+    axes.set_yticks(range(len(rows)), [_text(gathered, number) for number in range(len(rows))])
     axes.invert_yaxis()
     axes.set_xlabel("energy (J)")
 
 
-def _draw_latency(found: Gathered, figure: Figure) -> None:
-    axes = _axes(figure, found, "Where the latency went")
-    numbered = [(number, row.waits) for number, row in enumerate(found.attribution.rows)]
-    waits = {number: one for number, one in numbered if one}
-    shown = list(waits)[:SHOWN]
-    left = np.zeros(len(shown))
+def _draw_latency(gathered: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, gathered, "Where the latency went")
+    numbered = [(number, row.waits) for number, row in enumerate(gathered.attribution.rows)]
+    waits = {number: row_waits for number, row_waits in numbered if row_waits}
+    numbers = list(waits)[:STATEMENTS_MAX]
+    left = np.zeros(len(numbers))
     for (key, title), colour in zip(WAIT_TITLES.items(), LATENCY_COLOURS, strict=True):
-        of_each = [getattr(waits[number], key) / waits[number].latency_ns for number in shown]
-        axes.barh(range(len(shown)), of_each, left=left, color=colour, label=title)
+        of_each = [getattr(waits[number], key) / waits[number].latency_ns for number in numbers]
+        axes.barh(range(len(numbers)), of_each, left=left, color=colour, label=title)
         left += of_each
-    axes.set_yticks(range(len(shown)), [_text(found, number) for number in shown])
+    axes.set_yticks(range(len(numbers)), [_text(gathered, number) for number in numbers])
     axes.invert_yaxis()
     axes.set(xlabel="share of the latency", xlim=(0, 1))
     figure.legend(loc="outside lower center", ncols=len(WAIT_TITLES), fontsize=7)
 
 
-def _draw_calls(found: Gathered, figure: Figure) -> None:
-    axes = _axes(figure, found, "Calls per second")
-    edges_s = found.detail_edges_ns * 1e-9
-    for place, (number, one) in enumerate(list(found.details.items())[: len(COLOURS)]):
+def _draw_calls(gathered: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, gathered, "Calls per second")
+    edges_s = gathered.detail_edges_ns * 1e-9
+    for place, (number, detail) in enumerate(list(gathered.details.items())[: len(COLOURS)]):
         if len(edges_s) > 1:
-            axes.stairs(one.calls[: len(edges_s) - 1] / np.diff(edges_s), edges_s, baseline=None,
-                        color=COLOURS[place], label=_text(found, number, 40))  # fmt: skip
+            axes.stairs(detail.calls[: len(edges_s) - 1] / np.diff(edges_s), edges_s, baseline=None,
+                        color=COLOURS[place], label=_text(gathered, number, 40))  # fmt: skip
     axes.set(xlabel="time (s)", ylabel="calls per second", ylim=(0, None))
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower center", ncols=2, fontsize=7)
 
 
-def _draw_single_calls(found: Gathered, figure: Figure) -> None:
-    axes = _axes(figure, found, "Latency against joules, of a sample of calls")
-    for place, (number, one) in enumerate(list(found.details.items())[: len(COLOURS)]):
-        known = (one.latency_ns > 0) & (one.call_nj > 0)
-        if known.any():
-            axes.scatter(one.latency_ns[known] * 1e-9, one.call_nj[known] * 1e-9, s=9, alpha=0.7,
-                         color=COLOURS[place], label=_text(found, number, 40))  # fmt: skip
+def _draw_single_calls(gathered: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, gathered, "Latency against joules, of a sample of calls")
+    for place, (number, detail) in enumerate(list(gathered.details.items())[: len(COLOURS)]):
+        valid = (detail.latency_ns > 0) & (detail.call_nj > 0)
+        if valid.any():
+            latency_s, energy_j = detail.latency_ns[valid] * 1e-9, detail.call_nj[valid] * 1e-9
+            axes.scatter(latency_s, energy_j, s=9, alpha=0.7,
+                         color=COLOURS[place], label=_text(gathered, number, 40))  # fmt: skip
             axes.set(xscale="log", yscale="log")
     axes.set(xlabel="latency (s)", ylabel="energy of a call (J)")
     if axes.get_legend_handles_labels()[0]:
@@ -236,25 +242,26 @@ def _draw_single_calls(found: Gathered, figure: Figure) -> None:
 def _draw_study(runs: pd.DataFrame) -> Draw:
     """Means with intervals of the first measure that is known."""
     factors = [name for name in runs.columns if name.startswith(FACTOR)]
-    done = runs[runs["status"] == "done"]
-    known = [name for name in MEASURES if name in done.columns and done[name].notna().any()]
+    completed = runs[runs["status"] == "done"]
+    columns = completed.columns
+    measures = [name for name in MEASURES if name in columns and completed[name].notna().any()]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        if not known:
+        if not measures:
             axes.set_title("No run has a figure", loc="left")
             return
-        title, unit = MEASURES[known[0]]
-        found = means(done, factors, known[0])
-        for number, row in enumerate(found.to_dict("records")):
+        title, unit = MEASURES[measures[0]]
+        table = means(completed, factors, measures[0])
+        for number, row in enumerate(table.to_dict("records")):
             axes.plot(row["mean"], number, "o", color=COLOURS[0])
             if row["low"] is not None and not np.isnan(float(row["low"])):
                 axes.plot([row["low"], row["high"]], [number, number], color=COLOURS[0])
         labels = [
             shorten(sanitise(", ".join(str(row[name]) for name in factors)), 60) or "all runs"
-            for row in found.to_dict("records")
+            for row in table.to_dict("records")
         ]
-        axes.set_yticks(range(len(found)), labels)
+        axes.set_yticks(range(len(table)), labels)
         axes.invert_yaxis()
         grades = ", ".join(sorted({str(grade) for grade in runs["grade"]}))
         axes.set_title(f"{title}, mean and 95 % interval\n{grades}", loc="left")
@@ -264,10 +271,10 @@ def _draw_study(runs: pd.DataFrame) -> Draw:
     return draw
 
 
-def _draw_comparison(one: Mapping[str, Any]) -> Draw:
+def _draw_comparison(comparison: Mapping[str, Any]) -> Draw:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        rows = [row for row in one["rows"] if row["greenup"]][:SHOWN]
+        rows = [row for row in comparison["rows"] if row["greenup"]][:STATEMENTS_MAX]
         for number, row in enumerate(rows):
             axes.plot(row["greenup"], number, "o", color=COLOURS[2])
             low, high = row["greenup_ci95"] or (None, None)
@@ -276,8 +283,10 @@ def _draw_comparison(one: Mapping[str, Any]) -> Draw:
         axes.axvline(1, color="grey", lw=0.8, ls="--")
         axes.set_yticks(range(len(rows)), [shorten(row["text"], 48) for row in rows])
         axes.invert_yaxis()
-        notes = " ".join(one["warnings"])
-        axes.set_title(f"Greenup of {one['new']} over {one['base']}\n{notes}", loc="left")
+        notes = " ".join(comparison["warnings"])
+        axes.set_title(
+            f"Greenup of {comparison['new']} over {comparison['base']}\n{notes}", loc="left"
+        )
         axes.set_xlabel("greenup (above 1: less energy per call)")
 
     return draw

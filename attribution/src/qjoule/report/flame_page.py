@@ -21,31 +21,31 @@ _DEEPER = "[deeper]"
 Node = dict[str, Any]
 
 
-def flame_page(found: Flame, title: str) -> str:
+def flame_page(flame: Flame, title: str) -> str:
     """The whole file."""
     return page.rendered(
         *("flame.html", _VENDORED, _LICENCES, _OWN),
         style=page.read("static/page.css"),
         last="qj.showIcicle(qj.current());",
         title=clean(title),
-        data={"parts": PARTS, "traces": [{"tree": tree(found), "power": None}]},
-        about=about(title, found.result),
-        samples=f"{found.samples:,}",
-        whole=f"{found.whole / found.samples:.1%}",
-        functions=table(found, _TOP),
+        data={"parts": PARTS, "traces": [{"tree": tree(flame), "power": None}]},
+        about=about(title, flame.result),
+        samples=f"{flame.samples:,}",
+        whole=f"{flame.whole / flame.samples:.1%}",
+        functions=table(flame, _TOP),
     )
 
 
-def tree(found: Flame) -> Node:
+def tree(flame: Flame) -> Node:
     """Frames as the icicle takes them: name, kind, nanojoules, children. What is below 0 (a
     residual) takes no room.
     """
     root: Node = {"name": "all", "kind": "machine", "nj": 0, "children": {}}
-    for one in found.rows:
-        for stack, energy_nj in one.energies_nj():
+    for row_stacks in flame.rows:
+        for stack, energy_nj in row_stacks.energies_nj():
             if energy_nj > 0:
-                shown = stack if len(stack) <= _DEEPEST else (*stack[:_DEEPEST], _DEEPER)
-                _add(root, (*first_frames(one.row), *shown), one.row.kind, energy_nj)
+                frames = stack if len(stack) <= _DEEPEST else (*stack[:_DEEPEST], _DEEPER)
+                _add(root, (*first_frames(row_stacks.row), *frames), row_stacks.row.kind, energy_nj)
     return _listed(root)
 
 
@@ -64,11 +64,11 @@ def _listed(root: Node) -> Node:
     """
     order = [root]
     for node in order:
-        children = sorted(node["children"].values(), key=lambda one: -one["nj"])
+        children = sorted(node["children"].values(), key=lambda child: -child["nj"])
         order += children
-        own = node["nj"] - sum(one["nj"] for one in children)
-        if children and own:
-            children.append({"name": "(itself)", "kind": node["kind"], "nj": own})
+        self_nj = node["nj"] - sum(child["nj"] for child in children)
+        if children and self_nj:
+            children.append({"name": "(itself)", "kind": node["kind"], "nj": self_nj})
         node["children"] = children
     for node in order:
         if not node["children"]:

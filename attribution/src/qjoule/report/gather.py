@@ -92,9 +92,9 @@ def gather(
     """Attributes a trace and keeps what a page draws. `buckets`: of time, at most; `progress` is
     called with the number of segments of each batch that is done. Raises as `attribute`."""
     watching = _Watching(buckets, progress)
-    found = attribute(trace, by, idle, calibrated=calibrated, where=where, observer=watching)
+    attribution = attribute(trace, by, idle, calibrated=calibrated, where=where, observer=watching)
     ids = recorded.recorded_ids([trace])
-    return watching.gathered(trace.row_groups("queries"), with_ids(found, ids))
+    return watching.gathered(trace.row_groups("queries"), with_ids(attribution, ids))
 
 
 class _Watching(Observer):
@@ -131,10 +131,10 @@ class _Watching(Observer):
             bucket = self._buckets.of_windows(batch.first + first)
             entries = zone.take(view).entries
             for s in zone.series:
-                one = splits[s]
-                self._cells.add(entries.group, bucket[entries.window], one.entry_nj)
-                self._cells.add_part("idle", bucket, one.idle_nj)
-                self._cells.add_part("residual", bucket, one.residual_nj)
+                split = splits[s]
+                self._cells.add(entries.group, bucket[entries.window], split.entry_nj)
+                self._cells.add_part("idle", bucket, split.idle_nj)
+                self._cells.add_part("residual", bucket, split.residual_nj)
                 usable = view.energy.known[s]
                 known |= np.repeat(usable, np.diff(np.append(first, len(known))))
                 measured = np.where(usable, view.energy.energy_nj[s], 0)
@@ -156,23 +156,23 @@ class _Watching(Observer):
         moved = np.where(self._cells.folded, 0, final - before)
         servers = np.array([label.server for label in self._labels])
         for server in np.unique(servers[moved != 0]).tolist():
-            mine = np.where(servers == server, moved, 0)
-            taken, given = np.maximum(-mine, 0), np.maximum(mine, 0)
+            moved_nj = np.where(servers == server, moved, 0)
+            taken, given = np.maximum(-moved_nj, 0), np.maximum(moved_nj, 0)
             if taken.sum() == given.sum():
                 self._cells.move(taken, given, self._buckets.count)
 
     # ---- results --------------------------------------------------------------------------------
 
-    def gathered(self, queries: Sequence[Part], found: Attribution) -> Gathered:
-        groups = self._groups_of(found.rows[: 2 * DETAILED])
+    def gathered(self, queries: Sequence[Part], attribution: Attribution) -> Gathered:
+        groups = self._groups_of(attribution.rows[: 2 * DETAILED])
         count = self._buckets.count
         whole = {
-            number: mine
-            for number, mine in groups.items()
-            if mine and not self._cells.folded[mine].any()
+            number: row_groups
+            for number, row_groups in groups.items()
+            if row_groups and not self._cells.folded[row_groups].any()
         }
-        shown = list(whole)[:DETAILED]
-        rows_nj = {n: self._cells.of_groups(whole[n], count) for n in shown}
+        detailed = list(whole)[:DETAILED]
+        rows_nj = {n: self._cells.of_groups(whole[n], count) for n in detailed}
         first_ns = int(self._buckets.edges_ns[0]) if count else 0
         kinds = self._cells.of_kinds(count)
         power = Power(
@@ -180,15 +180,15 @@ class _Watching(Observer):
             self._known_ns,
             self._measured_nj,
             dict(zip(PARTS, kinds, strict=True)),
-            {n: rows_nj[n] for n in shown[:STACKED]},
+            {n: rows_nj[n] for n in detailed[:STACKED]},
         )
         coarse = np.unique(np.linspace(0, count, min(DETAIL_BUCKETS, count) + 1).astype(int))
-        calls = self._calls({n: whole[n] for n in shown}, coarse)
-        sampled = self._sampled(queries, {n: whole[n] for n in shown})
-        details = {n: Detail(_coarser(rows_nj[n], coarse), calls[n], *sampled[n]) for n in shown}
+        calls = self._calls({n: whole[n] for n in detailed}, coarse)
+        sampled = self._sampled(queries, {n: whole[n] for n in detailed})
+        details = {n: Detail(_coarser(rows_nj[n], coarse), calls[n], *sampled[n]) for n in detailed}
         known_ns = _coarser(self._known_ns, coarse)
         edges = power.edges_ns[coarse] if count else power.edges_ns
-        return Gathered(found, power, edges, known_ns, details)
+        return Gathered(attribution, power, edges, known_ns, details)
 
     def _groups_of(self, rows: Sequence[Row]) -> dict[int, list[int]]:
         """The groups that each row is of, by the row's number."""
@@ -214,12 +214,12 @@ class _Watching(Observer):
         sums = np.zeros((len(rows), max(len(coarse) - 1, 1)), np.int64)
         row_of = self._row_of(rows)
         for part in range(self._queries.parts if rows else 0):
-            found = self._queries.calls(part)
-            row = row_of[found.group]
-            mine = np.flatnonzero(row >= 0)
-            bucket = self._buckets.of_times(found.end_ns[mine])
+            calls = self._queries.calls(part)
+            row = row_of[calls.group]
+            listed = np.flatnonzero(row >= 0)
+            bucket = self._buckets.of_times(calls.end_ns[listed])
             place = np.searchsorted(coarse, bucket, "right") - 1
-            np.add.at(sums, (row[mine], place), found.executions[mine])
+            np.add.at(sums, (row[listed], place), calls.executions[listed])
         return dict(zip(rows, sums, strict=True))
 
     def _sampled(
@@ -233,10 +233,10 @@ class _Watching(Observer):
             if table is None or not table.num_rows:
                 continue
             query = view(table.column("query"))
-            at = np.minimum(np.searchsorted(ids, query), len(ids) - 1)
-            found = np.flatnonzero(ids[at] == query)
+            index = np.minimum(np.searchsorted(ids, query), len(ids) - 1)
+            matches = np.flatnonzero(ids[index] == query)
             begin_ns, end_ns = (view(table.column(name)) for name in ("begin_ns", "end_ns"))
-            latency[at[found]] = (end_ns - begin_ns)[found]
+            latency[index[matches]] = (end_ns - begin_ns)[matches]
         row = self._row_of(rows)[group]
         return {
             number: (energy[row == place], latency[row == place])

@@ -62,8 +62,8 @@ def rendered(
         keep_trailing_newline=True,
     )
     scripts = [script(f"vendor/{name}") for name in vendored]
-    ours = (script(f"static/{name}") for name in own)
-    scripts.append("\n".join(["'use strict';", *ours, *([last] if last else ())]))
+    own_scripts = (script(f"static/{name}") for name in own)
+    scripts.append("\n".join(["'use strict';", *own_scripts, *([last] if last else ())]))
     return environment.get_template(template).render(
         version=__version__,
         policy=policy(scripts, style),

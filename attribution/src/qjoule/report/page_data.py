@@ -41,14 +41,14 @@ _TEXT = 120
 Node = dict[str, Any]  #: name, kind, nj, and children or the number of a row
 TEXT_MAX = 4000  #: characters of one statement
 TEXTS_MAX = 1_500_000  #: characters of all; beyond, statements are cut short
-SHORT = 160
+SHORT_TEXT_MAX = 160
 #: Columns of a result that the page has as whole numbers.
 _WHOLE = [column for column in (*FIGURES, *COUNTERS) if not column.energy]
 
 
-def tree(rows: Sequence[Row], machine: str, *, known: bool) -> Node | None:
+def tree(rows: Sequence[Row], machine: str, *, energy_known: bool) -> Node | None:
     """The tree of a table's rows, numbered in their order; None without energy."""
-    if not known:
+    if not energy_known:
         return None
     root: Node = {"name": machine, "kind": "machine", "children": []}
     for number, row in enumerate(rows):
@@ -86,13 +86,13 @@ def _leaf(row: Row) -> str:
 
 def _child(node: Node, name: str, kind: str) -> Node:
     name = shorten(sanitise(name[: 2 * _TEXT]), _TEXT)
-    for one in reversed(node["children"]):
-        if one["name"] == name and one["kind"] == kind:
-            found: Node = one
-            return found
-    made: Node = {"name": name, "kind": kind, "children": []}
-    node["children"].append(made)
-    return made
+    for child in reversed(node["children"]):
+        if child["name"] == name and child["kind"] == kind:
+            existing: Node = child
+            return existing
+    new: Node = {"name": name, "kind": kind, "children": []}
+    node["children"].append(new)
+    return new
 
 
 def _sum(node: Node) -> int:
@@ -104,55 +104,58 @@ def _sum(node: Node) -> int:
     rest = children[CHILDREN_MAX:]
     if len(rest) > 1:
         others = {"name": f"({len(rest)} others)", "kind": rest[0]["kind"]}
-        children = [*children[:CHILDREN_MAX], others | {"nj": sum(one["nj"] for one in rest)}]
+        children = [*children[:CHILDREN_MAX], others | {"nj": sum(child["nj"] for child in rest)}]
     node["children"] = children
     return int(node["nj"])
 
 
 def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
     """One trace, with at most `top` rows of queries, and of each other kind; the rest is folded."""
-    found = gathered.attribution
-    known = provenance.has_energy(found)
-    rows = _shown_rows(found, top)
-    alone = len(found.rows) if len(found.rows) <= top + 1 else top  # not in the folded row
-    main = found.main if known else None
+    attribution = gathered.attribution
+    energy_known = provenance.has_energy(attribution)
+    rows = _shown_rows(attribution, top)
+    count = len(attribution.rows)
+    alone = count if count <= top + 1 else top  # not in the folded row
+    main = attribution.main if energy_known else None
     return {
         "name": clean(name),
-        "grade": found.energy_source.grade,
-        "known": known,
+        "grade": attribution.energy_source.grade,
+        "known": energy_known,
         "measured_nj": main.measured_nj if main else None,
         "parts_nj": [main.parts_nj[part] for part in PARTS] if main else None,
-        "duration_s": found.trace.duration_s,
-        "power": _power(gathered, alone) if known else None,
-        "rows": _rows_by_column(rows, known),
+        "duration_s": attribution.trace.duration_s,
+        "power": _power(gathered, alone) if energy_known else None,
+        "rows": _rows_by_column(rows, energy_known),
         "by": list(dict.fromkeys(name for row in rows if key_cells(row) for name, _ in _keys(row))),
-        "statements": len(found.rows),
-        "tree": tree(rows, clean(found.trace.host) or "machine", known=known),
-        "details": {n: _detail(one, known) for n, one in gathered.details.items() if n < alone},
+        "statements": count,
+        "tree": tree(rows, clean(attribution.trace.host) or "machine", energy_known=energy_known),
+        "details": {
+            n: _detail(detail, energy_known) for n, detail in gathered.details.items() if n < alone
+        },
         "detail_t_s": _seconds(gathered.detail_edges_ns),
         "detail_known_s": _seconds(gathered.detail_known_ns),
     }
 
 
-def about(name: str, found: Attribution) -> dict[str, Any]:
+def about(name: str, attribution: Attribution) -> dict[str, Any]:
     """What must always be visible, and notes on where the figures come from."""
-    known = provenance.has_energy(found)
+    energy_known = provenance.has_energy(attribution)
     return {
         "name": clean(name),
-        "grade": found.energy_source.grade,
-        "source": clean(found.energy_source.name),
-        "idle": found.policy.get("idle", ""),
-        "idle_text": provenance.IDLE_POLICIES.get(found.policy.get("idle", ""), ""),
-        "loss": missing.loss(found),
-        "alarm": alarm(found),
-        "complete": found.trace.complete,
-        "calibrated": found.model.calibrated,
-        "coverage": fmt.share(found.coverage) if found.rows else "",
-        "measured": fmt.joules(found.main.measured_nj / 1e9) if known else fmt.UNKNOWN,
-        "graded": clean(provenance.graded(found)),
-        "mean_power": _mean_power(found) if known else fmt.UNKNOWN,
-        "duration": fmt.duration(found.trace.duration_s * 1e9),
-        "lines": [*provenance.heading(found), *provenance.footing(found)],
+        "grade": attribution.energy_source.grade,
+        "source": clean(attribution.energy_source.name),
+        "idle": attribution.policy.get("idle", ""),
+        "idle_text": provenance.IDLE_POLICIES.get(attribution.policy.get("idle", ""), ""),
+        "loss": missing.loss(attribution),
+        "alarm": alarm(attribution),
+        "complete": attribution.trace.complete,
+        "calibrated": attribution.model.calibrated,
+        "coverage": fmt.share(attribution.coverage) if attribution.rows else "",
+        "measured": fmt.joules(attribution.main.measured_nj / 1e9) if energy_known else fmt.UNKNOWN,
+        "graded": clean(provenance.graded(attribution)),
+        "mean_power": _mean_power(attribution) if energy_known else fmt.UNKNOWN,
+        "duration": fmt.duration(attribution.trace.duration_s * 1e9),
+        "lines": [*provenance.heading(attribution), *provenance.footing(attribution)],
     }
 
 
@@ -164,16 +167,16 @@ def clean(text: str, most: int = TEXT_MAX) -> str:
     return f"{shown[:most]}… ({len(text):,} characters in all)"
 
 
-def _mean_power(found: Attribution) -> str:
-    seconds = found.trace.duration_s
-    return fmt.si(found.main.measured_nj / 1e9 / seconds, "W") if seconds else fmt.UNKNOWN
+def _mean_power(attribution: Attribution) -> str:
+    seconds = attribution.trace.duration_s
+    return fmt.si(attribution.main.measured_nj / 1e9 / seconds, "W") if seconds else fmt.UNKNOWN
 
 
-def _shown_rows(found: Attribution, top: int) -> list[Row]:
+def _shown_rows(attribution: Attribution, top: int) -> list[Row]:
     """Rows of queries and of all else; of each kind the first `top` and one for the others."""
-    rows = list(fold_rows(found, top).rows)
+    rows = list(fold_rows(attribution, top).rows)
     for part in PARTS[1:]:
-        kind = [row for row in found.fixed if row.kind == part]
+        kind = [row for row in attribution.fixed if row.kind == part]
         rest = kind[top:]
         if len(rest) > 1:
             text = f"({len(rest)} others)"
@@ -196,7 +199,7 @@ def _power(gathered: Gathered, rows: int) -> dict[str, Any]:
     }
 
 
-def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
+def _rows_by_column(rows: Sequence[Row], energy_known: bool) -> dict[str, list[Any]]:
     """Rows by column, which is shorter than by row. Energies are in nJ, and add up."""
     texts = _bounded(query_text(row) if row.kind == "queries" else fixed_label(row) for row in rows)
     nothing: list[Any] = [None] * len(rows)
@@ -207,22 +210,29 @@ def _rows_by_column(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
         "server": [clean(_server(row), 200) for row in rows],
         "keys": [_keys(row) + _ids(row) for row in rows],
         "fingerprint": [clean(fingerprint(row), 200) for row in rows],
-        "nj": [row.energy_nj for row in rows] if known else nothing,
-        "low_nj": [_whole(row.energy_nj_ci95[0]) for row in rows] if known else nothing,
-        "high_nj": [_whole(row.energy_nj_ci95[1]) for row in rows] if known else nothing,
-        "energy": [_with_interval(row) for row in rows] if known else nothing,
+        "nj": [row.energy_nj for row in rows] if energy_known else nothing,
+        "low_nj": [_whole(row.energy_nj_ci95[0]) for row in rows] if energy_known else nothing,
+        "high_nj": [_whole(row.energy_nj_ci95[1]) for row in rows] if energy_known else nothing,
+        "energy": [_with_interval(row) for row in rows] if energy_known else nothing,
         "per_call": [
-            fmt.with_interval(row.j_per_call, row.j_per_call_ci95) if known and row.calls else None
+            fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
+            if energy_known and row.calls
+            else None
             for row in rows
         ],
         "share": [None if row.share is None else round(row.share, 6) for row in rows]
-        if known
+        if energy_known
         else nothing,
         "share_text": [
-            fmt.share_with_interval(row.share, row.share_ci95) if known and row.share else None
+            fmt.share_with_interval(row.share, row.share_ci95)
+            if energy_known and row.share
+            else None
             for row in rows
         ],
-        **{one.name: [_whole(one.of(row, known)) for row in rows] for one in (*_WHOLE, *waits)},
+        **{
+            column.name: [_whole(column.of(row, energy_known)) for row in rows]
+            for column in (*_WHOLE, *waits)
+        },
         "helpers": [
             fmt.duration(waited_ns / row.calls)
             if row.calls and row.helpers and (waited_ns := sum(row.helpers[1:]))
@@ -260,7 +270,7 @@ def _server(row: Row) -> str:
 def _bounded(texts: Iterable[str]) -> list[str]:
     out, left = [], TEXTS_MAX
     for text in texts:
-        shown = clean(text, TEXT_MAX if left > 0 else SHORT)
+        shown = clean(text, TEXT_MAX if left > 0 else SHORT_TEXT_MAX)
         left -= len(shown)
         out.append(shown)
     return out
@@ -271,13 +281,13 @@ def _with_interval(row: Row) -> str:
     return fmt.with_interval(row.energy_nj / 1e9, (low / 1e9, high / 1e9))
 
 
-def _detail(one: Detail, known: bool) -> dict[str, Any]:
-    sampled = len(one.call_nj) if known else 0
+def _detail(detail: Detail, energy_known: bool) -> dict[str, Any]:
+    sampled = len(detail.call_nj) if energy_known else 0
     return {
-        "nj": one.energy_nj.tolist() if known else None,
-        "calls": one.calls.tolist(),
-        "call_nj": np.rint(one.call_nj).astype(int).tolist()[:sampled],
-        "call_ns": [ns if ns >= 0 else None for ns in one.latency_ns.tolist()][:sampled],
+        "nj": detail.energy_nj.tolist() if energy_known else None,
+        "calls": detail.calls.tolist(),
+        "call_nj": np.rint(detail.call_nj).astype(int).tolist()[:sampled],
+        "call_ns": [ns if ns >= 0 else None for ns in detail.latency_ns.tolist()][:sampled],
     }
 
 

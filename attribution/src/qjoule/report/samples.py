@@ -44,7 +44,10 @@ class _Pieces:
 
 def _joined(parts: Sequence[_Pieces]) -> _Pieces:
     return _Pieces(
-        *(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(_Pieces))
+        *(
+            np.concatenate([getattr(piece, field.name) for piece in parts])
+            for field in fields(_Pieces)
+        )
     )
 
 
@@ -95,16 +98,16 @@ class Sample:
         for zone in ledger.zones[ledger.main]:
             entries = zone.take(zone.view(batch)).entries
             part_of = np.searchsorted(first_parts(batch, zone.series), window, "right") - 1
-            mine = np.flatnonzero(np.isin(pieces.slot, zone.slots))
-            if not len(mine) or not len(entries.window):
+            in_zone = np.flatnonzero(np.isin(pieces.slot, zone.slots))
+            if not len(in_zone) or not len(entries.window):
                 continue
             entry_nj = np.sum([splits[s].entry_nj for s in zone.series], axis=0)
             key = entries.window * groups + entries.group
-            wanted = part_of[mine] * groups + pieces.group[mine]
-            at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-            ns = (pieces.t1_ns - pieces.t0_ns)[mine]
-            part = np.minimum(ns / np.maximum(entries.cpu_ns[at], 1), 1.0)
-            energy[mine] += np.where(key[at] == wanted, entry_nj[at] * part, 0.0)
+            piece_key = part_of[in_zone] * groups + pieces.group[in_zone]
+            index = np.minimum(np.searchsorted(key, piece_key), len(key) - 1)
+            ns = (pieces.t1_ns - pieces.t0_ns)[in_zone]
+            part = np.minimum(ns / np.maximum(entries.cpu_ns[index], 1), 1.0)
+            energy[in_zone] += np.where(key[index] == piece_key, entry_nj[index] * part, 0.0)
         self._done.append((pieces.query, pieces.group, energy))
 
     def calls(self) -> tuple[_U64, I64, F64]:
