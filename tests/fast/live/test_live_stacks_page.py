@@ -23,7 +23,7 @@ from qjoule.engine.stacks import (
 )
 from qjoule.reporters.format import UNKNOWN
 from qjoule.reporters.live_pages import screen_document
-from qjoule.reporters.live_stacks import LEAST
+from qjoule.reporters.live_stacks import MIN_SAMPLES
 from qjoule.reporters.live_state import Mode, ViewState
 from qjoule.snapshots import Snapshot
 
@@ -115,14 +115,14 @@ def test_nodes_of_a_plan_stand_above_the_functions() -> None:
     assert "NODE OF THE PLAN" not in text_of(showing(SAMPLES))
 
 
-@pytest.mark.parametrize("count", [None, 1, LEAST - 1])
+@pytest.mark.parametrize("count", [None, 1, MIN_SAMPLES - 1])
 def test_of_too_few_samples_no_share_is_shown(count: int | None) -> None:
     missing = ("--stacks: mariadb has none: it has ended",)
     stack: Stack = ("main", "sort")
     samples = None if count is None else Counter({stack: count})
     text = text_of(showing(samples, missing=missing))
     assert f"{count or 0} samples" in text
-    assert f"too few samples to divide its joules: at least {LEAST} are needed" in text
+    assert f"too few samples to divide its joules: at least {MIN_SAMPLES} are needed" in text
     assert missing[0] in text
     assert "sort" not in text and "%" not in "".join(text.splitlines()[4:])
     assert ("no row has samples in this time" in text) == (count is None)
@@ -247,7 +247,7 @@ def test_an_export_has_what_the_page_shows() -> None:
     ]
 
 
-@pytest.mark.parametrize("count", [None, LEAST - 1])
+@pytest.mark.parametrize("count", [None, MIN_SAMPLES - 1])
 def test_an_export_marks_too_few_samples(count: int | None) -> None:
     stack: Stack = ("main", "sort")
     samples = None if count is None else Counter({stack: count})

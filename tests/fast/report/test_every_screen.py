@@ -132,7 +132,7 @@ def test_a_described_column_has_its_type_in_every_file() -> None:
         )
     )
     row = query_row(10**9, "q")
-    table = FlatTable(columns.types, [columns.flat(row), columns.flat(row, known=False)])
+    table = FlatTable(columns.types, [columns.flat(row), columns.flat(row, energy_known=False)])
     arrow = table.arrow("head", {})
     assert [str(kind) for kind in arrow.schema.types] == ["int64", *["double"] * 3, "string"]
     assert arrow.to_pylist()[0] == columns.flat(row) | {"new_count": row.calls, "new_j": 1.5}
@@ -142,7 +142,7 @@ def test_a_described_column_has_its_type_in_every_file() -> None:
         f"{row.calls},,,,",
     ]
     assert columns.json(row) == {"new_count": row.calls, "new_j": 1.5, "new_j_ci95": (1.0, 2.0)}
-    assert columns.json(row, known=False)["new_j"] is None
+    assert columns.json(row, energy_known=False)["new_j"] is None
     assert FlatTable(columns.types, []).csv().startswith("new_count,")
 
 

@@ -45,38 +45,39 @@ _LEGEND = (
 
 
 def _of_samples(what: str) -> Callable[[Figures], str]:
-    return lambda one: (
-        f"{fmt.count(one['samples'])} of {fmt.count(one['of_samples'])} samples of its stacks "
-        f"({fmt.share(one['samples'] / one['of_samples'])}) are in functions that {what}"
+    return lambda figures: (
+        f"{fmt.count(figures['samples'])} of {fmt.count(figures['of_samples'])} samples of its "
+        f"stacks ({fmt.share(figures['samples'] / figures['of_samples'])}) are in functions "
+        f"that {what}"
     )
 
 
-def _loops(one: Figures) -> str:
-    per = one["calls"] / one["loops"]
-    rows = "one for each of its rows" if one["rows_known"] else "rows are not recorded"
-    after = shorten(fmt.one_line(one["after"]), _LONGEST)
+def _loops(figures: Figures) -> str:
+    per = figures["calls"] / figures["loops"]
+    rows = "one for each of its rows" if figures["rows_known"] else "rows are not recorded"
+    after = shorten(fmt.one_line(figures["after"]), _LONGEST)
     return (
-        f"{fmt.count(one['calls'])} calls in {fmt.count(one['loops'])} loops of {per:.3g}, "
+        f"{fmt.count(figures['calls'])} calls in {fmt.count(figures['loops'])} loops of {per:.3g}, "
         f"{rows}, each directly after: {after}"
     )
 
 
-def _polls(one: Figures) -> str:
-    empty = "nearly all found nothing" if one["rows_known"] else "rows are not recorded"
-    share = one["awake_share"]
+def _polls(figures: Figures) -> str:
+    empty = "nearly all found nothing" if figures["rows_known"] else "rows are not recorded"
+    share = figures["awake_share"]
     awake = f"; {fmt.share(share)} of their joules are power of packages that they kept awake"
     return (
-        f"{fmt.count(one['calls'])} calls, one every {fmt.duration(one['period_ns'])} of a session "
-        f"that rests in between; {empty}{awake if share else ''}"
+        f"{fmt.count(figures['calls'])} calls, one every {fmt.duration(figures['period_ns'])} of a "
+        f"session that rests in between; {empty}{awake if share else ''}"
     )
 
 
-def _convoy(one: Figures) -> str:
+def _convoy(figures: Figures) -> str:
     return (
-        f"{fmt.share(one['share'])} of its latency is waiting for locks "
-        f"({fmt.duration(one['lock_ns_per_call'])} a call); {fmt.count(one['together'])} of "
-        f"{fmt.count(one['calls'])} such calls waited while another one did. Saved is what the "
-        "machine at rest drew meanwhile"
+        f"{fmt.share(figures['share'])} of its latency is waiting for locks "
+        f"({fmt.duration(figures['lock_ns_per_call'])} a call); {fmt.count(figures['together'])} "
+        f"of {fmt.count(figures['calls'])} such calls waited while another one did. "
+        "Saved is what the machine at rest drew meanwhile"
     )
 
 
@@ -92,53 +93,53 @@ _EVIDENCE: dict[str, Callable[[Figures], str]] = {
 }
 
 
-def evidence(one: Advice) -> str:
+def evidence(advice: Advice) -> str:
     """On one line, without control characters."""
-    return fmt.one_line(_EVIDENCE[one.kind](one.figures))
+    return fmt.one_line(_EVIDENCE[advice.kind](advice.figures))
 
 
-def render(found: Advised, *, width: int | None = None, color: bool = False) -> str:
+def render(advised: Advised, *, width: int | None = None, color: bool = False) -> str:
     """The advice as text that ends with a line feed; `width` in cells, else the terminal's."""
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
-    page.print(notes_grid(heading(found.result)))
+    page.print(notes_grid(heading(advised.result)))
     page.print()
-    if found.advice:
+    if advised.advice:
         table = ruled_table(leading=1)
         table.add_column("#", justify="right", no_wrap=True)
         table.add_column("saved ± 95 %", justify="right", no_wrap=True)
         table.add_column("advice", min_width=14, max_width=27)
         table.add_column("statement and evidence", overflow="fold", min_width=14)
-        for number, one in enumerate(found.advice[:_ROWS], 1):
-            low, high = one.saved_nj_ci95
-            saved = fmt.with_interval(one.saved_nj / 1e9, (low / 1e9, high / 1e9))
-            about = Text(shorten(query_label(one.row), _LONGEST), style=Style(bold=True))
-            about.append("\n" + evidence(one), style=Style(bold=False, dim=True))
-            table.add_row(str(number), saved, NAMES[one.kind], about)
+        for number, advice in enumerate(advised.advice[:_ROWS], 1):
+            low, high = advice.saved_nj_ci95
+            saved = fmt.with_interval(advice.saved_nj / 1e9, (low / 1e9, high / 1e9))
+            about = Text(shorten(query_label(advice.row), _LONGEST), style=Style(bold=True))
+            about.append("\n" + evidence(advice), style=Style(bold=False, dim=True))
+            table.add_row(str(number), saved, NAMES[advice.kind], about)
         page.print(table)
     else:
         page.print(Text("Nothing is advised."))
     page.print()
-    page.print(notes_grid(fmt.safe_notes(_notes(found))))
-    if found.advice:
+    page.print(notes_grid(fmt.safe_notes(_notes(advised))))
+    if advised.advice:
         page.print(Text(_LEGEND, style="dim"))
     return page.text()
 
 
-def _notes(found: Advised) -> list[tuple[str, str]]:
+def _notes(advised: Advised) -> list[tuple[str, str]]:
     lines = []
-    if (hidden := len(found.advice) - _ROWS) > 0:
+    if (hidden := len(advised.advice) - _ROWS) > 0:
         lines.append(("more", f"{hidden:,} are not shown: --json has all"))
     reasons: dict[str, list[str]] = {}
-    for kind, reason in found.not_judged.items():
+    for kind, reason in advised.not_judged.items():
         reasons.setdefault(reason, []).append(kind)
     for reason, kinds in reasons.items():
         lines.append(("", f"not judged: {', '.join(kinds)}, because {reason}"))
-    return [*lines, ("loss", missing.loss(found.result))]
+    return [*lines, ("loss", missing.loss(advised.result))]
 
 
-def to_json(found: Advised) -> str:
+def to_json(advised: Advised) -> str:
     """The document; an unknown is null."""
-    result = found.result
+    result = advised.result
     document = {
         "schema": SCHEMA,
         "grade": graded(result),
@@ -148,17 +149,17 @@ def to_json(found: Advised) -> str:
         "queries_j": fmt.in_joules(result.main.parts_nj["queries"]),
         "advice": [
             {
-                "kind": one.kind,
-                "fingerprint": one.row.keys["fingerprint"],
-                "shape": one.row.shape,
-                "server": one.row.server,
-                "saved_at_most_j": one.saved_nj / 1e9,
-                "saved_at_most_j_ci95": [end / 1e9 for end in one.saved_nj_ci95],
-                "evidence": evidence(one),
-                "figures": dict(one.figures),
+                "kind": advice.kind,
+                "fingerprint": advice.row.keys["fingerprint"],
+                "shape": advice.row.shape,
+                "server": advice.row.server,
+                "saved_at_most_j": advice.saved_nj / 1e9,
+                "saved_at_most_j_ci95": [end / 1e9 for end in advice.saved_nj_ci95],
+                "evidence": evidence(advice),
+                "figures": dict(advice.figures),
             }
-            for one in found.advice
+            for advice in advised.advice
         ],
-        "not_judged": dict(found.not_judged),
+        "not_judged": dict(advised.not_judged),
     }
     return json_text(finite(document))

@@ -70,7 +70,7 @@ def render(calibration: Calibration, *, width: int | None = None, color: bool = 
 def _heading(calibration: Calibration) -> list[tuple[str, str]]:
     identity = calibration.identity
     about = [identity.host, identity.cpu, identity.kernel, identity.governor]
-    domains = ", ".join(f"{one.name} {one.package}" for one in calibration.domains)
+    domains = ", ".join(f"{domain.name} {domain.package}" for domain in calibration.domains)
     return [
         ("machine", fmt.one_line(" · ".join(filter(None, about)))),
         ("energy", fmt.one_line(f"{calibration.energy.source} ({calibration.energy.grade})")),
@@ -84,14 +84,14 @@ def _table(calibration: Calibration) -> Table:
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("95 % interval", justify="right", no_wrap=True)
     table.add_column("what it is, and whether it can be told", overflow="fold")
-    for name, found in calibration.identified.items():
+    for name, coefficient in calibration.identified.items():
         meaning, unit = _MEANINGS.get(name.partition(".")[0], ("", ""))
         table.add_row(
             Text(fmt.one_line(name)),
-            Text(_figure(found.value, unit)),
-            Text(f"{_figure(found.low)} … {_figure(found.high)}"),
-            _told(meaning, found),
-            style=None if found.ok else Style(dim=True),
+            Text(_figure(coefficient.value, unit)),
+            Text(f"{_figure(coefficient.low)} … {_figure(coefficient.high)}"),
+            _meaning_cell(meaning, coefficient),
+            style=None if coefficient.ok else Style(dim=True),
         )
     return table
 
@@ -101,10 +101,10 @@ def _figure(value: float, unit: str = "") -> str:
     return f"{fmt.significant(value if abs(value) > _NOTHING else 0.0)} {unit}".rstrip()
 
 
-def _told(meaning: str, found: Found) -> Text:
-    if found.ok:
+def _meaning_cell(meaning: str, coefficient: Found) -> Text:
+    if coefficient.ok:
         return Text(meaning or "identified")
-    why = fmt.one_line(found.why) or "the phases do not tell it apart"
+    why = fmt.one_line(coefficient.why) or "the phases do not tell it apart"
     return Text(f"{meaning}: cannot tell: {why}" if meaning else f"cannot tell: {why}")
 
 

@@ -33,7 +33,7 @@ _FALLBACK = 120  #: used if the terminal's width is unknown
 _FROM = {"powerup": 74, "EDP gain": 86}
 _ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all
 _LONGEST = 300  #: characters of a statement
-_NAMED = 10  #: number of statements without a partner that the table names
+_ALONE_MAX = 10  #: number of statements without a partner that the table names
 _PARTS = {name: WAIT_TITLES[part] for name, part in LATENCY_PARTS.items()}
 _LEGEND = (
     "How many times faster B is (speedup), how much more power it draws while it runs (powerup), "
@@ -75,8 +75,8 @@ class Report:
             ("machine", a.machine or "not known"),
             ("calibration", a.calibration),
         ]
-        for one in self.across:
-            lines.append(("ACROSS", f"not comparable, compared on request: {one}"))
+        for difference in self.across:
+            lines.append(("ACROSS", f"not comparable, compared on request: {difference}"))
         return lines
 
 
@@ -92,7 +92,7 @@ def document(report: Report) -> dict[str, Any]:
         "schema": SCHEMA,
         **{key: {"base": a[key], "new": b[key]} for key in a},
         "runs": {"base": list(report.runs_a), "new": list(report.runs_b)},
-        "across": [asdict(one) for one in report.across],
+        "across": [asdict(difference) for difference in report.across],
         "method": METHOD if report.several else "intervals of the single runs",
         "level": LEVEL,
         "rows": [_row(row) for row in report.sides.rows],
@@ -102,7 +102,7 @@ def document(report: Report) -> dict[str, Any]:
             "base": [_alone(form) for form in report.alone_a],
             "new": [_alone(form) for form in report.alone_b],
         },
-        "gates": [_gate(one) for one in report.gates],
+        "gates": [_gate(result) for result in report.gates],
         "notes": list(report.notes),
     }
 
@@ -121,17 +121,17 @@ def _alone(form: Form) -> dict[str, Any]:
     return {"name": form.name, "shape": form.shape, "calls": form.calls}
 
 
-def _gate(one: GateResult) -> dict[str, Any]:
+def _gate(result: GateResult) -> dict[str, Any]:
     return {
-        "gate": str(one.gate),
-        "metric": one.gate.metric,
-        "limit": one.gate.limit,
-        "statement": one.compared.base.name,
-        "ratio": one.ratio,
-        "ratio_ci95": one.ci95,
-        "status": one.status,
-        "reason": one.reason,
-        "more_runs": one.more_runs,
+        "gate": str(result.gate),
+        "metric": result.gate.metric,
+        "limit": result.gate.limit,
+        "statement": result.compared.base.name,
+        "ratio": result.ratio,
+        "ratio_ci95": result.ci95,
+        "status": result.status,
+        "reason": result.reason,
+        "more_runs": result.more_runs,
     }
 
 
@@ -153,12 +153,12 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
 
 
 def _table(report: Report, width: int) -> Table:
-    shown = shown_first(report.sides.rows)[:_ROWS]
-    keys = list(dict.fromkeys(key for row in shown for key in row.base.keys))
+    compared = shown_first(report.sides.rows)[:_ROWS]
+    keys = list(dict.fromkeys(key for row in compared for key in row.base.keys))
     room = key_width(width, len(keys))
-    left = width - len(keys) * (room + GAP)
+    rest = width - len(keys) * (room + GAP)
     columns = [
-        name for name in ("speedup", "powerup", "greenup", "EDP gain") if left >= _FROM.get(name, 0)
+        name for name in ("speedup", "powerup", "greenup", "EDP gain") if rest >= _FROM.get(name, 0)
     ]
     table = ruled_table(leading=1)
     table.add_column("statement", overflow="fold", min_width=14)
@@ -167,7 +167,7 @@ def _table(report: Report, width: int) -> Table:
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=16, max_width=36)
-    rows = [(statement(row, keys=False), row) for row in shown]
+    rows = [(statement(row, keys=False), row) for row in compared]
     if len(report.sides.rows) > 1:
         rows.append(("all of them, in A's mix of calls", report.sides.total))
     for title, row in rows:
@@ -199,13 +199,13 @@ def shown_first(rows: Sequence[Compared]) -> list[Compared]:
 
 def statement(row: Compared, *, keys: bool = True) -> str:
     """What is compared, on one line without control characters, of bounded length."""
-    names = [_named(form, keys=keys) for form in (row.base, row.new)]
+    names = [_form_label(form, keys=keys) for form in (row.base, row.new)]
     return names[0] if row.new.name == row.base.name else "  →  ".join(names)
 
 
-def _named(form: Form, *, keys: bool = True) -> str:
-    shown = [f"{key}={value}" for key, value in form.keys.items()] if keys else []
-    return shorten(fmt.one_line("  ".join((*shown, form.shape or form.name))), _LONGEST)
+def _form_label(form: Form, *, keys: bool = True) -> str:
+    pairs = [f"{key}={value}" for key, value in form.keys.items()] if keys else []
+    return shorten(fmt.one_line("  ".join((*pairs, form.shape or form.name))), _LONGEST)
 
 
 def _arrow(row: Compared, key: str) -> str:
@@ -217,12 +217,14 @@ def _verdict(row: Compared) -> str:
     words = in_words(row.category)
     text = words if words == row.category else f"{row.category.partition(':')[0]}: {words}"
     if row.category == "energy not separable":
-        text = "; ".join(filter(None, (text, how_many_more(row.more_runs), _found(row.detectable))))
+        text = "; ".join(
+            filter(None, (text, how_many_more(row.more_runs), _detectable_text(row.detectable)))
+        )
     # A single run is mentioned once, in a note for all rows.
     return "; ".join([fmt.one_line(text), *(flag for flag in row.flags if flag != ONE_RUN)])
 
 
-def _found(detectable: float | None) -> str:
+def _detectable_text(detectable: float | None) -> str:
     if detectable is None:
         return ""
     return f"{fmt.share(detectable - 1)} more would have been found"
@@ -247,16 +249,21 @@ def _gates(report: Report) -> Table:
     table.add_column("B / A", justify="right", no_wrap=True)
     table.add_column("result", min_width=16, max_width=44)
     states = ("regressed", "not separable", "passes")
-    for one in sorted(report.gates, key=lambda one: states.index(one.status))[:_ROWS]:
-        what = "all, in A's mix of calls" if report.gate_total else statement(one.compared)
-        table.add_row(str(one.gate), Text(what), _ratio(one.ratio, one.ci95), Text(gate_words(one)))
+    for result in sorted(report.gates, key=lambda result: states.index(result.status))[:_ROWS]:
+        title = "all, in A's mix of calls" if report.gate_total else statement(result.compared)
+        table.add_row(
+            str(result.gate),
+            Text(title),
+            _ratio(result.ratio, result.ci95),
+            Text(gate_words(result)),
+        )
     return table
 
 
-def gate_words(one: GateResult) -> str:
+def gate_words(result: GateResult) -> str:
     """A gate's result with its reason, on one line."""
-    more = how_many_more(one.more_runs)
-    return ": ".join(filter(None, (one.status, "; ".join(filter(None, (one.reason, more))))))
+    reason = "; ".join(filter(None, (result.reason, how_many_more(result.more_runs))))
+    return ": ".join(filter(None, (result.status, reason)))
 
 
 def _partners(report: Report) -> list[tuple[str, str]]:
@@ -264,15 +271,15 @@ def _partners(report: Report) -> list[tuple[str, str]]:
     if (hidden := len(report.sides.rows) - _ROWS) > 0:
         lines.append(("more", f"{hidden:,} statements are not shown: --json has all"))
     if report.gates:
-        counts = Counter(one.status for one in report.gates)
-        words = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
-        lines.append(("gates", words))
+        counts = Counter(result.status for result in report.gates)
+        statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+        lines.append(("gates", statuses))
     for side, alone in (("A", report.alone_a), ("B", report.alone_b)):
         if alone:
-            named = [_named(form) for form in alone[:_NAMED]]
-            more = [f"and {len(alone) - _NAMED:,} more"] if len(alone) > _NAMED else []
+            labels = [_form_label(form) for form in alone[:_ALONE_MAX]]
+            more = [f"and {len(alone) - _ALONE_MAX:,} more"] if len(alone) > _ALONE_MAX else []
             other = "B" if side == "A" else "A"
-            lines.append((f"only {side}", f"not in {other}: " + " · ".join([*named, *more])))
+            lines.append((f"only {side}", f"not in {other}: " + " · ".join([*labels, *more])))
     if report.sides.not_in_total and len(report.sides.rows) > 1:
         count = len(report.sides.not_in_total)
         lines.append(("total", f"without {count} of them, which a run lacks, or their energy"))

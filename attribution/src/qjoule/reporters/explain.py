@@ -20,26 +20,26 @@ _TERMS = {
     "c": "cache misses",
     "t": "CPU time",
 }
-_MOST = 5  #: parts of an interval that are shown
-_LEAST = 0.02  #: of the interval: smaller parts are left out
+_PARTS_MAX = 5  #: parts of an interval that are shown
+_SMALLEST_PART = 0.02  #: of the interval: smaller parts are left out
 
 
 def render(
-    found: Attribution, number: int, row: Row, why: Explanation, width: int | None = None
+    attribution: Attribution, number: int, row: Row, why: Explanation, width: int | None = None
 ) -> str:
     """The lines as text that ends with a line feed. `number`: of the row in the table."""
     page = Page(page_width(width, 40, 120), color=False)
-    page.print(notes_grid(fmt.safe_notes(_lines(found, number, row, why)), 9))
+    page.print(notes_grid(fmt.safe_notes(_lines(attribution, number, row, why)), 9))
     return page.text()
 
 
 def _lines(
-    found: Attribution, number: int, row: Row, why: Explanation
+    attribution: Attribution, number: int, row: Row, why: Explanation
 ) -> Iterator[tuple[str, str]]:
     yield f"row {number}", f"{query_label(row)} · {fmt.count(row.calls)} calls"
     share = fmt.share_with_interval(row.share, row.share_ci95)
-    of_total = fmt.joules(found.main.measured_nj / 1e9)
-    yield "share", f"{share} of the owners' energy; the total is {of_total}, {graded(found)}"
+    of_total = fmt.joules(attribution.main.measured_nj / 1e9)
+    yield "share", f"{share} of the owners' energy; the total is {of_total}, {graded(attribution)}"
     ran = f"in {fmt.count(why.windows)} of {fmt.count(why.windows_all)} windows"
     ran += f", CPU time {fmt.duration(why.cpu_ns)}, {fmt.share(why.weight)} of their weight"
     yield "ran", ran + (f"; alone {time_alone(row)}" if row.alone else "")
@@ -48,14 +48,16 @@ def _lines(
     names = ["by weight", "shared power and effects", "power at rest"]
     yield "joules", _sum(why.energy_nj, dict(zip(names, parts, strict=True)))
     yield "by weight", _sum(dynamic, {_TERMS[key]: nj for key, nj in why.dynamic_nj.items()})
-    named = {SHARED[key]: nj for key, nj in why.shared_nj.items()}
-    yield "shared", _sum(parts[1], named)
-    yield "factor", _factor(found, why)
+    shared = {SHARED[key]: nj for key, nj in why.shared_nj.items()}
+    yield "shared", _sum(parts[1], shared)
+    yield "factor", _factor(attribution, why)
     low, high = row.energy_nj_ci95
     joules = fmt.with_interval(row.energy_nj / 1e9, (low / 1e9, high / 1e9))
     yield "interval", f"{joules}; half of it, if each part stood alone:"
-    shown = [one for one in why.alone_nj.items() if one[1] > _LEAST * why.half_nj][:_MOST]
-    yield "", ", ".join(f"{name} ±{fmt.joules(nj / 1e9)}" for name, nj in shown) or "nothing"
+    largest = [part for part in why.alone_nj.items() if part[1] > _SMALLEST_PART * why.half_nj][
+        :_PARTS_MAX
+    ]
+    yield "", ", ".join(f"{name} ±{fmt.joules(nj / 1e9)}" for name, nj in largest) or "nothing"
     yield "best help", _help(why)
 
 
@@ -65,26 +67,26 @@ def _sum(total_nj: int, parts: dict[str, int]) -> str:
     if not parts:
         return fmt.joules(total_nj / 1e9)
     column = fmt.energy_column(list(parts.values()))
-    each = (f"{figure} {name}" for figure, name in zip(column.figures, parts, strict=True))
-    return f"{column.total} {column.unit} = {' + '.join(each)}"
+    terms = (f"{figure} {name}" for figure, name in zip(column.figures, parts, strict=True))
+    return f"{column.total} {column.unit} = {' + '.join(terms)}"
 
 
-def _factor(found: Attribution, why: Explanation) -> str:
+def _factor(attribution: Attribution, why: Explanation) -> str:
     """The power factor, and what it was learned from."""
     prior = f"±{Z95 * why.prior:.2f}"
     if not why.learned:
         return f"1, {prior} at 95 %: a prior, which no window changed"
     evidence = ["windows of this trace"]
-    evidence += ["remembered traces"] if found.model.memory else []
-    evidence += ["a calibration"] if found.model.calibrated else []
-    shown = f"{why.factor:.2f} ±{Z95 * why.factor_sigma:.2f} times its weight"
-    return f"{shown}; before any window 1 {prior}. Evidence: {', '.join(evidence)}"
+    evidence += ["remembered traces"] if attribution.model.memory else []
+    evidence += ["a calibration"] if attribution.model.calibrated else []
+    factor = f"{why.factor:.2f} ±{Z95 * why.factor_sigma:.2f} times its weight"
+    return f"{factor}; before any window 1 {prior}. Evidence: {', '.join(evidence)}"
 
 
 def _help(why: Explanation) -> str:
-    now = f"±{fmt.joules(why.half_nj / 1e9)}"
+    half = f"±{fmt.joules(why.half_nj / 1e9)}"
     name, left_nj = next(iter(why.remedies.items()), ("", why.half_nj))
     if not name or left_nj > 0.95 * why.half_nj:
-        return f"neither idleness nor a calibration nor running alone narrows {now} by 5 %"
+        return f"neither idleness nor a calibration nor running alone narrows {half} by 5 %"
     others = [f"{other} ±{fmt.joules(nj / 1e9)}" for other, nj in list(why.remedies.items())[1:]]
-    return f"{name}: {now} becomes ±{fmt.joules(left_nj / 1e9)} at best ({'; '.join(others)})"
+    return f"{name}: {half} becomes ±{fmt.joules(left_nj / 1e9)} at best ({'; '.join(others)})"

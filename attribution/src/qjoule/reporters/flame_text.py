@@ -36,9 +36,9 @@ def collapsed(rows: Sequence[RowStacks]) -> str:
     nothing is left out; one below 0 (a residual) cannot be drawn, but is there.
     """
     lines = [
-        f"{';'.join(_frame(name) for name in (*first_frames(one.row), *stack))} {energy_nj}\n"
-        for one in rows
-        for stack, energy_nj in one.energies_nj()
+        f"{';'.join(_frame(name) for name in (*first_frames(stacks.row), *stack))} {energy_nj}\n"
+        for stacks in rows
+        for stack, energy_nj in stacks.energies_nj()
         if energy_nj
     ]
     return "".join(sorted(lines))
@@ -48,17 +48,17 @@ def _frame(name: str) -> str:
     return name.replace(";", ",")
 
 
-def nodes(found: Flame) -> str:
+def nodes(flame: Flame) -> str:
     """The nodes of each statement's plan, with what each took without its children."""
     heads = ("joules", 12), ("share", 6), ("± samples", 9), ("CPU s", 9), ("J/call", 10)
     lines = ["  ".join((*(name.rjust(width) for name, width in heads), "node"))]
-    for one in found.rows:
-        if not any(isinstance(frame, PlanNode) for stack in one.samples for frame in stack):
+    for row_stacks in flame.rows:
+        if not any(isinstance(frame, PlanNode) for stack in row_stacks.samples for frame in stack):
             continue
-        row = one.row
+        row = row_stacks.row
         lines += ["", f"{shorten(query_label(row), _NAME)}: {row.energy_nj / 1e9:.4f} J"]
-        for node in plan_nodes(one):
-            share = node.samples / one.count
+        for node in plan_nodes(row_stacks):
+            share = node.samples / row_stacks.count
             part = node.sampling_nj / row.energy_nj if row.energy_nj else 0.0
             per_call = f"{node.energy_nj / 1e9 / row.calls:10.3g}" if row.calls else " " * 10
             lines.append(
@@ -71,17 +71,18 @@ def nodes(found: Flame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(found: Flame, top: int) -> str:
+def table(flame: Flame, top: int) -> str:
     """The functions that took most, with those that they called."""
-    listed = functions(found.rows)
-    total_nj = sum(one.row.energy_nj for one in found.rows)
+    listed = functions(flame.rows)
+    total_nj = sum(row_stacks.row.energy_nj for row_stacks in flame.rows)
     heads = ("joules", 12), ("share", 6), ("± samples", 10), ("± model", 10), ("self J", 10)
     lines = ["  ".join((*(name.rjust(width) for name, width in heads), "function"))]
-    for one in listed[:top]:
-        share = f"{one.total_nj / total_nj:.1%}" if total_nj else ""
+    for function in listed[:top]:
+        share = f"{function.total_nj / total_nj:.1%}" if total_nj else ""
         lines.append(
-            f"{one.total_nj / 1e9:12.4f}  {share:>6}  {one.sampling_nj / 1e9:10.4f}  "
-            f"{one.model_nj / 1e9:10.4f}  {one.self_nj / 1e9:10.4f}  {shorten(one.name, _NAME)}"
+            f"{function.total_nj / 1e9:12.4f}  {share:>6}  {function.sampling_nj / 1e9:10.4f}  "
+            f"{function.model_nj / 1e9:10.4f}  {function.self_nj / 1e9:10.4f}  "
+            f"{shorten(function.name, _NAME)}"
         )
     if len(listed) > top:
         lines.append(f"{len(listed) - top} more functions: --top")

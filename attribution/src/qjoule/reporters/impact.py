@@ -42,8 +42,10 @@ def head(attribution: Attribution) -> dict[str, Any]:
         main = attribution.main
         parts = {"measured": main.measured_nj, **{name: main.parts_nj[name] for name in PARTS}}
         for name, energy_nj in parts.items():
-            found = of_part(energy_nj, attribution)
-            totals[name] = {key: one.value for key, one in _amounts(found).items() if one}
+            part_impact = of_part(energy_nj, attribution)
+            totals[name] = {
+                key: amount.value for key, amount in _amounts(part_impact).items() if amount
+            }
     return {"impact": {"factors": factors_document(factors), "totals": totals}}
 
 
@@ -68,24 +70,24 @@ def columns(attribution: Attribution, *, parts: bool = False) -> DataColumns[Imp
     factors = attribution.impact
     if factors is None:
         return DataColumns(())
-    found = []
+    result = []
     for name in _AMOUNTS:
-        if _asked(name, factors):
+        if _requested(name, factors):
             whole = _field(name, "value"), _field(name, "ci95")
             per_call = _field(name, "per_call"), _field(name, "per_call_ci95")
-            found.append(DataColumn(name, float, *whole, energy=True))
-            found.append(DataColumn(f"{name}_per_call", float, *per_call, energy=True))
+            result.append(DataColumn(name, float, *whole, energy=True))
+            result.append(DataColumn(f"{name}_per_call", float, *per_call, energy=True))
     if parts and factors.with_carbon:
-        found += [
+        result += [
             DataColumn(name, float, attrgetter(name), energy=True)
             for name in ("operational_gco2e", "embodied_gco2e")
         ]
-    return DataColumns(found)
+    return DataColumns(result)
 
 
 def _field(name: str, part: str) -> Callable[[Impact | None], Any]:
     """A part of an amount; None if there is no such amount."""
-    return lambda found: getattr(getattr(found, name), part, None)
+    return lambda row_impact: getattr(getattr(row_impact, name), part, None)
 
 
 def factor_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
@@ -104,11 +106,11 @@ def factor_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
     return out
 
 
-def _amounts(found: Impact | None) -> dict[str, Amount | None]:
-    return {name: getattr(found, name) if found else None for name in _AMOUNTS}
+def _amounts(row_impact: Impact | None) -> dict[str, Amount | None]:
+    return {name: getattr(row_impact, name) if row_impact else None for name in _AMOUNTS}
 
 
-def _asked(name: str, factors: Factors) -> bool:
+def _requested(name: str, factors: Factors) -> bool:
     return {"kwh": True, "cost": factors.price is not None, "gco2e": factors.with_carbon}[name]
 
 
@@ -129,28 +131,28 @@ def notes(attribution: Attribution) -> list[tuple[str, str]]:
     return lines
 
 
-def _all(one: Amount | None, unit: str) -> str:
+def _all(amount: Amount | None, unit: str) -> str:
     """The grand total. (A kWh gets no further prefix, and large sums of money have none.)"""
-    if one is None:
+    if amount is None:
         return f"{fmt.UNKNOWN} in all"
-    plain = unit == "kWh" or abs(one.value) >= 1
-    shown = f"{fmt.significant(one.value)} {unit}" if plain else fmt.si(one.value, unit)
-    return f"{shown.strip()} in all"
+    plain = unit == "kWh" or abs(amount.value) >= 1
+    text = f"{fmt.significant(amount.value)} {unit}" if plain else fmt.si(amount.value, unit)
+    return f"{text.strip()} in all"
 
 
 def _carbon_words(factors: Factors) -> str:
-    given, missing = [], []
+    terms, missing = [], []
     if factors.carbon:
         intensity = fmt.significant(factors.carbon.per_kwh, 4)
-        given.append(f"I = {intensity} g/kWh ({factors.carbon.source})")
+        terms.append(f"I = {intensity} g/kWh ({factors.carbon.source})")
     else:
         missing.append("I (--carbon)")
     if factors.embodied:
         grams = fmt.significant(factors.embodied.grams, 4)
-        given.append(f"M = {grams} g ({factors.embodied.source}; shared by energy)")
+        terms.append(f"M = {grams} g ({factors.embodied.source}; shared by energy)")
     else:
         missing.append("M (--embodied)")
-    text = f"SCI = (E·I + M) per R, R = 1 call: {', '.join(given)}"
+    text = f"SCI = (E·I + M) per R, R = 1 call: {', '.join(terms)}"
     return text + (f"; without {missing[0]}, so a part of the SCI" if missing else "")
 
 
@@ -159,12 +161,12 @@ def per_call_cells(row: Row, attribution: Attribution) -> dict[str, str]:
     factors = attribution.impact
     if factors is None:
         return {}
-    found = _amounts(of_row(row, attribution))
+    amounts = _amounts(of_row(row, attribution))
     units = {"cost": factors.currency, "gco2e": "g"}
     return {
-        f"{name}_call": fmt.si(one.per_call if (one := found[name]) else None, unit).strip()
+        f"{name}_call": fmt.si(amount.per_call if (amount := amounts[name]) else None, unit).strip()
         for name, unit in units.items()
-        if _asked(name, factors)
+        if _requested(name, factors)
     }
 
 
@@ -175,14 +177,14 @@ def total_columns(
 
     As displayed, the figures above the last add up to it.
     """
-    found = [of_part(energy_nj, attribution) for energy_nj in energies_nj[:-1]]
+    impacts = [of_part(energy_nj, attribution) for energy_nj in energies_nj[:-1]]
     columns = {}
     for name, unit in (("kwh", "Wh"), ("cost", ""), ("gco2e", "g")):
-        amounts = [_amounts(one)[name] for one in found]
-        if not amounts or any(one is None for one in amounts):
+        amounts = [_amounts(row_impact)[name] for row_impact in impacts]
+        if not amounts or any(amount is None for amount in amounts):
             continue
         scale = 1000 if name == "kwh" else 1
-        pico = [round(one.value * scale * _PICO) for one in amounts if one]
+        pico = [round(amount.value * scale * _PICO) for amount in amounts if amount]
         column = fmt.amounts_column(pico, unit, smallest=-12)
         columns[name] = (column.unit, [*column.figures, column.total])
     return columns

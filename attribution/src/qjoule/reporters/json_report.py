@@ -123,13 +123,13 @@ def _about(attribution: Attribution) -> dict[str, Any]:
         },
         "coverage": attribution.coverage,
         "coverage_by_server": {
-            one.server: {
-                "cpu_ns": one.cpu_ns,
-                "named": one.named,
-                "queries": one.queries_ns / one.cpu_ns,
-                "roles": one.roles_ns / one.cpu_ns,
+            server.server: {
+                "cpu_ns": server.cpu_ns,
+                "named": server.named,
+                "queries": server.queries_ns / server.cpu_ns,
+                "roles": server.roles_ns / server.cpu_ns,
             }
-            for one in attribution.servers
+            for server in attribution.servers
         },
         "totals_j": _totals(attribution.main if attribution.domains else None),
     }
@@ -144,7 +144,7 @@ class _JsonRows:
 
     def __init__(self, attribution: Attribution) -> None:
         self._attribution = attribution
-        self._known = bool(attribution.domains)
+        self._energy_known = bool(attribution.domains)
         self._costs = impact.columns(attribution, parts=True) if attribution.impact else None
         self._in_parts = _rows_in(attribution.parts)
 
@@ -152,27 +152,31 @@ class _JsonRows:
         return [self._row(row) for row in rows]
 
     def _row(self, row: Row) -> dict[str, Any]:
-        out = json_row(row, self._known, self._attribution.energy_source.error_in_rows)
+        out = json_row(row, self._energy_known, self._attribution.energy_source.error_in_rows)
         if self._costs:
-            out["impact"] = self._costs.json(impact.of_row(row, self._attribution), self._known)
+            out["impact"] = self._costs.json(
+                impact.of_row(row, self._attribution), self._energy_known
+            )
         if self._in_parts:
             parts = self._in_parts.get(_key(row), {}).items()
-            out["by_trace"] = {name: json_part(mine, known) for name, (mine, known) in parts}
+            out["by_trace"] = {
+                name: json_part(part_row, energy_known) for name, (part_row, energy_known) in parts
+            }
         return out
 
 
 def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
     """By a row's kind and keys: the traces' rows with these, and whether energy is known."""
-    found: dict[_Key, dict[str, tuple[Row, bool]]] = {}
+    by_key: dict[_Key, dict[str, tuple[Row, bool]]] = {}
     for part in parts:
-        one = part.attribution
-        for row in (*one.rows, *one.fixed):
-            by_name = found.setdefault(_key(row), {})
+        attribution = part.attribution
+        for row in (*attribution.rows, *attribution.fixed):
+            by_name = by_key.setdefault(_key(row), {})
             # Two rows of a trace that differ in their attach mode are one row of the sum.
             before = by_name.get(part.name)
-            mine = added([before[0], row], row.keys, apart=False) if before else row
-            by_name[part.name] = (mine, bool(one.domains))
-    return found
+            total = added([before[0], row], row.keys, apart=False) if before else row
+            by_name[part.name] = (total, bool(attribution.domains))
+    return by_key
 
 
 def _key(row: Row) -> _Key:
@@ -192,10 +196,10 @@ def forms_from_json(text: bytes, where: str) -> RunForms:
     Raises `QjouleError` if it is not such a document.
     """
     try:
-        found = json.loads(text)
-        if found["schema"] != SCHEMA:
-            raise QjouleError(f"{where} has schema {str(found['schema'])!r}, not {SCHEMA}")
-        return _run_forms(found, where)
+        content = json.loads(text)
+        if content["schema"] != SCHEMA:
+            raise QjouleError(f"{where} has schema {str(content['schema'])!r}, not {SCHEMA}")
+        return _run_forms(content, where)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise QjouleError(
             f"{where} is not an attribution by fingerprint: "
@@ -210,30 +214,30 @@ def run_forms(attribution: Attribution, name: str) -> RunForms:
 
 def forms(attribution: Attribution) -> list[Form]:
     """The query forms of an attribution by fingerprint."""
-    source, known = attribution.energy_source, bool(attribution.domains)
-    rows = [json_row(row, known, source.error_in_rows) for row in attribution.rows]
+    source, energy_known = attribution.energy_source, bool(attribution.domains)
+    rows = [json_row(row, energy_known, source.error_in_rows) for row in attribution.rows]
     return [_form(row, 0.0 if source.error_in_rows else source.total_error) for row in rows]
 
 
-def _run_forms(found: dict[str, Any], name: str) -> RunForms:
-    trace, source, model = found["trace"], found["energy_source"], found["model"]
+def _run_forms(content: dict[str, Any], name: str) -> RunForms:
+    trace, source, model = content["trace"], content["energy_source"], content["model"]
     # An older document has the total's error in its rows.
     error = 0.0 if source.get("error_in_rows", True) else _total_error(source)
     made_with = MadeWith(
         grade=str(source["grade"]),
-        idle_policy=str(found["policy"]["idle"]),
+        idle_policy=str(content["policy"]["idle"]),
         energy_source=" ".join(filter(None, (str(source["name"]), str(source["main_domain"])))),
         machine=", ".join(filter(None, (str(trace["host"]), str(trace["cpu"])))),
         calibration=str(model["calibration"]) or f"none (weight: {model['weight']})",
     )
-    by = str(found["policy"].get("by", "fingerprint"))
+    by = str(content["policy"].get("by", "fingerprint"))
     return RunForms(
         name,
-        [_form(row, error, by) for row in found["rows"]],
+        [_form(row, error, by) for row in content["rows"]],
         made_with,
         start=str(trace["start"]),
         duration_s=float(trace["duration_s"]),
-        selection=str(found["policy"].get("where", "")),
+        selection=str(content["policy"].get("where", "")),
         by=by,
         problems=_problems(trace),
     )

@@ -27,18 +27,18 @@ def to_junit(report: Report) -> bytes:
     counts = {
         "name": "qjoule compare",
         "tests": str(len(results)),
-        "failures": str(sum(one.status == "regressed" for one in results)),
+        "failures": str(sum(result.status == "regressed" for result in results)),
         "errors": "0",
         "time": "0",
     }
-    skipped = sum(one.status == "not separable" for one in results)
+    skipped = sum(result.status == "not separable" for result in results)
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {**counts, "skipped": str(skipped)})
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in _properties(report):
         ElementTree.SubElement(properties, "property", {"name": name, "value": _text(value)})
-    for one, name in zip(results, _names(results, report.gate_total), strict=True):
-        _case(suite, one, name)
+    for result, name in zip(results, _names(results, report.gate_total), strict=True):
+        _case(suite, result, name)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
@@ -55,25 +55,29 @@ def _properties(report: Report) -> list[tuple[str, str]]:
 def _names(results: Sequence[GateResult], total: bool) -> list[str]:
     """A unique name for each case: CI servers identify a test by its name."""
     names: list[str] = []
-    seen: dict[str, int] = {}
-    for one in results:
-        what = "all statements" if total else f"{one.compared.base.name} {statement(one.compared)}"
-        name = f"{one.gate} {shorten(_text(what), _NAME)}"
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    uses: dict[str, int] = {}
+    for result in results:
+        subject = (
+            "all statements"
+            if total
+            else f"{result.compared.base.name} {statement(result.compared)}"
+        )
+        name = f"{result.gate} {shorten(_text(subject), _NAME)}"
+        uses[name] = uses.get(name, 0) + 1
+        names.append(name if uses[name] == 1 else f"{name} ({uses[name]})")
     return names
 
 
-def _case(suite: ElementTree.Element, one: GateResult, name: str) -> None:
+def _case(suite: ElementTree.Element, result: GateResult, name: str) -> None:
     case = ElementTree.SubElement(
         suite, "testcase", {"classname": "qjoule.compare", "name": name, "time": "0"}
     )
-    ratio = f"B / A is {ratio_text(one.ratio, one.ci95)}, limit {one.gate.limit:g}"
-    message = _text(f"{gate_words(one)}: {ratio}")
-    if one.status == "regressed":
+    ratio = f"B / A is {ratio_text(result.ratio, result.ci95)}, limit {result.gate.limit:g}"
+    message = _text(f"{gate_words(result)}: {ratio}")
+    if result.status == "regressed":
         failure = ElementTree.SubElement(case, "failure", {"type": "regressed", "message": message})
-        failure.text = _text(fmt.one_line(one.compared.base.shape))
-    elif one.status == "not separable":
+        failure.text = _text(fmt.one_line(result.compared.base.shape))
+    elif result.status == "not separable":
         ElementTree.SubElement(case, "skipped", {"message": message})
 
 

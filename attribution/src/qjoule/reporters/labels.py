@@ -71,55 +71,57 @@ def _has_statement(row: Row) -> bool:
 def fixed_label(row: Row) -> str:
     """`server background: purge` if the row names a role or process, otherwise only the part."""
     name = FIXED_NAMES.get(row.kind, row.kind)
-    named = row.shape or row.keys.get("role") or row.keys.get("process") or ""
-    detail = fmt.one_line(named) if row.kind in ("background", "other_processes") else ""
+    subject = row.shape or row.keys.get("role") or row.keys.get("process") or ""
+    detail = fmt.one_line(subject) if row.kind in ("background", "other_processes") else ""
     return name if not detail or detail in (name, row.kind) else f"{name}: {detail}"
 
 
 def fingerprint(row: Row) -> str:
     """The fingerprint of a row's statement; empty for rows that stand for many, such as `other`."""
-    found = row.keys.get("fingerprint", "")
-    return "" if found == row.shape else fmt.one_line(found)
+    value = row.keys.get("fingerprint", "")
+    return "" if value == row.shape else fmt.one_line(value)
 
 
 def id_names(attribution: Attribution) -> tuple[str, ...]:
     """The names of all ids in the rows, for columns."""
-    return tuple(sorted({one.name for row in attribution.rows for one in row.ids}))
+    return tuple(sorted({tool_id.name for row in attribution.rows for tool_id in row.ids}))
 
 
 def id_cell(row: Row, name: str) -> str | None:
     """A row's ids of this name; None: it has none."""
-    found = [one.id for one in row.ids if one.name == name and one.id is not None]
-    return " ".join(dict.fromkeys(found)) or None
+    ids = [tool_id.id for tool_id in row.ids if tool_id.name == name and tool_id.id is not None]
+    return " ".join(dict.fromkeys(ids)) or None
 
 
 def id_document(row: Row) -> dict[str, list[dict[str, Any]]]:
     """By name; an entry without an id has the reason."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in row.ids:
-        entry = {"id": one.id, "of": one.of} | ({"why": one.why} if one.id is None else {})
-        found.setdefault(one.name, []).append(entry)
-    return found
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for tool_id in row.ids:
+        entry = {"id": tool_id.id, "of": tool_id.of} | (
+            {"why": tool_id.why} if tool_id.id is None else {}
+        )
+        by_name.setdefault(tool_id.name, []).append(entry)
+    return by_name
 
 
 def id_pairs(row: Row) -> list[tuple[str, str]]:
     """Name and what to show of each id of a row; of many, the first."""
-    found = []
-    for name in dict.fromkeys(one.name for one in row.ids):
-        mine = [one for one in row.ids if one.name == name]
-        for one in mine[:SHOWN_IDS]:
-            text = one.id if one.id is not None else f"none: {one.why}"
-            found.append((fmt.one_line(name), fmt.one_line(f"{text} ({one.of})")))
-        if len(mine) > SHOWN_IDS:
-            found.append((fmt.one_line(name), f"and {len(mine) - SHOWN_IDS} more"))
-    return found
+    pairs = []
+    for name in dict.fromkeys(tool_id.name for tool_id in row.ids):
+        of_name = [tool_id for tool_id in row.ids if tool_id.name == name]
+        for tool_id in of_name[:SHOWN_IDS]:
+            text = tool_id.id if tool_id.id is not None else f"none: {tool_id.why}"
+            pairs.append((fmt.one_line(name), fmt.one_line(f"{text} ({tool_id.of})")))
+        if len(of_name) > SHOWN_IDS:
+            pairs.append((fmt.one_line(name), f"and {len(of_name) - SHOWN_IDS} more"))
+    return pairs
 
 
 def id_notes(attribution: Attribution, limit: int) -> list[tuple[str, str]]:
     """Lines for the table: of each shown row its statement and its ids."""
-    found = []
+    notes = []
     for row in attribution.rows[:limit]:
         if row.ids:
-            found.append(("ids", f"{fingerprint(row)}  {query_label(row)[:_STATEMENT]}"))
-            found += [("", f"{name}  {text}") for name, text in id_pairs(row)]
-    return found
+            notes.append(("ids", f"{fingerprint(row)}  {query_label(row)[:_STATEMENT]}"))
+            notes += [("", f"{name}  {text}") for name, text in id_pairs(row)]
+    return notes

@@ -59,8 +59,8 @@ def cut(text: str, width: int) -> str:
 
 def place(text: str, x: int, width: int, *, right: bool = False, style: str = "") -> Span:
     """`text` cut to a column of `width` cells at `x`."""
-    shown = cut(text, width)
-    return Span(x + (width - cell_len(shown) if right else 0), shown, style)
+    visible = cut(text, width)
+    return Span(x + (width - cell_len(visible) if right else 0), visible, style)
 
 
 def flow(items: Iterable[tuple[str, str]], width: int, x: int = 1) -> Line:
@@ -74,10 +74,10 @@ def flow(items: Iterable[tuple[str, str]], width: int, x: int = 1) -> Line:
                 break
             spans.append(Span(x, " · ", "dim"))
             x += 3
-        shown = cut(text, max(0, width - x))
-        spans.append(Span(x, shown, style))
-        x += cell_len(shown)
-        if shown != text:
+        visible = cut(text, max(0, width - x))
+        spans.append(Span(x, visible, style))
+        x += cell_len(visible)
+        if visible != text:
             break
     return Line(tuple(spans))
 
@@ -150,10 +150,10 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
     right = [Span(0, total, "title"), Span(0, graded(attribution), style)]
     if width >= _TREND_FROM:
         right.insert(0, Span(0, fmt.sparkline(list(state.power_w), width // 5), "accent"))
-    taken = sum(cell_len(span.text) + 2 for span in right)
+    right_width = sum(cell_len(span.text) + 2 for span in right)
     host = fmt.one_line(attribution.trace.host)
     items = [("qjoule top", "title"), (host, ""), (fmt.one_line(state.title), "dim")]
-    x = max(1, width - taken + 1)
+    x = max(1, width - right_width + 1)
     # If there is no room for both, the power is shown, because it matters most.
     spans = list(flow(items, x - 2).spans) if x > len("qjoule top") + 2 else []
     for span in right:
@@ -166,11 +166,11 @@ def _provenance(attribution: Attribution, width: int) -> Line:
     """Losses are shown on narrow screens too: in words, or as a count."""
     source, loss = attribution.energy_source, attribution.trace.loss
     gaps = attribution.unattributed_windows
-    named = source.name not in ("", "none", source.grade)  # the grade is in the title
+    names_source = source.name not in ("", "none", source.grade)  # the grade is in the title
 
     def items(lost: str) -> list[tuple[str, str]]:
         return [
-            (fmt.one_line(source.name), "dim") if named else ("", ""),
+            (fmt.one_line(source.name), "dim") if names_source else ("", ""),
             (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
             (f"lost: {lost}", "dim" if lost == missing.NOTHING else "warn"),
             (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
@@ -180,20 +180,20 @@ def _provenance(attribution: Attribution, width: int) -> Line:
             (_tracer(attribution), "dim"),
         ]
 
-    words = [missing.loss(attribution)]
+    losses = [missing.loss(attribution)]
     if loss:
-        words += [missing.lost(loss), fmt.count(sum(loss.values()))]
-    lines = [items(lost) for lost in words]
-    shown = next((line for line in lines if _fits(line, width)), lines[-1])
+        losses += [missing.lost(loss), fmt.count(sum(loss.values()))]
+    lines = [items(lost) for lost in losses]
+    fitting = next((line for line in lines if _fits(line, width)), lines[-1])
     odd = missing.anomalies(attribution)
     rest = [(f"oddities: {odd}" if odd else "", "warn"), (fmt.one_line(source.reason), "dim")]
-    return flow([*shown, *rest], width)
+    return flow([*fitting, *rest], width)
 
 
 def _attach_modes(attribution: Attribution, width: int) -> Line:
     """What goes wrong comes first, so that no width hides it: losses, then untraced servers."""
-    words, untraced = alarm(attribution), ", ".join(missing.untraced(attribution))
-    items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
+    alarm_text, untraced = alarm(attribution), ", ".join(missing.untraced(attribution))
+    items = [(f"ALARM: {alarm_text}" if alarm_text else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
     items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]
     return flow([*items, (f"attach {attach_modes(attribution)}", "dim")], width)
@@ -225,9 +225,9 @@ def _tracer(attribution: Attribution) -> str:
 def _status(state: ViewState, width: int) -> Line:
     arrow = "▼" if state.descending else "▲"
     filtered = fmt.one_line(state.filter)
-    shown = state.attribution
-    where = fmt.one_line(shown.policy.get("where", "")) if shown is not None else ""
-    waits = notes_on_waits(shown.rows) if shown is not None and state.waits else ()
+    attribution = state.attribution
+    where = fmt.one_line(attribution.policy.get("where", "")) if attribution is not None else ""
+    waits = notes_on_waits(attribution.rows) if attribution is not None and state.waits else ()
     return flow(
         [
             ("PAUSED", "warn") if state.paused else ("", ""),

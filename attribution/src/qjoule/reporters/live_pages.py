@@ -87,9 +87,9 @@ def _identity(row: Row, width: int) -> Line:
 
 def _history(state: ViewState, width: int) -> Line:
     series = list(state.history_w.get(state.selected or "", ()))
-    known = [value for value in series if math.isfinite(value)]
+    finite_w = [value for value in series if math.isfinite(value)]
     room = max(8, width - _NAME - 26)
-    peak = f"peak {fmt.watts(max(known) if known else None)} W"
+    peak = f"peak {fmt.watts(max(finite_w) if finite_w else None)} W"
     spark = fmt.sparkline(series, room)
     return Line(
         (
@@ -244,8 +244,8 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
     """
     columns: list[str] = []
     for snapshot in first(source, controls, snapshots):
-        found = flat_table(snapshot.interval).records
-        rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in found]
+        records = flat_table(snapshot.interval).records
+        rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in records]
         out = io.StringIO()
         if not columns:
             later = (*WAITS, *HELPERS, STOLEN_TIME)
@@ -258,12 +258,12 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
 
 def screen_document(state: ViewState) -> dict[str, Any]:
     """The content of the live view, rows in its order, with its settings."""
-    shown = state.attribution
-    if state.shown is None or shown is None:
+    attribution = state.attribution
+    if state.shown is None or attribution is None:
         return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
-    known = bool(shown.domains)
-    in_rows = shown.energy_source.error_in_rows
-    rows = [json_row(row, known, in_rows) for row in state.rows()]
+    energy_known = bool(attribution.domains)
+    in_rows = attribution.energy_source.error_in_rows
+    rows = [json_row(row, energy_known, in_rows) for row in state.rows()]
     return {
         "schema": SCHEMA,
         "elapsed_s": state.shown.elapsed_s,
@@ -276,21 +276,21 @@ def screen_document(state: ViewState) -> dict[str, Any]:
             "group": state.group,
             "span": "since reset" if state.cumulative else "last interval",
             "paused": state.paused,
-            "selected": _selected(state, known, in_rows),
+            "selected": _selected(state, energy_known, in_rows),
         },
-        "interval": {**document(shown), "rows": rows},
+        "interval": {**document(attribution), "rows": rows},
     }
 
 
-def _selected(state: ViewState, known: bool, in_rows: bool) -> dict[str, Any] | None:
+def _selected(state: ViewState, energy_known: bool, in_rows: bool) -> dict[str, Any] | None:
     """The row of the drill-down with its power history."""
     row = state.selected_row() if state.mode in (Mode.DETAIL, Mode.STACKS) else None
     if row is None:
         return None
     history = state.history_w.get(row_key(row), ())
     watts = [value if value == value else None for value in history]  # noqa: PLR0124 (NaN)
-    found = {**json_row(row, known, in_rows), "history_w": watts}
-    return found | {"stacks": stacks_document(state)} if state.mode is Mode.STACKS else found
+    out = {**json_row(row, energy_known, in_rows), "history_w": watts}
+    return out | {"stacks": stacks_document(state)} if state.mode is Mode.STACKS else out
 
 
 def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:

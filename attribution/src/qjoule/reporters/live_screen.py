@@ -107,7 +107,9 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
         cells.update(rank=str(first + index + 1), power=figures[index])
         lines.append(_line(layout, cells, "cursor" if row is selected else ""))
     if not rows:
-        lines.append(flow([("no queries match" if state.wanted else "no queries", "dim")], width))
+        lines.append(
+            flow([("no queries match" if state.current_filter else "no queries", "dim")], width)
+        )
     below = fill(lines, room - _fixed_height(height))
     fixed = _fixed(attribution, rows, figures, total)
     rule = Line((Span(1, "─" * (width - 2), "dim"),))
@@ -177,9 +179,9 @@ def _usual_columns(attribution: Attribution) -> list[Column]:
 def _wait_columns(attribution: Attribution) -> list[Column]:
     """The parts that the latency of queries has here. The narrowest screen keeps the largest."""
     waits = [row.waits for row in attribution.rows if row.waits is not None]
-    sums_ns = {key: sum(getattr(one, key) for one in waits) for key in WAIT_TITLES}
-    shown = [key for key, ns in sums_ns.items() if ns] or list(WAIT_TITLES)
-    place = {key: n for n, key in enumerate(sorted(shown, key=lambda key: -sums_ns[key]))}
+    sums_ns = {key: sum(getattr(row_waits, key) for row_waits in waits) for key in WAIT_TITLES}
+    keys = [key for key, ns in sums_ns.items() if ns] or list(WAIT_TITLES)
+    place = {key: n for n, key in enumerate(sorted(keys, key=lambda key: -sums_ns[key]))}
     titles = {**WAIT_TITLES, "run_queue": "run q"}
     *beside, query = (
         replace(column, rank=_BESIDE_WAITS[column.key])
@@ -187,7 +189,7 @@ def _wait_columns(attribution: Attribution) -> list[Column]:
         if column.key in _BESIDE_WAITS
     )
     parts = [
-        Column(key, titles[key].upper(), 7, place[key] + 2 if place[key] else 0) for key in shown
+        Column(key, titles[key].upper(), 7, place[key] + 2 if place[key] else 0) for key in keys
     ]
     if any(helpers_cell(row) for row in attribution.rows):
         parts.append(Column(HELPERS, HELPERS.upper(), 7, 2))
@@ -201,7 +203,7 @@ def _available(
 ) -> list[Column]:
     """Those of `columns` that have content for this source, with titles. Those of the keys that
     the rows are grouped by are never dropped: without them, two rows could not be told apart."""
-    known = {
+    has_content = {
         "fingerprint": any("fingerprint" in row.keys for row in rows),
         "database": any("database" in row.keys for row in rows),
         "user": any("user" in row.keys for row in rows),
@@ -211,18 +213,20 @@ def _available(
     if "fingerprint" not in group.split(","):
         titles["query"] = fmt.one_line(group).upper()
     cells = [_keys(row) for row in rows]
-    keys = [key for key in group.split(",") if any(key in each for each in cells)]
+    keys = [key for key in group.split(",") if any(key in row_cells for row_cells in cells)]
     most = key_width(width, len(keys), _QUERY_WIDTH)
-    found = [
+    available = [
         replace(column, title=titles.get(column.key, column.title))
         for column in columns
-        if known.get(column.key, True) and column.key not in keys
+        if has_content.get(column.key, True) and column.key not in keys
     ]
     for key in keys:
         title = fmt.one_line(key).upper()
-        needed = max(cell_len(text) for text in (title, *(each.get(key, "") for each in cells)))
-        found.insert(-1, Column(key, title, min(needed, most), 0, "left"))
-    return found
+        needed = max(
+            cell_len(text) for text in (title, *(row_cells.get(key, "") for row_cells in cells))
+        )
+        available.insert(-1, Column(key, title, min(needed, most), 0, "left"))
+    return available
 
 
 def _keys(row: Row) -> dict[str, str]:

@@ -28,8 +28,8 @@ from qjoule.reporters.live_state import ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit
 from qjoule.reporters.provenance import has_energy
 
-LEAST = 20  #: samples; of fewer no share is shown
-_SHOWN = 10  #: functions, and nodes
+MIN_SAMPLES = 20  #: samples; of fewer no share is shown
+_ROWS_MAX = 10  #: functions, and nodes
 _LABEL_LINES = 2
 _UNKNOWN = "unknown (not followed)"
 _NO_NODE = "(no node)"
@@ -64,18 +64,18 @@ def stacks_page(state: ViewState, identity: Line, width: int) -> list[Line]:
     lines = [identity, *(Line((Span(2, piece, "dim"),)) for piece in text), Line()]
     recent = state.shown.stacks
     if recent is None:
-        return [*lines, *_words([state.no_stacks], width)]
-    found = recent.rows.get(row.identity)
-    counts = {} if found is None else samples_with(found)
-    lines.append(_summary(recent, found, counts, state.shown.interval, width))
-    if found is None or found.count < LEAST:
-        few = [f"too few samples to divide its joules: at least {LEAST} are needed"]
+        return [*lines, *_paragraphs([state.no_stacks], width)]
+    row_stacks = recent.rows.get(row.identity)
+    counts = {} if row_stacks is None else samples_with(row_stacks)
+    lines.append(_summary(recent, row_stacks, counts, state.shown.interval, width))
+    if row_stacks is None or row_stacks.count < MIN_SAMPLES:
+        reasons = [f"too few samples to divide its joules: at least {MIN_SAMPLES} are needed"]
         if not recent.rows:
-            few.append(_NO_SAMPLES)
-        return [*lines, Line(), *_words([*few, *_missing(recent)], width, "warn")]
-    lines += [Line(), *_tables(found, counts, state.shown.interval, width), Line()]
+            reasons.append(_NO_SAMPLES)
+        return [*lines, Line(), *_paragraphs([*reasons, *_missing(recent)], width, "warn")]
+    lines += [Line(), *_tables(row_stacks, counts, state.shown.interval, width), Line()]
     notes = [*_MEANING, *(_NOT_FOLLOWED if CUT in counts else ()), *_missing(recent)]
-    return [*lines, *_words(notes, width)]
+    return [*lines, *_paragraphs(notes, width)]
 
 
 def selected_row(state: ViewState) -> Row | None:
@@ -90,18 +90,18 @@ def stacks_document(state: ViewState) -> dict[str, Any] | None:
     """What the page shows, for an export; None: no stacks are known of the row."""
     row = selected_row(state)
     recent = None if state.shown is None else state.shown.stacks
-    found = None if row is None or recent is None else recent.rows.get(row.identity)
+    row_stacks = None if row is None or recent is None else recent.rows.get(row.identity)
     if row is None or recent is None:
         return None
-    samples = RowStacks(row, Counter()) if found is None else found
+    samples = RowStacks(row, Counter()) if row_stacks is None else row_stacks
     counts = samples_with(samples)
     return {
         "seconds": recent.seconds,
         "samples": samples.count,
-        "too_few": samples.count < LEAST,
+        "too_few": samples.count < MIN_SAMPLES,
         "lost": recent.lost,
         "of_no_row": recent.unknown,
-        "energy_j": None if found is None else fmt.in_joules(found.row.energy_nj),
+        "energy_j": None if row_stacks is None else fmt.in_joules(row_stacks.row.energy_nj),
         "functions": _documents(_functions(counts), samples),
         "nodes": _documents(_nodes(samples, counts) if samples.count else [], samples),
         "missing": list(recent.missing),
@@ -114,14 +114,14 @@ def _missing(recent: RecentStacks) -> Iterator[str]:
     yield from recent.missing
 
 
-def _documents(entries: Sequence[_Entry], found: RowStacks) -> list[dict[str, Any]]:
+def _documents(entries: Sequence[_Entry], row_stacks: RowStacks) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
             "self_samples": own,
             "samples": inside,
-            "self_share_half_width": sampling_share(own, found.count),
-            "share_half_width": sampling_share(inside, found.count),
+            "self_share_half_width": sampling_share(own, row_stacks.count),
+            "share_half_width": sampling_share(inside, row_stacks.count),
         }
         for name, own, inside in entries
     ]
@@ -129,14 +129,14 @@ def _documents(entries: Sequence[_Entry], found: RowStacks) -> list[dict[str, An
 
 def _summary(
     recent: RecentStacks,
-    found: RowStacks | None,
+    row_stacks: RowStacks | None,
     counts: _Counts,
     interval: Attribution,
     width: int,
 ) -> Line:
-    count = 0 if found is None else found.count
+    count = 0 if row_stacks is None else row_stacks.count
     cut = counts.get(CUT, (0, 0))[1]
-    joules = fmt.joules(fmt.in_joules(found.row.energy_nj)) if found is not None else ""
+    joules = fmt.joules(fmt.in_joules(row_stacks.row.energy_nj)) if row_stacks is not None else ""
     return flow(
         [
             (f"last {fmt.duration(recent.seconds * 1e9)}", "title"),
@@ -150,37 +150,39 @@ def _summary(
     )
 
 
-def _tables(found: RowStacks, counts: _Counts, interval: Attribution, width: int) -> Iterator[Line]:
-    nodes = _nodes(found, counts)
+def _tables(
+    row_stacks: RowStacks, counts: _Counts, interval: Attribution, width: int
+) -> Iterator[Line]:
+    nodes = _nodes(row_stacks, counts)
     if any(name != _NO_NODE for name, _, _ in nodes):
-        yield from _table("NODE OF THE PLAN", nodes, found, interval, width)
+        yield from _table("NODE OF THE PLAN", nodes, row_stacks, interval, width)
         yield Line()
-    yield from _table("FUNCTION", _functions(counts), found, interval, width)
+    yield from _table("FUNCTION", _functions(counts), row_stacks, interval, width)
 
 
 def _table(
     title: str,
     entries: Sequence[_Entry],
-    found: RowStacks,
+    row_stacks: RowStacks,
     interval: Attribution,
     width: int,
 ) -> Iterator[Line]:
     """`entries`: the hottest first."""
     layout = fit(_COLUMNS, max(1, width - 4), GAP)
-    yield _line(layout, {one.key: one.title for one in _COLUMNS} | {"name": title}, "head")
-    for name, own, inside in entries[:_SHOWN]:
-        share, half = own / found.count, sampling_share(own, found.count)
-        joules = fmt.joules(fmt.in_joules(found.row.energy_nj) * share)
+    yield _line(layout, {column.key: column.title for column in _COLUMNS} | {"name": title}, "head")
+    for name, own, inside in entries[:_ROWS_MAX]:
+        share, half = own / row_stacks.count, sampling_share(own, row_stacks.count)
+        joules = fmt.joules(fmt.in_joules(row_stacks.row.energy_nj) * share)
         cells = {
             "self": fmt.share_with_interval(share, (share - half, share + half)),
-            "total": fmt.share(inside / found.count),
+            "total": fmt.share(inside / row_stacks.count),
             "joules": joules if has_energy(interval) else fmt.UNKNOWN,
             "samples": fmt.count(own),
             "name": name,
         }
         yield _line(layout, cells, "")
-    if len(entries) > _SHOWN:
-        yield Line((Span(2, f"and {fmt.count(len(entries) - _SHOWN)} more", "dim"),))
+    if len(entries) > _ROWS_MAX:
+        yield Line((Span(2, f"and {fmt.count(len(entries) - _ROWS_MAX)} more", "dim"),))
 
 
 def _functions(counts: _Counts) -> list[_Entry]:
@@ -192,18 +194,18 @@ def _functions(counts: _Counts) -> list[_Entry]:
     )
 
 
-def _nodes(found: RowStacks, counts: _Counts) -> list[_Entry]:
+def _nodes(row_stacks: RowStacks, counts: _Counts) -> list[_Entry]:
     """The hottest first, and what no node executed."""
     return _hottest(
         (_NO_NODE, node.samples, node.samples)
         if node.name is None
         else (node.name, node.samples, counts[node.name][1])
-        for node in plan_nodes(found)
+        for node in plan_nodes(row_stacks)
     )
 
 
 def _hottest(entries: Iterable[_Entry]) -> list[_Entry]:
-    return sorted(entries, key=lambda one: (-one[1], -one[2], one[0]))
+    return sorted(entries, key=lambda entry: (-entry[1], -entry[2], entry[0]))
 
 
 def _line(layout: Sequence[tuple[Column, int]], cells: dict[str, str], style: str) -> Line:
@@ -215,7 +217,7 @@ def _line(layout: Sequence[tuple[Column, int]], cells: dict[str, str], style: st
     return Line(tuple(spans), style)
 
 
-def _words(texts: Iterable[str], width: int, style: str = "dim") -> Iterator[Line]:
+def _paragraphs(texts: Iterable[str], width: int, style: str = "dim") -> Iterator[Line]:
     for text in texts:
         for piece in wrap(text, max(8, width - 4)):
             yield Line((Span(2, piece, style),))

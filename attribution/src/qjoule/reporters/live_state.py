@@ -98,7 +98,7 @@ class ViewState:
             self.shown = snapshot
 
     @property
-    def wanted(self) -> str:
+    def current_filter(self) -> str:
         """The filter, as typed so far or as entered."""
         return self.filter if self.typing is None else self.typing
 
@@ -107,9 +107,9 @@ class ViewState:
         attribution = self.attribution
         if attribution is None:
             return []
-        wanted = self.wanted.casefold()
+        needle = self.current_filter.casefold()
         rows = [
-            row for row in attribution.tabled if not row.not_selected and wanted in _searched(row)
+            row for row in attribution.tabled if not row.not_selected and needle in _searched(row)
         ]
         return sorted(rows, key=SORTS[self.sort][1], reverse=self.descending)
 
@@ -215,8 +215,8 @@ class ViewState:
         rows = self.rows()
         if not rows:
             return
-        last, at = len(rows) - 1, self.cursor(rows)
-        targets = {"up": at - 1, "down": at + 1, "pageup": at - 10, "pagedown": at + 10}
+        last, index = len(rows) - 1, self.cursor(rows)
+        targets = {"up": index - 1, "down": index + 1, "pageup": index - 10, "pagedown": index + 10}
         target = {**targets, "home": 0, "end": last}[key]
         self.selected = row_key(rows[min(last, max(0, target))])
 
@@ -235,8 +235,8 @@ class ViewState:
         if len(groups) < 2:
             self.message = f"this source can only group by {self.group}"
             return Effect.NONE
-        at = groups.index(self.group) if self.group in groups else -1
-        self.group = groups[(at + 1) % len(groups)]
+        index = groups.index(self.group) if self.group in groups else -1
+        self.group = groups[(index + 1) % len(groups)]
         self.selected = None
         self.message = f"grouping by {self.group} from the next snapshot on"
         return Effect.CONTROLS
@@ -253,15 +253,17 @@ class ViewState:
 
     def _remember(self, interval: Attribution) -> None:
         seconds = interval.trace.duration_s
-        known = seconds > 0 and bool(interval.domains)
-        self.power_w.append(interval.main.measured_nj * 1e-9 / seconds if known else math.nan)
+        energy_known = seconds > 0 and bool(interval.domains)
+        self.power_w.append(
+            interval.main.measured_nj * 1e-9 / seconds if energy_known else math.nan
+        )
         watts = {
-            row_key(row): row.energy_nj * 1e-9 / seconds if known else math.nan
+            row_key(row): row.energy_nj * 1e-9 / seconds if energy_known else math.nan
             for row in interval.tabled
         }
         for key, series in self.history_w.items():
             if key not in watts:
-                series.append(0.0 if known else math.nan)
+                series.append(0.0 if energy_known else math.nan)
         for key, value in watts.items():
             series = self.history_w.setdefault(key, deque(maxlen=HISTORY))
             series.append(value)

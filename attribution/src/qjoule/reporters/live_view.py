@@ -70,10 +70,10 @@ class Screen:
 
     def _run(self) -> None:
         while True:
-            left = self._texts.get().encode(errors="replace")
+            unwritten = self._texts.get().encode(errors="replace")
             try:
-                while left:
-                    left = left[os.write(self._descriptor, left) :]
+                while unwritten:
+                    unwritten = unwritten[os.write(self._descriptor, unwritten) :]
             except OSError:
                 self.give_up()
             self._texts.task_done()

@@ -88,18 +88,18 @@ def server_changes(attribution: Attribution, *, hidden: bool = True) -> list[str
     Without `hidden`: not of hidden sessions, which the line on losses has.
     """
     return [
-        server_change(one, row, energy=known)
-        for one, row, known in _all(attribution)
-        if hidden or one.what != HIDDEN
+        server_change(change, row, energy=energy_known)
+        for change, row, energy_known in _changes_with_rows(attribution)
+        if hidden or change.what != HIDDEN
     ]
 
 
 def hidden_advice(changes: Iterable[_Hiding]) -> str:
     """What shows the sessions that are hidden by TLS or compression; empty: nothing is known."""
     by_problem: dict[str, dict[str, None]] = {}
-    for one in changes:
-        if one.what == HIDDEN:
-            by_problem.setdefault(one.why, {})[one.name] = None
+    for change in changes:
+        if change.what == HIDDEN:
+            by_problem.setdefault(change.why, {})[change.name] = None
     return "; ".join(
         f"--attach symbol is not possible for {', '.join(names)}: {why}"
         if why
@@ -110,39 +110,45 @@ def hidden_advice(changes: Iterable[_Hiding]) -> str:
 
 def untraced(attribution: Attribution) -> list[str]:
     """The same in as few words as possible, of servers that still hide something."""
-    words = []
-    for one, row, known in _all(attribution):
-        if one.what == UNSEEN:
-            words.append(fmt.one_line(f"{one.name} hides {one.why}"))
-        elif one.what == HIDDEN:
-            words.append(f"{fmt.one_line(one.name)} hides sessions{'' if one.why else _SHOWS}")
-        elif one.what != UNTRACED:
-            if one.what != FOLLOWED and not one.until:
-                words.append(fmt.one_line(f"{one.name} exited"))
-        elif row is not None or not one.until:
-            hidden = f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and known else ""
-            ran = "ran" if one.until else "runs"
-            words.append(fmt.one_line(f"{one.name} {ran} untraced{hidden}"))
-    return words
+    texts = []
+    for change, row, energy_known in _changes_with_rows(attribution):
+        if change.what == UNSEEN:
+            texts.append(fmt.one_line(f"{change.name} hides {change.why}"))
+        elif change.what == HIDDEN:
+            texts.append(
+                f"{fmt.one_line(change.name)} hides sessions{'' if change.why else _SHOWS}"
+            )
+        elif change.what != UNTRACED:
+            if change.what != FOLLOWED and not change.until:
+                texts.append(fmt.one_line(f"{change.name} exited"))
+        elif row is not None or not change.until:
+            hidden = (
+                f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and energy_known else ""
+            )
+            ran = "ran" if change.until else "runs"
+            texts.append(fmt.one_line(f"{change.name} {ran} untraced{hidden}"))
+    return texts
 
 
 def change_documents(attribution: Attribution) -> list[dict[str, Any]]:
     """For JSON. Energies are in joules; an unknown is null."""
     return [
         {
-            "what": one.what,
-            "name": one.name,
-            "since": one.since,
-            "until": one.until,
-            "pid": one.pid,
-            "process": one.process,
-            "why": one.why,
-            "cpu_ns": one.cpu_ns if row is None else row.cpu_ns,
-            "energy_j": fmt.in_joules(row.energy_nj) if row is not None and known else None,
-            "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if row and known else None,
-            "text": server_change(one, row, energy=known),
+            "what": change.what,
+            "name": change.name,
+            "since": change.since,
+            "until": change.until,
+            "pid": change.pid,
+            "process": change.process,
+            "why": change.why,
+            "cpu_ns": change.cpu_ns if row is None else row.cpu_ns,
+            "energy_j": fmt.in_joules(row.energy_nj) if row is not None and energy_known else None,
+            "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95]
+            if row and energy_known
+            else None,
+            "text": server_change(change, row, energy=energy_known),
         }
-        for one, row, known in _all(attribution)
+        for change, row, energy_known in _changes_with_rows(attribution)
     ]
 
 
@@ -175,23 +181,23 @@ def server_change(change: ServerChange, row: Row | None = None, *, energy: bool 
 
 def _hidden(change: ServerChange, row: Row | None, energy: bool) -> str:
     cpu_ns = change.cpu_ns if row is None else row.cpu_ns
-    words = "its CPU time is" if cpu_ns is None else f"its {fmt.duration(cpu_ns)} of CPU time are"
+    cpu = "its CPU time is" if cpu_ns is None else f"its {fmt.duration(cpu_ns)} of CPU time are"
     if row is None or not energy:
-        return words
+        return cpu
     low, high = (fmt.joules(end * 1e-9) for end in row.energy_nj_ci95)
     energy_j = fmt.joules(row.energy_nj * 1e-9)
-    return f"{words.removesuffix(' are')} and {energy_j} ({low} to {high}) are"
+    return f"{cpu.removesuffix(' are')} and {energy_j} ({low} to {high}) are"
 
 
-def _all(attribution: Attribution) -> Iterator[tuple[ServerChange, Row | None, bool]]:
-    known = bool(attribution.domains)
+def _changes_with_rows(attribution: Attribution) -> Iterator[tuple[ServerChange, Row | None, bool]]:
+    energy_known = bool(attribution.domains)
     rows = {
         row.keys.get("process", ""): row
         for row in attribution.fixed
         if row.kind == "other_processes"
     }
-    for one in attribution.trace.changes:
-        yield one, rows.get(one.process) if one.process else None, known
+    for change in attribution.trace.changes:
+        yield change, rows.get(change.process) if change.process else None, energy_known
 
 
 def _at(moment: str) -> str:
@@ -210,25 +216,25 @@ def lost(counts: Mapping[str, int], cpu_ns: int = 0, shows_hidden: str = "") -> 
     `shows_hidden`: what shows the hidden sessions, see `hidden_advice`.
     """
     more = {"opaque_session": f" ({shows_hidden})"} if shows_hidden else {}
-    words = [
-        f"{fmt.count(n)} {_named(_LOSS, cause)}{more.get(cause, '')}"
+    parts = [
+        f"{fmt.count(n)} {_phrase(_LOSS, cause)}{more.get(cause, '')}"
         for cause, n in _most_first(counts)
     ]
     if cpu_ns:
-        words.append(f"{fmt.duration(cpu_ns)} of CPU time")
-    return fmt.one_line(" · ".join(words))
+        parts.append(f"{fmt.duration(cpu_ns)} of CPU time")
+    return fmt.one_line(" · ".join(parts))
 
 
 def windows(attribution: Attribution) -> str:
     """Windows whose energy is not simply the difference of two readings, by cause; or empty."""
-    words = []
+    parts = []
     for cause, number in _most_first(attribution.window_causes):
         domain, _, name = cause.rpartition(" ")
         where = f" ({domain})" if domain else ""
-        words.append(f"{fmt.count(number)} {_named(_WINDOWS, name)}{where}")
-    if not words:
+        parts.append(f"{fmt.count(number)} {_phrase(_WINDOWS, name)}{where}")
+    if not parts:
         return ""
-    return fmt.one_line(f"of {fmt.count(attribution.windows)}: {' · '.join(words)}")
+    return fmt.one_line(f"of {fmt.count(attribution.windows)}: {' · '.join(parts)}")
 
 
 def anomalies(attribution: Attribution) -> str:
@@ -237,17 +243,17 @@ def anomalies(attribution: Attribution) -> str:
     Negligible times are only in the JSON: see `_NEGLIGIBLE`.
     """
     cpu_ns = sum(row.cpu_ns for row in (*attribution.rows, *attribution.fixed))
-    words = []
+    parts = []
     for name, number in _most_first(attribution.anomalies):
         if number < _NEGLIGIBLE.get(name, 0.0) * cpu_ns:
             continue
         figure = fmt.duration(number) if name.endswith("_ns") else fmt.count(number)
-        words.append(f"{figure} {_named(_ANOMALIES, name)}")
-    return fmt.one_line(" · ".join(words))
+        parts.append(f"{figure} {_phrase(_ANOMALIES, name)}")
+    return fmt.one_line(" · ".join(parts))
 
 
-def _named(words: Mapping[str, str], name: str) -> str:
-    return words.get(name.lower(), name.lower().replace("_", " "))
+def _phrase(phrases: Mapping[str, str], name: str) -> str:
+    return phrases.get(name.lower(), name.lower().replace("_", " "))
 
 
 def _most_first(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
@@ -281,18 +287,18 @@ def alarm_of(
         counted: requests that were counted.
         cpu_ns: all CPU time that was attributed; None: not known.
     """
-    words = []
+    texts = []
     requests = sum(loss.get(cause, 0) for cause in _REQUESTS)
     if requests > ALARM_SHARE * (requests + counted):
         share = fmt.share(requests / (requests + counted))
         framing = loss.get("framing", 0)
         also = ", mostly by framing: a client that breaks its protocol can cause this"
-        words.append(
+        texts.append(
             f"{share} of requests were lost ({fmt.count(requests)}, {fmt.count(counted)} seen"
             f"{also if framing > requests - framing else ''})"
         )
     if hidden := loss.get("opaque_session", 0) if not counted else 0:
-        words.append(f"no request was seen, and {fmt.count(hidden)} sessions are hidden")
+        texts.append(f"no request was seen, and {fmt.count(hidden)} sessions are hidden")
     if cpu_ns is not None and lost_cpu_ns > ALARM_SHARE * (lost_cpu_ns + cpu_ns):
-        words.append(f"{fmt.share(lost_cpu_ns / (lost_cpu_ns + cpu_ns))} of CPU time was lost")
-    return fmt.one_line("; ".join(words) + ": do not trust figures per statement") if words else ""
+        texts.append(f"{fmt.share(lost_cpu_ns / (lost_cpu_ns + cpu_ns))} of CPU time was lost")
+    return fmt.one_line("; ".join(texts) + ": do not trust figures per statement") if texts else ""

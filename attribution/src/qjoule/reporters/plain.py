@@ -62,14 +62,14 @@ def fit(columns: Sequence[Column], room: int, gap: int = GAP) -> list[tuple[Colu
     Exactly one column stretches; it gets what the others leave, even if that is less than
     its `width` once nothing more can be dropped.
     """
-    kept = list(columns)
-    while _needed(kept, gap) > room and any(column.rank for column in kept):
-        kept.remove(max(kept, key=lambda column: column.rank))
-    fixed = sum(column.width for column in kept if not column.stretch)
-    rest = max(1, room - fixed - gap * (len(kept) - 1))
+    fitting = list(columns)
+    while _needed(fitting, gap) > room and any(column.rank for column in fitting):
+        fitting.remove(max(fitting, key=lambda column: column.rank))
+    fixed = sum(column.width for column in fitting if not column.stretch)
+    rest = max(1, room - fixed - gap * (len(fitting) - 1))
     return [
         (column, min(rest, column.most or rest) if column.stretch else column.width)
-        for column in kept
+        for column in fitting
     ]
 
 
@@ -149,7 +149,7 @@ def fitted_table(
 
     Column `stretch` takes the room that is left. `total`: as `ruled_table`.
     """
-    layout = fit([replace(one, stretch=one.key == stretch) for one in columns], room)
+    layout = fit([replace(column, stretch=column.key == stretch) for column in columns], room)
     table = ruled_table(total)
     for column, width in layout:
         table.add_column(

@@ -36,7 +36,7 @@ _GRADES = {
     "simulated": "simulated by a test source: these are not real joules",
     "none": "no energy source: energies are unknown",
 }
-_SHOWN = {BY_THREAD: "none (by thread)"}
+_MODE_NAMES = {BY_THREAD: "none (by thread)"}
 
 
 def weights_used(attribution: Attribution) -> str:
@@ -67,8 +67,8 @@ def calibration_flags(attribution: Attribution) -> Iterator[tuple[str, str]]:
 
 def unavailable(attribution: Attribution) -> tuple[str, ...]:
     """Domains whose energy was not measured; empty if there is no energy at all."""
-    found = attribution.energy_source.domains
-    return tuple(name for name in _EXPECTED if name not in found) if found else ()
+    measured = attribution.energy_source.domains
+    return tuple(name for name in _EXPECTED if name not in measured) if measured else ()
 
 
 def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
@@ -94,14 +94,14 @@ def defies_its_weight(row: Row) -> bool:
 def power_factors(attribution: Attribution, shown: int) -> Iterator[tuple[str, str]]:
     """Rows shown whose power differs significantly from their weights, most energy first: (name,
     text) lines."""
-    found = [row for row in attribution.rows[:shown] if defies_its_weight(row)]
-    for index, row in enumerate(found[:_FACTORS]):
+    rows = [row for row in attribution.rows[:shown] if defies_its_weight(row)]
+    for index, row in enumerate(rows[:_FACTORS]):
         yield (
             "draws" if not index else "",
             f"{power_factor(row)} what its weight says: {_short_label(row)}",
         )
-    if len(found) > _FACTORS:
-        yield ("", f"and {fmt.count(len(found) - _FACTORS)} more")
+    if len(rows) > _FACTORS:
+        yield ("", f"and {fmt.count(len(rows) - _FACTORS)} more")
 
 
 def power_factor(row: Row) -> str:
@@ -129,8 +129,8 @@ def _short_label(row: Row) -> str:
 def _held_out(attribution: Attribution) -> Iterator[str]:
     about = attribution.model
     if about.held_out_errors:
-        each = (f"{name} {fmt.share(error)}" for name, error in about.held_out_errors.items())
-        yield f"held-out error {', '.join(each)}"
+        errors = (f"{name} {fmt.share(error)}" for name, error in about.held_out_errors.items())
+        yield f"held-out error {', '.join(errors)}"
     elif about.held_out_error is not None:
         yield f"held-out error {fmt.share(about.held_out_error)}"
 
@@ -164,20 +164,20 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
     if attribution.policy.get("stolen"):
         recorded = attribution.stolen_recorded
         lines.append(("stolen", _STOLEN_LEFT_OUT if recorded else "not recorded: nothing left out"))
-    if words := alarm(attribution):
-        lines.append(("ALARM", words))
+    if alarm_text := alarm(attribution):
+        lines.append(("ALARM", alarm_text))
     return fmt.safe_notes(lines)
 
 
 def _part(part: TracePart) -> str:
     """One of several traces: its name, when and where it was recorded, and its total."""
-    one = part.attribution
-    seconds = fmt.duration(one.trace.duration_s * 1e9)
+    result = part.attribution
+    seconds = fmt.duration(result.trace.duration_s * 1e9)
     total = fmt.UNKNOWN
-    if has_energy(one):
-        column = fmt.energy_column([one.main.measured_nj])
-        total = f"{column.total} {column.unit} {graded(one)}"
-    about = (f"{part.name}: {fmt.moment(one.trace.start)}", seconds, one.trace.host, total)
+    if has_energy(result):
+        column = fmt.energy_column([result.main.measured_nj])
+        total = f"{column.total} {column.unit} {graded(result)}"
+    about = (f"{part.name}: {fmt.moment(result.trace.start)}", seconds, result.trace.host, total)
     return " · ".join(filter(None, about))
 
 
@@ -189,7 +189,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         *without_counter(attribution),
         ("attach", attach_modes(attribution)),
         ("coverage", _coverage(attribution)),
-        *(("", _named(one)) for one in attribution.servers),
+        *(("", _named_share(server)) for server in attribution.servers),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
         *(("servers", text) for text in missing.server_changes(attribution, hidden=False)),
@@ -215,17 +215,17 @@ def shares_are_of(attribution: Attribution) -> Iterator[tuple[str, str]]:
 
 def attach_modes(attribution: Attribution) -> str:
     """How query boundaries were found, per server: `mariadb:3306 symbol · postgres:5432 socket`."""
-    found: dict[str, set[str]] = {}
+    modes: dict[str, set[str]] = {}
     for row in attribution.tabled:
         if row.attach_mode:
-            found.setdefault(row.server, set()).add(row.attach_mode)
-    if len(found) > 1:
-        found.pop(SEVERAL, None)  # a statement of several servers: each server has its own rows
-    named = (
-        f"{server or 'all servers'} {'+'.join(_SHOWN.get(name, name) for name in sorted(names))}"
-        for server, names in sorted(found.items())
+            modes.setdefault(row.server, set()).add(row.attach_mode)
+    if len(modes) > 1:
+        modes.pop(SEVERAL, None)  # a statement of several servers: each server has its own rows
+    texts = (
+        f"{server or 'all servers'} {'+'.join(_MODE_NAMES.get(n, n) for n in sorted(used))}"
+        for server, used in sorted(modes.items())
     )
-    return fmt.one_line(" · ".join(named)) or fmt.UNKNOWN
+    return fmt.one_line(" · ".join(texts)) or fmt.UNKNOWN
 
 
 def _coverage(attribution: Attribution) -> str:
@@ -234,9 +234,14 @@ def _coverage(attribution: Attribution) -> str:
     return f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query"
 
 
-def _named(one: ServerCoverage) -> str:
-    queries, roles = (fmt.share(ns / one.cpu_ns) for ns in (one.queries_ns, one.roles_ns))
-    return f"{one.server}: {fmt.share(one.named)} has a name: {queries} queries, {roles} roles"
+def _named_share(coverage: ServerCoverage) -> str:
+    queries, roles = (
+        fmt.share(ns / coverage.cpu_ns) for ns in (coverage.queries_ns, coverage.roles_ns)
+    )
+    return (
+        f"{coverage.server}: {fmt.share(coverage.named)} has a name: "
+        f"{queries} queries, {roles} roles"
+    )
 
 
 def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:
@@ -283,8 +288,8 @@ def _other_domain(domain: Domain) -> str:
 
 def _completeness(attribution: Attribution) -> str:
     text = "yes" if attribution.trace.complete else "NO: the trace was cut off, its end is missing"
-    if words := missing.untraced(attribution):
-        text += f" · BUT {', '.join(words)}"
+    if untraced := missing.untraced(attribution):
+        text += f" · BUT {', '.join(untraced)}"
     if attribution.unattributed_windows:
         text += (
             f" · {fmt.count(attribution.unattributed_windows)} of {fmt.count(attribution.windows)}"

@@ -111,7 +111,7 @@ _COMMIT: tuple[DataColumn[Row], ...] = (
     DataColumn("commit_j", float, _joules("commit_nj"), energy=True),
     field("commit_ns_mean", float),
 )
-_SEEN: tuple[DataColumn[Row], ...] = (
+_MODE_AND_FLAGS: tuple[DataColumn[Row], ...] = (
     field("attach_mode", str),
     DataColumn("flags", list, lambda row: list(row.flags)),
 )
@@ -119,24 +119,24 @@ _SEEN: tuple[DataColumn[Row], ...] = (
 _JSON_BEFORE_COMMIT = DataColumns((*_NAMES, _KIND, *FIGURES))
 _JSON_COMMIT = DataColumns(_COMMIT)
 _JSON_COUNTERS = DataColumns((*COUNTERS, *WAITS, *HELPERS, _WAITING, STOLEN_TIME, _POWER_FACTOR))
-_JSON_SEEN = DataColumns(_SEEN)
+_JSON_MODE_AND_FLAGS = DataColumns(_MODE_AND_FLAGS)
 _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
 
-def json_row(row: Row, known: bool = True, error_in_rows: bool = False) -> dict[str, Any]:
+def json_row(row: Row, energy_known: bool = True, error_in_rows: bool = False) -> dict[str, Any]:
     """One row for JSON; the group's keys come first, under their own names.
 
-    `known`: whether energies are. `error_in_rows`: its interval contains the error of the total.
+    `energy_known`: whether energies are. `error_in_rows`: its interval contains the total's error.
     The interval per call without it, or else with it, is a field of its own.
     """
-    out = row.keys | _JSON_BEFORE_COMMIT.json(row, known)
+    out = row.keys | _JSON_BEFORE_COMMIT.json(row, energy_known)
     if row.commit_nj is not None:
-        out |= _JSON_COMMIT.json(row, known)
-    out |= _JSON_COUNTERS.json(row, known)
+        out |= _JSON_COMMIT.json(row, energy_known)
+    out |= _JSON_COUNTERS.json(row, energy_known)
     if row.alone:
         out |= {"alone_s": row.alone.alone_s, "alone_information_nats": row.alone.information_nats}
-    out |= _JSON_SEEN.json(row, known)
-    if known and row.error:
+    out |= _JSON_MODE_AND_FLAGS.json(row, energy_known)
+    if energy_known and row.error:
         out |= _errors(row, row.error, error_in_rows)
     if not row.exact:
         out["exact"] = False
@@ -161,9 +161,9 @@ def _errors(row: Row, error: RowErrors, error_in_rows: bool) -> dict[str, Any]:
     return out
 
 
-def json_part(row: Row, known: bool) -> dict[str, Any]:
+def json_part(row: Row, energy_known: bool) -> dict[str, Any]:
     """What one of several traces has of a row."""
-    return _JSON_PART.json(row, known)
+    return _JSON_PART.json(row, energy_known)
 
 
 def flat_table(attribution: Attribution) -> FlatTable:
@@ -172,17 +172,17 @@ def flat_table(attribution: Attribution) -> FlatTable:
     Each row also has what is true of all: the grade, the idle policy, what the trace lost.
     """
     keys = [key for key in attribution.policy["by"].split(",") if key != "server"]
-    first = (_KIND, *_NAMES, *FIGURES, *COUNTERS, _POWER_FACTOR, *_SEEN)
+    first = (_KIND, *_NAMES, *FIGURES, *COUNTERS, _POWER_FACTOR, *_MODE_AND_FLAGS)
     columns = DataColumns((*first, *_of_this_result(attribution, keys)))
     costs = impact.columns(attribution)
     common = _common(attribution)
-    same = {name: value for name, _, value in common}
-    known = bool(attribution.domains)
+    common_values = {name: value for name, _, value in common}
+    energy_known = bool(attribution.domains)
     records = [
         {key: row.keys.get(key) for key in keys}
-        | columns.flat(row, known)
-        | costs.flat(impact.of_row(row, attribution), known)
-        | same
+        | columns.flat(row, energy_known)
+        | costs.flat(impact.of_row(row, attribution), energy_known)
+        | common_values
         for row in (*attribution.rows, *attribution.fixed)
     ]
     types = dict.fromkeys(keys, str) | columns.types | costs.types

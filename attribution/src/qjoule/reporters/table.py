@@ -70,7 +70,7 @@ _COLUMNS = {
 #: After those: columns of a result that have a place in the table.
 _OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
 _BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
-_LEFT = ("label", "server", "fingerprint", "flags")
+_LEFT_ALIGNED = ("label", "server", "fingerprint", "flags")
 _KEY = "key:"  #: before the name of a key, in the name of its column
 
 
@@ -115,23 +115,23 @@ def render(
     page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
-    told = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
+    remarks = [*impact.notes(attribution), *provenance.power_factors(attribution, limit)]
     if waits and any(row.calls for row in attribution.rows):
-        told += notes_on_waits(attribution.rows)
+        remarks += notes_on_waits(attribution.rows)
     elif waits:
-        told.append(("waits", "not recorded: no query was seen"))
+        remarks.append(("waits", "not recorded: no query was seen"))
     listed = id_notes(attribution, limit) if ids else []
-    page.print(notes_grid([*notes, *listed, *told, *footing(attribution)]))
+    page.print(notes_grid([*notes, *listed, *remarks, *footing(attribution)]))
     return page.text()
 
 
 def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[Line]:
     """Lines whose energies add up to the total line's, exactly, in nJ."""
-    shown = attribution.rows[:limit]
-    result = [_line_of_row(row, attribution, flags) for row in shown]
+    listed = attribution.rows[:limit]
+    result = [_line_of_row(row, attribution, flags) for row in listed]
     parts = attribution.main.parts_nj if attribution.domains else dict.fromkeys(PARTS, 0)
     hidden = attribution.rows[limit:]
-    rest_nj = parts.get("queries", 0) - sum(row.energy_nj for row in shown)
+    rest_nj = parts.get("queries", 0) - sum(row.energy_nj for row in listed)
     if hidden or rest_nj:
         label = (
             f"other queries ({fmt.count(len(hidden))} groups)" if hidden else "queries in no row"
@@ -172,14 +172,17 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
 
 def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
     """What one call of a statement costs, by column; the live view has the same columns."""
-    known = has_energy(attribution)
+    energy_known = has_energy(attribution)
     return {
         "fingerprint": fingerprint(row),
         "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
-        if known
+        if energy_known
         else fmt.UNKNOWN,
         "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
-        **{column.name: shown.text(column.of(row, known)) for column, shown in _OF_RESULT},
+        **{
+            column.name: in_table.text(column.of(row, energy_known))
+            for column, in_table in _OF_RESULT
+        },
     }
 
 
@@ -205,16 +208,16 @@ def _fixed_lines(
     """
     rows = sorted((r for r in attribution.fixed if r.kind == part), key=lambda r: -r.energy_nj)
     most = max(limit if any(row.by_thread for row in rows) else 0, _FIXED_ROWS_PER_PART)
-    shown = rows if len(rows) <= most else rows[: most - 1]
+    listed = rows if len(rows) <= most else rows[: most - 1]
     result = []
-    for row in shown:
+    for row in listed:
         line = _line("fixed", fixed_label(row), row.energy_nj, attribution, row)
         line.cells["flags"] = "".join(flags[flag] for flag in row.flags)
         line.cells["server"] = fmt.one_line(row.server)
         result.append(line)
-    rest_nj = part_nj - sum(row.energy_nj for row in shown)
-    if rest_nj or not shown or len(rows) > len(shown):
-        name = FIXED_NAMES[part] + (": others" if shown else "")
+    rest_nj = part_nj - sum(row.energy_nj for row in listed)
+    if rest_nj or not listed or len(rows) > len(listed):
+        name = FIXED_NAMES[part] + (": others" if listed else "")
         owned_nj = rest_nj if part in OWNERS else 0
         result.append(_line("fixed", name, rest_nj, attribution, owned_nj=owned_nj))
     return result
@@ -272,14 +275,14 @@ def _table(
     columns = _columns(table_lines, units, width, waits=waits)
     if ranked:
         # Shares are far better known than the joules of an estimated total, so they come first.
-        columns = [replace(one, rank=0) if one.key == "share" else one for one in columns]
-        columns.sort(key=lambda one: (one.align == "right", one.key != "share"))
-    table, shown = fitted_table(columns, width, "label", total=True)
+        columns = [replace(c, rank=0) if c.key == "share" else c for c in columns]
+        columns.sort(key=lambda column: (column.align == "right", column.key != "share"))
+    table, keys = fitted_table(columns, width, "label", total=True)
     for index, line in enumerate(table_lines):
         if index and line.section != table_lines[index - 1].section:
             table.add_section()
         style = {"query": Style(), "fixed": Style(dim=True), "total": Style(bold=True)}
-        table.add_row(*(Text(line.cells.get(key, "")) for key in shown), style=style[line.section])
+        table.add_row(*(Text(line.cells.get(key, "")) for key in keys), style=style[line.section])
     return table
 
 
@@ -297,7 +300,9 @@ def _columns(
     }
     most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
     titles = {"label": _COLUMNS["label"], **{key: (name, 0) for key, name in keys.items()}}
-    titles |= _COLUMNS | {column.name: (shown.title, shown.rank) for column, shown in _OF_RESULT}
+    titles |= _COLUMNS | {
+        column.name: (in_table.title, in_table.rank) for column, in_table in _OF_RESULT
+    }
     if waits:
         titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
         titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
@@ -308,7 +313,7 @@ def _columns(
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):
             continue
-        shown = " ".join(filter(None, (title, units.get(key))))
-        left = key in _LEFT or key in keys
-        columns.append(sized(key, shown, contents, rank, most.get(key, 28), left=left))
+        full_title = " ".join(filter(None, (title, units.get(key))))
+        left = key in _LEFT_ALIGNED or key in keys
+        columns.append(sized(key, full_title, contents, rank, most.get(key, 28), left=left))
     return columns

@@ -58,12 +58,14 @@ def stolen_cell(row: Row) -> dict[str, str]:
 
 def stolen_words(attribution: Attribution) -> str:
     """What the host stole of all CPU time; empty: nothing, or it is not recorded."""
-    found = [
+    times_ns = [
         (row.stolen_ns, row.cpu_ns)
         for row in (*attribution.rows, *attribution.fixed)
         if row.stolen_ns is not None  # idle CPUs have no row of that kind
     ]
-    stolen_ns, cpu_ns = (sum(one) for one in zip(*found, strict=True)) if found else (0, 0)
+    stolen_ns, cpu_ns = (
+        (sum(column) for column in zip(*times_ns, strict=True)) if times_ns else (0, 0)
+    )
     return f"stolen {fmt.share(stolen_ns / cpu_ns)} of CPU" if stolen_ns else ""
 
 

@@ -58,14 +58,14 @@ class DataColumn(Generic[R]):
     optional: bool = False  #: left out of a JSON row that has none
     in_table: InTable | None = None
 
-    def of(self, row: R, known: bool) -> Any:
-        """A row's value; None: unknown. `known`: whether energies are."""
-        return self.value(row) if known or not self.energy else None
+    def of(self, row: R, energy_known: bool) -> Any:
+        """A row's value; None: unknown. `energy_known`: whether energies are."""
+        return self.value(row) if energy_known or not self.energy else None
 
 
-def field(name: str, kind: type, **more: Any) -> DataColumn[Any]:
+def field(name: str, kind: type, **options: Any) -> DataColumn[Any]:
     """A column that is the rows' field of this name."""
-    return DataColumn(name, kind, attrgetter(name), **more)
+    return DataColumn(name, kind, attrgetter(name), **options)
 
 
 class DataColumns(Generic[R]):
@@ -76,34 +76,34 @@ class DataColumns(Generic[R]):
         self._json: list[tuple[str, Callable[[R], Any], bool, bool]] = []
         self._flat: list[tuple[tuple[str, ...], Callable[[R], Any], bool]] = []
         for column in columns:
-            name, more = column.name, (column.energy, column.optional)
+            name, flags = column.name, (column.energy, column.optional)
             self.types[name] = column.type
-            self._json.append((name, column.value, *more))
+            self._json.append((name, column.value, *flags))
             self._flat.append(((name,), column.value, column.energy))
             if column.ci95:
                 ends = (f"{name}_low95", f"{name}_high95")
                 self.types |= dict.fromkeys(ends, float)
-                self._json.append((f"{name}_ci95", column.ci95, *more))
+                self._json.append((f"{name}_ci95", column.ci95, *flags))
                 self._flat.append((ends, column.ci95, column.energy))
 
-    def json(self, row: R, known: bool = True) -> dict[str, Any]:
-        """A row for JSON; an interval is the field `NAME_ci95`. `known`: whether energies are."""
+    def json(self, row: R, energy_known: bool = True) -> dict[str, Any]:
+        """A row for JSON; an interval is the field `NAME_ci95`. `energy_known`: as for `of`."""
         out: dict[str, Any] = {}
         for name, value, energy, optional in self._json:
-            found = value(row) if known or not energy else None
-            if found is not None or not optional:
-                out[name] = found
+            content = value(row) if energy_known or not energy else None
+            if content is not None or not optional:
+                out[name] = content
         return out
 
-    def flat(self, row: R, known: bool = True) -> dict[str, Any]:
+    def flat(self, row: R, energy_known: bool = True) -> dict[str, Any]:
         """A row for CSV and Parquet; the ends of an interval are `NAME_low95`, `NAME_high95`."""
         out: dict[str, Any] = {}
         for names, value, energy in self._flat:
-            found = value(row) if known or not energy else None
+            content = value(row) if energy_known or not energy else None
             if len(names) > 1:
-                out[names[0]], out[names[1]] = found or (None, None)
+                out[names[0]], out[names[1]] = content or (None, None)
             else:
-                out[names[0]] = " ".join(found) if isinstance(found, list) else found
+                out[names[0]] = " ".join(content) if isinstance(content, list) else content
         return out
 
 
@@ -178,5 +178,5 @@ def cell(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    shown = fmt.one_line(value)
-    return f"'{shown}" if shown.lstrip(" ").startswith(_FORMULA) else shown
+    line = fmt.one_line(value)
+    return f"'{line}" if line.lstrip(" ").startswith(_FORMULA) else line
