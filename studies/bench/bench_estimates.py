@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from qjoule.machine import held_out  # noqa: E402
-from qjoule.machine.power_model import LEVELS, Wanted, estimate, shape  # noqa: E402
+from qjoule.machine.power_model import LEVELS, PackageFacts, estimate, shape  # noqa: E402
 from qjoule.machine.power_table import dram_per_gb  # noqa: E402
 from qjoule.machine.published import LOADS, published  # noqa: E402
 
@@ -104,8 +104,8 @@ def report() -> Iterator[str]:
 def _level(level: str, *, guest: bool) -> str:
     points = held_out.points(level, guest=guest)
     loads = "".join(
-        f"{held_out.quantile([point for point in points if point.at == at]):8.0%}"
-        for at in range(len(LOADS))
+        f"{held_out.quantile([point for point in points if point.load_index == load_index]):8.0%}"
+        for load_index in range(len(LOADS))
     )
     return (
         f"{level:18}{'guest' if guest else 'host':7}{len(points):6}"
@@ -123,7 +123,7 @@ def models() -> Iterator[tuple[object, ...]]:
     )
     data = published()
     for cpu in data.models.values():
-        estimated = estimate(Wanted(cpu.model, cpu.architecture, "", cpu.threads, cpu.ghz))
+        estimated = estimate(PackageFacts(cpu.model, cpu.architecture, "", cpu.threads, cpu.ghz))
         derived = "measured" if estimated.measured else "wall minus rest"
         if estimated.level != "model":
             derived = f"interpolated from its {estimated.level}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
+from qjoule.machine.calibration import Calibration, DomainName, FittedCoefficient, PhaseSummary
 from qjoule.machine.identity import Frequency, Identity, Package
 from qjoule.machine.memory import Memory
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
@@ -45,8 +45,8 @@ def calibration(identity: Identity = MACHINE, **changes: object) -> Calibration:
         "phases": (PhaseSummary("idle", 0, False, 10**9, 13 * 10**9, 599, {"package.0": 21.0}),),
         "held_out_error": {"package": 0.04},
         "identified": {
-            "idle_w.package.0": Found(21.0, 20.0, 22.0, True),
-            "v": Found(0.0, 0.0, 3.0, False, "the frequency did not vary"),
+            "idle_w.package.0": FittedCoefficient(21.0, 20.0, 22.0, True),
+            "v": FittedCoefficient(0.0, 0.0, 3.0, False, "the frequency did not vary"),
         },
         "notes": ("a note",),
         "coefficients": Coefficients(

@@ -22,7 +22,7 @@ from qjoule.commands.calibrate_quick import known_before
 from qjoule.commands.option_groups import Quick
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import active_calibration
-from qjoule.machine.calibration import Calibration, DomainName, Found
+from qjoule.machine.calibration import Calibration, DomainName, FittedCoefficient
 from qjoule.machine.identity import of_trace
 from qjoule.machine.steps import IDLE, Step
 from qjoule.model.coefficients import Coefficients, PowerInterval
@@ -96,7 +96,7 @@ def test_the_table() -> None:
         assert phrase in flat
     assert "cannot tell: the frequency did not vary" in flat.replace("GHz² ", "")
     assert max(map(len, text.splitlines())) <= 60
-    identified = {"\x1b[1m": Found(1.0, 0.0, 2.0, False, "\x07")}
+    identified = {"\x1b[1m": FittedCoefficient(1.0, 0.0, 2.0, False, "\x07")}
     hostile = calibration(
         replace(MACHINE, host="\x1b[31mred"), identified=identified, notes=("\x1b]",)
     )

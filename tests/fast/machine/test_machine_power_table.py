@@ -263,7 +263,7 @@ def test_constants_are_those_that_the_results_tell() -> None:
     assert len(pairs) >= 20
     assert REST[0] == pytest.approx(median(pair.rest_share(0) for pair in pairs), abs=0.03)
     assert REST[1] == pytest.approx(median(pair.rest_share(-1) for pair in pairs), abs=0.03)
-    ends = [point.error + 1 for point in held_out.measured_points() if point.at in (0, 3)]
+    ends = [point.error + 1 for point in held_out.measured_points() if point.load_index in (0, 3)]
     assert 1 < median(ends) < KINDS**2
     at_10, at_50 = shape()
     assert 0.1 < at_10 < 0.25

@@ -95,7 +95,7 @@ def command(
     in_quick = calibrate_quick.chosen(of_quick, short=short, busy=busy, quick=quick)
     root_part().need("calibrating")
     machine, path = this_machine(), output or file.MACHINE_FILE
-    known = calibrate_quick.known_before(in_quick, machine) if in_quick else None
+    prior = calibrate_quick.known_before(in_quick, machine) if in_quick else None
     with (
         terminable(),
         # Opened before the measurement, so that an unwritable file is reported at once.
@@ -103,11 +103,11 @@ def command(
         nullcontext(keep) if keep else _scratch() as directory,
         inside(directory),
     ):
-        done, in_use = _run(plan_steps(read_cpu_info(), short=short), energy, busy, in_quick)
+        phases, in_use = _run(plan_steps(read_cpu_info(), short=short), energy, busy, in_quick)
         say("fitting the model")
-        if in_use is not None and known is not None:
-            in_use = replace(in_use, known=known[0], notes=(*in_use.notes, *known[1]))
-        result = summarise(Trace("."), machine, done, short or quick, in_use)
+        if in_use is not None and prior is not None:
+            in_use = replace(in_use, prior=prior[0], notes=(*in_use.notes, *prior[1]))
+        result = summarise(Trace("."), machine, phases, short or quick, in_use)
         text = result.to_json()
         document.write(text.encode())
     click.echo(text if as_json else _render(result), nl=False)
@@ -160,9 +160,9 @@ def _run_all(steps: Sequence[Step], run: Recording, busy_allowed: bool) -> list[
     say(f"{len(steps)} phases, about {seconds:.0f} s; Ctrl-C stops and leaves nothing")
     with click.progressbar(length=len(steps), file=sys.stderr, label="calibrating") as bar:
 
-        def after(one: Done) -> None:
+        def after(phase: Done) -> None:
             bar.update(1)
-            check_quiet(one, busy_allowed)
+            check_quiet(phase, busy_allowed)
 
         return run_steps(steps, run.check, after)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from qjoule.errors import QjouleError
-from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
+from qjoule.machine.calibration import Calibration, DomainName, FittedCoefficient, PhaseSummary
 from qjoule.machine.identity import Identity
 from qjoule.machine.steps import IDLE
 from qjoule.model.coefficients import Coefficients
@@ -32,7 +32,7 @@ class InUse:
     what was known before, and how to say where the run ended early."""
 
     busy_cpus: float
-    known: Coefficients = field(default_factory=Coefficients)
+    prior: Coefficients = field(default_factory=Coefficients)
     notes: tuple[str, ...] = ()
 
 
@@ -43,7 +43,7 @@ def check_source(meta: Meta) -> None:
     accepted.
     """
     energy = meta.energy
-    slow = next((one for one in meta.domains if (one.period_ns or 0) > SLOW_NS), None)
+    slow = next((domain for domain in meta.domains if (domain.period_ns or 0) > SLOW_NS), None)
     if slow is not None:
         raise QjouleError(
             f"cannot calibrate: {slow.name} of {energy.source} moves once in "
@@ -52,9 +52,9 @@ def check_source(meta: Meta) -> None:
         )
     if energy.grade in ("measured", "simulated") or energy.source == "host":
         return
-    what = "this machine's energy is only estimated" if energy.grade == "estimated" else "no energy"
+    kind = "this machine's energy is only estimated" if energy.grade == "estimated" else "no energy"
     raise QjouleError(
-        f"cannot calibrate: {what}, and {_CIRCULAR}; load intel_rapl_msr, or in a virtual machine "
+        f"cannot calibrate: {kind}, and {_CIRCULAR}; load intel_rapl_msr, or in a virtual machine "
         f"have the hypervisor export its counters (--energy host:DIR). {energy.reason}".rstrip(". ")
     )
 
@@ -80,13 +80,13 @@ def summarise(
     from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
     from qjoule.model.zones import left_out  # noqa: PLC0415
 
-    phases = [one.phase for one in done]
-    batches, series, own = phase_windows(trace, _LOAD)
+    phases = [recorded.phase for recorded in done]
+    batches, series, foreign = phase_windows(trace, _LOAD)
     if not series:
         raise QjouleError("nothing was measured: the energy counters gave no reading")
     around = Surroundings(idle_table=idle_table(trace.meta))
     if in_use:
-        around = replace(around, own=own, known=in_use.known)
+        around = replace(around, own=foreign, known=in_use.prior)
     fit = fit_calibration(batches, series, phases, around)
     if in_use and not fit.coefficients.calibrated:
         raise QjouleError(
@@ -95,15 +95,15 @@ def summarise(
     power = phase_power_w(batches, series, phases)
     summaries = tuple(
         PhaseSummary(
-            one.step.kernel,
-            one.phase.threads,
-            one.phase.smt,
-            one.phase.t0_ns,
-            one.phase.t1_ns,
+            recorded.step.kernel,
+            recorded.phase.threads,
+            recorded.phase.smt,
+            recorded.phase.t0_ns,
+            recorded.phase.t1_ns,
             windows,
             watts,
         )
-        for one, (windows, watts) in zip(done, power, strict=True)
+        for recorded, (windows, watts) in zip(done, power, strict=True)
     )
     return Calibration(
         identity=machine,
@@ -118,8 +118,8 @@ def summarise(
         phases=summaries,
         held_out_error=dict(fit.held_out_error),
         identified={
-            name: Found(float(one.value), float(one.low), float(one.high), bool(one.ok), one.why)
-            for name, one in fit.identified.items()
+            name: FittedCoefficient(float(c.value), float(c.low), float(c.high), bool(c.ok), c.why)
+            for name, c in fit.identified.items()
         },
         notes=(
             *fit.notes,
@@ -151,14 +151,16 @@ def notes(
         share = in_use.busy_cpus / (os.cpu_count() or 1)
         yield f"measured beside other programs, which kept {share:.0%} of the machine busy"
         yield from in_use.notes
-    if not all(one.exceeds_cache for one in done):
+    if not all(recorded.exceeds_cache for recorded in done):
         yield "too little memory is free for stream and chase to exceed the last level cache"
     if trace.lost_cpu_ns:
         yield f"{trace.lost_cpu_ns * 1e-9:.3g} s of CPU time were lost"
 
 
 def _idle_notes(done: Sequence[Done], phases: Sequence[PhaseSummary]) -> Iterator[str]:
-    busiest = max((busy_share(one) for one in done if one.step.kernel == IDLE), default=0.0)
+    busiest = max(
+        (busy_share(recorded) for recorded in done if recorded.step.kernel == IDLE), default=0.0
+    )
     if busiest > NOTABLE_BUSY:
         yield f"the machine was up to {busiest:.0%} busy while it should have been idle"
     quiet = [phase for phase in phases if phase.kernel == IDLE and phase.windows]

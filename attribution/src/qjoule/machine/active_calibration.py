@@ -42,12 +42,12 @@ def _for_trace(trace: Trace, choice: str | None) -> Calibrated:
     if choice == NONE:
         return UNCALIBRATED
     path = Path(choice) if choice else trace.path / TRACE_FILE
-    loaded = _load(path, asked=choice is not None)
+    loaded = _load(path, is_explicit=choice is not None)
     if not isinstance(loaded, Calibration):
         return loaded
     started = datetime.fromisoformat(trace.meta.start) if trace.meta.start else None
     judged = match(loaded, of_trace(trace.meta), trace.meta, started)
-    return _judged(loaded, judged, path, asked=choice is not None)
+    return _judged(loaded, judged, path, is_explicit=choice is not None)
 
 
 def for_machine(
@@ -67,14 +67,14 @@ def _for_machine(choice: str | None) -> Callable[[Meta], Calibrated]:
     if choice == NONE:
         return lambda _meta: UNCALIBRATED
     path = Path(choice) if choice else machine_file()
-    loaded = _load(path, asked=choice is not None)
+    loaded = _load(path, is_explicit=choice is not None)
     if not isinstance(loaded, Calibration):
         return lambda _meta: loaded
     machine = this_machine()
-    _judged(loaded, match(loaded, machine), path, asked=choice is not None)
+    _judged(loaded, match(loaded, machine), path, is_explicit=choice is not None)
 
     def choose(meta: Meta) -> Calibrated:
-        return _judged(loaded, match(loaded, machine, meta), path, asked=choice is not None)
+        return _judged(loaded, match(loaded, machine, meta), path, is_explicit=choice is not None)
 
     return choose
 
@@ -87,11 +87,11 @@ def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str,
     if choice == NONE:
         return None, ()
     path = Path(choice) if choice else machine_file()
-    loaded = _load(path, asked=choice is not None)
+    loaded = _load(path, is_explicit=choice is not None)
     if not isinstance(loaded, Calibration):
         return None, loaded.notes
     judged = match(loaded, this_machine())
-    used = _judged(loaded, judged, path, asked=choice is not None)
+    used = _judged(loaded, judged, path, is_explicit=choice is not None)
     return (None, used.notes) if judged.refused else (loaded, judged.flagged)
 
 
@@ -117,25 +117,32 @@ def check(machine: Identity, path: Path | None = None) -> Check:
     return Check("calibration", True, loaded.origin)
 
 
-def _load(path: Path, *, asked: bool) -> Calibration | Calibrated:
+def _load(path: Path, *, is_explicit: bool) -> Calibration | Calibrated:
     """A file's calibration, or its replacement if the file is absent or damaged."""
-    if asked and os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
+    if is_explicit and os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
         raise UsageError(f"{path} is a directory: --calibration needs a file, or '{NONE}'")
     try:
         loaded = load(path)
     except QjouleError as error:
-        if asked:
+        if is_explicit:
             raise
         return Calibrated(notes=(f"the calibration is not used: {error}",))
-    if loaded is None and asked:
+    if loaded is None and is_explicit:
         raise QjouleError(f"there is no calibration {path}: make one with 'qjoule calibrate'")
     return loaded or UNCALIBRATED
 
 
-def _judged(found: Calibration, judged: Match, path: Path, *, asked: bool) -> Calibrated:
+def _judged(
+    calibration: Calibration, judged: Match, path: Path, *, is_explicit: bool
+) -> Calibrated:
     if judged.refused:
         reason = judged.refused[0]
-        if asked:
+        if is_explicit:
             raise QjouleError(f"{path} cannot be used: {reason}; run 'qjoule calibrate' there")
         return Calibrated(notes=(f"the calibration is not used: {reason}",))
-    return Calibrated(found.coefficients, found.origin, judged.flagged, dict(found.held_out_error))
+    return Calibrated(
+        calibration.coefficients,
+        calibration.origin,
+        judged.flagged,
+        dict(calibration.held_out_error),
+    )

@@ -59,18 +59,18 @@ def for_trace(trace: Trace, choice: str | None = None) -> Remembered:
     identity = _identity(trace)
     if choice is None:
         try:
-            found = load(trace.path / TRACE_FILE)
+            memory = load(trace.path / TRACE_FILE)
         except QjouleError as error:
             return Remembered(notes=(f"the memory is not used: {error}",))
-        if found is None:
+        if memory is None:
             return UNREMEMBERED
     else:
-        found = _given(Path(choice)) or Memory(identity)
-    if reasons := differences(found.identity, identity):
+        memory = _load_chosen(Path(choice)) or Memory(identity)
+    if reasons := differences(memory.identity, identity):
         if choice is not None:
             raise QjouleError(f"{choice} cannot be used for {trace.path}: {reasons[0]}")
         return Remembered(notes=(f"the memory is not used: {reasons[0]}",))
-    return _used(found, identity, trace.meta)
+    return _used(memory, identity, trace.meta)
 
 
 def for_machine(choice: str | None = None) -> Callable[[Meta], Remembered]:
@@ -80,12 +80,12 @@ def for_machine(choice: str | None = None) -> Callable[[Meta], Remembered]:
     """
     if choice == NONE:
         return lambda _meta: UNREMEMBERED
-    found, notes = to_record(choice)
-    if found is None:
+    memory, notes = to_record(choice)
+    if memory is None:
         return lambda _meta: Remembered(notes=notes)
 
     def choose(meta: Meta) -> Remembered:
-        used = _used(found, found.identity, meta)
+        used = _used(memory, memory.identity, meta)
         return replace(used, notes=(*notes, *used.notes))
 
     return choose
@@ -106,9 +106,9 @@ def to_record(choice: str | None = None) -> tuple[Memory | None, tuple[str, ...]
     whole, notes = Memory(machine), []
     for path in [Path(choice)] if choice else dict.fromkeys((MACHINE_FILE, own_file())):
         try:
-            found = _given(path) if choice else load(path)
-            if found is not None:
-                whole = whole.merged(found)
+            memory = _load_chosen(path) if choice else load(path)
+            if memory is not None:
+                whole = whole.merged(memory)
         except QjouleError as error:
             if choice:
                 raise QjouleError(f"{path} cannot be used here: {error}") from error
@@ -130,14 +130,14 @@ def where_to_extend(trace: Trace, choice: str | None = None) -> Path | None:
     if choice is not None:
         return Path(choice)
     try:
-        found = load(trace.path / TRACE_FILE)
-        here = this_machine()
+        memory = load(trace.path / TRACE_FILE)
+        machine = this_machine()
     except QjouleError:
         return None
-    if found is None or trace.meta.energy.grade != "measured":
+    if memory is None or trace.meta.energy.grade != "measured":
         return None
-    same = bool(here.machine) and found.identity.machine == here.machine
-    return own_file() if same and not differences(found.identity, here) else None
+    is_same = bool(machine.machine) and memory.identity.machine == machine.machine
+    return own_file() if is_same and not differences(memory.identity, machine) else None
 
 
 def add(path: Path, cells: Sequence[Cell], identity: Identity) -> None:
@@ -154,14 +154,14 @@ def identity_of(trace: Trace) -> Identity:
 def check(machine: Identity) -> Check:
     """Doctor's line: what this user's commands remember of the machine."""
     try:
-        found = load(own_file())
+        memory = load(own_file())
     except QjouleError as error:
         return Check("memory", None, f"not used: {error}", f"rm {own_file()}")
-    if found is None:
+    if memory is None:
         return Check("memory", True, "empty: it grows with 'qjoule attribute' and 'qjoule top'")
-    if reasons := differences(found.identity, machine):
+    if reasons := differences(memory.identity, machine):
         return Check("memory", None, f"not used: {reasons[0]}", f"rm {own_file()}")
-    return Check("memory", True, origin(found.cells))
+    return Check("memory", True, origin(memory.cells))
 
 
 def origin(cells: Sequence[Cell]) -> str:
@@ -181,29 +181,29 @@ def _identity(trace: Trace) -> Identity:
     """From the trace's own memory if that is of its machine, else from its meta.json."""
     identity = of_trace(trace.meta)
     try:
-        found = load(trace.path / TRACE_FILE)
+        memory = load(trace.path / TRACE_FILE)
     except QjouleError:
         return identity
-    return identity if found is None or differences(found.identity, identity) else found.identity
+    return identity if memory is None or differences(memory.identity, identity) else memory.identity
 
 
-def _given(path: Path) -> Memory | None:
+def _load_chosen(path: Path) -> Memory | None:
     if os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
         raise UsageError(f"{path} is a directory: --memory needs a file, or '{NONE}'")
     return load(path)
 
 
-def _used(found: Memory, identity: Identity, meta: Meta) -> Remembered:
+def _used(memory: Memory, identity: Identity, meta: Meta) -> Remembered:
     """The cells of the same energy source and grade, under the conditions of a trace."""
     source = _SAME_COUNTERS.get(meta.energy.source, meta.energy.source)
-    now = conditions(identity, source, meta.energy.grade)
-    cells = tuple(cell for cell in found.cells if cell.conditions.energy == now.energy)
-    notes = _notes(cells, found, now.energy)
-    return Remembered(cells, now, origin(cells), notes)
+    current = conditions(identity, source, meta.energy.grade)
+    cells = tuple(cell for cell in memory.cells if cell.conditions.energy == current.energy)
+    notes = _notes(cells, memory, current.energy)
+    return Remembered(cells, current, origin(cells), notes)
 
 
-def _notes(cells: tuple[Cell, ...], found: Memory, energy: str) -> tuple[str, ...]:
-    others = sorted({cell.conditions.energy for cell in found.cells} - {energy})
+def _notes(cells: tuple[Cell, ...], memory: Memory, energy: str) -> tuple[str, ...]:
+    others = sorted({cell.conditions.energy for cell in memory.cells} - {energy})
     if not cells and others:
         return (f"the memory is not used: it is of {others[0]}, not of {energy}",)
     return ()

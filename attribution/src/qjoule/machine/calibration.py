@@ -58,7 +58,7 @@ class PhaseSummary:
 
 
 @dataclass(frozen=True)
-class Found:
+class FittedCoefficient:
     """A coefficient with its 95 % interval, or why it could not be identified."""
 
     value: float
@@ -82,7 +82,7 @@ class Calibration:
     counters: tuple[str, ...] = ()
     phases: tuple[PhaseSummary, ...] = ()
     held_out_error: dict[str, float] = field(default_factory=dict)  #: relative, by domain
-    identified: dict[str, Found] = field(default_factory=dict)
+    identified: dict[str, FittedCoefficient] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     quick: bool = False
@@ -126,15 +126,15 @@ def parse(text: bytes) -> Calibration:
             raise ValueError(f'it has no "schema": "{SCHEMA}"')
         _check_finite(document)
         coefficients = Coefficients.from_json_dict(document.pop("coefficients", None))
-        made: Calibration = read_as(Calibration, document, "the file")
-        _check(made, coefficients)
+        calibration: Calibration = read_as(Calibration, document, "the file")
+        _check(calibration, coefficients)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (ArithmeticError, LookupError, TypeError, AttributeError, QjouleError) as error:
         raise ValueError(_phrase(str(error))) from error
     except ValueError as error:
         raise ValueError(_phrase(str(error))) from error
-    return replace(made, coefficients=coefficients)
+    return replace(calibration, coefficients=coefficients)
 
 
 def load(path: Path) -> Calibration | None:
@@ -166,8 +166,8 @@ def machine_file() -> Path:
         return MACHINE_FILE
     # A service's user may have no home, or one that it may not enter; that is not an error.
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
-    own = Path(base, "qjoule", "calibration.json")
-    return own if os.access(own, os.F_OK) else MACHINE_FILE
+    own_file = Path(base, "qjoule", "calibration.json")
+    return own_file if os.access(own_file, os.F_OK) else MACHINE_FILE
 
 
 def match(
@@ -182,7 +182,7 @@ def match(
     calibration; None: not known yet. `moment`: when it is used; by default now.
     """
     refused = other_machine(calibration.identity, theirs)
-    flagged = [f"was made {what}" for what in changes(calibration.identity, theirs)]
+    flagged = [f"was made {change}" for change in changes(calibration.identity, theirs)]
     age = ((moment or datetime.now(UTC)) - calibration.moment).days
     if age > STALE_DAYS:
         flagged.append(f"is {age} days old")
@@ -199,7 +199,7 @@ def match(
 def _energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]:
     refused, flagged = [], []
     have = {(domain.package, domain.name) for domain in calibration.domains}
-    need = {(one.package, one.name) for one in meta.domains if one.name != ONE_CORE}
+    need = {(domain.package, domain.name) for domain in meta.domains if domain.name != ONE_CORE}
     if missing := sorted(need - have):
         names = ", ".join(f"{name} of package {package}" for package, name in missing)
         refused.append(f"it knows nothing of {names}")
@@ -213,18 +213,18 @@ def _energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]
     return refused, flagged
 
 
-def _check(made: Calibration, coefficients: Coefficients) -> None:
+def _check(calibration: Calibration, coefficients: Coefficients) -> None:
     """Checks what the types do not enforce. Raises `ValueError`."""
-    if made.moment.year < 2000:
-        raise ValueError(f"its date is {made.date}")
-    known = {(one.package, one.name) for one in made.domains}
+    if calibration.moment.year < 2000:
+        raise ValueError(f"its date is {calibration.date}")
+    domains = {(domain.package, domain.name) for domain in calibration.domains}
     used = {*coefficients.idle_w, *coefficients.shared_w}
-    if strange := sorted(used - known):
+    if strange := sorted(used - domains):
         raise ValueError(f"it has a power of {strange[0]}, which is none of its domains")
-    for name, found in made.identified.items():
-        if not found.low <= found.value <= found.high:
+    for name, coefficient in calibration.identified.items():
+        if not coefficient.low <= coefficient.value <= coefficient.high:
             raise ValueError(f"{name} lies outside its interval")
-    if any(error < 0 for error in made.held_out_error.values()):
+    if any(error < 0 for error in calibration.held_out_error.values()):
         raise ValueError("a held-out error is negative")
 
 

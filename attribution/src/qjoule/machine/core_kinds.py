@@ -29,9 +29,9 @@ def read_small_cpus(root: Path = ROOT) -> tuple[int, ...]:
             return ()
     capacity = {}
     for folder in sorted((devices / "system/cpu").glob("cpu*")):
-        found = _CPU.fullmatch(folder.name)
+        match = _CPU.fullmatch(folder.name)
         text = read_text(folder / "cpu_capacity").strip()
-        if found and re.fullmatch(r"[0-9]{1,5}", text):
-            capacity[int(found[1])] = int(text)
+        if match and re.fullmatch(r"[0-9]{1,5}", text):
+            capacity[int(match[1])] = int(text)
     most = max(capacity.values(), default=0)
-    return tuple(sorted(cpu for cpu, one in capacity.items() if one < _SMALL * most))
+    return tuple(sorted(cpu for cpu, value in capacity.items() if value < _SMALL * most))

@@ -114,9 +114,9 @@ def names_model(brand: tuple[str, ...], model: tuple[str, ...]) -> bool:
 
     `Xeon E5-2670 v2` is another CPU than `Xeon E5-2670`.
     """
-    for at in range(len(brand) - len(model) + 1):
-        end = at + len(model)
-        if brand[at:end] == model:
+    for begin in range(len(brand) - len(model) + 1):
+        end = begin + len(model)
+        if brand[begin:end] == model:
             return not (end < len(brand) and _VERSION.fullmatch(brand[end]))
     return False
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
-from qjoule.machine.power_model import LEVELS, Estimate, Wanted, estimate
+from qjoule.machine.power_model import LEVELS, Estimate, PackageFacts, estimate
 from qjoule.machine.published import (
     DRAM_W_PER_GB,
     EFFICIENCY,
@@ -38,79 +38,85 @@ QUANTILE = 0.95
 
 @dataclass(frozen=True)
 class Point:
-    """A held-out watt: `error` is truth / estimate - 1; `at` indexes `LOADS`."""
+    """A held-out watt: `error` is truth / estimate - 1; `load_index` indexes `LOADS`."""
 
     cpu: str
-    at: int
+    load_index: int
     error: float
 
 
 def points(level: str, *, guest: bool = False) -> list[Point]:
     """All points of a level; as a `guest` sees it, without the number of threads of a package."""
     data = published()
-    found: list[Point] = []
+    sample: list[Point] = []
     for name, results in data.results.items():
         cpu = data.models[name]
-        for one in results:
+        for truth in results:
             if level == "model":
                 if len(results) > 1:
-                    found += _points(cpu, one, _others(cpu, one))
+                    sample += _points(cpu, truth, _others(cpu, truth))
                 continue
-            known = _estimated(cpu, level, guest=guest)
-            if known.level == level:
-                found += _points(cpu, one, known)
-    return found
+            estimated = _estimated(cpu, level, guest=guest)
+            if estimated.level == level:
+                sample += _points(cpu, truth, estimated)
+    return sample
 
 
 def _others(cpu: CpuModel, held_out: Result) -> Estimate:
-    return estimate(Wanted(cpu.model), use=lambda one: one is not held_out)
+    return estimate(PackageFacts(cpu.model), use=lambda result: result is not held_out)
 
 
 def _estimated(cpu: CpuModel, level: str, *, guest: bool) -> Estimate:
     data = published()
-    own = data.architectures[cpu.architecture]
+    architecture = data.architectures[cpu.architecture]
     without = {
-        one.model
-        for one in data.models.values()
+        model.model
+        for model in data.models.values()
         if {
-            "microarchitecture": one.model == cpu.model,
-            "family": one.architecture == cpu.architecture,
-            "any": data.architectures[one.architecture].vendor == own.vendor,
+            "microarchitecture": model.model == cpu.model,
+            "family": model.architecture == cpu.architecture,
+            "any": data.architectures[model.architecture].vendor == architecture.vendor,
         }[level]
     }
-    wanted = Wanted(None, cpu.architecture, own.vendor, None if guest else cpu.threads, cpu.ghz)
-    return estimate(wanted, start=level, without=without)
+    package = PackageFacts(
+        None, cpu.architecture, architecture.vendor, None if guest else cpu.threads, cpu.ghz
+    )
+    return estimate(package, start=level, without=without)
 
 
-def _points(cpu: CpuModel, truth: Result, known: Estimate) -> Iterator[Point]:
-    share = cpu.threads / known.threads
-    for at, (watts, estimated) in enumerate(zip(truth.watts, known.curve, strict=True)):
+def _points(cpu: CpuModel, truth: Result, source: Estimate) -> Iterator[Point]:
+    share = cpu.threads / source.threads
+    for load_index, (watts, estimated) in enumerate(zip(truth.watts, source.curve, strict=True)):
         if watts is not None:
-            yield Point(cpu.model, at, watts / (estimated * share) - 1)
+            yield Point(cpu.model, load_index, watts / (estimated * share) - 1)
 
 
 def measured_points() -> list[Point]:
     """Packages that were measured by their own counters, estimated from wall results alone."""
     data = published()
-    found: list[Point] = []
+    sample: list[Point] = []
     for name, results in data.results.items():
         cpu = data.models[name]
-        for one in results:
-            if one.measured:
-                wanted = Wanted(None, cpu.architecture, "", cpu.threads, cpu.ghz)
-                known = estimate(wanted, start="microarchitecture", use=lambda r: not r.measured)
-                found += _points(cpu, one, known)
-    return found
+        for truth in results:
+            if truth.measured:
+                package = PackageFacts(None, cpu.architecture, "", cpu.threads, cpu.ghz)
+                estimated = estimate(
+                    package, start="microarchitecture", use=lambda r: not r.measured
+                )
+                sample += _points(cpu, truth, estimated)
+    return sample
 
 
-def quantile(found: Iterable[Point], share: float = QUANTILE) -> float:
+def quantile(sample: Iterable[Point], share: float = QUANTILE) -> float:
     """The size of error that `share` of the points do not exceed; each load counts alike."""
-    kept = sorted((abs(one.error), one.at) for one in found)
-    counts = [max(sum(at == load for _, at in kept), 1) for load in range(len(LOADS))]
-    present = sum(any(at == load for _, at in kept) for load in range(len(LOADS)))
+    sizes = sorted((abs(point.error), point.load_index) for point in sample)
+    counts = [
+        max(sum(load_index == load for _, load_index in sizes), 1) for load in range(len(LOADS))
+    ]
+    present = sum(any(load_index == load for _, load_index in sizes) for load in range(len(LOADS)))
     reached = 0.0
-    for size, at in kept:
-        reached += 1 / counts[at] / present
+    for size, load_index in sizes:
+        reached += 1 / counts[load_index] / present
         if reached >= share - 1e-12:
             return size
     raise ValueError("no points")
@@ -118,14 +124,14 @@ def quantile(found: Iterable[Point], share: float = QUANTILE) -> float:
 
 def derivation_error() -> float:
     """The 95 % error of taking a package's watts from its machine's wall."""
-    more = quantile(measured_points()) ** 2 - quantile(points("microarchitecture")) ** 2
-    return math.sqrt(max(more, 0.0))
+    excess = quantile(measured_points()) ** 2 - quantile(points("microarchitecture")) ** 2
+    return math.sqrt(max(excess, 0.0))
 
 
 def level_error(level: str, *, guest: bool = False) -> float:
     """The relative 95 % error of an estimate at `level`; no better level has a larger one."""
     better = LEVELS[: LEVELS.index(level) + 1]
-    widest = max(quantile(points(one, guest=guest)) for one in better)
+    widest = max(quantile(points(name, guest=guest)) for name in better)
     return math.hypot(widest, derivation_error())
 
 
@@ -134,16 +140,19 @@ def coverage(level: str, *, guest: bool = False) -> float:
 
     The error of the derivation is left out: all of these points share it.
     """
-    found = points(level, guest=guest)
-    counts = [max(sum(one.at == at for one in found), 1) for at in range(len(LOADS))]
-    present = len({one.at for one in found})
+    sample = points(level, guest=guest)
+    counts = [
+        max(sum(point.load_index == load_index for point in sample), 1)
+        for load_index in range(len(LOADS))
+    ]
+    present = len({point.load_index for point in sample})
     covered = 0.0
-    for cpu in {one.cpu for one in found}:
-        limit = quantile(one for one in found if one.cpu != cpu)
+    for cpu in {point.cpu for point in sample}:
+        limit = quantile(point for point in sample if point.cpu != cpu)
         covered += sum(
-            1 / counts[one.at] / present
-            for one in found
-            if one.cpu == cpu and abs(one.error) <= limit
+            1 / counts[point.load_index] / present
+            for point in sample
+            if point.cpu == cpu and abs(point.error) <= limit
         )
     return covered
 
@@ -152,8 +161,8 @@ def coverage(level: str, *, guest: bool = False) -> float:
 class Pair:
     """Two results of one maker and CPU, with one and with two packages."""
 
-    one: Result
-    two: Result
+    single: Result
+    double: Result
 
     def rest_share(self, end: int) -> float:
         """Share of the larger machine's watts that is drawn once; `end`: 0 rest, -1 full load."""
@@ -169,19 +178,20 @@ class Pair:
         return rest_w / package_w if package_w > 0 else math.inf
 
     def _watts(self, end: int) -> tuple[float, float]:
-        one_w, two_w = self.one.machine_w[end], self.two.machine_w[end]
+        one_w, two_w = self.single.machine_w[end], self.double.machine_w[end]
         assert one_w is not None and two_w is not None  # the tables have both ends
         return one_w, two_w
 
 
 def pairs() -> list[Pair]:
     """All pairs of the tables."""
-    found = []
+    all_pairs = []
     for results in published().results.values():
-        for a, b in combinations([one for one in results if not one.measured], 2):
+        of_walls = [result for result in results if not result.measured]
+        for a, b in combinations(of_walls, 2):
             if a.system.split()[0] == b.system.split()[0] and {a.packages, b.packages} == {1, 2}:
-                found.append(Pair(a, b) if a.packages == 1 else Pair(b, a))
-    return found
+                all_pairs.append(Pair(a, b) if a.packages == 1 else Pair(b, a))
+    return all_pairs
 
 
 def rest_over_package() -> tuple[float, float]:
@@ -190,10 +200,10 @@ def rest_over_package() -> tuple[float, float]:
     A few machines have a rest that is ten times the usual one at rest. The mean is what a machine
     of which nothing is known can be expected to draw, and the median is far below it.
     """
-    found = pairs()
+    all_pairs = pairs()
     return (
-        mean(pair.rest_over_package(0) for pair in found),
-        mean(pair.rest_over_package(-1) for pair in found),
+        mean(pair.rest_over_package(0) for pair in all_pairs),
+        mean(pair.rest_over_package(-1) for pair in all_pairs),
     )
 
 
@@ -201,14 +211,14 @@ def rest_error() -> float:
     """The relative 95 % error of `rest_over_package`."""
     middle = rest_over_package()
     return quantile(
-        Point(pair.one.cpu, at, pair.rest_over_package(end) / middle[end] - 1)
+        Point(pair.single.cpu, load_index, pair.rest_over_package(end) / middle[end] - 1)
         for pair in pairs()
-        for at, end in ((0, 0), (3, -1))
+        for load_index, end in ((0, 0), (3, -1))
     )
 
 
 @dataclass(frozen=True)
-class Saved:
+class ErrorRow:
     """A row of ``estimate_errors.csv``. `at_rest`, `at_full`: the rest's watts over a package's."""
 
     level: str
@@ -218,11 +228,11 @@ class Saved:
     at_full: float | None = None
 
 
-def errors() -> list[Saved]:
+def errors() -> list[ErrorRow]:
     """All that the product uses, as computed from the tables."""
-    found = [Saved("measured", seen, quantile(points("model"))) for seen in ("host", "guest")]
+    rows = [ErrorRow("measured", seen, quantile(points("model"))) for seen in ("host", "guest")]
     for level in LEVELS:
         for seen in ("host", "guest"):
-            found.append(Saved(level, seen, level_error(level, guest=seen == "guest")))
+            rows.append(ErrorRow(level, seen, level_error(level, guest=seen == "guest")))
     low, high = rest_over_package()
-    return [*found, Saved("rest", "host", rest_error(), low, high)]
+    return [*rows, ErrorRow("rest", "host", rest_error(), low, high)]

@@ -84,8 +84,8 @@ def other_machine(ours: Identity, theirs: Identity) -> list[str]:
     """Differences that make it another machine than the calibrated one (`ours`): one phrase
     each."""
     differences = []
-    for what in ("cpu", "signature"):
-        a, b = getattr(ours, what), getattr(theirs, what)
+    for part in ("cpu", "signature"):
+        a, b = getattr(ours, part), getattr(theirs, part)
         if a and b and a != b:
             differences.append(f"it is of another CPU ({a}, not {b})")
             break
@@ -118,16 +118,16 @@ def changes(ours: Identity, theirs: Identity) -> list[str]:
 
 def _packages(cpus: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[Package, ...]:
     """Packages of (package, a value that is the same for all CPUs of a core)."""
-    found = list(cpus)
-    threads = Counter(package for package, _ in found)
-    cores = Counter(package for package, _ in set(found))
+    pairs = list(cpus)
+    threads = Counter(package for package, _ in pairs)
+    cores = Counter(package for package, _ in set(pairs))
     return tuple(Package(package, cores[package], threads[package]) for package in sorted(threads))
 
 
 def _shape(packages: tuple[Package, ...]) -> str:
-    each = Counter((package.cores, package.threads) for package in packages)
+    counts = Counter((package.cores, package.threads) for package in packages)
     return " + ".join(
-        f"{count} x {cores} cores {threads} threads" for (cores, threads), count in each.items()
+        f"{count} x {cores} cores {threads} threads" for (cores, threads), count in counts.items()
     )
 
 

@@ -55,11 +55,11 @@ def check_idle_states(root: Path = ROOT) -> Check:
         detail = "the kernel shows none, as in many virtual machines"
         return Check("idle states", None, detail)
     driver = sanitise(read_text(root / "sys/devices/system/cpu/cpuidle/current_driver"))[:_NAME]
-    listed = ", ".join(_words(state) for state in states)
+    listed = ", ".join(_description(state) for state in states)
     return Check("idle states", True, f"{listed} ({driver or 'driver unknown'})")
 
 
-def _words(state: IdleState) -> str:
+def _description(state: IdleState) -> str:
     off = ", disabled" if state.disabled else ""
     return f"{state.name} {state.latency_us} us{off}"
 

@@ -96,11 +96,15 @@ def privileges(root: Path = ROOT, process: int | None = None) -> Check:
 
     `process`: the process to check; None: this one.
     """
-    held = _capabilities(root, process)
-    if held is None:
+    capabilities = _capabilities(root, process)
+    if capabilities is None:
         return Check("privileges", None, "is /proc mounted?")
-    enough = "CAP_SYS_ADMIN" in held or held >= {"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"}
-    detail = ", ".join(sorted(held)) or "no capability that tracing needs"
+    enough = "CAP_SYS_ADMIN" in capabilities or capabilities >= {
+        "CAP_BPF",
+        "CAP_PERFMON",
+        "CAP_SYS_PTRACE",
+    }
+    detail = ", ".join(sorted(capabilities)) or "no capability that tracing needs"
     return Check("privileges", enough, detail, "" if enough else "run it with sudo")
 
 
@@ -118,7 +122,7 @@ def btf(root: Path = ROOT) -> Check:
     path = root / "sys/kernel/btf/vmlinux"
     try:
         with path.open("rb") as file:
-            good = file.read(2) == BTF_MAGIC
+            is_btf = file.read(2) == BTF_MAGIC
     except FileNotFoundError:
         fix = (
             "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions' kernels are; "
@@ -127,7 +131,7 @@ def btf(root: Path = ROOT) -> Check:
         return Check("btf", False, f"no {path}", fix)
     except OSError as error:
         return Check("btf", None, f"{path}: {error.strerror}")
-    return Check("btf", good, str(path) if good else f"{path} is not BTF")
+    return Check("btf", is_btf, str(path) if is_btf else f"{path} is not BTF")
 
 
 def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
@@ -196,8 +200,8 @@ def uprobes(root: Path = ROOT, process: int | None = None) -> Check:
         return Check("uprobes", False, "no PMU 'uprobe'", fix)
     if b"\0bpf_uprobe_multi_link\0" in (btf_strings(root) or b""):
         return Check("uprobes", True, "available (uprobe_multi)")
-    held = None if process is None else _capabilities(root, process)
-    if held is not None and "CAP_SYS_ADMIN" not in held:
+    capabilities = None if process is None else _capabilities(root, process)
+    if capabilities is not None and "CAP_SYS_ADMIN" not in capabilities:
         fix = "add CAP_SYS_ADMIN if a server below needs the symbol mode (packaging/oci/README.md)"
         return Check("uprobes", False, "not without CAP_SYS_ADMIN", fix)
     return Check("uprobes", True, "available")

@@ -51,13 +51,13 @@ def running(step: Step) -> Iterator[Running]:
     if step.beside:
         loads.append((BESIDE, step.beside))
     with ExitStack() as stack:
-        started = [stack.enter_context(_one(step, *load)) for load in loads]
+        started = [stack.enter_context(_program(step, *load)) for load in loads]
         pids = tuple(pid for run in started for pid in run.pids)
         yield Running(all(run.exceeds_cache for run in started), pids)
 
 
 @contextmanager
-def _one(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
+def _program(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
     """Runs one program of a step. Raises `QjouleError` if it cannot start, or ends by itself."""
     cpus = ",".join(map(str, on))
     # Its own time limit is for the case that nobody is left to stop it.
@@ -74,11 +74,11 @@ def _one(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
         if not line:
             reason = process.stderr.read().decode("utf-8", "replace").strip()
             raise QjouleError(
-                f"the load '{step.words}' did not start: {reason or 'no reason told'}"
+                f"the load '{step.description}' did not start: {reason or 'no reason told'}"
             )
         yield Running(bool(json.loads(line)["exceeds_cache"]), (process.pid,))
         if process.poll() is not None:
-            raise QjouleError(f"the load '{step.words}' ended by itself: run it again")
+            raise QjouleError(f"the load '{step.description}' ended by itself: run it again")
     finally:
         _end(process)
 
@@ -150,12 +150,12 @@ def read_stat(text: str) -> tuple[dict[int, float], int]:
     runnable = None
     try:
         for line in text.splitlines():
-            name, *words = line.split() or [""]
+            name, *fields = line.split() or [""]
             if name.startswith("cpu") and name[3:].isdecimal():
-                ticks = [int(word) for word in words[:8]]
+                ticks = [int(word) for word in fields[:8]]
                 busy_s[int(name[3:])] = (sum(ticks) - ticks[3] - ticks[4]) * _TICK_S
             elif name == "procs_running":
-                runnable = int(words[0])
+                runnable = int(fields[0])
     except (ValueError, IndexError) as error:
         raise QjouleError(f"/proc/stat cannot be understood ({error})") from error
     if not busy_s or runnable is None:
@@ -209,9 +209,11 @@ class Guard:
         first, last = self._last[0], self._last[-1]
         if self.use is None or (length_s := last.t_s - first.t_s) < WINDOW_S:
             return
-        now, before = (last.foreign_s - first.foreign_s) / length_s, self.use.busy_cpus
-        if now > before + self.limits.rise:
-            raise LoadRose(f"other programs use {now:.1f} CPUs, and used {before:.1f} at the start")
+        usage, before = (last.foreign_s - first.foreign_s) / length_s, self.use.busy_cpus
+        if usage > before + self.limits.rise:
+            raise LoadRose(
+                f"other programs use {usage:.1f} CPUs, and used {before:.1f} at the start"
+            )
         waiting = sum(state.waiting for state in self._last) / len(self._last)
         if waiting > self._waiting + self.limits.waiting:
             raise LoadRose(
@@ -222,8 +224,8 @@ class Guard:
 def look(pids: Callable[[], Collection[int]], root: Path = Path("/")) -> Callable[[], Reading]:
     """Looks at this machine; `pids`: the processes of our own load that run."""
 
-    def one() -> Reading:
+    def read() -> Reading:
         busy_s, runnable = read_stat(read_text(root / "proc/stat"))
         return Reading(time.monotonic(), busy_s, runnable, own_cpu_s(pids(), root / "proc"))
 
-    return one
+    return read

@@ -51,8 +51,8 @@ class Memory:
         """
         if reasons := differences(self.identity, other.identity):
             raise NotThisMachine(reasons[0])
-        names = [lasting(one.identity) for one in (self, other)]
-        whole = max(names, key=lambda one: json.dumps(asdict(one), sort_keys=True))
+        names = [lasting(memory.identity) for memory in (self, other)]
+        whole = max(names, key=lambda identity: json.dumps(asdict(identity), sort_keys=True))
         return Memory(whole, union([*self.cells, *other.cells]))
 
     def bounded(self) -> Memory:
@@ -65,7 +65,7 @@ class Memory:
             most = most * 3 // 4
             cells = [_largest(cell, most) for cell in cells]
         while file.size(cells) > file.MAX_BYTES:
-            cells = sorted(cells, key=lambda one: one.when_s)[len(cells) // 4 + 1 :]
+            cells = sorted(cells, key=lambda cell: cell.when_s)[len(cells) // 4 + 1 :]
         return Memory(self.identity, union(cells))
 
     def to_bytes(self) -> bytes:
@@ -134,10 +134,10 @@ def extend(path: Path, more: Memory) -> Memory:
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _locked(path):
-            known = load(path)
-            whole = (known or Memory(lasting(more.identity))).merged(more).bounded()
+            existing = load(path)
+            whole = (existing or Memory(lasting(more.identity))).merged(more).bounded()
             data = whole.to_bytes()
-            if known is None or data != known.to_bytes():
+            if existing is None or data != existing.to_bytes():
                 write_whole(path, data)
     except OSError as error:
         raise QjouleError(f"user {us()} cannot write {path}: {error.strerror}") from error

@@ -101,9 +101,9 @@ def decode(data: bytes) -> tuple[Identity, tuple[Cell, ...]]:
     Raises `NewerMemory`; `ValueError`, with one line about what is wrong, for anything but a whole
     memory with finite numbers.
     """
-    line, found, _ = data[:64].partition(b"\n")
+    line, newline, _ = data[:64].partition(b"\n")
     version = line.removeprefix(_FAMILY)
-    if not found or not line.startswith(_FAMILY) or not version.isdigit():
+    if not newline or not line.startswith(_FAMILY) or not version.isdigit():
         raise ValueError(f"it does not begin with {SCHEMA.decode().strip()}")
     if int(version) > VERSION:
         raise NewerMemory(f"it is of version {int(version)}, this qjoule reads {VERSION}")
@@ -118,23 +118,25 @@ def decode(data: bytes) -> tuple[Identity, tuple[Cell, ...]]:
     header = _header(data[begin : begin + length])
     reader = _Reader(data[begin + length : -_DIGEST])
     cells = tuple(_cell(head, reader) for head in header.cells)
-    if reader.left:
-        raise ValueError(f"{reader.left} bytes follow its last cell")
+    if reader.remaining:
+        raise ValueError(f"{reader.remaining} bytes follow its last cell")
     return header.identity, cells
 
 
 def _header(text: bytes) -> _Header:
     try:
-        made: _Header = read_as(_Header, json.loads(text, parse_constant=_no_number), "the header")
+        header: _Header = read_as(
+            _Header, json.loads(text, parse_constant=_no_number), "the header"
+        )
     except RecursionError:
         raise ValueError("its header is nested too deeply") from None
     except (ArithmeticError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(shorten(sanitise(str(error)), _LINE)) from error
-    if len(made.cells) > _MAX_CELLS:
-        raise ValueError(f"it has {len(made.cells)} cells")
-    for head in made.cells:
+    if len(header.cells) > _MAX_CELLS:
+        raise ValueError(f"it has {len(header.cells)} cells")
+    for head in header.cells:
         _check(head)
-    return made
+    return header
 
 
 def _check(head: _Head) -> None:
@@ -205,18 +207,18 @@ class _Reader:
     """Takes arrays from bytes. Raises `ValueError` where there are not enough."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data, self._offset = data, 0
 
     @property
-    def left(self) -> int:
-        return len(self._data) - self._at
+    def remaining(self) -> int:
+        return len(self._data) - self._offset
 
     def take(self, kind: str, count: int) -> npt.NDArray[Any]:
         length = np.dtype(kind).itemsize * count
-        if length > self.left:
+        if length > self.remaining:
             raise ValueError("it is cut off")
-        out = np.frombuffer(self._data, kind, count, self._at)
-        self._at += length
+        out = np.frombuffer(self._data, kind, count, self._offset)
+        self._offset += length
         return out
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:

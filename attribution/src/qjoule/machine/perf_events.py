@@ -227,25 +227,25 @@ def parse_event(text: str) -> PerfEvent:
     elif name in _EVENTS:
         kind, config = _EVENTS[name]
     else:
-        raise UsageError(f"--counters: no event '{name}'; {_near(name)}")
+        raise UsageError(f"--counters: no event '{name}'; {_suggestion(name)}")
     if equals and not _ALIAS.fullmatch(alias):
         raise UsageError(f"--counters {text}: give it a name of letters, digits, '-', '_' and '.'")
     if alias in ALWAYS and equals:
         raise UsageError(f"--counters {text}: {alias} is always counted; give it another name")
-    shown = alias if equals else name + colon + modifier
-    return PerfEvent(shown, kind, config, MODIFIERS.get(modifier, 0))
+    label = alias if equals else name + colon + modifier
+    return PerfEvent(label, kind, config, MODIFIERS.get(modifier, 0))
 
 
-def _near(name: str) -> str:
+def _suggestion(name: str) -> str:
     import difflib  # noqa: PLC0415 (a quarter of a MB, for an error)
 
     by_lower_case = {spelling.lower(): spelling for spelling in (*NAMES, *_SYNONYMS)}
-    near = [
+    matches = [
         by_lower_case[spelling]
         for spelling in difflib.get_close_matches(name.lower(), by_lower_case, 4, 0.5)
     ]
-    if near:
-        return f"did you mean {', '.join(near)}?"
+    if matches:
+        return f"did you mean {', '.join(matches)}?"
     return "give names such as branch-misses, L1-dcache-load-misses or raw ones such as r01c2"
 
 
@@ -266,7 +266,7 @@ def parse_events(text: str) -> tuple[PerfEvent, ...]:
 
 
 @dataclass(frozen=True)
-class More:
+class FurtherCounters:
     """Further counters: those the machine has, and, by reason, those it does not have."""
 
     events: tuple[PerfEvent, ...] = ()
@@ -278,14 +278,16 @@ class More:
             yield f"not counted: {', '.join(names)} ({why})"
 
 
-def more_counters(events: Iterable[PerfEvent], probe: Callable[[int, int, int], int]) -> More:
+def more_counters(
+    events: Iterable[PerfEvent], probe: Callable[[int, int, int], int]
+) -> FurtherCounters:
     """Which of the events can be counted; `probe(type, config, flags)` returns 0 or an errno."""
-    more: list[PerfEvent] = []
+    available: list[PerfEvent] = []
     absent: dict[str, list[str]] = {}
     for event in events:
         error = probe(event.type, event.config, event.flags)
         if error:
             absent.setdefault(why_missing(error), []).append(event.name)
         else:
-            more.append(event)
-    return More(tuple(more), absent)
+            available.append(event)
+    return FurtherCounters(tuple(available), absent)

@@ -36,7 +36,7 @@ Curve = tuple[float, float, float, float]  #: watts at `LOADS`
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PackageFacts:
     """What is known of a package. `threads` None: a guest, which sees only its own."""
 
     model: str | None = None
@@ -66,7 +66,7 @@ def _all_results(_: Result) -> bool:
 
 
 def estimate(
-    wanted: Wanted,
+    package: PackageFacts,
     *,
     start: str = "model",
     without: Collection[str] = (),
@@ -78,29 +78,33 @@ def estimate(
     """
     data = published()
     for level in LEVELS[LEVELS.index(start) :]:
-        found = {
+        results_of = {
             model: usable
-            for model in _candidates(data, wanted, level, without)
+            for model in _candidates(data, package, level, without)
             if (usable := [result for result in data.results[model] if use(result)])
         }
-        if found and level == "model":
-            return _of_model(data, next(iter(found.items())))
-        if found:
-            return _carried(data, wanted, level, found)
+        if results_of and level == "model":
+            return _of_model(data, next(iter(results_of.items())))
+        if results_of:
+            return _carried(data, package, level, results_of)
     raise ValueError("no results at all")
 
 
-def _candidates(data: Published, wanted: Wanted, level: str, without: Collection[str]) -> list[str]:
+def _candidates(
+    data: Published, package: PackageFacts, level: str, without: Collection[str]
+) -> list[str]:
     """Models with results that a level may use."""
-    own = data.architectures.get(wanted.architecture or "")
-    vendor = own.vendor if own else wanted.vendor
+    architecture = data.architectures.get(package.architecture or "")
+    vendor = architecture.vendor if architecture else package.vendor
     models = [data.models[name] for name in data.results if name not in without]
     if level == "model":
-        return [model.model for model in models if model.model == wanted.model]
+        return [model.model for model in models if model.model == package.model]
     if level == "microarchitecture":
-        return [model.model for model in models if model.architecture == wanted.architecture]
+        return [model.model for model in models if model.architecture == package.architecture]
     if level == "family":
-        return [model.model for model in models if own and _near(data, model, own.key)]
+        return [
+            model.model for model in models if architecture and _near(data, model, architecture.key)
+        ]
     of_vendor = [
         model.model for model in models if data.architectures[model.architecture].vendor == vendor
     ]
@@ -108,35 +112,40 @@ def _candidates(data: Published, wanted: Wanted, level: str, without: Collection
 
 
 def _near(data: Published, model: CpuModel, key: str) -> bool:
-    its, own = data.architectures[model.architecture], data.architectures[key]
-    alike = (its.vendor, its.kind) == (own.vendor, own.kind)
-    return alike and abs(its.year - own.year) <= NEAR_YEARS
+    candidate, architecture = data.architectures[model.architecture], data.architectures[key]
+    alike = (candidate.vendor, candidate.kind) == (architecture.vendor, architecture.kind)
+    return alike and abs(candidate.year - architecture.year) <= NEAR_YEARS
 
 
-def _of_model(data: Published, found: tuple[str, list[Result]]) -> Estimate:
-    model, results = found
-    measured = [one for one in results if one.measured]
+def _of_model(data: Published, entry: tuple[str, list[Result]]) -> Estimate:
+    model, results = entry
+    measured = [result for result in results if result.measured]
     chosen = measured or results
-    ends = [median(_known(one, at) for one in chosen) for at in _ENDS]
+    ends = [median(_watts(result, load_index) for result in chosen) for load_index in _ENDS]
     curve = shaped(ends[0], ends[1])
     if measured:
-        curve = _concave([median(_known(one, at) for one in measured) for at in range(len(LOADS))])
+        curve = _concave(
+            [
+                median(_watts(result, load_index) for result in measured)
+                for load_index in range(len(LOADS))
+            ]
+        )
     threads = data.models[model].threads
     return Estimate("model", curve, threads, (model,), len(chosen), bool(measured))
 
 
 def _carried(
-    data: Published, wanted: Wanted, level: str, found: dict[str, list[Result]]
+    data: Published, package: PackageFacts, level: str, results_of: dict[str, list[Result]]
 ) -> Estimate:
-    models = [data.models[name] for name in found]
-    threads = _of_their_size(wanted.threads, [one.threads for one in models])
-    clocks = [one.ghz for one in models if one.ghz]
-    ghz = wanted.ghz or (median(clocks) if clocks else 1.0)
+    models = [data.models[name] for name in results_of]
+    threads = _of_their_size(package.threads, [model.threads for model in models])
+    clocks = [model.ghz for model in models if model.ghz]
+    ghz = package.ghz or (median(clocks) if clocks else 1.0)
     ends = []
-    for at in _ENDS:
-        by_threads, by_clock = powers(at)
+    for load_index in _ENDS:
+        by_threads, by_clock = powers(load_index)
         rests = [
-            math.log(median(_known(one, at) for one in found[cpu.model]))
+            math.log(median(_watts(result, load_index) for result in results_of[cpu.model]))
             - by_threads * math.log(cpu.threads)
             - by_clock * math.log(cpu.ghz or ghz)
             for cpu in models
@@ -144,9 +153,9 @@ def _carried(
         ends.append(
             math.exp(median(rests) + by_threads * math.log(threads) + by_clock * math.log(ghz))
         )
-    count = sum(map(len, found.values()))
+    count = sum(map(len, results_of.values()))
     curve = shaped(min(ends), ends[1])
-    return Estimate(level, curve, threads, tuple(found), count, measured=False)
+    return Estimate(level, curve, threads, tuple(results_of), count, measured=False)
 
 
 def _of_their_size(threads: int | None, counts: list[int]) -> float:
@@ -160,7 +169,7 @@ def _of_their_size(threads: int | None, counts: list[int]) -> float:
 
 
 @cache
-def powers(at: int) -> tuple[float, float]:
+def powers(load_index: int) -> tuple[float, float]:
     """By which powers of threads and of clock watts at `LOADS[at]` rise within a
     microarchitecture."""
     data = published()
@@ -168,7 +177,7 @@ def powers(at: int) -> tuple[float, float]:
     for name, results in data.results.items():
         cpu = data.models[name]
         if cpu.ghz:
-            watts = median(_known(result, at) for result in results)
+            watts = median(_watts(result, load_index) for result in results)
             point = (math.log(cpu.threads), math.log(cpu.ghz), math.log(watts))
             groups.setdefault(cpu.architecture, []).append(point)
     xx = zz = _RIDGE
@@ -224,7 +233,7 @@ def _concave(watts: list[float]) -> Curve:
     return (out[0], out[1], out[2], out[3])
 
 
-def _known(result: Result, at: int) -> float:
-    watts = result.watts[at]
+def _watts(result: Result, load_index: int) -> float:
+    watts = result.watts[load_index]
     assert watts is not None  # the tables have both ends, and all loads of measured packages
     return watts

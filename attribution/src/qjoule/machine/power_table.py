@@ -22,7 +22,7 @@ from qjoule.machine.facts import (
     names_model,
     read_table,
 )
-from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
+from qjoule.machine.power_model import Curve, Estimate, PackageFacts, estimate
 from qjoule.machine.published import LOADS, SOURCES, published
 
 NOTHING_KNOWN = HostHardware()
@@ -64,8 +64,8 @@ class PowerCurve:
         if self.dram:
             series.insert(1, ("DRAM", self.dram))
         watts = "; ".join(
-            f"{name} {one.watts[0]:.1f} W idle, {one.watts[-1]:.1f} W busy (±{one.error:.0%})"
-            for name, one in series
+            f"{name} {part.watts[0]:.1f} W idle, {part.watts[-1]:.1f} W busy (±{part.error:.0%})"
+            for name, part in series
         )
         return f"{self.label}: {watts}. Based on {self.reason}"
 
@@ -73,7 +73,7 @@ class PowerCurve:
     def errors(self) -> str:
         """Their errors as an argument of ``qjoule-tracer --curve-errors``."""
         series = (self.package, self.dram, self.rest)
-        return ",".join(f"{one.error if one else 0:.3f}" for one in series)
+        return ",".join(f"{part.error if part else 0:.3f}" for part in series)
 
 
 def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerCurve:
@@ -82,26 +82,26 @@ def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerC
     threads = len(cpu.cpus) / len(cpu.packages)
     is_guest = cpu.hypervisor or around.virtual
     model = find_model(cpu.name) or _of_instance(around.instance)
-    seen = None if is_guest else round(threads)
-    wanted = Wanted(
+    threads_seen = None if is_guest else round(threads)
+    package = PackageFacts(
         model,
         data.models[model].architecture if model else find_architecture(cpu),
         cpu.vendor,
-        data.models[model].threads if model else seen,
+        data.models[model].threads if model else threads_seen,
         base_ghz(cpu.name),
     )
-    estimated = estimate(wanted)
+    estimated = estimate(package)
     guest = is_guest or round(threads) not in _whole(model, estimated.threads)
     watts = _scaled(estimated.curve, threads / estimated.threads if guest else 1.0)
-    error = _error(estimated, "host" if estimated.threads == wanted.threads else "guest")
+    error = _error(estimated, "host" if estimated.threads == package.threads else "guest")
     memory_gb = None if around.memory_gb is None else around.memory_gb / len(cpu.packages)
     return PowerCurve(
         package=Series(watts, error),
         dram=None if memory_gb is None else _dram(memory_gb),
         rest=_rest(watts),
         level=estimated.level,
-        label=_label(estimated, wanted, threads, error, guest=guest),
-        reason=_reason(estimated, wanted, threads, error, guest=guest),
+        label=_label(estimated, package, threads, error, guest=guest),
+        reason=_reason(estimated, package, threads, error, guest=guest),
         source=_source(estimated),
     )
 
@@ -114,8 +114,8 @@ def _whole(model: str | None, threads: float) -> tuple[float, ...]:
     """
     if model is None:
         return (threads,)
-    known = published().models[model]
-    return (known.cores, known.threads)
+    model_facts = published().models[model]
+    return (model_facts.cores, model_facts.threads)
 
 
 def find_model(name: str) -> str | None:
@@ -130,9 +130,9 @@ def find_architecture(cpu: CpuInfo) -> str | None:
 
     Hypervisors' own CPU models may have the CPUID of a desktop part.
     """
-    shown = in_parentheses(cpu.name)
+    alias = in_parentheses(cpu.name)
     for architecture in published().architectures.values():
-        if any(name in shown for name in architecture.names):
+        if any(name in alias for name in architecture.names):
             return architecture.key
     return cpu.microarchitecture
 
@@ -164,7 +164,9 @@ def dram_per_gb() -> tuple[Curve, float]:
         for row in read_table("memory_power")
     ]
     w = [mean(column) for column in zip(*rows, strict=True)]
-    error = max(abs(value / w[at] - 1) for row in rows for at, value in enumerate(row))
+    error = max(
+        abs(value / w[load_index] - 1) for row in rows for load_index, value in enumerate(row)
+    )
     return (w[0], w[1], w[2], w[3]), error
 
 
@@ -173,46 +175,46 @@ def _rest(package_w: Curve) -> Series:
 
     It does not fall with the load.
     """
-    row = _saved("rest", "host")
+    row = _error_row("rest", "host")
     low_w = package_w[0] * float(row["at_rest"])
     high_w = max(package_w[-1] * float(row["at_full"]), low_w)
     w = [low_w + (high_w - low_w) * load for load in LOADS]
     return Series((w[0], w[1], w[2], w[3]), float(row["error"]))
 
 
-def _error(estimated: Estimate, where: str) -> float:
+def _error(estimated: Estimate, seen_by: str) -> float:
     level = "measured" if estimated.measured else estimated.level
-    return float(_saved(level, where)["error"])
+    return float(_error_row(level, seen_by)["error"])
 
 
 @cache
-def _saved(level: str, where: str) -> dict[str, str]:
+def _error_row(level: str, seen_by: str) -> dict[str, str]:
     return next(
         row
         for row in read_table("estimate_errors")
-        if (row["level"], row["seen"]) == (level, where)
+        if (row["level"], row["seen"]) == (level, seen_by)
     )
 
 
 def _label(
-    estimated: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool
+    estimated: Estimate, package: PackageFacts, threads: float, error: float, *, guest: bool
 ) -> str:
     data = published()
-    architecture = data.architectures.get(wanted.architecture or "")
+    architecture = data.architectures.get(package.architecture or "")
     if estimated.level == "model":
-        who = estimated.models[0]
+        subject = estimated.models[0]
     elif estimated.level == "microarchitecture" and architecture:
-        who = architecture.name
+        subject = architecture.name
     elif estimated.level == "family" and architecture:
-        who = f"CPUs like {architecture.name}"
+        subject = f"CPUs like {architecture.name}"
     else:
-        who = "unknown CPU"
+        subject = "unknown CPU"
     count = f"{threads:g} of {estimated.threads:g}" if guest else f"{threads:g}"
-    return f"{who}, {count} thread{'' if count == '1' else 's'}, error {error:.0%}"
+    return f"{subject}, {count} thread{'' if count == '1' else 's'}, error {error:.0%}"
 
 
 def _reason(
-    estimated: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool
+    estimated: Estimate, package: PackageFacts, threads: float, error: float, *, guest: bool
 ) -> str:
     """For a reader of `doctor`: which rows matched, why, and how good that is."""
     results = f"{estimated.results} published result{'' if estimated.results == 1 else 's'}"
@@ -231,8 +233,8 @@ def _reason(
         else "; the whole package"
     )
     quality = f"95 % of such estimates are within ±{error:.0%}"
-    if wanted.model and estimated.level != "model":
-        what += f" (nobody published watts of {wanted.model})"
+    if package.model and estimated.level != "model":
+        what += f" (nobody published watts of {package.model})"
     return f"{results} {what}, {how}{share}; {quality}"
 
 

@@ -26,7 +26,7 @@ from typing import TypeVar
 from qjoule.errors import QjouleError
 from qjoule.machine.facts import brand_words, read_table
 
-_Made = TypeVar("_Made")
+_Row = TypeVar("_Row")
 
 LOADS = (0.0, 0.1, 0.5, 1.0)
 Watts = tuple[float | None, float | None, float | None, float | None]  #: at `LOADS`; None: unknown
@@ -113,24 +113,24 @@ def read_published(
     kinds = {row["microarchitecture"]: _architecture(row) for row in architectures}
     cpus = {}
     for row in models:
-        one = _row("cpu_models", row["model"], _cpu_model, row)
-        if one.architecture not in kinds or one.model in cpus:
-            raise _wrong("cpu_models", one.model, "twice, or of an unknown microarchitecture")
-        cpus[one.model] = one
-    found: dict[str, list[Result]] = {}
+        cpu = _row("cpu_models", row["model"], _cpu_model, row)
+        if cpu.architecture not in kinds or cpu.model in cpus:
+            raise _wrong("cpu_models", cpu.model, "twice, or of an unknown microarchitecture")
+        cpus[cpu.model] = cpu
+    results_of: dict[str, list[Result]] = {}
     for row in results:
         which = f"{row['cpu']} ({row['system']})"
         if row["cpu"] not in cpus or row["source"] not in SOURCES or not row["system"]:
             raise _wrong("published_power", which, "its CPU, system or source is unknown")
         tdp_w = cpus[row["cpu"]].tdp_w
         one_result = _row("published_power", which, partial(_result, tdp_w), row)
-        found.setdefault(row["cpu"], []).append(one_result)
-    return Published(kinds, cpus, {cpu: tuple(each) for cpu, each in found.items()})
+        results_of.setdefault(row["cpu"], []).append(one_result)
+    return Published(kinds, cpus, {cpu: tuple(of_cpu) for cpu, of_cpu in results_of.items()})
 
 
 def _row(
-    table: str, which: str, make: Callable[[Mapping[str, str]], _Made], row: Mapping[str, str]
-) -> _Made:
+    table: str, which: str, make: Callable[[Mapping[str, str]], _Row], row: Mapping[str, str]
+) -> _Row:
     try:
         return make(row)
     except (ValueError, KeyError, TypeError) as error:
@@ -174,7 +174,7 @@ def _result(tdp_w: float | None, row: Mapping[str, str]) -> Result:
     measured = row["what"] == "package"
     if measured and len(present) < len(LOADS):
         raise ValueError("a measured package needs its watts at all loads")
-    each: list[float | None] = [
+    per_package: list[float | None] = [
         None
         if w is None
         else w / packages
@@ -184,7 +184,7 @@ def _result(tdp_w: float | None, row: Mapping[str, str]) -> Result:
     ]
     return Result(
         row["cpu"],
-        (each[0], each[1], each[2], each[3]),
+        (per_package[0], per_package[1], per_package[2], per_package[3]),
         (watts[0], watts[1], watts[2], watts[3]),
         packages,
         measured,

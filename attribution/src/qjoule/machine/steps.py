@@ -53,7 +53,7 @@ class Step:
         return len(self.cpus) + len(self.beside)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.kernel == IDLE:
             return "idle"
         siblings = ", both siblings of each core" if self.smt else ""
@@ -89,13 +89,13 @@ def wakeup_steps(info: CpuInfo, *, short: bool = False) -> list[Step]:
     """
     rates, seconds = (_SHORT_RATES, 0.5) if short else (WAKEUP_RATES, _WAKEUPS_S)
     first, *others = next(iter(cores_by_package(info).values()))
-    made = []
+    steps = []
     for rate in rates:
-        made.append(Step(f"wakeups_{rate}", first[:1], False, seconds))
+        steps.append(Step(f"wakeups_{rate}", first[:1], False, seconds))
         if others and rate >= _LEAST_BESIDE:
             busy = others[0][:1]
-            made.append(Step(f"wakeups_{rate}_beside", first[:1], False, seconds, busy))
-    return made
+            steps.append(Step(f"wakeups_{rate}_beside", first[:1], False, seconds, busy))
+    return steps
 
 
 def _spread(loads: list[Step], between: list[Step]) -> list[Step]:
@@ -197,7 +197,7 @@ def _loads(info: CpuInfo, cores: Sequence[tuple[int, ...]]) -> list[Step]:
     loads = [Step(kernel, cpus, smt, LOAD_S) for cpus, smt in widths for kernel in KERNELS]
     package = {cpu.cpu: cpu.package for cpu in info.cpus}
     near = [core for core in cores[1:] if package[core[0]] == package[first[0]]]
-    for rate in (one for one in WAKEUP_RATES if one >= _LEAST_BESIDE):
+    for rate in (rate for rate in WAKEUP_RATES if rate >= _LEAST_BESIDE):
         loads.append(Step(f"wakeups_{rate}", first[:1], False, LOAD_S))
         if near:
             loads.append(Step(f"wakeups_{rate}_beside", first[:1], False, LOAD_S, near[0][:1]))

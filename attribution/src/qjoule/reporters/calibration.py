@@ -7,7 +7,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from qjoule.machine.calibration import Calibration, Found
+from qjoule.machine.calibration import Calibration, FittedCoefficient
 from qjoule.model.arrays import LONG_TAILS_NS, TAILS_NS, TRAFFIC_PER_NS
 from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import Page, page_width, ruled_table
@@ -101,7 +101,7 @@ def _figure(value: float, unit: str = "") -> str:
     return f"{fmt.significant(value if abs(value) > _NOTHING else 0.0)} {unit}".rstrip()
 
 
-def _meaning_cell(meaning: str, coefficient: Found) -> Text:
+def _meaning_cell(meaning: str, coefficient: FittedCoefficient) -> Text:
     if coefficient.ok:
         return Text(meaning or "identified")
     why = fmt.one_line(coefficient.why) or "the phases do not tell it apart"

@@ -25,7 +25,7 @@ from qjoule.installed import installed_program
 from qjoule.machine.core_kinds import read_small_cpus
 from qjoule.machine.facts import read_cpu_info, read_host_hardware
 from qjoule.machine.idle_states import read_idle_states
-from qjoule.machine.perf_events import More, PerfEvent, hardware_counters, more_counters
+from qjoule.machine.perf_events import FurtherCounters, PerfEvent, hardware_counters, more_counters
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, Sensors, ask
 from qjoule.servers.plan import AttachPlan, PlannedServer
@@ -79,12 +79,12 @@ class Tracer:
         process: subprocess.Popen[bytes],
         control: int,
         agents: Iterable[Agent] = (),
-        counters: More | None = None,
+        counters: FurtherCounters | None = None,
     ) -> None:
         assert process.stdout is not None
         self.stream: io.BufferedReader = cast(io.BufferedReader, process.stdout)
         self.pid = process.pid
-        counted = counters or More()
+        counted = counters or FurtherCounters()
         self.more_counters = tuple(event.name for event in counted.events)
         self.not_counted = tuple(counted.missing())  #: lines that report counters that do not count
         self._process = process
