@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
-from qjoule.commands.option_groups import Shown
+from qjoule.commands.option_groups import ResultOptions
 
 
 @click.command(
@@ -42,7 +42,9 @@ def command(trace: Path, *, as_json: bool, symfs: Path | None) -> None:
 
     keep_freed_memory()
     opened = Trace(readable([trace])[0])
-    request = request_of(opened, Shown("fingerprint", "separate"))
-    found = advise(opened, request, trace_frame_names(opened, symfs))
+    request = request_of(opened, ResultOptions("fingerprint", "separate"))
+    advised = advise(opened, request, trace_frame_names(opened, symfs))
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(advice.to_json(found) if as_json else advice.render(found, color=color), nl=False)
+    click.echo(
+        advice.to_json(advised) if as_json else advice.render(advised, color=color), nl=False
+    )

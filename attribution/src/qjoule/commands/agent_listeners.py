@@ -37,35 +37,35 @@ class Listeners:
 
 def start_listeners(config: Config) -> Listeners:
     """Raises `QjouleError` if it cannot listen."""
-    found = Listeners()
+    listeners = Listeners()
     if config.metrics.enabled:
-        found.board = board = Board()
+        listeners.board = board = Board()
         live = None
         if config.metrics.page:
-            found.snapshots = SnapshotBoard()
-            live = LivePage(found.snapshots)
-        shown: dict[str, ShownBytes] = {}
+            listeners.snapshots = SnapshotBoard()
+            live = LivePage(listeners.snapshots)
+        paths: dict[str, ShownBytes] = {}
         if config.stacks.hertz:
-            found.profiles = SnapshotBoard()
-            shown["/profile"] = ShownBytes(found.profiles, "application/octet-stream")
+            listeners.profiles = SnapshotBoard()
+            paths["/profile"] = ShownBytes(listeners.profiles, "application/octet-stream")
         if config.metrics.samples:
-            found.samples = SnapshotBoard()
-            shown["/samples"] = ShownBytes(found.samples, "application/json")
+            listeners.samples = SnapshotBoard()
+            paths["/samples"] = ShownBytes(listeners.samples, "application/json")
         rate = config.metrics.requests_per_second
         bounds = Bounds(config.metrics.connections, rate)
         with _listening(config) as listening:
-            kept = (listening.fileno(),)
-            life = partial(_serve, board, bounds, live, shown)
-            found.processes["metrics"] = fork_helper(life, kept)
-    return found
+            descriptors = (listening.fileno(),)
+            life = partial(_serve, board, bounds, live, paths)
+            listeners.processes["metrics"] = fork_helper(life, descriptors)
+    return listeners
 
 
 def _listening(config: Config) -> socket.socket:
     try:
         return listen_on(*config.metrics.address)
     except OSError as error:
-        words = config.metrics.listen
-        raise QjouleError(f"metrics.listen: {words}: {error.strerror}") from None
+        address = config.metrics.listen
+        raise QjouleError(f"metrics.listen: {address}: {error.strerror}") from None
 
 
 def user_of_sockets() -> UserOf:
@@ -80,12 +80,12 @@ def user_of_sockets() -> UserOf:
 
 
 def _serve(
-    board: Board, bounds: Bounds, live: LivePage | None, shown: Mapping[str, ShownBytes]
+    board: Board, bounds: Bounds, live: LivePage | None, paths: Mapping[str, ShownBytes]
 ) -> None:
     """The whole life of the process."""
     origins = Origins(user_of_sockets())
     listening = socket.socket(fileno=FIRST)
-    server = MetricsServer(listening, board, bounds, live, origins, shown=shown)
+    server = MetricsServer(listening, board, bounds, live, origins, shown=paths)
     board.read()
     warm_up([Family("qjoule_build", "info", "", samples=[Sample((("version", ""),), "1")])])
     confine_listener()

@@ -35,9 +35,9 @@ class MinuteProfiles:
         """`unix_s`: when the snapshot's interval ended."""
         if snapshot.stacks is None:
             return
-        kinds = {one.name or one.kind: one.kind for one in servers}
-        made = profile_of(snapshot.stacks, snapshot.interval, kinds, self._hertz, unix_s)
-        if not self._board.show(pprof_message(made), time.monotonic(), STALE_S):
+        kinds = {server.name or server.kind: server.kind for server in servers}
+        profile = profile_of(snapshot.stacks, snapshot.interval, kinds, self._hertz, unix_s)
+        if not self._board.show(pprof_message(profile), time.monotonic(), STALE_S):
             self._say("a minute's profile does not fit its bound: it is lost")
 
 
@@ -64,10 +64,10 @@ def profile_of(
 def _about(minute: RecentStacks, last: Attribution, hertz: int) -> Iterator[str]:
     yield f"{graded(last)}, idle {last.policy.get('idle', '')}"
     rows = minute.rows.values()
-    count = sum(one.count for one in rows)
+    count = sum(row_stacks.count for row_stacks in rows)
     yield f"{count} samples of statements, {hertz} per second of CPU time"
-    if last.domains and (total_nj := sum(one.row.energy_nj for one in rows)) > 0:
-        sampled_nj = sum(one.row.energy_nj for one in rows if one.count)
+    if last.domains and (total_nj := sum(row_stacks.row.energy_nj for row_stacks in rows)) > 0:
+        sampled_nj = sum(row_stacks.row.energy_nj for row_stacks in rows if row_stacks.count)
         share = sampled_nj / total_nj
         yield f"{share:.1%} of {total_nj / 1e9:.6g} J are of statements that have a sample"
 
@@ -84,10 +84,10 @@ def _lacks(minute: RecentStacks) -> Iterator[str]:
     if minute.left_out_nj:
         joules = minute.left_out_nj / 1e9
         yield f"{joules:.6g} J are left out: of statements beyond the {MOST_ROWS:,} that are kept"
-    if other := _samples_with(minute, OTHER):
+    if other_samples := _samples_with(minute, OTHER):
         yield (
-            f"{other} samples are {OTHER}: a statement has at most {MOST_OF_ROW:,} different "
-            f"stacks, and all together {MOST:,}"
+            f"{other_samples} samples are {OTHER}: a statement has at most {MOST_OF_ROW:,} "
+            f"different stacks, and all together {MOST:,}"
         )
     if cut := _samples_with(minute, CUT):
         yield (
@@ -100,7 +100,7 @@ def _lacks(minute: RecentStacks) -> Iterator[str]:
 def _samples_with(minute: RecentStacks, frame: str) -> int:
     return sum(
         count
-        for one in minute.rows.values()
-        for stack, count in one.samples.items()
+        for row_stacks in minute.rows.values()
+        for stack, count in row_stacks.samples.items()
         if frame in stack
     )

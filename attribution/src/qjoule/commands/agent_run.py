@@ -180,13 +180,13 @@ def _trace_servers(
 
 def _samples(config: Config, level: int) -> int:
     """Queries to draw of each statement. From level 1 on there is the certain one, and few more."""
-    wanted = config.store.samples if config.store.enabled else 0
-    return min(wanted, 1) if level else wanted
+    samples = config.store.samples if config.store.enabled else 0
+    return min(samples, 1) if level else samples
 
 
 def _ran() -> tuple[ProgramTotals, int]:
     accounts, fd = root_part().accounts()
-    return ProgramTotals(accounts[UPROBES].runs, sum(one.ns for one in accounts)), fd
+    return ProgramTotals(accounts[UPROBES].runs, sum(account.ns for account in accounts)), fd
 
 
 def _controller(service: Service) -> Controller | None:
@@ -207,7 +207,7 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
     Without any server, only the machine is measured; once one runs, the agent starts again.
     """
     config = service.config
-    wanted = TracingOptions(
+    options = TracingOptions(
         pids,
         attach_mode(config.tracing.attach),
         generic=config.tracing.generic,
@@ -217,16 +217,16 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
         hidden=tuple(service.handed.restarts.hidden),
     )
     try:
-        if service.level >= PROBES_LEFT_OUT and wanted.attach_mode is None:
-            wanted = replace(wanted, attach_mode=AttachMode.SOCKET, fall_back=True)
-        targets = find_targets(wanted)
+        if service.level >= PROBES_LEFT_OUT and options.attach_mode is None:
+            options = replace(options, attach_mode=AttachMode.SOCKET, fall_back=True)
+        targets = find_targets(options)
     except QjouleError as error:
         if pids:
             raise
         say(f"no server yet: {error}")
         return NO_SERVERS
-    for words in targets.left_out:
-        say(words)
+    for line in targets.left_out:
+        say(line)
     return targets
 
 
@@ -251,9 +251,9 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
     config = service.config
     servers: list[Server] = list(running.meta.servers)
     running.watch.learnt.append(servers.append)
-    for words in (*running.no_stacks, running.unheard):
-        if words:
-            say(words)
+    for line in (*running.no_stacks, running.unheard):
+        if line:
+            say(line)
     by_tag = () if service.tags is None else (TAG + service.tags.key,)
     also = (*by_tag, *(() if service.level else map(per_tag, config.tags)))
     context = StreamContext(

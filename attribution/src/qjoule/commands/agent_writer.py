@@ -17,8 +17,8 @@ from qjoule.children import become_python, fork_helper, wait_shortly
 from qjoule.process import drop_capability, hide
 from qjoule.root_part.reader_filter import keep_from_starting
 
-_ASKED, _ANSWER = 3, 4  #: descriptors of the shell
-_LOOP = f'while read -r _ <&{_ASKED}; do "$@"; echo $? >&{_ANSWER}; done'
+_REQUESTS, _ANSWER = 3, 4  #: descriptors of the shell
+_LOOP = f'while read -r _ <&{_REQUESTS}; do "$@"; echo $? >&{_ANSWER}; done'
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
 
 
@@ -28,20 +28,20 @@ class WriterProcess:
     def __init__(self, store: Path) -> None:
         """Starts the shell, while this process has one thread. Raises `QjouleError`: it cannot."""
         code = f"from qjoule.commands.agent_writer import main; main({str(store)!r})"
-        asked, self._ask = os.pipe()
+        requests, self._ask = os.pipe()
         self._answer, answer = os.pipe()
         try:
             life = partial(become_python, code, _LOOP)
-            self.pid = fork_helper(life, (asked, answer), runs_a_program=True)
+            self.pid = fork_helper(life, (requests, answer), runs_a_program=True)
         finally:
-            os.close(asked)
+            os.close(requests)
             os.close(answer)
 
     def run(self) -> None:
         """Has all waiting minutes written. Raises `OSError`: the shell has ended."""
         os.write(self._ask, b"\n")
-        while (found := os.read(self._answer, 1)) != b"\n":
-            if not found:
+        while (reply := os.read(self._answer, 1)) != b"\n":
+            if not reply:
                 raise OSError(0, "its writer has ended")
 
     def close(self) -> None:

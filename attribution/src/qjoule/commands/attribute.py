@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qjoule.commands import option_groups, options
-from qjoule.commands.option_groups import Costs, Shown, gathered
+from qjoule.commands.option_groups import Costs, ResultOptions, gathered
 from qjoule.commands.say import write_text
 from qjoule.errors import UsageError
 
@@ -90,7 +90,7 @@ Examples:
 )
 @option_groups.costs
 @gathered(Costs, "costs")
-@gathered(Shown, "shown")
+@gathered(ResultOptions, "result_options")
 def command(
     traces: tuple[Path, ...],
     *,
@@ -100,7 +100,7 @@ def command(
     ids: bool,
     columns: str,
     row: str | None,
-    shown: Shown,
+    result_options: ResultOptions,
     costs: Costs,
 ) -> None:
     """Apportion every joule of a recorded trace to the queries and to everything else that ran.
@@ -115,9 +115,9 @@ def command(
     if row is not None:
         if form != "table":
             raise UsageError("--explain is a text: leave out --format")
-        write_text(explained(traces, shown, row), output)
+        write_text(explained(traces, result_options, row), output)
         return
-    result = run(traces, shown, costs, ids=ids)
+    result = run(traces, result_options, costs, ids=ids)
     write(result, form, output, top, ids=ids, waits=columns == "waits")
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from qjoule.commands import impact
 from qjoule.commands.conversion import readable
-from qjoule.commands.option_groups import Costs, Shown
+from qjoule.commands.option_groups import Costs, ResultOptions
 from qjoule.commands.say import say
 from qjoule.engine.accounts import with_ids
 from qjoule.engine.attribute import AttributionRequest, Observer, attributed
@@ -39,7 +39,9 @@ from qjoule.trace.several import counted_twice, open_several
 OF_ONE_TRACE = ("session", "thread")
 
 
-def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> Attribution:
+def run(
+    traces: tuple[Path, ...], result_options: ResultOptions, costs: Costs, *, ids: bool
+) -> Attribution:
     """The joules of these traces.
 
     Raises:
@@ -47,7 +49,7 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
     """
     keep_freed_memory()
     opened = open_several(readable(traces))
-    keys, selected = shown.keys, selection(shown.where)
+    keys, selected = result_options.keys, selection(result_options.where)
     used = {*keys, *(key for key, _ in selected.wanted)}
     if len(opened) > 1 and (local := [key for key in OF_ONE_TRACE if key in used]):
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
@@ -59,38 +61,38 @@ def run(traces: tuple[Path, ...], shown: Shown, costs: Costs, *, ids: bool) -> A
     check_keys(keys)  # before anything is attributed
 
     with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
-        found = [
+        parts = [
             TracePart(
                 name,
                 attributed(
                     trace,
-                    request_of(trace, shown),
+                    request_of(trace, result_options),
                     _Progress(step),
-                    _remembering(trace, shown.memory),
+                    _remembering(trace, result_options.memory),
                 ),
             )
             for name, trace in opened.items()
         ]
     whole = (
-        combine_results(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+        combine_results(parts, counted_twice(opened)) if len(parts) > 1 else parts[0].attribution
     )
-    whole = with_total_error(whole) if shown.absolute else whole
+    whole = with_total_error(whole) if result_options.absolute else whole
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
-    return bound_tags(with_ids(whole, recorded), shown.max_values)
+    return bound_tags(with_ids(whole, recorded), result_options.max_values)
 
 
-def request_of(trace: Trace, shown: Shown) -> AttributionRequest:
+def request_of(trace: Trace, result_options: ResultOptions) -> AttributionRequest:
     """What the options ask of a trace. Raises `UsageError`, `QjouleError`."""
     return AttributionRequest(
-        check_keys(shown.keys),
-        shown.idle,
-        calibrated=for_trace(trace, shown.calibration, shown.memory),
-        where=selection(shown.where),
-        without_stolen=shown.without_stolen,
+        check_keys(result_options.keys),
+        result_options.idle,
+        calibrated=for_trace(trace, result_options.calibration, result_options.memory),
+        where=selection(result_options.where),
+        without_stolen=result_options.without_stolen,
     )
 
 
-def explained(traces: tuple[Path, ...], shown: Shown, which: str) -> str:
+def explained(traces: tuple[Path, ...], result_options: ResultOptions, which: str) -> str:
     """Where the joules of the row `which` come from, as text. The machine's memory is only read.
 
     Raises:
@@ -99,10 +101,10 @@ def explained(traces: tuple[Path, ...], shown: Shown, which: str) -> str:
     opened = list(open_several(readable(traces)).values())
     if len(opened) > 1:
         raise UsageError("--explain is about a row of one trace: give one")
-    request = request_of(opened[0], shown)
-    found = attributed(opened[0], request)
-    number, row = find_row(found, which)
-    return render_explanation(found, number, row, explain(opened[0], request, row))
+    request = request_of(opened[0], result_options)
+    result = attributed(opened[0], request)
+    number, row = find_row(result, which)
+    return render_explanation(result, number, row, explain(opened[0], request, row))
 
 
 class _Progress(Observer):

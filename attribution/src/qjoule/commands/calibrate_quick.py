@@ -26,22 +26,22 @@ from qjoule.session.calibrating import Bounds, Done, QuickRun, Recording
 BEGIN_S = 3.0
 
 
-def chosen(asked: Quick, *, short: bool, busy: bool, quick: bool) -> Quick | None:
+def chosen(requested: Quick, *, short: bool, busy: bool, quick: bool) -> Quick | None:
     """The quick run that was asked for; None: another one. Raises `UsageError` for options that
     would have no effect."""
-    values = asdict(asked)
+    values = asdict(requested)
     if not quick:
         for name in values:
             if is_given(name):
                 raise UsageError(f"--{name.replace('_', '-')} is of a quick run: add --quick")
         return None
     if short or busy:
-        other = "--short" if short else "--busy"
-        raise UsageError(f"--quick is for a machine in use: leave out {other}")
+        option = "--short" if short else "--busy"
+        raise UsageError(f"--quick is for a machine in use: leave out {option}")
     for name, value in values.items():
         if isinstance(value, float) and not isfinite(value):
             raise UsageError(f"--{name.replace('_', '-')} needs a number")
-    return asked
+    return requested
 
 
 def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:
@@ -50,25 +50,25 @@ def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[s
     if quick.anew:
         return nothing, ()
     try:
-        found = load(machine_file())
+        calibration = load(machine_file())
     except QjouleError as error:
         return nothing, (f"the earlier calibration is not used: {error}",)
-    if found is None:
+    if calibration is None:
         return nothing, ()
-    judged = match(found, machine)
+    judged = match(calibration, machine)
     if judged.refused:
         return nothing, (f"the earlier calibration is not used: {judged.refused[0]}",)
     flags = "".join(f", {flag}" for flag in judged.flagged)
-    return found.coefficients, (f"refines the calibration of {found.origin}{flags}",)
+    return calibration.coefficients, (f"refines the calibration of {calibration.origin}{flags}",)
 
 
 def run(quick: Quick, recording: Recording) -> tuple[list[Done], InUse]:
     """Records the phases. Raises `QjouleError` if the machine is too busy, or became so."""
     info = read_cpu_info()
     limits = Limits(quick.rise / 100 * len(info.cpus), quick.waiting)
-    one = QuickRun(Bounds(limits, quick.most_watts), recording.power, recording.check)
+    quick_run = QuickRun(Bounds(limits, quick.most_watts), recording.power, recording.check)
     say("looking at the machine's load")
-    use = one.begin(BEGIN_S)
+    use = quick_run.begin(BEGIN_S)
     cores = loaded_cores(info, use, quick.most_cores)
     steps = plan_quick(info, cores, quick.seconds - BEGIN_S, SystemRandom())
     seconds = sum(step.seconds + QUICK_SETTLE_S for step in steps)
@@ -78,5 +78,5 @@ def run(quick: Quick, recording: Recording) -> tuple[list[Done], InUse]:
         f"{info.cores} cores, about {seconds:.0f} s; Ctrl-C stops and leaves nothing"
     )
     with click.progressbar(length=len(steps), file=sys.stderr, label="calibrating") as bar:
-        done, why = one.run(steps, lambda _done: bar.update(1))
-    return done, InUse(use.busy_cpus, notes=(why,) if why else ())
+        phases, why = quick_run.run(steps, lambda _done: bar.update(1))
+    return phases, InUse(use.busy_cpus, notes=(why,) if why else ())

@@ -68,7 +68,7 @@ Exit codes:
 )
 @click.option(
     "--pair",
-    "asked",
+    "pairs",
     multiple=True,
     metavar="FP_A=FP_B",
     help="Compare this statement of A with that of B; may be repeated.",
@@ -104,7 +104,7 @@ Exit codes:
 def command(
     *,
     paths: tuple[str, ...],
-    asked: tuple[str, ...],
+    pairs: tuple[str, ...],
     gates: tuple[str, ...],
     gate_total: bool,
     junit: Path | None,
@@ -127,13 +127,13 @@ def command(
     differing = compared_runs.check(a, b, across=across)
     old, new = compared_runs.statements(a), compared_runs.statements(b)
     try:
-        matched = match(old, new, [_pair(text) for text in asked])
+        matched = match(old, new, [_pair(text) for text in pairs])
     except KeyError as error:
         raise QjouleError(f"no statement has fingerprint {error.args[0]}: see attribute") from error
     if not matched:
         raise QjouleError("A and B have no statement in common: name some with --pair FP_A=FP_B")
     sides = compare_sides(a, b, matched)
-    names_a, names_b = {one.name for one, _ in matched}, {one.name for _, one in matched}
+    names_a, names_b = {old.name for old, _ in matched}, {new.name for _, new in matched}
     report = Report(
         sides,
         a[0].made_with,
@@ -141,8 +141,8 @@ def command(
         tuple(run.name for run in a),
         tuple(run.name for run in b),
         tuple(differing),
-        () if asked else tuple(form for form in old if form.name not in names_a),
-        () if asked else tuple(form for form in new if form.name not in names_b),
+        () if pairs else tuple(form for form in old if form.name not in names_a),
+        () if pairs else tuple(form for form in new if form.name not in names_b),
         tuple(judge(limits, sides, total=gate_total)),
         gate_total,
         tuple(compared_runs.notes(a, b)),

@@ -31,8 +31,8 @@ def load_runs(
     Raises:
         QjouleError: one cannot be read, or has no queries.
     """
-    with _each(paths) as each:
-        runs = [_load(path, calibration, idle) for path in each]
+    with _each(paths) as opened:
+        runs = [_load(path, calibration, idle) for path in opened]
     for run in runs:
         if not run.forms:
             raise QjouleError(
@@ -46,8 +46,8 @@ def _load(path: Path, calibration: str | None, idle: str) -> RunForms:
     if path.is_dir():
         trace = Trace(*readable([path]))
         calibrated = for_trace(trace, calibration)
-        found = attribute(trace, idle=cast(IdlePolicy, idle), calibrated=calibrated)
-        return run_forms(found, as_given(str(path)))
+        attribution = attribute(trace, idle=cast(IdlePolicy, idle), calibrated=calibrated)
+        return run_forms(attribution, as_given(str(path)))
     try:
         return forms_from_json(path.read_bytes(), as_given(str(path)))
     except OSError as error:
@@ -71,10 +71,10 @@ def check(a: Sequence[RunForms], b: Sequence[RunForms], *, across: bool) -> list
         QjouleError: they differ and `across` does not allow it, or a recording would count twice.
     """
     for side, runs in (("A", a), ("B", b)):
-        if same := repeated_recording(runs):
+        if repeated := repeated_recording(runs):
             raise QjouleError(
-                f"{same[0]} and {same[1]} are one recording: as two runs of {side} it would "
-                "pretend a spread that is none"
+                f"{repeated[0]} and {repeated[1]} are one recording: as two runs of {side} it "
+                "would pretend a spread that is none"
             )
     both = {run.recording for run in a} & {run.recording for run in b}
     if both and [run.recording for run in a] != [run.recording for run in b]:
@@ -83,29 +83,31 @@ def check(a: Sequence[RunForms], b: Sequence[RunForms], *, across: bool) -> list
             f"{name} is on both sides: leave it out of one, or give both sides the same runs in "
             "the same order, to compare statements of theirs with --pair"
         )
-    found = differences([*a, *b])
-    if found and not across:
-        more = f" (and in {', '.join(one.what for one in found[1:])})" if found[1:] else ""
+    differing = differences([*a, *b])
+    if differing and not across:
+        names = ", ".join(difference.what for difference in differing[1:])
+        others = f" (and in {names})" if names else ""
         raise QjouleError(
-            f"the runs are not comparable: {found[0]}{more}; --across compares them all the same"
+            f"the runs are not comparable: {differing[0]}{others}; --across compares them all "
+            "the same"
         )
-    return found
+    return differing
 
 
 def statements(runs: Sequence[RunForms]) -> list[Form]:
     """Every statement of the runs once, in the order of the first run that has it."""
-    found: dict[str, Form] = {}
+    by_name: dict[str, Form] = {}
     for run in runs:
         for form in run.forms:
-            found.setdefault(form.name, form)
-    return list(found.values())
+            by_name.setdefault(form.name, form)
+    return list(by_name.values())
 
 
 def notes(a: Sequence[RunForms], b: Sequence[RunForms]) -> list[str]:
     """What a reader must know about how the runs were made."""
-    found = [f"{run.name}: {problem}" for run in (*a, *b) for problem in run.problems]
+    lines = [f"{run.name}: {problem}" for run in (*a, *b) for problem in run.problems]
     if len(a) < 2 or len(b) < 2:
-        found.append(
+        lines.append(
             "one run on a side: its interval is of that run, not of the next one; give several, "
             "A1 A2 A3 --vs B1 B2 B3, for a verdict that holds for others"
         )
@@ -113,8 +115,8 @@ def notes(a: Sequence[RunForms], b: Sequence[RunForms]) -> list[str]:
         first, last = (min(run.start for run in runs) for runs in (a, b))
         ends = [max(run.start for run in runs) for runs in (a, b)]
         if ends[0] < last or ends[1] < first:
-            found.append(
+            lines.append(
                 "the runs of one side were all made before the other's: what changed on the "
                 "machine meanwhile is in the ratio; alternate A and B"
             )
-    return found
+    return lines

@@ -121,9 +121,9 @@ def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: st
     return f"{directory}: {', '.join(parts)}"
 
 
-def some(number: int, one: str, more: str) -> str:
+def some(number: int, singular: str, plural: str) -> str:
     """A number with its unit, in the singular or plural."""
-    return f"{number:,} {one if number == 1 else more}"
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
 def _calls(counted: CallCount) -> str:

@@ -53,11 +53,11 @@ def command(*, traces: tuple[Path, ...], output: Path | None, keep: bool, jobs: 
     complete = True
     target = None if output is None else output.absolute()
     for trace in traces:
-        where = output or trace
+        place = output or trace
         meta = converted(trace, target, keep=keep, jobs=jobs or cpus()).meta
         counted = count_calls(Trace(target or trace))
         complete &= meta.complete
-        say(what_was_written(where, meta, counted))
+        say(what_was_written(place, meta, counted))
         if meta.stopped is not None:
-            say(f"{where} is not complete: {meta.stopped}")
+            say(f"{place} is not complete: {meta.stopped}")
     return 0 if complete else 1

@@ -143,7 +143,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "ready": not findings.problems,
         "problems": list(findings.problems),
         "checks": [asdict(check) for check in findings.checks],
-        "rights": [asdict(one) for one in findings.rights],
+        "rights": [asdict(rights) for rights in findings.rights],
         "estimated_power": findings.power,
         "servers": [
             planned.summary() | doctor_traffic.of_server(findings.traffic, planned)
@@ -192,7 +192,7 @@ def render(findings: Findings, width: int) -> Iterator[str]:
 
 
 def _is_root(findings: Findings) -> bool:
-    return any(one.user == "root" for one in findings.rights)
+    return any(rights.user == "root" for rights in findings.rights)
 
 
 def _check(check: Check, width: int) -> Iterator[str]:
@@ -211,8 +211,8 @@ def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iter
     state = f"pid {server.tgids[0]}" if server.running else "not running"
     if len(server.tgids) > 1:
         state += f" and {len(server.tgids) - 1} more"
-    where = [f"port {port}" for port in server.ports] + list(server.sockets)
-    facts = [f"{server.flavour} {server.version}".strip(), state, *where, server.program]
+    addresses = [f"port {port}" for port in server.ports] + list(server.sockets)
+    facts = [f"{server.flavour} {server.version}".strip(), state, *addresses, server.program]
     number = f"{server.id}." if planned.traced else "-"
     yield from _wrap(f"  {number:<2} {', '.join(facts)}", width, 5)
     word = choice.attach_mode.name.lower()
@@ -247,13 +247,13 @@ def _generic_lines(servers: Sequence[Server]) -> Iterator[str]:
     yield "  not traced unless asked for, with --generic or --pid: by thread name, without queries;"
     yield "  calls of clients here that run under 'qjoule run' are counted (mode tag, not exact)"
     for server in servers[:_GENERIC_SHOWN]:
-        where = [f"port {port}" for port in server.ports]
-        where += [f"UDP port {port}" for port in server.udp_ports]
+        addresses = [f"port {port}" for port in server.ports]
+        addresses += [f"UDP port {port}" for port in server.udp_ports]
         pids = f"pid {server.tgids[0]}"
         if len(server.tgids) > 1:
             pids += f" and {len(server.tgids) - 1} more"
         # Where there is a port, the paths of unix sockets add little.
-        facts = ", ".join([server.name, pids, *(where or server.sockets)])
+        facts = ", ".join([server.name, pids, *(addresses or server.sockets)])
         yield f"  -  {facts}; {server.restart.why}"
     if len(servers) > _GENERIC_SHOWN:
         yield f"  and {len(servers) - _GENERIC_SHOWN} more: see --json"

@@ -22,7 +22,7 @@ class Rights:
     does: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         bits = {0: "no capability", 1: "1 capability"}
         return ", ".join(
             [
@@ -60,8 +60,8 @@ def rights_of_a_recording(root_part: int | None) -> list[Rights]:
 
 def lines(rights: Sequence[Rights]) -> Iterator[str]:
     """For people."""
-    for one in rights:
-        yield f"  {one.process:<10} {one.words}: {one.does}"
+    for entry in rights:
+        yield f"  {entry.process:<10} {entry.description}: {entry.does}"
 
 
 def _read(status: Path, process: str, seccomp: str, does: str) -> Rights | None:
@@ -72,5 +72,5 @@ def _read(status: Path, process: str, seccomp: str, does: str) -> Rights | None:
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     uid = int(fields["Uid"].split()[1])
     limited = fields["NoNewPrivs"].strip() == "1"
-    held = int(fields["CapPrm"], 16)
-    return Rights(process, user_name(uid), held.bit_count(), limited, seccomp, does)
+    capabilities = int(fields["CapPrm"], 16)
+    return Rights(process, user_name(uid), capabilities.bit_count(), limited, seccomp, does)

@@ -47,21 +47,21 @@ def words(traffic: Traffic | None, planned: PlannedServer) -> str:
     hidden = traffic.hidden.get(planned.server.id, 0)
     if not requests and not hidden:
         return f"no request in {traffic.seconds:g} s, so this is not proven"
-    said = f"{requests:,} requests in {traffic.seconds:g} s"
+    text = f"{requests:,} requests in {traffic.seconds:g} s"
     attach_modes = traffic.attach_modes.get(planned.server.id, frozenset())
     if others := attach_modes - {planned.choice.attach_mode.name.lower()}:
-        said += f", some on another attach mode: {', '.join(sorted(others))}"
+        text += f", some on another attach mode: {', '.join(sorted(others))}"
     if hidden:
         change = Change(HIDDEN, planned.server.label, why=planned.choice.no_symbol or "")
         advice = hidden_advice([change])
-        said += f", and {hidden:,} sessions hidden by TLS or compression ({advice})"
-    return f"{said}; lost, of all servers: {lost(traffic.loss) or 'nothing'}"
+        text += f", and {hidden:,} sessions hidden by TLS or compression ({advice})"
+    return f"{text}; lost, of all servers: {lost(traffic.loss) or 'nothing'}"
 
 
 def alarm(traffic: Traffic | None) -> Iterator[str]:
     """That too much was lost to call anything exact."""
-    if traffic is not None and (said := _alarm(traffic)):
-        yield said
+    if traffic is not None and (text := _alarm(traffic)):
+        yield text
 
 
 def of_server(traffic: Traffic | None, planned: PlannedServer) -> dict[str, Any]:

@@ -55,8 +55,7 @@ def _which(recorder: str | None) -> tuple[Path, int | None]:
     if recorder is None:
         return _only_one(), None
     if recorder.isdecimal() and not Path(recorder).exists():
-        where, pid = directory_of(int(recorder))
-        return where, pid
+        return directory_of(int(recorder))
     directory = Path(recorder)
     if not directory.is_dir():
         raise QjouleError(f"there is no directory {recorder}")
@@ -69,11 +68,11 @@ def _only_one() -> Path:
     here = Path()
     if RingFiles(here).folder.is_dir():
         return here
-    found = [path for path in here.iterdir() if RingFiles(path).folder.is_dir()]
-    if len(found) != 1:
-        how_many = "no flight recorder" if not found else f"{len(found)} flight recorders"
+    recorders = [path for path in here.iterdir() if RingFiles(path).folder.is_dir()]
+    if len(recorders) != 1:
+        how_many = "no flight recorder" if not recorders else f"{len(recorders)} flight recorders"
         raise UsageError(f"there is {how_many} in this directory: give its directory or process")
-    return found[0]
+    return recorders[0]
 
 
 def _of_ended(directory: Path) -> Answer:
@@ -101,8 +100,8 @@ def _as_its_owner(directory: Path) -> Path:
     except OSError as error:
         raise QjouleError(f"{directory}: {error.strerror}") from None
     both = [os.fstat(opened), os.fstat(ring)]
-    owners = {(one.st_uid, one.st_gid) for one in both if one.st_uid}
-    if not owners and all(one.st_gid == READER for one in both):
+    owners = {(status.st_uid, status.st_gid) for status in both if status.st_uid}
+    if not owners and all(status.st_gid == READER for status in both):
         owners.add((READER, READER))
     os.close(ring)
     if len({uid for uid, _ in owners}) > 1:

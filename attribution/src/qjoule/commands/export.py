@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
-from qjoule.commands.option_groups import Shown, gathered, is_given
+from qjoule.commands.option_groups import ResultOptions, gathered, is_given
 from qjoule.commands.say import say, write_bytes
 from qjoule.errors import UsageError
 
@@ -45,9 +45,14 @@ Examples:
 @options.memory
 @options.symfs
 @options.output
-@gathered(Shown, "shown")
+@gathered(ResultOptions, "result_options")
 def command(
-    form: str, trace: Path, *, shown: Shown, symfs: Path | None, output: Path | None
+    form: str,
+    trace: Path,
+    *,
+    result_options: ResultOptions,
+    symfs: Path | None,
+    output: Path | None,
 ) -> None:
     """Write the joules and the CPU time of a trace for other tools, with the query as labels.
 
@@ -62,7 +67,7 @@ def command(
         raise UsageError(f"{form} is not for a terminal: add -o FILE")
     from qjoule.commands.export_run import run  # noqa: PLC0415 (`--help` stays fast)
 
-    content, notes = run(form, trace, shown, symfs)
-    for words in notes:
-        say(words)
+    content, notes = run(form, trace, result_options, symfs)
+    for line in notes:
+        say(line)
     write_bytes(content, output)

@@ -10,7 +10,7 @@ from pathlib import Path
 from qjoule.commands.attribute_run import request_of
 from qjoule.commands.conversion import readable
 from qjoule.commands.flame_run import about, divided, notes
-from qjoule.commands.option_groups import Shown
+from qjoule.commands.option_groups import ResultOptions
 from qjoule.engine.flame import Flame
 from qjoule.export.otlp import otlp_profiles
 from qjoule.export.perfetto import Timeline, perfetto
@@ -28,7 +28,9 @@ from qjoule.trace.reader import Trace
 _BUCKETS = 4000
 
 
-def run(form: str, path: Path, shown: Shown, symfs: Path | None) -> tuple[bytes, Sequence[str]]:
+def run(
+    form: str, path: Path, result_options: ResultOptions, symfs: Path | None
+) -> tuple[bytes, Sequence[str]]:
     """The file, and lines that say what is missing.
 
     Raises:
@@ -37,20 +39,20 @@ def run(form: str, path: Path, shown: Shown, symfs: Path | None) -> tuple[bytes,
     keep_freed_memory()
     trace = Trace(readable([path])[0])
     if form == "perfetto":
-        return timeline(trace, shown)
-    found = divided(trace, shown, symfs)
-    lines = tuple(notes(found))
-    profile = profile_of(found, trace, Path(as_given(str(path))).name, lines)
+        return timeline(trace, result_options)
+    stacks = divided(trace, result_options, symfs)
+    lines = tuple(notes(stacks))
+    profile = profile_of(stacks, trace, Path(as_given(str(path))).name, lines)
     if form == "speedscope":
         return speedscope(profile).encode(), lines
     return pprof(profile) if form == "pprof" else otlp_profiles(profile), lines
 
 
-def profile_of(found: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -> Profile:
+def profile_of(flame: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -> Profile:
     """`lines`: on where the figures come from."""
     meta = trace.meta
     begin_ns, offset_ns = trace.begin_ns, meta.realtime_offset_ns
-    types = types_of(found.result)
+    types = types_of(flame.result)
     return Profile(
         fmt.one_line(title),
         fmt.one_line(meta.host),
@@ -58,17 +60,17 @@ def profile_of(found: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -
         max(trace.end_ns - begin_ns, 0),
         tuple(map(fmt.one_line, lines)),
         types,
-        tuple(samples_of(found.rows, _kinds(meta), types, stacks=bool(found.samples))),
+        tuple(samples_of(flame.rows, _kinds(meta), types, stacks=bool(flame.samples))),
     )
 
 
 def _kinds(meta: Meta) -> dict[str, str]:
-    return {one.name or one.kind: one.kind for one in meta.servers}
+    return {server.name or server.kind: server.kind for server in meta.servers}
 
 
-def timeline(trace: Trace, shown: Shown) -> tuple[bytes, Sequence[str]]:
+def timeline(trace: Trace, result_options: ResultOptions) -> tuple[bytes, Sequence[str]]:
     """As `run`, for Perfetto."""
-    request = request_of(trace, replace(shown, by="query"))
+    request = request_of(trace, replace(result_options, by="query"))
     gathered = gather(
         trace,
         request.by,
@@ -77,14 +79,18 @@ def timeline(trace: Trace, shown: Shown) -> tuple[bytes, Sequence[str]]:
         where=request.where,
         buckets=_BUCKETS,
     )
-    found = gathered.attribution
-    rows = {int(row.keys["query"]): row for row in found.rows if not row.not_selected}
-    made = Timeline(
+    attribution = gathered.attribution
+    rows = {int(row.keys["query"]): row for row in attribution.rows if not row.not_selected}
+    content = Timeline(
         trace.begin_ns,
         trace.meta.realtime_offset_ns,
-        {one.id: one for one in trace.meta.servers},
-        (one for one in query_slices(trace) if not shown.where or one.record["query"] in rows),
+        {server.id: server for server in trace.meta.servers},
+        (
+            query
+            for query in query_slices(trace)
+            if not result_options.where or query.record["query"] in rows
+        ),
         rows,
         gathered.power,
     )
-    return perfetto(made), tuple(about(found))
+    return perfetto(content), tuple(about(attribution))

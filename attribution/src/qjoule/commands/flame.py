@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
-from qjoule.commands.option_groups import Shown, gathered
+from qjoule.commands.option_groups import ResultOptions, gathered
 from qjoule.commands.say import say, write_text
 
 FORMATS = ("collapsed", "table", "nodes", "html")
@@ -58,12 +58,12 @@ Examples:
 )
 @options.symfs
 @options.output
-@gathered(Shown, "shown")
+@gathered(ResultOptions, "result_options")
 def command(
     trace: Path,
     *,
     shape: str | None,
-    shown: Shown,
+    result_options: ResultOptions,
     form: str,
     top: int,
     symfs: Path | None,
@@ -77,7 +77,7 @@ def command(
     """
     from qjoule.commands.flame_run import run  # noqa: PLC0415 (`--help` stays fast)
 
-    text, notes = run(trace, shape, shown, form, top, symfs=symfs)
-    for words in notes:
-        say(words)
+    text, notes = run(trace, shape, result_options, form, top, symfs=symfs)
+    for line in notes:
+        say(line)
     write_text(text, output)

@@ -10,7 +10,7 @@ from pathlib import Path
 from qjoule.commands.attribute_run import request_of
 from qjoule.commands.conversion import readable
 from qjoule.commands.frame_names import trace_frame_names
-from qjoule.commands.option_groups import Shown
+from qjoule.commands.option_groups import ResultOptions
 from qjoule.engine.flame import Flame, flame
 from qjoule.engine.stacks import RowStacks
 from qjoule.errors import QjouleError, UsageError
@@ -24,58 +24,68 @@ NO_STACKS = "no stacks: record it with --stacks"
 
 
 def run(
-    path: Path, shape: str | None, shown: Shown, form: str, top: int, *, symfs: Path | None
+    path: Path,
+    shape: str | None,
+    result_options: ResultOptions,
+    form: str,
+    top: int,
+    *,
+    symfs: Path | None,
 ) -> tuple[str, Sequence[str]]:
     """The text in one of the formats, and lines that say what is missing.
 
     Raises:
         UsageError, QjouleError: as the command says them.
     """
-    if shape is not None and "fingerprint" not in shown.keys:
+    if shape is not None and "fingerprint" not in result_options.keys:
         raise UsageError("--shape is a fingerprint: group by it, with --by")
     keep_freed_memory()
     trace = Trace(readable([path])[0])
     if not trace.rows("samples"):
         raise QjouleError(f"{path} has {NO_STACKS}")
-    found = divided(trace, shown, symfs)
+    stacks = divided(trace, result_options, symfs)
     if shape is not None:
-        found = replace(found, rows=_of_shape(found.rows, shape))
-    return _text(found, form, top, str(path)), tuple(notes(found))
+        stacks = replace(stacks, rows=_of_shape(stacks.rows, shape))
+    return _text(stacks, form, top, str(path)), tuple(notes(stacks))
 
 
-def divided(trace: Trace, shown: Shown, symfs: Path | None) -> Flame:
+def divided(trace: Trace, result_options: ResultOptions, symfs: Path | None) -> Flame:
     """A trace's rows, divided over the stacks that were sampled. `symfs`: as of `frame_names`."""
-    return flame(trace, request_of(trace, shown), trace_frame_names(trace, symfs))
+    return flame(trace, request_of(trace, result_options), trace_frame_names(trace, symfs))
 
 
-def _text(found: Flame, form: str, top: int, title: str) -> str:
+def _text(stacks: Flame, form: str, top: int, title: str) -> str:
     if form == "table":
-        return flame_text.table(found, top)
+        return flame_text.table(stacks, top)
     if form == "nodes":
-        return flame_text.nodes(found)
+        return flame_text.nodes(stacks)
     if form == "html":
         from qjoule.report.flame_page import flame_page  # noqa: PLC0415 (an extra)
 
-        return flame_page(found, title)
-    return flame_text.collapsed(found.rows)
+        return flame_page(stacks, title)
+    return flame_text.collapsed(stacks.rows)
 
 
 def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:
-    found = tuple(one for one in rows if one.row.keys.get("fingerprint", "").startswith(shape))
-    if not found:
+    matches = tuple(
+        row_stacks
+        for row_stacks in rows
+        if row_stacks.row.keys.get("fingerprint", "").startswith(shape)
+    )
+    if not matches:
         raise QjouleError(f"no statement of the trace has the fingerprint {shape}")
-    return found
+    return matches
 
 
-def notes(found: Flame) -> Iterator[str]:
+def notes(stacks: Flame) -> Iterator[str]:
     """Lines that say where the figures come from, and what is missing."""
-    yield from about(found.result)
-    if found.samples:
-        share = found.whole / found.samples
-        yield f"{found.samples} samples, {share:.1%} of them to their thread's entry"
+    yield from about(stacks.result)
+    if stacks.samples:
+        share = stacks.whole / stacks.samples
+        yield f"{stacks.samples} samples, {share:.1%} of them to their thread's entry"
     else:
         yield NO_STACKS
-    if lost := found.result.trace.loss.get("stack"):
+    if lost := stacks.result.trace.loss.get("stack"):
         yield f"{lost} samples were lost"
 
 
@@ -83,5 +93,5 @@ def about(result: Attribution) -> Iterator[str]:
     """Those of an attribution."""
     policy, loss = result.policy.get("idle", ""), missing.loss(result)
     yield f"{graded(result)}, idle {policy}, loss {loss}"
-    if words := missing.alarm(result):
-        yield f"ALARM: {words}"
+    if alarm := missing.alarm(result):
+        yield f"ALARM: {alarm}"

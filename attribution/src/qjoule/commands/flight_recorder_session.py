@@ -46,7 +46,7 @@ class FlightRecorderSession:
         """Loads what it needs before this process is confined."""
         from qjoule.live.triggers import Judge  # noqa: PLC0415 - slow to import, for triggers alone
 
-        def found(why: str, what: str) -> None:
+        def ask_to_save(why: str, what: str) -> None:
             self._recorder.ask(SaveRequest(why, what, triggered=True))
 
         return Judge(
@@ -54,7 +54,7 @@ class FlightRecorderSession:
             shapes=triggers.shapes,
             query_j=triggers.query_j,
             patience_s=self._keeping.keep_s / 2,
-            found=found,
+            found=ask_to_save,
             say=self._say,
         )
 
@@ -67,17 +67,17 @@ class FlightRecorderSession:
         """Listens for the signal and for keys until `stack` is closed; returns what to say."""
         ways = [f"`qjoule dump {self._name}`", f"kill -USR1 {os.getpid()}"]
 
-        def asked(_number: int, _frame: FrameType | None) -> None:
+        def on_signal(_number: int, _frame: FrameType | None) -> None:
             self._recorder.ask(SaveRequest("signal", "signal USR1"))
 
-        before = signal.signal(signal.SIGUSR1, asked)
+        before = signal.signal(signal.SIGUSR1, on_signal)
         stack.callback(signal.signal, signal.SIGUSR1, before)
         if _has_keys() and not has_program:
             ask = SaveRequest("key", "key s")
             stack.enter_context(_keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
             ways.append("the key s")
-        held = f"{self._keeping.keep_s:g} s"
-        return f"holding the last {held}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
+        span = f"{self._keeping.keep_s:g} s"
+        return f"holding the last {span}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
 
     def run(self, stream: Stream, context: CaptureContext) -> Meta:
         """Captures until the stream ends; returns what is known of the recording."""
@@ -97,8 +97,8 @@ class FlightRecorderSession:
             f"{name} still holds what was recorded last: `qjoule dump {name}` saves it",
         ]
 
-    def _say(self, words: str) -> None:
-        say(f"{self._name}: {words}")
+    def _say(self, line: str) -> None:
+        say(f"{self._name}: {line}")
 
 
 @contextmanager
@@ -107,10 +107,10 @@ def open_kept(
 ) -> Iterator[tuple[Spool, FlightRecorderSession]]:
     """The ring and its recorder in the working directory. Raises QjouleError."""
     with open_ring(Path()) as descriptors, ExitStack() as stack:
-        kept = FlightRecorderSession(keeping, name)
-        stack.callback(kept.close)
+        session = FlightRecorderSession(keeping, name)
+        stack.callback(session.close)
         turn_ms = max(round(keeping.keep_s * 1000 / WHOLE), 100)
-        yield Spool(descriptors, max(limit_mb, LEAST_MB), compress, turn_ms), kept
+        yield Spool(descriptors, max(limit_mb, LEAST_MB), compress, turn_ms), session
 
 
 def _has_keys() -> bool:

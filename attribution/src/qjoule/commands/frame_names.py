@@ -42,13 +42,13 @@ def frame_names(
     asked for, below `symfs` if that is given. `open_file` and `unnamed`: as of `Symbols`.
     `compiled`: names what JVMs have compiled.
     """
-    files = {one.id: (f"{symfs or ''}{one.path}", one.build_id) for one in modules}
+    files = {module.id: (f"{symfs or ''}{module.path}", module.build_id) for module in modules}
     symbols = Symbols(
         lambda number: files.get(number, ("", "")), open_file=open_file, unnamed=unnamed
     )
     kinds = cache(lambda number: _node_kinds(*files.get(number, ("", "")), open_file))
 
-    def named(module: int, offset: int) -> str:
+    def name_of(module: int, offset: int) -> str:
         if files.get(module) == (f"{symfs or ''}{JIT_CODE}", ""):
             return compiled(module, offset)
         if not offset & NODE:
@@ -56,7 +56,7 @@ def frame_names(
         kind, number = divmod(offset - NODE, 1 << NODE_KIND)
         return PlanNode(f"{kinds(module).get(kind, f'node {kind}')} #{number}")
 
-    return named
+    return name_of
 
 
 def _compiled_names(code: pa.Table) -> Name:
@@ -75,9 +75,9 @@ def load_all() -> None:
 
 
 def _node_kinds(path: str, build_id: str, open_file: OpenFile) -> Mapping[int, str]:
-    for one in supported():
-        if one.node_kinds:
+    for server in supported():
+        if server.node_kinds:
             with suppress(QjouleError):
-                if found := one.node_kinds(open_file(Path(path), path), build_id):
-                    return found
+                if kinds := server.node_kinds(open_file(Path(path), path), build_id):
+                    return kinds
     return {}

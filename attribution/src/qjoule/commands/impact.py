@@ -35,7 +35,7 @@ _NUMERIC = re.compile(r"[-+.0-9]")
 _LARGEST_EMBODIED = 1e9  #: g: a thousand tonnes
 
 
-def factors(asked: Costs, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:
+def factors(costs: Costs, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:
     """The factors for the joules of `result`, which comes from `traces`; None if no option was
     given.
 
@@ -43,24 +43,24 @@ def factors(asked: Costs, traces: Mapping[str, Trace], result: Attribution) -> F
         UsageError: an invalid price, intensity or embodied carbon.
         QjouleError: a file that cannot be read, is not a series, or does not cover the traces.
     """
-    if not asked.anything:
+    if not costs.anything:
         return None
-    price_text, currency = asked.price, ""
-    if price_text and (named := CURRENCY.fullmatch(price_text)):
-        price_text, currency = named[1], named[2]
+    price_text, currency = costs.price, ""
+    if price_text and (match := CURRENCY.fullmatch(price_text)):
+        price_text, currency = match[1], match[2]
     price = carbon = embodied = None
     if price_text is not None:
         constant = price_text.removesuffix("/kWh")
         if _NUMERIC.match(price_text) and constant == price_text and not Path(price_text).exists():
-            raise UsageError(f"--price {asked.price}: of what? write {price_text}/kWh")
+            raise UsageError(f"--price {costs.price}: of what? write {price_text}/kWh")
         is_constant = constant != price_text
         price = _factor("--price", constant, PRICE, traces, result, is_constant=is_constant)
-    if asked.carbon is not None:
-        is_constant = bool(_NUMERIC.match(asked.carbon)) and not Path(asked.carbon).exists()
-        carbon = _factor("--carbon", asked.carbon, CARBON, traces, result, is_constant=is_constant)
-    if asked.embodied is not None:
-        embodied = _embodied(asked.embodied, traces)
-    pue = asked.pue if asked.pue is not None else 1.0
+    if costs.carbon is not None:
+        is_constant = bool(_NUMERIC.match(costs.carbon)) and not Path(costs.carbon).exists()
+        carbon = _factor("--carbon", costs.carbon, CARBON, traces, result, is_constant=is_constant)
+    if costs.embodied is not None:
+        embodied = _embodied(costs.embodied, traces)
+    pue = costs.pue if costs.pue is not None else 1.0
     if not math.isfinite(pue):
         raise UsageError("--pue must be a number from 1 to 10")
     return Factors(pue, price, currency, carbon, embodied)
@@ -96,8 +96,8 @@ def _factor(
             )
         bounds.append(boundaries_ns)
         energies.append(energy_nj)
-    weights = [max(float(one.sum()), 0.0) for one in energies]
-    means = [mean_factor(steps, *each) for each in zip(bounds, energies, strict=True)]
+    weights = [max(float(energy_nj.sum()), 0.0) for energy_nj in energies]
+    means = [mean_factor(steps, *window) for window in zip(bounds, energies, strict=True)]
     mean = float(np.average(means, weights=weights if sum(weights) else None))
     return Factor(mean, f"mean of {path.resolve().name} over the trace, weighted by its energy")
 
@@ -107,17 +107,17 @@ def _windows(trace: Trace, name: str, domain: str) -> tuple[I64, F64]:
     offset_ns = trace.meta.realtime_offset_ns
     if offset_ns is None:
         raise QjouleError(f"{name} does not say when it was recorded: give a constant instead")
-    found = recorded.windows(trace)
-    mine = [one.domain == domain for one in found.series]
-    energy_nj = np.where(found.known, found.energy_nj, 0)[mine].sum(axis=0)
-    return found.boundaries_ns + offset_ns, np.maximum(energy_nj, 0).astype(np.float64)
+    windows = recorded.windows(trace)
+    in_domain = [series.domain == domain for series in windows.series]
+    energy_nj = np.where(windows.known, windows.energy_nj, 0)[in_domain].sum(axis=0)
+    return windows.boundaries_ns + offset_ns, np.maximum(energy_nj, 0).astype(np.float64)
 
 
 def _embodied(text: str, traces: Mapping[str, Trace]) -> Embodied:
-    found = _EMBODIED.fullmatch(text) if text.isascii() else None
-    if found is None or float(found[1]) > _LARGEST_EMBODIED:
+    match = _EMBODIED.fullmatch(text) if text.isascii() else None
+    if match is None or float(match[1]) > _LARGEST_EMBODIED:
         raise UsageError(f"--embodied {text}: give grams of CO2e, of the whole trace or as G/h")
-    duration_s = sum(max(one.end_ns - one.begin_ns, 0) * 1e-9 for one in traces.values())
-    grams = embodied_grams(float(found[1]), per_hour=bool(found[2]), duration_s=duration_s)
-    how = f"{found[1]} g/h over {duration_s:.6g} s" if found[2] else "as given, for the whole trace"
+    duration_s = sum(max(trace.end_ns - trace.begin_ns, 0) * 1e-9 for trace in traces.values())
+    grams = embodied_grams(float(match[1]), per_hour=bool(match[2]), duration_s=duration_s)
+    how = f"{match[1]} g/h over {duration_s:.6g} s" if match[2] else "as given, for the whole trace"
     return Embodied(grams, how)

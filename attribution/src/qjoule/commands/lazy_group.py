@@ -48,9 +48,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, short) for name, (_, short) in self.commands_of.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [
+        items = [
             CompletionItem(name, help=short)
             for name, (_, short) in self.commands_of.items()
             if name.startswith(incomplete)
         ]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -60,32 +60,32 @@ class NamingProcess:
         """Starts it, while this process has one thread. Raises `QjouleError`."""
         self.problem = ""
         self._files = {
-            one.id: sanitise(one.path.rpartition("/")[2])[:200] for one in tables.modules
+            module.id: sanitise(module.path.rpartition("/")[2])[:200] for module in tables.modules
         }
         self._names: dict[tuple[int, int], str] = {}
         self._unnamed: dict[str, str] = {}  #: files without names, and why
         self._code = tables.code
-        self._jit = frozenset(one.id for one in tables.modules if one.path == JIT_CODE)
+        self._jit = frozenset(module.id for module in tables.modules if module.path == JIT_CODE)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ExitStack() as stack:
             servers: dict[int, socket.socket] = {}
             for number, pid in enumerate(tables.pids):
                 with suppress(QjouleError):  # it has ended: its files are looked for by name
                     servers[number] = stack.enter_context(bound(root_part().need("stacks"), pid)[1])
-            kept = [theirs.fileno(), *(one.fileno() for one in servers.values())]
-            self.pid = fork_helper(lambda: _serve(tables, list(servers)), kept)
+            descriptors = [theirs.fileno(), *(server.fileno() for server in servers.values())]
+            self.pid = fork_helper(lambda: _serve(tables, list(servers)), descriptors)
         self._connection = ours
         self._patience_s = _PATIENCE_S
-        self._asked: tuple[int, int] | None = None  #: what it has not answered yet
-        self._asked_s = time.monotonic()
+        self._pending: tuple[int, int] | None = None  #: what it has not answered yet
+        self._last_request_s = time.monotonic()
 
     def name(self, module: int, offset: int) -> str:
         """As `frame_names`. Raises `NotYetNamed` if that takes more than a moment."""
         key = module, offset
         if key not in self._names and module in self._jit:
             self._remember(key, self._compiled(*key))
-        if key not in self._names and self._asked is not None:
-            self._take_answer(self._asked)
+        if key not in self._names and self._pending is not None:
+            self._take_answer(self._pending)
         if key not in self._names:
             self._ask(key)
             self._take_answer(key)
@@ -97,26 +97,26 @@ class NamingProcess:
         lines = [f"no functions' names in {file}: {why}" for file, why in self._unnamed.items()]
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = [f"nor in {len(lines) - _MOST_LINES} more files"]
-        now = self.problem or ("" if self._asked is None else READING)
+        status = self.problem or ("" if self._pending is None else READING)
         code = "" if self._code is None else self._code.problem
-        return (*filter(None, [now, code]), *lines)
+        return (*filter(None, [status, code]), *lines)
 
     def close(self) -> None:
         self._connection.close()
         wait_shortly(self.pid)
 
     def _ask(self, key: tuple[int, int]) -> None:
-        gained_s = (time.monotonic() - self._asked_s) * _PATIENCE_SHARE
+        gained_s = (time.monotonic() - self._last_request_s) * _PATIENCE_SHARE
         self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
-        self._asked, self._asked_s = key, time.monotonic()
+        self._pending, self._last_request_s = key, time.monotonic()
         with suppress(OSError):  # it has ended: there will be no answer
             self._connection.send(_FRAME.pack(*key))
 
     def _take_answer(self, key: tuple[int, int]) -> None:
         """Raises `NotYetNamed`."""
-        said = b"" if self.problem else self._answer()
-        self._asked = None
-        self._remember(key, self._shown(*key, said))
+        answer = b"" if self.problem else self._answer()
+        self._pending = None
+        self._remember(key, self._parse_answer(*key, answer))
 
     def _remember(self, key: tuple[int, int], name: str) -> None:
         if len(self._names) >= _REMEMBERED:
@@ -130,8 +130,10 @@ class NamingProcess:
         except TimeoutError:
             raise NotYetNamed from None
 
-    def _shown(self, module: int, offset: int, said: bytes) -> str:
-        text, why = (sanitise(one.decode(errors="replace")) for one in said.partition(b"\0")[::2])
+    def _parse_answer(self, module: int, offset: int, answer: bytes) -> str:
+        text, why = (
+            sanitise(part.decode(errors="replace")) for part in answer.partition(b"\0")[::2]
+        )
         if why and module in self._files:
             self._unnamed[self._files[module]] = why[:_ANSWER_MAX]
         if offset & NODE:  # its number is the tracer's, whatever was said
@@ -141,22 +143,22 @@ class NamingProcess:
 
     def _answer(self) -> bytes:
         """Empty: the process cannot name the frame, or has failed for good (`problem`)."""
-        said = b""
+        message = b""
         try:
             self._connection.settimeout(_MOMENT_S)
-            said = self._connection.recv(_NAME_BYTES)
+            message = self._connection.recv(_NAME_BYTES)
         except TimeoutError:
-            if time.monotonic() - self._asked_s < self._patience_s:
+            if time.monotonic() - self._last_request_s < self._patience_s:
                 raise NotYetNamed from None
-            most = f"{_PATIENCE_S:.0f} s in all and {_PATIENCE_SHARE:.0%} of the time"
-            self._fail(f"reading servers' symbols takes more than {most}")
+            patience = f"{_PATIENCE_S:.0f} s in all and {_PATIENCE_SHARE:.0%} of the time"
+            self._fail(f"reading servers' symbols takes more than {patience}")
             return b""
         except OSError:
             pass
-        self._patience_s -= time.monotonic() - self._asked_s
-        if not said:
+        self._patience_s -= time.monotonic() - self._last_request_s
+        if not message:
             self._fail("the process that reads servers' symbols has ended")
-        return said[1:]
+        return message[1:]
 
     def _fail(self, reason: str) -> None:
         """This process may send no signal (`confine_reader`); that one ends when it has its name,
@@ -175,7 +177,7 @@ def _serve(tables: OpenTables, servers: Sequence[int]) -> None:
     for descriptor, number in enumerate(servers, FIRST + 1):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
             modules = _mapped(SocketAccess(connection), tables.of_server(number), modules, files)
-    name = frame_names(modules, open_file=_held(modules, files), unnamed=whys.__setitem__)
+    name = frame_names(modules, open_file=_hold_files(modules, files), unnamed=whys.__setitem__)
     limit(_CPU_S)
     with socket.socket(fileno=FIRST) as connection:
         confine()
@@ -186,50 +188,50 @@ def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> 
     broken: set[int] = set()
     while frame := connection.recvmsg(_FRAME.size)[0]:
         module, offset = _FRAME.unpack(frame)
-        said = ""
+        frame_name = ""
         try:
-            said = "" if module in broken else name(module, offset)
+            frame_name = "" if module in broken else name(module, offset)
         except Exception:  # nobody foresaw it; it costs the names of this file alone
             broken.add(module)
             whys[module] = "its symbols cannot be read"
-        text = f"={said[:_ANSWER_MAX]}\0{whys.pop(module, '')[:_ANSWER_MAX]}"
+        text = f"={frame_name[:_ANSWER_MAX]}\0{whys.pop(module, '')[:_ANSWER_MAX]}"
         connection.sendmsg([text.encode(errors="replace")])
 
 
 def _mapped(
-    access: Access, wanted: Sequence[Module], modules: list[Module], files: dict[Path, Opened]
+    access: Access, own_modules: Sequence[Module], modules: list[Module], files: dict[Path, Opened]
 ) -> list[Module]:
     """Opens what the server has mapped itself: a container's files have the same names as others.
 
     Adds them to `files`, each by a name of its own. Returns the modules, these by those names.
     """
     places: dict[str, Mapped] = {}
-    for one in mapped(access.proc(ProcFile.MAPS)):
-        if one.executable:
-            places.setdefault(sanitise(one.name), one)
-    paths = {one.id: one.path for one in modules}
-    for module in wanted:
+    for mapping in mapped(access.proc(ProcFile.MAPS)):
+        if mapping.executable:
+            places.setdefault(sanitise(mapping.name), mapping)
+    paths = {module.id: module.path for module in modules}
+    for module in own_modules:
         if len(files) < _FILES_MAX and (place := places.get(module.path)):
             with suppress(Unreadable):
                 path = Path(f"/{module.id}{module.path}")
                 files[path] = access.mapped(place.start, place.end)
                 paths[module.id] = str(path)
-    return [replace(one, path=paths[one.id]) for one in modules]
+    return [replace(module, path=paths[module.id]) for module in modules]
 
 
-def _held(modules: Sequence[Module], files: dict[Path, Opened]) -> OpenFile:
+def _hold_files(modules: Sequence[Module], files: dict[Path, Opened]) -> OpenFile:
     """Opens the modules' other files now: later this process may open none."""
     refused: dict[Path, str] = {}
-    for path in (path for one in modules for path in files_read(one.path, one.build_id)):
+    for path in (path for module in modules for path in files_read(module.path, module.build_id)):
         if path not in files and len(files) < _FILES_MAX:
             try:
                 files[path] = open_regular(path, str(path))
             except QjouleError as error:
                 refused[path] = str(error)
 
-    def again(path: Path, shown: str) -> Opened:
+    def again(path: Path, name: str) -> Opened:
         if path not in files:
-            raise Unreadable(refused.get(path, f"{shown} is one of too many files"))
+            raise Unreadable(refused.get(path, f"{name} is one of too many files"))
         return replace(files[path], fd=os.dup(files[path].fd))
 
     return again

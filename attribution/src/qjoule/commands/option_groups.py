@@ -33,9 +33,9 @@ def gathered(kind: Callable[..., Any], argument: str, **fixed: Any) -> Option:
 
     def decorate(command: Command) -> Command:
         @wraps(command)
-        def run(*others: Any, **given: Any) -> Any:
-            of_kind = {name: given.pop(name) for name in names & given.keys()}
-            return command(*others, **given, **{argument: kind(**of_kind, **fixed)})
+        def run(*arguments: Any, **values: Any) -> Any:
+            of_kind = {name: values.pop(name) for name in names & values.keys()}
+            return command(*arguments, **values, **{argument: kind(**of_kind, **fixed)})
 
         return run
 
@@ -58,7 +58,7 @@ def _all_of(*group: Option) -> Option:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ResultOptions:
     """Which joules are shown, and how they are shared out. `by`: keys, separated by commas."""
 
     by: str
@@ -86,7 +86,9 @@ class Costs:
 
     @property
     def anything(self) -> bool:
-        return any(one is not None for one in (self.price, self.carbon, self.pue, self.embodied))
+        return any(
+            value is not None for value in (self.price, self.carbon, self.pue, self.embodied)
+        )
 
 
 costs = _all_of(
@@ -148,9 +150,9 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | N
     """Seconds of `90s`, `5m` or `1h`; 0 if there is no text."""
     if text is None:
         return 0.0
-    found = _TIME.fullmatch(text.strip())
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not found or not LEAST_S <= seconds <= MOST_S:
+    match = _TIME.fullmatch(text.strip())
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not match or not LEAST_S <= seconds <= MOST_S:
         raise click.BadParameter(f"'{text}' is no time from 5s to 24h, as in 90s, 5m or 1h")
     return seconds
 
@@ -162,8 +164,8 @@ def _triggers(
     for text in texts:
         if text == SHAPE:
             shapes = True
-        elif (found := _ENERGY.fullmatch(text.strip())) and float(found[1]) > 0:
-            query_j = float(found[1]) * _JOULES[found[2]]
+        elif (match := _ENERGY.fullmatch(text.strip())) and float(match[1]) > 0:
+            query_j = float(match[1]) * _JOULES[match[2]]
         else:
             raise click.BadParameter(f"'{text}' is neither {SHAPE} nor as in 'query>5J'")
     return Triggers(shapes, query_j)

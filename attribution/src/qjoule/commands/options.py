@@ -235,8 +235,8 @@ def known_source(
 
     Only the name is checked, against the tracer's list; without a tracer any name is accepted.
     """
-    if source is not None and source != "auto" and (known := tracer_sources()):
-        names = ["auto", *(one.name for one in known)]
+    if source is not None and source != "auto" and (sources := tracer_sources()):
+        names = ["auto", *(entry.name for entry in sources)]
         if source.partition(":")[0] not in names:
             raise click.BadParameter(f"'{source}' is none of {', '.join(names)}")
     return source

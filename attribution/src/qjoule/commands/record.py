@@ -16,7 +16,7 @@ from qjoule.commands import option_groups, options
 from qjoule.commands.option_groups import Keeping, gathered
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
-from qjoule.commands.via import ViaCommand, record_there, sent
+from qjoule.commands.via import ViaCommand, directory_to_send, record_there
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import imports
@@ -136,7 +136,7 @@ Examples:
 @options.via
 @options.streamed
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
-@gathered(TracingOptions, "wanted")
+@gathered(TracingOptions, "tracing_options")
 @gathered(Settings, "settings", mode=Mode.RECORD)
 @gathered(Job, "job")
 @gathered(Keeping, "keeping")
@@ -145,7 +145,7 @@ def command(
     output: Path | None,
     meter_command: str | None,
     meter_file: Path | None,
-    wanted: TracingOptions,
+    tracing_options: TracingOptions,
     settings: Settings,
     job: Job,
     keeping: Keeping,
@@ -163,22 +163,24 @@ def command(
     streams = None
     if streamed:
         streams, directory = Streams(), Path("trace")
-    targets = find_targets(wanted, _import_run)
+    targets = find_targets(tracing_options, _import_run)
     from qjoule.commands.record_run import record  # noqa: PLC0415 - see `_import_run`
     from qjoule.session.meter import start_meter  # noqa: PLC0415
 
-    for words in targets.left_out:
-        say(words)
+    for line in targets.left_out:
+        say(line)
     job = replace(
         job,
         directory=directory,
         meter=start_meter(meter_command, meter_file),
-        other_ids=targets.ids if wanted.ids else None,
+        other_ids=targets.ids if tracing_options.ids else None,
     )
-    settings = replace(settings, client_tags=wanted.client_tags, pin_map=wanted.pin_map)
+    settings = replace(
+        settings, client_tags=tracing_options.client_tags, pin_map=tracing_options.pin_map
+    )
     with ExitStack() as stack:
         if streams is not None:
-            directory = stack.enter_context(sent(streams))
+            directory = stack.enter_context(directory_to_send(streams))
         stack.enter_context(inside(directory))
         return record(targets, settings, job, keeping, streams)
 

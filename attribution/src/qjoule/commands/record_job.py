@@ -15,16 +15,16 @@ from qjoule.trace.meta import Captured, Meta
 
 
 @dataclass(frozen=True)
-class Along:
+class PowerFiles:
     """What is known of the machine's power and is copied into the trace, so that the trace can be
     attributed with it on any machine."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)  #: by name
-    said: str = "not calibrated"  #: a phrase on the calibration
+    summary: str = "not calibrated"  #: a phrase on the calibration
     notes: tuple[str, ...] = ()  #: lines on the machine's memory
 
     @staticmethod
-    def of(calibration: str | None, memory: str | None) -> Along:
+    def of(calibration: str | None, memory: str | None) -> PowerFiles:
         """By the user's choices, see `options`. A recording calls this in a process of its own: the
         model that it imports is 1.3 MB.
 
@@ -39,12 +39,12 @@ class Along:
         files: dict[str, bytes] = {}
         if remembered is not None:
             files[MEMORY_FILE] = remembered.to_bytes()
-        said = "; ".join(flags) or "not calibrated"
+        phrase = "; ".join(flags) or "not calibrated"
         if calibrated is not None:
             files[TRACE_FILE] = replace(calibrated, flags=flags).to_json().encode()
-            words = "".join(f", {flag}" for flag in flags)
-            said = f"calibrated {calibrated.date[:10]}{words}"
-        return Along(files, said, notes)
+            flag_list = "".join(f", {flag}" for flag in flags)
+            phrase = f"calibrated {calibrated.date[:10]}{flag_list}"
+        return PowerFiles(files, phrase, notes)
 
     def write(self) -> None:
         """Writes it into the working directory."""
@@ -52,7 +52,7 @@ class Along:
             write_whole(Path(name), content)
 
 
-_NOTHING = Along()
+_NOTHING = PowerFiles()
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Job:
     spool_mb: int
     compress: bool
     directory: Path = Path()
-    calibration: str | None = None  #: the user's choices, see `options`; they lead to `along`
+    calibration: str | None = None  #: the user's choices, see `options`; they lead to `power_files`
     memory: str | None = None
-    along: Along = _NOTHING
+    power_files: PowerFiles = _NOTHING
     meter: Meter | None = None
     rest_s: float | None = None
     other_ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
@@ -90,20 +90,20 @@ class Job:
     @property
     def until(self) -> str:
         """When it ends, in words."""
-        rest = "" if self.rest_s is None else f", with {self.rest_s:g} s of rest first"
+        rest_text = "" if self.rest_s is None else f", with {self.rest_s:g} s of rest first"
         if self.program:
-            return f"until {Path(self.program[0]).name} ends{rest}"
+            return f"until {Path(self.program[0]).name} ends{rest_text}"
         if self.duration is None:
-            return f"Ctrl-C stops{rest}"
-        return f"for {self.duration:g} s{rest}, Ctrl-C stops"
+            return f"Ctrl-C stops{rest_text}"
+        return f"for {self.duration:g} s{rest_text}, Ctrl-C stops"
 
-    def captured(self, written: Meta) -> str:
+    def captured(self, meta: Meta) -> str:
         """What was captured, for tables to be made later."""
         from qjoule.commands.conversion import some  # noqa: PLC0415 - not while it records
 
-        held = written.captured or Captured()
-        size = f"{held.bytes / 1e6:,.1f} MB"
-        queries = some(held.queries, "query", "queries")
+        capture = meta.captured or Captured()
+        size = f"{capture.bytes / 1e6:,.1f} MB"
+        queries = some(capture.queries, "query", "queries")
         return f"{self.directory}: captured {queries} in {size}: run `qjoule convert` to read it"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from qjoule.children import run_in_subprocess
 from qjoule.commands.option_groups import Keeping
-from qjoule.commands.record_job import Along, Job, servers
+from qjoule.commands.record_job import Job, PowerFiles, servers
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.interrupts import outlive_the_root_part, stopping
@@ -41,7 +41,7 @@ def record(
 ) -> int:
     """Records into the working directory; returns the exit code."""
     if job.chosen:  # what does not fit is refused before the tracer writes anything
-        job = _with_along(job)
+        job = _with_power_files(job)
     with ExitStack() as stack:
         if not keeping:
             spool = Spool((stack.enter_context(open_spool(Path())),), job.spool_mb, job.compress)
@@ -51,15 +51,15 @@ def record(
 
         os.environ.pop("NOTIFY_SOCKET", None)  # of the agent that had us started
         opened = open_kept(keeping, job.directory, job.spool_mb, compress=job.compress)
-        spool, kept = stack.enter_context(opened)
-        return _record(targets, replace(settings, spool=spool), job, kept)
+        spool, flight_recorder = stack.enter_context(opened)
+        return _record(targets, replace(settings, spool=spool), job, flight_recorder)
 
 
 def _record(
     targets: Targets,
     settings: Settings,
     job: Job,
-    kept: FlightRecorderSession | None = None,
+    flight_recorder: FlightRecorderSession | None = None,
     streams: Streams | None = None,
 ) -> int:
     child: Running | None = None
@@ -70,12 +70,12 @@ def _record(
         def prepare() -> None:
             nonlocal job
             if not job.chosen:
-                job = _with_along(job)
+                job = _with_power_files(job)
 
         def attached(tracer: Tracer) -> None:
             nonlocal child
-            for words in tracer.not_counted:
-                say(words)
+            for line in tracer.not_counted:
+                say(line)
             stopped_by.enter_context(stopping(tracer.stop, job.seconds))
             if streams is not None:
                 streams.start(tracer.stop)
@@ -88,15 +88,15 @@ def _record(
         )
         with traced as running:
             say(f"tracing {servers(running.meta)}; {job.until}")
-            for words in running.no_stacks:
-                say(words)
-            for words in (running.unheard, running.pinned):
-                if words:
-                    say(words)
-            if kept is not None:
+            for line in running.no_stacks:
+                say(line)
+            for line in (running.unheard, running.pinned):
+                if line:
+                    say(line)
+            if flight_recorder is not None:
                 stop, has_program = running.tracer.stop, bool(job.program)
-                say(kept.begun(stopped_by, stop, has_program=has_program))
-            written = _captured(running, job, kept, client_tags=settings.client_tags)
+                say(flight_recorder.begun(stopped_by, stop, has_program=has_program))
+            meta = _captured(running, job, flight_recorder, client_tags=settings.client_tags)
             if child is not None:
                 child.cancel()
             failed = _closed(running.tracer)
@@ -108,42 +108,44 @@ def _record(
             if running.code is not None and running.code.problem:
                 say(f"methods of JVMs have no names: {running.code.problem}")
             applications = 0 if running.tags is None else running.tags.applications
-            written = _ended(written, job, kept, applications)
-            for words in targets.asked():
-                say(words)
+            meta = _ended(meta, job, flight_recorder, applications)
+            for line in targets.asked():
+                say(line)
             if failed is not None:
                 raise failed
     if child is None:
-        return _code(written, captured=job.later or kept is not None)
+        return _code(meta, captured=job.later or flight_recorder is not None)
     if (code := child.exit_code()) is None:
         say(f"{Path(job.program[0]).name} was not started: the recording was stopped before")
         return 1
     return code
 
 
-def _with_along(job: Job) -> Job:
-    along = run_in_subprocess(lambda: Along.of(job.calibration, job.memory))
-    for words in along.notes:
-        say(words)
-    return replace(job, along=along)
+def _with_power_files(job: Job) -> Job:
+    power_files = run_in_subprocess(lambda: PowerFiles.of(job.calibration, job.memory))
+    for line in power_files.notes:
+        say(line)
+    return replace(job, power_files=power_files)
 
 
-def _ended(written: Meta, job: Job, kept: FlightRecorderSession | None, applications: int) -> Meta:
+def _ended(
+    meta: Meta, job: Job, flight_recorder: FlightRecorderSession | None, applications: int
+) -> Meta:
     """Converts what was captured, unless it is to be done later, and says what there is."""
-    if kept is not None:
-        for words in kept.summary():
-            say(words)
+    if flight_recorder is not None:
+        for line in flight_recorder.summary():
+            say(line)
     elif job.later:
-        say(job.captured(written))
+        say(job.captured(meta))
     else:
         from qjoule.commands.record_tables import make_tables  # noqa: PLC0415 - 40 MB, see there
 
-        written = make_tables(job, applications)
-    return written
+        meta = make_tables(job, applications)
+    return meta
 
 
-def _code(written: Meta, *, captured: bool) -> int:
-    return 0 if written.complete or (captured and written.stopped is None) else 1
+def _code(meta: Meta, *, captured: bool) -> int:
+    return 0 if meta.complete or (captured and meta.stopped is None) else 1
 
 
 def _closed(tracer: Tracer) -> QjouleError | None:
@@ -156,7 +158,7 @@ def _closed(tracer: Tracer) -> QjouleError | None:
 
 
 def _captured(
-    running: Tracing, job: Job, kept: FlightRecorderSession | None, *, client_tags: bool
+    running: Tracing, job: Job, flight_recorder: FlightRecorderSession | None, *, client_tags: bool
 ) -> Meta:
     """Captures until the stream ends; returns the trace's metadata."""
     meta = replace(running.meta, literals=job.literals)
@@ -167,9 +169,9 @@ def _captured(
     if running.code is not None:
         context = replace(context, compiled=running.code.unchanged)
     try:
-        job.along.write()
-        if kept is not None:
-            return kept.run(running.stream, context)
+        job.power_files.write()
+        if flight_recorder is not None:
+            return flight_recorder.run(running.stream, context)
         return Capture(Path(), context).run(running.stream)
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None

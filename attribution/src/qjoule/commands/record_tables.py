@@ -33,30 +33,30 @@ def make_tables(job: Job, applications: int) -> Meta:
     """
     leave_pandas_out()
     try:
-        made = converted(Path())
+        result = converted(Path())
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
     except KeyboardInterrupt:
         say(f"{job.directory} is captured and not converted: run `qjoule convert {job.directory}`")
         raise
-    for words in _summary(job, made, count_calls(Trace(".")), applications):
-        say(words)
-    return made.meta
+    for line in _summary(job, result, count_calls(Trace(".")), applications):
+        say(line)
+    return result.meta
 
 
-def _summary(job: Job, made: Converted, counted: CallCount, applications: int) -> Iterator[str]:
+def _summary(job: Job, result: Converted, counted: CallCount, applications: int) -> Iterator[str]:
     """What was written, line by line."""
-    written = made.meta
-    yield what_was_written(job.directory, written, counted, job.along.said)
-    for change in server_changes(written):
+    meta = result.meta
+    yield what_was_written(job.directory, meta, counted, job.power_files.summary)
+    for change in server_changes(meta):
         if change.what != HIDDEN:  # said with what was lost
             yield missing.server_change(change)
-    if words := alarm_of(written.loss, counted.calls):
-        yield f"ALARM: {words}"
+    if alarm := alarm_of(meta.loss, counted.calls):
+        yield f"ALARM: {alarm}"
     if job.meter is not None:
         yield job.meter.summary
     if applications:
         yield (
-            f"tagged: {some(made.tagged, 'query', 'queries')}, "
+            f"tagged: {some(result.tagged, 'query', 'queries')}, "
             f"by {some(applications, 'process', 'processes')}"
         )

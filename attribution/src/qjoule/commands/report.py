@@ -11,7 +11,7 @@ import click
 from qjoule.commands import options
 from qjoule.commands.attribute_run import OF_ONE_TRACE, progress
 from qjoule.commands.conversion import readable
-from qjoule.commands.option_groups import Shown, gathered
+from qjoule.commands.option_groups import ResultOptions, gathered
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.active_calibration import for_trace
 from qjoule.process import OPENED, as_given
@@ -67,14 +67,14 @@ Examples:
     metavar="DIR",
     help="Write every figure there too: SVG and PNG, and its data as CSV, Parquet and JSON.",
 )
-@gathered(Shown, "shown")
+@gathered(ResultOptions, "result_options")
 def command(
     directories: tuple[Path, ...],
     *,
     output: Path,
     top: int,
     figures: Path | None,
-    shown: Shown,
+    result_options: ResultOptions,
 ) -> None:
     """Write one page: power over time, where the joules went, every statement.
 
@@ -90,10 +90,10 @@ def command(
 
     studies = [path for path in directories if (path / RUNS).is_file()]
     traces = [path for path in directories if path not in studies]
-    if len(traces) > 1 and (local := [key for key in OF_ONE_TRACE if key in shown.keys]):
+    if len(traces) > 1 and (local := [key for key in OF_ONE_TRACE if key in result_options.keys]):
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
     opened = [Trace(path) for path in readable(traces)]
-    calibrated = [for_trace(trace, shown.calibration) for trace in opened]
+    calibrated = [for_trace(trace, result_options.calibration) for trace in opened]
     # The model's many small products are slower on several threads, which wait for each other.
     with (
         threadpool_limits(1, user_api="blas"),
@@ -102,15 +102,15 @@ def command(
         built = build(
             list(zip(opened, calibrated, strict=True)),
             studies,
-            Options(shown.keys, shown.idle, top),
+            Options(result_options.keys, result_options.idle, top),
             step,
         )
     write(output, built.html)
     if figures:
         from qjoule.report.figures import write_figures  # noqa: PLC0415 (matplotlib)
 
-        written = write_figures(figures, built.traces, studies, built.data["comparisons"])
-        click.echo(as_given(f"{figures}: {len(written)} files"), err=True)
+        paths = write_figures(figures, built.traces, studies, built.data["comparisons"])
+        click.echo(as_given(f"{figures}: {len(paths)} files"), err=True)
     size_mb = len(built.html.encode()) / 1e6
     click.echo(as_given(f"{output}: {size_mb:.2f} MB · {built.summary}"), err=True)
 

@@ -65,7 +65,7 @@ def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **k
     Python programs that CMD starts have them too. Needs no root: the recorder does, and the
     program finds it, whichever of the two is started first.
     """
-    given = dict(_pair(tag) for tag in tags)
+    tag_values = dict(_pair(tag) for tag in tags)
     package = importlib.util.find_spec("qjoule_drivers")
     if package is None:
         raise QjouleError("the shims are not installed: pip install qjoule-drivers")
@@ -78,11 +78,11 @@ def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **k
         report = Path(folder, secrets.token_hex(16))
         report.touch()
         report.chmod(0o666)
-        code = _run(program, environment(dict(os.environ), given, report=str(report), **keys))
+        code = _run(program, environment(dict(os.environ), tag_values, report=str(report), **keys))
         lines = report.read_text("utf-8", "replace").splitlines()
     if not quiet:
-        for words in _summary(lines):
-            say(words)
+        for line in _summary(lines):
+            say(line)
     return code
 
 
@@ -113,13 +113,13 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
 
 def _summary(lines: list[str]) -> list[str]:
     """Sums up the processes' reports: each is `PID words`."""
-    found = Counter(words for _, _, words in (line.partition(" ") for line in lines))
-    if not found:
+    counts = Counter(text for _, _, text in (line.partition(" ") for line in lines))
+    if not counts:
         return [
             "no driver was wrapped: none of pymysql, pymongo, cassandra-driver, psycopg and "
             "redis-py was imported by a Python that honours PYTHONPATH"
         ]
     return [
-        words if count == 1 else f"{words} (in {count} processes)"
-        for words, count in sorted(found.items())
+        text if count == 1 else f"{text} (in {count} processes)"
+        for text, count in sorted(counts.items())
     ]

@@ -37,13 +37,13 @@ class Naming:
     def options(
         self,
         no_stacks: tuple[str, ...],
-        kept: type[LastMinute] | type[WholeMinutes] = LastMinute,
+        window: type[LastMinute] | type[WholeMinutes] = LastMinute,
     ) -> StackOptions | None:
         """`no_stacks`: lines that name servers without stacks."""
         process = self._process
         if process is None:
             return None
-        return StackOptions(process.name, lambda: (*no_stacks, *process.missing), kept)
+        return StackOptions(process.name, lambda: (*no_stacks, *process.missing), window)
 
     def close(self) -> None:
         if self._process is not None:

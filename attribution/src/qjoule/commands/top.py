@@ -14,8 +14,8 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
-from qjoule.commands.option_groups import Shown, gathered, is_given
-from qjoule.commands.via import ViaCommand, words_there
+from qjoule.commands.option_groups import ResultOptions, gathered, is_given
+from qjoule.commands.via import ViaCommand, arguments_there
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
@@ -146,18 +146,18 @@ Examples:
 @options.via
 @options.streamed
 @gathered(_Printing, "printing")
-@gathered(Shown, "shown")
-@gathered(TracingOptions, "wanted")
+@gathered(ResultOptions, "result_options")
+@gathered(TracingOptions, "tracing_options")
 def command(
     *,
     printing: _Printing,
     delay: float,
     replay: Path | None,
     speed: float | None,
-    shown: Shown,
+    result_options: ResultOptions,
     energy: str | None,
     stacks_hz: int,
-    wanted: TracingOptions,
+    tracing_options: TracingOptions,
     via: str | None,
     streamed: bool,
 ) -> None:
@@ -173,7 +173,7 @@ def command(
             "and qjoule flame"
         )
     streams = Streams() if streamed else None
-    keys = check_keys(list(shown.keys))
+    keys = check_keys(list(result_options.keys))
     from_where: contextlib.AbstractContextManager[SnapshotSource]
     if via is not None:
         from_where = _there(via, ",".join(keys), shows=printing.batch)
@@ -193,25 +193,27 @@ def command(
             ReplaySource(
                 trace,
                 by=keys,
-                idle=shown.idle,
+                idle=result_options.idle,
                 speed=pace,
-                calibrated=for_trace(trace, shown.calibration, shown.memory),
-                where=selection(shown.where),
+                calibrated=for_trace(trace, result_options.calibration, result_options.memory),
+                where=selection(result_options.where),
             )
         )
     else:
         if speed is not None:
             raise UsageError("--speed is for --replay")
-        _check_live(keys, selection(shown.where), client_tags=wanted.client_tags)
+        _check_live(keys, selection(result_options.where), client_tags=tracing_options.client_tags)
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
-        from_where = live(wanted, shown, energy or "auto", delay, stacks_hz)
+        from_where = live(tracing_options, result_options, energy or "auto", delay, stacks_hz)
     # The total decides which of a tag's values are named.
     totals = not prints or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
         # The other end of `--via` adds intervals up, and the error of the total then.
-        limited = LimitedValues(source, shown.max_values, absolute=shown.absolute and not streamed)
+        limited = LimitedValues(
+            source, result_options.max_values, absolute=result_options.absolute and not streamed
+        )
         try:
             if streams is not None:
                 _send(limited, controls, streams)
@@ -227,7 +229,7 @@ def command(
 @contextlib.contextmanager
 def _there(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSource]:
     """What `top` shows at the other end."""
-    with other_end(via, words_there("top"), shows=shows) as end:
+    with other_end(via, arguments_there("top"), shows=shows) as end:
         yield RemoteSource(end, group)
 
 

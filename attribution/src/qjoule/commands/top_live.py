@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from qjoule.commands.option_groups import Shown
+from qjoule.commands.option_groups import ResultOptions
 from qjoule.commands.say import say
 from qjoule.commands.stack_sampling import Naming, ring_mb
 from qjoule.contract import Mode
@@ -38,7 +38,11 @@ FLUSHES = 4
 
 @contextmanager
 def live(
-    wanted: TracingOptions, shown: Shown, energy: str, interval_s: float, stacks_hz: int = 0
+    tracing_options: TracingOptions,
+    result_options: ResultOptions,
+    energy: str,
+    interval_s: float,
+    stacks_hz: int = 0,
 ) -> Iterator[SnapshotSource]:
     """Traces while the block runs. `stacks_hz`: stacks to sample in a second of CPU time.
 
@@ -47,45 +51,45 @@ def live(
     """
     failures: list[str] = []
     choose = for_machine(
-        shown.calibration, shown.memory
+        result_options.calibration, result_options.memory
     )  # a file that cannot be read fails at once
-    targets = find_targets(wanted)
-    for words in targets.left_out:
-        say(words)
+    targets = find_targets(tracing_options)
+    for line in targets.left_out:
+        say(line)
     settings = Settings(
         Mode.LIVE,
         window_ms=WINDOW_MS,
         flush_ms=min(Settings.flush_ms, round(interval_s * 1e3 / FLUSHES)),
         energy=energy,
-        client_tags=wanted.client_tags,
+        client_tags=tracing_options.client_tags,
         ring_mb=Settings.ring_mb + ring_mb(stacks_hz, WINDOW_MS),
-        pin_map=wanted.pin_map,
+        pin_map=tracing_options.pin_map,
         stacks_hz=stacks_hz,
     )
     try:
         naming = Naming()
         traced = tracing(targets, settings, applications=Applications.ALL, modules=naming.start)
         with closing(naming), traced as running:
-            for words in (*running.no_stacks, running.unheard, running.pinned):
-                if words:
-                    say(words)
+            for line in (*running.no_stacks, running.unheard, running.pinned):
+                if line:
+                    say(line)
             context = StreamContext(
                 fingerprint,
                 running.meta,
-                wanted.client_tags,
+                tracing_options.client_tags,
                 running.tags,
                 watch=running.watch,
-                ids=targets.ids if wanted.ids else None,
+                ids=targets.ids if tracing_options.ids else None,
             )
-            told = _remembering(shown.memory, failures)
+            remember = _remembering(result_options.memory, failures)
             yield StreamSource(
                 running.stream,
                 context,
                 LiveOptions(
-                    shown.idle,
+                    result_options.idle,
                     choose,
-                    where=selection(shown.where),
-                    told=told,
+                    where=selection(result_options.where),
+                    told=remember,
                     stacks=naming.options(running.no_stacks),
                 ),
                 stop=running.tracer.stop,
@@ -93,8 +97,8 @@ def live(
                 name=targets.names,
             )
     finally:
-        for words in (*failures[:1], *targets.asked()):  # not while the view has the screen
-            say(words)
+        for line in (*failures[:1], *targets.asked()):  # not while the view has the screen
+            say(line)
 
 
 def _remembering(choice: str | None, failures: list[str]) -> Told:
@@ -110,11 +114,11 @@ def _remembering(choice: str | None, failures: list[str]) -> Told:
     except QjouleError:
         return nobody
 
-    def told(cells: tuple[Cell, ...]) -> None:
+    def remember(cells: tuple[Cell, ...]) -> None:
         measured = [cell for cell in cells if cell.conditions.energy.endswith("measured")]
         try:
             active_memory.add(path, measured if choice is None else cells, machine)
         except QjouleError as error:
             failures.append(f"the memory is not extended: {error}")
 
-    return told
+    return remember

@@ -20,7 +20,7 @@ from qjoule.errors import QjouleError, UsageError
 if TYPE_CHECKING:
     from qjoule.remote.wire import Streams
 
-_WORDS = "qjoule.commands.via"
+_ARGUMENTS = "qjoule.commands.via"
 #: Our streams there are the command's: a program has none of them.
 _APART = ("sh", "-c", 'exec "$0" "$@" </dev/null >&2')
 #: Options that are followed here, and not there.
@@ -31,22 +31,29 @@ class ViaCommand(click.Command):
     """A command that knows its own words, as the user gave them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given, _, order = self.make_parser(ctx).parse_args(list(args))
-        words = ["--stdout"]
-        for one in dict.fromkeys(order):
-            if isinstance(one, click.Option) and one.name is not None and one.name not in _HERE:
-                found = given[one.name] if one.multiple else [given[one.name]]
-                words += [one.opts[-1] if one.is_flag else f"{one.opts[-1]}={of}" for of in found]
-        program = given.get("program")
+        values, _, order = self.make_parser(ctx).parse_args(list(args))
+        arguments = ["--stdout"]
+        for option in dict.fromkeys(order):
+            if (
+                isinstance(option, click.Option)
+                and option.name is not None
+                and option.name not in _HERE
+            ):
+                option_values = values[option.name] if option.multiple else [values[option.name]]
+                arguments += [
+                    option.opts[-1] if option.is_flag else f"{option.opts[-1]}={value}"
+                    for value in option_values
+                ]
+        program = values.get("program")
         if isinstance(program, tuple):
-            words += ["--", *(_APART if program else ()), *program]
-        ctx.meta[_WORDS] = words
+            arguments += ["--", *(_APART if program else ()), *program]
+        ctx.meta[_ARGUMENTS] = arguments
         return super().parse_args(ctx, args)
 
 
-def words_there(command: str) -> list[str]:
+def arguments_there(command: str) -> list[str]:
     """What the qjoule there is asked for: `command` with our options, but for those of here."""
-    return [command, *click.get_current_context().meta[_WORDS]]
+    return [command, *click.get_current_context().meta[_ARGUMENTS]]
 
 
 def record_there(prefix: str, output: Path) -> int:
@@ -55,7 +62,10 @@ def record_there(prefix: str, output: Path) -> int:
     from qjoule.remote.via import other_end  # noqa: PLC0415 - with --via alone
     from qjoule.trace.archive import unpack  # noqa: PLC0415
 
-    with _whole(output) as directory, other_end(prefix, words_there("record"), shows=True) as end:
+    with (
+        _whole(output) as directory,
+        other_end(prefix, arguments_there("record"), shows=True) as end,
+    ):
         with stopping(end.stop, None):
             end.skip_signs()
             count, size = unpack(end.read, directory)
@@ -71,25 +81,25 @@ def _whole(output: Path) -> Iterator[Path]:
         raise UsageError(f"{output} is there: give another directory")
     try:
         output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+        directory = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
         try:
-            yield made
-            made.rename(output)
+            yield directory
+            directory.rename(output)
         except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             raise
     except OSError as error:
         raise QjouleError(f"cannot write to {output}: {error.strerror or error}") from None
 
 
 @contextmanager
-def sent(streams: Streams) -> Iterator[Path]:
+def directory_to_send(streams: Streams) -> Iterator[Path]:
     """A directory for a trace, which is sent and removed when the block ends."""
-    made = Path(tempfile.mkdtemp(prefix="qjoule-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+    directory = Path(tempfile.mkdtemp(prefix="qjoule-", dir=os.environ.get("TMPDIR", "/var/tmp")))
     try:
-        yield made
+        yield directory
         from qjoule.trace.archive import pack  # noqa: PLC0415 - 40 MB: not while it records
 
-        streams.last(partial(pack, made))
+        streams.last(partial(pack, directory))
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)

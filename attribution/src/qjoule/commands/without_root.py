@@ -31,7 +31,7 @@ from qjoule.process import (
 )
 
 #: Options with a file or directory that is written.
-_WRITTEN = ("output", "junit", "plots", "figures")
+_OUTPUTS = ("output", "junit", "plots", "figures")
 #: Those that are directories, of commands and of their options.
 _DIRECTORIES = ("plots", "figures")
 #: Directories in which files are looked for: whose they are does not decide who reads the others.
@@ -42,80 +42,92 @@ _SHIP = "ship"
 #: Without this option the command is one that needs root.
 _ONLY_WITH = {"top": "replay"}
 #: By option: what is no file, although it could be the name of one.
-_WORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
+_KEYWORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
 #: A number, a URL or the mark between two sides is no file's name either, unless there is one.
 _NO_NAME = re.compile(r"[-+.]?[0-9]|\0|[a-z0-9]+://")
 CURRENCY = re.compile(r"(.+):([A-Z]{3})")  #: after what `--price` names
 _ABSENT = 1 << 30  #: no descriptor: what is not there when it is looked for is not there later
 
-Given = dict[str, Any]
-GiveUp = Callable[[str, Given], Given]  #: by the words of the command, such as "fleet top"
+Parameters = dict[str, Any]
+#: By the words of the command, such as "fleet top".
+GiveUp = Callable[[str, Parameters], Parameters]
 
 
 def without_root(command: click.Command) -> click.Command:
     """The command, which gives up root as the context's object says (`give_up`, or None)."""
-    made = copy.copy(command)
-    if isinstance(made, click.Group):
-        made.commands = {name: without_root(one) for name, one in made.commands.items()}
-        return made
-    run = made.callback
+    limited = copy.copy(command)
+    if isinstance(limited, click.Group):
+        limited.commands = {
+            name: without_root(subcommand) for name, subcommand in limited.commands.items()
+        }
+        return limited
+    run = limited.callback
     if run is None:
         return command
 
     @wraps(run)
-    def callback(*others: Any, **given: Any) -> Any:
+    def callback(*arguments: Any, **parameters: Any) -> Any:
         context = click.get_current_context()
         allowed: GiveUp | None = context.obj
         if allowed is not None:
-            given = allowed(context.command_path.partition(" ")[2], given)
-        return run(*others, **given)
+            parameters = allowed(context.command_path.partition(" ")[2], parameters)
+        return run(*arguments, **parameters)
 
-    made.callback = callback
-    return made
+    limited.callback = callback
+    return limited
 
 
-def give_up(command: str, given: Given) -> Given:
+def give_up(command: str, parameters: Parameters) -> Parameters:
     """Becomes an ordinary user for good, if we are root. Returns the options for that user."""
-    if os.geteuid() != 0 or (command in _ONLY_WITH and not given[_ONLY_WITH[command]]):
-        return given
-    readable = [name for name in _paths_of(given) if name not in _WRITTEN]
+    if os.geteuid() != 0 or (command in _ONLY_WITH and not parameters[_ONLY_WITH[command]]):
+        return parameters
+    readable = [name for name in _paths_of(parameters) if name not in _OUTPUTS]
     pinned: dict[str, Path] = {}
     for name in readable:
-        for text in map(str, _texts(given[name])):
-            if not (text.partition(":")[0] in _WORDS.get(name, ()) or _no_name(text)):
+        for text in map(str, _texts(parameters[name])):
+            if not (text.partition(":")[0] in _KEYWORDS.get(name, ()) or _no_name(text)):
                 pinned[text] = _opened(_file(text))
     if command == _SHIP:
-        store: Path = given["store"]
+        store: Path = parameters["store"]
         user: User | None = shipper(pinned.get(str(store), store))
     else:
         judged = {
-            str(text) for name in readable if name not in _SEARCHED for text in _texts(given[name])
+            str(text)
+            for name in readable
+            if name not in _SEARCHED
+            for text in _texts(parameters[name])
         }
         read = [path for text, path in pinned.items() if text in judged and path.exists()]
-        user = reader(read, strangers=any(given.get(name) is not None for name in _SEARCHED))
-    reached = {name: _each(given[name], partial(_readable, user, pinned)) for name in readable}
+        user = reader(read, strangers=any(parameters.get(name) is not None for name in _SEARCHED))
+    reached = {
+        name: _map_paths(parameters[name], partial(_readable, user, pinned)) for name in readable
+    }
     if user is None:
-        return {**given, **reached}
-    for name in _WRITTEN:
-        if given.get(name) is not None:
+        return {**parameters, **reached}
+    for name in _OUTPUTS:
+        if parameters.get(name) is not None:
             directory = name in _DIRECTORIES or command in _MAKES_DIRECTORY
-            reached[name] = _writable(user, given[name], directory=directory)
+            reached[name] = _writable(user, parameters[name], directory=directory)
     drop_privileges(user.uid, user.gid, user.groups)
     with suppress(KeyError):
         os.environ["HOME"] = pwd.getpwuid(user.uid).pw_dir
-    return {**given, **reached}
+    return {**parameters, **reached}
 
 
-def _paths_of(given: Given) -> list[str]:
+def _paths_of(parameters: Parameters) -> list[str]:
     """The options and arguments that are declared as paths."""
     params = click.get_current_context().command.params
-    return [one.name for one in params if one.name in given and isinstance(one.type, click.Path)]
+    return [
+        parameter.name
+        for parameter in params
+        if parameter.name in parameters and isinstance(parameter.type, click.Path)
+    ]
 
 
 def _file(text: str) -> Path:
     """Without the currency of `--price FILE:EUR`."""
-    named = CURRENCY.fullmatch(text)
-    return Path(named[1] if named and not os.path.lexists(text) else text)
+    match = CURRENCY.fullmatch(text)
+    return Path(match[1] if match and not os.path.lexists(text) else text)
 
 
 def _no_name(text: str) -> bool:
@@ -126,13 +138,13 @@ def _texts(value: object) -> Iterator[str | Path]:
     if isinstance(value, str | Path):
         yield value
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
-def _each(value: Any, change: Callable[[str | Path], str | Path]) -> Any:
+def _map_paths(value: Any, change: Callable[[str | Path], str | Path]) -> Any:
     if isinstance(value, tuple):
-        return tuple(_each(one, change) for one in value)
+        return tuple(_map_paths(item, change) for item in value)
     return change(value) if isinstance(value, str | Path) else value
 
 
