@@ -40,13 +40,13 @@ _T = TypeVar("_T")
 
 
 def fork(
-    life: Callable[[], object], kept: Sequence[int] | None, *, runs_a_program: bool = False
+    life: Callable[[], object], descriptors: Sequence[int] | None, *, runs_a_program: bool = False
 ) -> int:
     """Starts a process, while this one has one thread; returns its pid.
 
     Args:
         life: runs in it.
-        kept: the descriptors that it has, as numbers from `FIRST` on; None: it has all that this
+        descriptors: those that it has, as numbers from `FIRST` on; None: it has all that this
             process has, rights included.
         runs_a_program: it keeps the capability that hides it until then (`process.hide`).
 
@@ -58,7 +58,13 @@ def fork(
     try:
         pid = os.fork()
         if not pid:
-            _live(life, kept, parent, blocked, drops=kept is not None and not runs_a_program)
+            _live(
+                life,
+                descriptors,
+                parent,
+                blocked,
+                drops=descriptors is not None and not runs_a_program,
+            )
     except OSError as error:
         raise QjouleError(f"no process can be started: {error.strerror}") from None
     finally:
@@ -67,12 +73,12 @@ def fork(
 
 
 def fork_helper(
-    life: Callable[[], object], kept: Sequence[int], *, runs_a_program: bool = False
+    life: Callable[[], object], descriptors: Sequence[int], *, runs_a_program: bool = False
 ) -> int:
     """`fork` of a process that stays as long as this one, and shares its memory."""
     if not runs_a_program:
         share_memory()
-    return fork(life, kept, runs_a_program=runs_a_program)
+    return fork(life, descriptors, runs_a_program=runs_a_program)
 
 
 def become_python(code: str, script: str = "") -> NoReturn:
@@ -86,10 +92,10 @@ def become_python(code: str, script: str = "") -> NoReturn:
     code = f"import sys; sys.path[:] = {places!r}; {code}"
     environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
     # Without site: the paths that it would find are given, and it takes memory.
-    words = [sys.executable, "-I", "-S", "-c", code]
+    arguments = [sys.executable, "-I", "-S", "-c", code]
     if script:
-        words = [_SHELL, "-c", script, _SHELL, *words]
-    os.execve(words[0], words, environment)
+        arguments = [_SHELL, "-c", script, _SHELL, *arguments]
+    os.execve(arguments[0], arguments, environment)
 
 
 def share_memory() -> None:
@@ -119,23 +125,23 @@ class Child:
     pipe: int
 
     @staticmethod
-    def start(life: Callable[[int], object], kept: Sequence[int] | None = None) -> Child:
-        """As `fork`; `life` gets the number of the pipe's end, which follows those of `kept`."""
-        ours, theirs = os.pipe()
-        number = theirs if kept is None else FIRST + len(kept)
-        everything = None if kept is None else (*kept, theirs)
+    def start(life: Callable[[int], object], descriptors: Sequence[int] | None = None) -> Child:
+        """As `fork`; `life` gets the number of the pipe's end, after `descriptors`."""
+        read_end, write_end = os.pipe()
+        number = write_end if descriptors is None else FIRST + len(descriptors)
+        everything = None if descriptors is None else (*descriptors, write_end)
         # Pages that the garbage collector does not touch need not be copied.
         is_frozen = gc.get_freeze_count() > 0
         gc.freeze()
         try:
-            return Child(fork(lambda: life(number), everything), ours)
+            return Child(fork(lambda: life(number), everything), read_end)
         except BaseException:
-            os.close(ours)
+            os.close(read_end)
             raise
         finally:
             if not is_frozen:
                 gc.unfreeze()
-            os.close(theirs)
+            os.close(write_end)
 
     def fileno(self) -> int:
         return self.pipe
@@ -159,9 +165,9 @@ class Child:
 
 def write_all(descriptor: int, content: bytes) -> None:
     """Writes everything to a pipe. Raises `OSError`."""
-    left = memoryview(content)
-    while left.nbytes:
-        left = left[os.write(descriptor, left) :]
+    unwritten = memoryview(content)
+    while unwritten.nbytes:
+        unwritten = unwritten[os.write(descriptor, unwritten) :]
 
 
 def run_in_subprocess(work: Callable[[], _T], meanwhile: Callable[[], object] | None = None) -> _T:
@@ -184,8 +190,8 @@ def run_in_subprocess(work: Callable[[], _T], meanwhile: Callable[[], object] | 
     try:
         if meanwhile is not None:
             meanwhile()
-        with os.fdopen(child.pipe, "rb", closefd=False) as said:
-            content = said.read()
+        with os.fdopen(child.pipe, "rb", closefd=False) as pipe:
+            content = pipe.read()
     finally:
         code = child.end()
     if code or not content:
@@ -195,8 +201,8 @@ def run_in_subprocess(work: Callable[[], _T], meanwhile: Callable[[], object] | 
         raise failure
     if trace:
         raise RuntimeError(trace)
-    found: _T = result
-    return found
+    value: _T = result
+    return value
 
 
 def _pickled(work: Callable[[], object]) -> bytes:
@@ -210,7 +216,7 @@ def _pickled(work: Callable[[], object]) -> bytes:
 
 def _live(
     life: Callable[[], object],
-    kept: Sequence[int] | None,
+    descriptors: Sequence[int] | None,
     parent: int,
     blocked: Collection[int],
     *,
@@ -224,8 +230,8 @@ def _live(
             os._exit(1)
         if drops:
             drop_capability()
-        if kept is not None:
-            _give_up(kept)
+        if descriptors is not None:
+            _give_up(descriptors)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         life()
         os._exit(0)
@@ -233,15 +239,18 @@ def _live(
         os._exit(1)
 
 
-def _give_up(kept: Sequence[int]) -> None:
+def _give_up(descriptors: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
     faulthandler.disable()
-    for number in _OF_TERMINALS:
-        signal.signal(number, signal.SIG_IGN)
-    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, FIRST + len(kept)) for one in kept]
+    for terminal_signal in _OF_TERMINALS:
+        signal.signal(terminal_signal, signal.SIG_IGN)
+    aside = [
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD, FIRST + len(descriptors))
+        for descriptor in descriptors
+    ]
     nothing = os.open(os.devnull, os.O_RDWR)
-    for at in range(FIRST):
-        os.dup2(nothing, at)
-    for at, one in enumerate(aside):
-        os.dup2(one, FIRST + at)
-    os.closerange(FIRST + len(kept), 1 << 30)
+    for number in range(FIRST):
+        os.dup2(nothing, number)
+    for number, descriptor in enumerate(aside):
+        os.dup2(descriptor, FIRST + number)
+    os.closerange(FIRST + len(descriptors), 1 << 30)

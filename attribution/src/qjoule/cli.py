@@ -102,8 +102,8 @@ class Commands(LazyGroup):
         return command
 
 
-def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
-    if not asked or ctx.resilient_parsing:
+def _say_version(ctx: click.Context, _param: click.Parameter, is_requested: bool) -> None:
+    if not is_requested or ctx.resilient_parsing:
         return
     from qjoule.installed import versions  # noqa: PLC0415 (`qjoule --help` starts no program)
 
@@ -149,8 +149,8 @@ def main() -> None:
     except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.UsageError as error:
-        where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
-        _say(error.format_message() + where)
+        hint = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+        _say(error.format_message() + hint)
         sys.exit(2)
     except UsageError as error:
         _say(str(error))
@@ -176,20 +176,20 @@ def main() -> None:
 
 def _prepare() -> None:
     """What depends on which command it is, before its module is imported."""
-    named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if named != _FOR_ANOTHER:
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if command != _FOR_ANOTHER:
         os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
         sys.dont_write_bytecode = True  # what root then caches, the command could not read
         _obey_interrupts()
-    if named in _ONE_THREAD:
+    if command in _ONE_THREAD:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
 
 
-def _give_up(command: str, given: dict[str, Any]) -> dict[str, Any]:
+def _give_up(command: str, parameters: dict[str, Any]) -> dict[str, Any]:
     from qjoule.commands.without_root import give_up  # noqa: PLC0415 (`--help` needs none of it)
 
-    return give_up(command, given)
+    return give_up(command, parameters)
 
 
 def _say_failed(error: OSError) -> None:

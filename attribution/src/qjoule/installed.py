@@ -30,9 +30,9 @@ def installed_program(name: str) -> Path:
     Raises:
         QjouleError: there is none.
     """
-    found = installed_files(name)
-    if found is not None:
-        return found[0]
+    files = installed_files(name)
+    if files is not None:
+        return files[0]
     on_path = shutil.which(name)
     if on_path is None:
         raise QjouleError(
@@ -69,14 +69,14 @@ def _tracer() -> tuple[str, str | None]:
     """The tracer's version, or why it is not known, and the contract that it speaks."""
     try:
         program = installed_program("qjoule-tracer")
-        shown = subprocess.run(
+        output = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         ).stdout
     except QjouleError:
         return "not installed", None
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown: {program} does not run ({type(error).__name__})", None
-    words = shown.split()
-    if len(words) != 4 or words[0] != "qjoule-tracer":
+    fields = output.split()
+    if len(fields) != 4 or fields[0] != "qjoule-tracer":
         return f"unknown: {program} is of another qjoule", None
-    return f"{words[1]} ({program})", words[3]
+    return f"{fields[1]} ({program})", fields[3]

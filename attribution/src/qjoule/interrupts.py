@@ -101,8 +101,8 @@ def ending_in_order() -> Iterator[None]:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        for each in signals:
-            signal.signal(each, signal.SIG_IGN)
+        for further in signals:
+            signal.signal(further, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     with _handled_by(stop, signals):
@@ -110,17 +110,17 @@ def ending_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def terminable(told: Callable[[], object] = lambda: None) -> Iterator[None]:
+def terminable(notify: Callable[[], object] = lambda: None) -> Iterator[None]:
     """SIGTERM and a closed terminal (unless nohup) end the block like Ctrl-C: by
     `KeyboardInterrupt`.
 
-    `told` is called first, and may take no lock: the interrupted code may hold it. A loop can so
+    `notify` is called first, and may take no lock: the interrupted code may hold it. A loop can so
     end even if Python drops the exception, as it does with one raised in a finalizer
     (documentation of `object.__del__`).
     """
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        told()
+        notify()
         raise KeyboardInterrupt
 
     signals = [signal.SIGINT, signal.SIGTERM]
@@ -134,12 +134,12 @@ def terminable(told: Callable[[], object] = lambda: None) -> Iterator[None]:
 def _handled_by(
     handler: Callable[[int, FrameType | None], None], signals: Sequence[signal.Signals]
 ) -> Iterator[None]:
-    before = [signal.signal(each, handler) for each in signals]
+    before = [signal.signal(number, handler) for number in signals]
     try:
         yield
     finally:
-        for each, earlier in zip(signals, before, strict=True):
-            signal.signal(each, earlier)
+        for number, earlier in zip(signals, before, strict=True):
+            signal.signal(number, earlier)
 
 
 def outlive_the_root_part() -> None:
@@ -157,13 +157,13 @@ def stopping(stop: Callable[[], object], duration: float | None) -> Iterator[Non
     The tracer's stream then ends.
     """
 
-    def asked(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
         stop()
 
     signals = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signals.append(signal.SIGHUP)
-    before = [signal.signal(number, asked) for number in signals]
+    before = [signal.signal(number, on_signal) for number in signals]
     if duration is not None:
         signal.setitimer(signal.ITIMER_REAL, duration)
     try:
@@ -171,5 +171,5 @@ def stopping(stop: Callable[[], object], duration: float | None) -> Iterator[Non
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in zip(signals, before, strict=True):
-            if signal.getsignal(number) is asked:  # the block may have decided otherwise
+            if signal.getsignal(number) is on_signal:  # the block may have decided otherwise
                 signal.signal(number, handler)

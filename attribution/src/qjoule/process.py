@@ -117,7 +117,7 @@ def reader(pinned: Collection[Path], *, strangers: bool = False) -> User | None:
         pinned: made by `by_descriptor`, so that they stay what is judged here.
         strangers: files of anybody are read beside these, so it is never root.
     """
-    inside = [one for path in pinned for one in islice(path.rglob("*"), _ENTRIES)]
+    inside = [entry for path in pinned for entry in islice(path.rglob("*"), _ENTRIES)]
     statuses = [*(path.stat() for path in pinned), *map(_status, inside)]
     owners = {status.st_uid: status.st_gid for status in statuses if status.st_uid}
     if len(owners) == 1:
@@ -127,8 +127,8 @@ def reader(pinned: Collection[Path], *, strangers: bool = False) -> User | None:
     caller = _caller()
     linked = any(path.is_symlink() for path in inside)
     if pinned and not owners and not linked and not any(map(_others_may_change, statuses)):
-        named = ((Path(as_given(str(path))), needed(path)) for path in (*pinned, *inside))
-        shared = caller is not None and all(caller.may(*one) for one in named)
+        needs = ((Path(as_given(str(path))), needed(path)) for path in (*pinned, *inside))
+        shared = caller is not None and all(caller.may(*need) for need in needs)
         if shared or not strangers:
             return caller if shared else None
     return caller or User(READER, READER)
@@ -146,7 +146,9 @@ def shipper(store: Path) -> User:
     with suppress(KeyError):
         package = pwd.getpwnam(SHIPPER)
         users.insert(0, User(package.pw_uid, package.pw_gid))
-    user = next(one for one in users if one is not None and one.uid != owner)
+    user = next(
+        candidate for candidate in users if candidate is not None and candidate.uid != owner
+    )
     return User(user.uid, user.gid, (group,) if group else ())
 
 

@@ -50,35 +50,35 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message of numbers and bytes, in order. Raises `ValueError`: it is no such
     message.
     """
-    at = 0
-    while at < len(content):
-        key, at = _number_at(content, at)
-        found, at = _number_at(content, at)
+    offset = 0
+    while offset < len(content):
+        key, offset = _number_at(content, offset)
+        value, offset = _number_at(content, offset)
         if key & 7 == _VARINT:
-            yield key >> 3, found
-        elif key & 7 == _BYTES and at + found <= len(content):
-            yield key >> 3, content[at : at + found]
-            at += found
+            yield key >> 3, value
+        elif key & 7 == _BYTES and offset + value <= len(content):
+            yield key >> 3, content[offset : offset + value]
+            offset += value
         else:
             raise ValueError("it is no message of numbers and bytes")
 
 
 def numbers(content: bytes) -> Iterator[int]:
     """The values of a `packed` field. Raises `ValueError`."""
-    at = 0
-    while at < len(content):
-        value, at = _number_at(content, at)
+    offset = 0
+    while offset < len(content):
+        value, offset = _number_at(content, offset)
         yield value - _UNSIGNED - 1 if value >> 63 else value
 
 
-def _number_at(content: bytes, at: int) -> tuple[int, int]:
+def _number_at(content: bytes, offset: int) -> tuple[int, int]:
     """A varint, and where it ends. Raises `ValueError`."""
-    found = 0
+    value = 0
     for shift in range(0, 64, 7):
-        if at >= len(content):
+        if offset >= len(content):
             break
-        found |= (content[at] & 0x7F) << shift
-        at += 1
-        if content[at - 1] < 0x80:
-            return found & _UNSIGNED, at
+        value |= (content[offset] & 0x7F) << shift
+        offset += 1
+        if content[offset - 1] < 0x80:
+            return value & _UNSIGNED, offset
     raise ValueError("it has a number that does not end")

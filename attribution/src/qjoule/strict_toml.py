@@ -102,21 +102,21 @@ def _what_is_wrong(value: Any, kind: Any, name: str) -> str:
             return f"{below}{to_key(key)} is an unknown key: there are {', '.join(fields)}"
         for key in (key for key, field in fields.items() if field.required and key not in value):
             return f"{below}{key} is missing"
-        inner = [(f"{below}{key}", one, fields[key].type) for key, one in value.items()]
+        inner = [(f"{below}{key}", item, fields[key].type) for key, item in value.items()]
     elif isinstance(value, dict) and get_origin(bare) is Mapping:
         of = get_args(bare)[1]
-        inner = [(f"{below}{to_key(key)}", one, of) for key, one in value.items()]
+        inner = [(f"{below}{to_key(key)}", item, of) for key, item in value.items()]
     elif isinstance(value, list) and get_origin(bare) is tuple:
-        inner = [(name, one, get_args(bare)[0]) for one in value]
+        inner = [(name, item, get_args(bare)[0]) for item in value]
     for part in inner:
         try:
             msgspec.convert(part[1], part[2])
         except msgspec.ValidationError:
             return _what_is_wrong(part[1], part[2], part[0])
-    return f"{name} must be {_allowed(inspect.type_info(kind))}, not {_shown(value)}"
+    return f"{name} must be {_allowed(inspect.type_info(kind))}, not {_abbreviated(value)}"
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     """In short. Tables and lists may be nested deeper than Python's stack."""
     if isinstance(value, dict):
         return "a table"
@@ -134,27 +134,27 @@ def _bare(kind: Any) -> Any:
 
 
 def _allowed(kind: inspect.Type) -> str:
-    words = "a table"
+    text = "a table"
     match kind:
         case inspect.Metadata(type=of, extra=extra):
-            words = str(extra["must be"]) if extra else _allowed(of)
+            text = str(extra["must be"]) if extra else _allowed(of)
         case inspect.UnionType(types=types):
-            words = ", ".join(_allowed(of) for of in types if not isinstance(of, inspect.NoneType))
+            text = ", ".join(_allowed(of) for of in types if not isinstance(of, inspect.NoneType))
         case inspect.LiteralType(values=values):
-            words = f"one of {', '.join(map(str, values))}"
+            text = f"one of {', '.join(map(str, values))}"
         case inspect.IntType():
-            words = f"a whole number{_bounds(kind)}"
+            text = f"a whole number{_bounds(kind)}"
         case inspect.FloatType():
-            words = f"a number{_bounds(kind)}"
+            text = f"a number{_bounds(kind)}"
         case inspect.BoolType():
-            words = "true or false"
+            text = "true or false"
         case inspect.StrType():
-            words = "a text"
+            text = "a text"
         case inspect.VarTupleType(min_length=least, max_length=most):
-            words = f"a list of {least} to {most} values" if most else 'a list, such as ["a", "b"]'
+            text = f"a list of {least} to {most} values" if most else 'a list, such as ["a", "b"]'
         case inspect.StructType(fields=fields):
-            words = f"a table of {', '.join(field.name for field in fields)}"
-    return words
+            text = f"a table of {', '.join(field.name for field in fields)}"
+    return text
 
 
 def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:

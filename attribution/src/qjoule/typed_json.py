@@ -13,10 +13,10 @@ FORMER_NAMES = {"attach_mode": "rung"}
 
 def use_present_names(documents: Any) -> None:
     """Renames former keys of each document in a list. Anything that is not such a list stays."""
-    for one in documents if isinstance(documents, list) else ():
+    for item in documents if isinstance(documents, list) else ():
         for present, former in FORMER_NAMES.items():
-            if isinstance(one, dict) and former in one:
-                one.setdefault(present, one.pop(former))
+            if isinstance(item, dict) and former in item:
+                item.setdefault(present, item.pop(former))
 
 
 def read_as(kind: Any, value: Any, document: str) -> Any:
@@ -29,5 +29,5 @@ def read_as(kind: Any, value: Any, document: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        words = str(error).replace("`", "").replace(" - at $.", " - at ")
-        raise ValueError(f"{document}: {words}") from error
+        message = str(error).replace("`", "").replace(" - at $.", " - at ")
+        raise ValueError(f"{document}: {message}") from error

@@ -47,10 +47,10 @@ def judge(document: dict[str, Any], value: str, budget_j: float) -> Verdict:
         budget_j: joules per call.
     """
     rows = document["rows"]
-    mine = [row for row in rows if row[f"tag:{TAG}"] == value and row["calls"]]
-    counted = mine or [row for row in rows if row["calls"]]
+    tagged = [row for row in rows if row[f"tag:{TAG}"] == value and row["calls"]]
+    counted = tagged or [row for row in rows if row["calls"]]
     others = sum(row["calls"] for row in rows) - sum(row["calls"] for row in counted)
-    how = "by tag" if mine else "by time span: also what others called meanwhile"
+    how = "by tag" if tagged else "by time span: also what others called meanwhile"
     if others:
         how += f", {others:,} calls of others not counted"
     source, policy = document["energy_source"], document["policy"]
@@ -60,7 +60,7 @@ def judge(document: dict[str, Any], value: str, budget_j: float) -> Verdict:
         "budget_j_per_call": budget_j,
         "grade": source["grade"],
         "idle_policy": policy["idle"],
-        "counted": "tag" if mine else "span",
+        "counted": "tag" if tagged else "span",
         **figures,
     }
     loss = document["trace"]["loss"]
@@ -131,15 +131,16 @@ class EnergyRecording:
             raise Impossible("qjoule record did not end in time") from None
         if code != 0:
             raise Impossible(f"qjoule record failed: {self._last_words()}")
-        words = ["--by", by, "--format", "json", "--absolute"]  # a budget is in joules, not a share
-        found = subprocess.run(
-            [self._program, "attribute", str(self._trace), *words],
+        # Absolute: a budget is in joules, not a share.
+        options = ["--by", by, "--format", "json", "--absolute"]
+        completed = subprocess.run(
+            [self._program, "attribute", str(self._trace), *options],
             capture_output=True,
             check=False,
         )
-        if found.returncode != 0:
-            raise Impossible(f"qjoule attribute failed: {_last_line(found.stderr)}")
-        document: dict[str, Any] = json.loads(found.stdout)
+        if completed.returncode != 0:
+            raise Impossible(f"qjoule attribute failed: {_last_line(completed.stderr)}")
+        document: dict[str, Any] = json.loads(completed.stdout)
         return document
 
     def close(self) -> None:
@@ -152,18 +153,18 @@ class EnergyRecording:
 
     def _wait_attached(self) -> None:
         deadline = time.monotonic() + ATTACH_TIMEOUT_S
-        while _TRACING not in self._words():
+        while _TRACING not in self._log_text():
             if self._process.poll() is not None:
                 raise Impossible(f"qjoule record failed: {self._last_words()}")
             if time.monotonic() > deadline:
                 raise Impossible("qjoule record did not attach in time")
             time.sleep(_POLL_S)
 
-    def _words(self) -> str:
+    def _log_text(self) -> str:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def _last_words(self) -> str:
-        return _last_line(self._words().encode())
+        return _last_line(self._log_text().encode())
 
 
 def _program() -> str:

@@ -60,7 +60,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return (yield)
-    budget_j, options = _asked(marker)
+    budget_j, options = _arguments(marker)
     from qjoule.testing.energy import TAG, EnergyRecording, Impossible, judge  # noqa: PLC0415 (only where it is used)  # noqa: PLC0415
 
     value = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
@@ -87,7 +87,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
-def _asked(marker: pytest.Mark) -> tuple[float, list[str]]:
+def _arguments(marker: pytest.Mark) -> tuple[float, list[str]]:
     """The budget in J per call, and options of the recording."""
     arguments = {**dict(zip(("j_per_call",), marker.args, strict=False)), **marker.kwargs}
     budget, pid = arguments.pop("j_per_call", None), arguments.pop("pid", None)
@@ -120,7 +120,7 @@ def _tagged(key: str, value: str) -> Iterator[None]:
         yield
         return
     # A program that wraps drivers itself keeps its own settings and wrappers.
-    wrapped_before = any(what.startswith("wrapped") for what in qjoule_drivers.state().values())
+    wrapped_before = any(state.startswith("wrapped") for state in qjoule_drivers.state().values())
     if not wrapped_before:
         qjoule_drivers.instrument()
     channel.close()  # a recorder has started: the next call looks for it
