@@ -14,16 +14,16 @@
 #define INDEX_HEAD	  12
 #define OMITTED		  0xff
 
-static bool bytes_read(struct unwind_bytes *bytes, void *out, size_t size)
+/* Zeros, and `bad`, if there are not so many bytes. */
+static void bytes_read(struct unwind_bytes *bytes, void *out, size_t size)
 {
-	if (bytes->bad || (size_t)(bytes->end - bytes->at) < size) {
-		bytes->bad = true;
+	bytes->bad |= (size_t)(bytes->end - bytes->at) < size;
+	if (bytes->bad) {
 		memset(out, 0, size);
-		return false;
+		return;
 	}
 	memcpy(out, bytes->at, size);
 	bytes->at += size;
-	return true;
 }
 
 uint8_t bytes_u8(struct unwind_bytes *bytes)
@@ -130,11 +130,6 @@ struct cie {
 	int64_t data_align;
 	struct unwind_bytes program;
 	bool is_signal;
-};
-
-struct states {
-	struct unwind_rule kept[MOST_STATES];
-	unsigned count;
 };
 
 static void place(struct unwind_rule *rule, uint64_t number, struct unwind_place at)
@@ -253,10 +248,10 @@ static uint32_t advance(uint8_t op, struct unwind_bytes *code)
 static bool run(struct unwind_bytes code, const struct cie *cie, uint64_t until,
 		struct unwind_rule *rule, const struct unwind_rule *initial)
 {
-	struct states states;
+	struct unwind_rule kept[MOST_STATES];
+	unsigned kept_count = 0;
 	uint64_t at = 0;
 
-	states.count = 0;
 	for (unsigned step = 0; code.at < code.end; step++) {
 		uint8_t op = bytes_u8(&code), low = op & 0x3f;
 
@@ -271,13 +266,13 @@ static bool run(struct unwind_bytes code, const struct cie *cie, uint64_t until,
 		} else if (op >> 6 == 3) { /* DW_CFA_restore */
 			restore(rule, low, initial);
 		} else if (op == 0x0a) { /* DW_CFA_remember_state */
-			if (states.count == MOST_STATES)
+			if (kept_count == MOST_STATES)
 				return false;
-			states.kept[states.count++] = *rule;
+			kept[kept_count++] = *rule;
 		} else if (op == 0x0b) { /* DW_CFA_restore_state */
-			if (!states.count)
+			if (!kept_count)
 				return false;
-			*rule = states.kept[--states.count];
+			*rule = kept[--kept_count];
 		} else if (op == 0x2e) { /* DW_CFA_GNU_args_size */
 			bytes_uleb(&code);
 		} else if (op && !define_cfa(op, &code, cie, rule) &&

@@ -108,6 +108,14 @@ def share_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def memory_to_share(name: str, size: int) -> int:
+    """A descriptor of new memory for other processes. Its size stays."""
+    descriptor = os.memfd_create(name[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return descriptor
+
+
 def wait_shortly(pid: int) -> None:
     """Waits for its end, but not long: at the latest it ends with this process."""
     with suppress(ChildProcessError):

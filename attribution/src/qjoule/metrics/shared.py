@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from qjoule.children import memory_to_share
 from qjoule.metrics.exposition import Exemplar, Family, Sample
 
 #: 100 statements of 64 servers, with texts of 1024 characters and waits, are 19 MiB as JSON. Pages
@@ -27,16 +28,15 @@ _HEAD = struct.Struct("=QQ")  #: version, size
 _TIMES = struct.Struct("=dd")  #: when it was shown, and when it is stale, by the monotonic clock
 _TRIES, _PAUSE_S = 100, 0.0005
 _SEAL_FUTURE_WRITE = 0x10  #: linux/fcntl.h, since Linux 5.1
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _SEAL_FUTURE_WRITE
+_SEALS = fcntl.F_SEAL_SEAL | _SEAL_FUTURE_WRITE
 
 
 class SharedBytes:
     """Made before the fork; the engine `put`s, the other process `get`s."""
 
     def __init__(self) -> None:
-        file = os.memfd_create("qjoule-shown", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        file = memory_to_share("qjoule-shown", BYTES)
         try:
-            os.ftruncate(file, BYTES)
             self._writable = mmap.mmap(file, BYTES)
             self._writable.madvise(mmap.MADV_DONTFORK)
             fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)

@@ -11,7 +11,6 @@ words.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import select
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from qjoule.children import FIRST, fork_helper, wait_shortly
+from qjoule.children import FIRST, fork_helper, memory_to_share, wait_shortly
 from qjoule.errors import QjouleError
 from qjoule.process import hide
 from qjoule.root_part.access import SocketAccess, bound
@@ -74,7 +73,9 @@ class CodeWatch:
             accesses = [
                 kept.enter_context(bound(root_part().need("stacks"), one.pid)[1]) for one in jvms
             ]
-            self.descriptors = tuple(_memory(one) for one in jvms)
+            self.descriptors = tuple(
+                memory_to_share(f"code of {one.label}", LISTS_BYTES) for one in jvms
+            )
             modules = [one.module for one in jvms]
             needed = [theirs.fileno(), *self.descriptors, *(one.fileno() for one in accesses)]
             self.pid = fork_helper(lambda: _serve(modules), needed)
@@ -153,15 +154,6 @@ class CodeWatch:
             return self._connection.recv(_MESSAGE_BYTES)
         except OSError:
             return b""
-
-
-def _memory(jvm: Jvm) -> int:
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    descriptor = os.memfd_create(f"code of {jvm.label}"[:200], flags)
-    os.ftruncate(descriptor, LISTS_BYTES)
-    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-    return descriptor
 
 
 def _serve(modules: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from qjoule.children import run_in_subprocess
+from qjoule.children import memory_to_share, run_in_subprocess
 from qjoule.errors import QjouleError
 from qjoule.root_part.access import SocketAccess, bound
 from qjoule.root_part.client import root_part
@@ -71,14 +71,11 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
     running = [one.server for one in plan.traced if one.server.running]
     servers = [(one.label, one.tgids[0]) for one in running]
     libraries = [libraries_of(one.flavour) for one in running]
-    memory: list[int] = []
-    watching = ExitStack()
-    try:
+    with ExitStack() as opened:
+        memory: list[int] = []
         for label, _ in servers:
-            flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-            memory.append(os.memfd_create(f"stacks of {label}"[:200], flags))
-            os.ftruncate(memory[-1], SPACE_BYTES)
-            fcntl.fcntl(memory[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            memory.append(memory_to_share(f"stacks of {label}", SPACE_BYTES))
+            opened.callback(os.close, memory[-1])
         pids = [pid for _, pid in servers]
         answers = run_in_subprocess(lambda: _examine(pids, memory, libraries))
         sealed: list[int] = []
@@ -88,40 +85,36 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
         for number, (label, pid) in enumerate(servers):
             try:
                 said = _modules(answers[number], number * MODULES_MAX + 1)
-                sealed.append(_sealed(memory[number]))
-                modules += said
-                for one in said:
-                    if one.path == JIT_CODE:
-                        jvms[sealed[-1]] = Jvm(label, one.id, pid)
+                _seal(memory[number])
             except QjouleError as error:
                 missing.append(f"--stacks: {label} has none: {error}")
+                continue
+            sealed.append(memory[number])
+            modules += said
+            jit = [one.id for one in said if one.path == JIT_CODE]
+            if jit:
+                jvms[memory[number]] = Jvm(label, jit[0], pid)
         code: CodeWatch | None = None
-        compiled: dict[int, int] = {}
         if jvms:
             try:
                 code = CodeWatch(list(jvms.values()))
-                watching.callback(code.close)
-                compiled = dict(zip(jvms, code.descriptors, strict=True))
+                opened.callback(code.close)
                 missing += code.missing
             except QjouleError as error:
                 missing.append(f"--stacks: compiled Java code is not followed: {error}")
+        compiled = dict(zip(jvms, code.descriptors, strict=True)) if code else {}
         pairs = tuple((one, compiled.get(one, 0)) for one in sealed)
         yield OpenTables(pairs, tuple(modules), tuple(missing), code, tuple(pids))
-    finally:
-        watching.close()
-        for descriptor in memory:
-            os.close(descriptor)
 
 
-def _sealed(memory: int) -> int:
-    """The memory, sealed against writes before the tracer maps it. Raises `QjouleError` while an
-    examiner can still write to it.
+def _seal(memory: int) -> None:
+    """Against writes, before the tracer maps it. Raises `QjouleError` while an examiner can still
+    write to it.
     """
     try:
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
     except OSError:
         raise QjouleError("its examiner has not ended") from None
-    return memory
 
 
 def _examine(
