@@ -12,7 +12,7 @@ done
 umount /sys/kernel/debug
 identity=$(stat -c %d:%i $SERVER)
 while read -r name options; do
-	(start "$name" --energy none --tags --verbose $(echo "$options" | sed "s/DEVICE:INODE/$identity/")) </dev/null || continue
+	(start "$name" --energy none --tags --stacks 99 --verbose $(echo "$options" | sed "s/DEVICE:INODE/$identity/")) </dev/null || continue
 	kill -TERM "$(cat "/tmp/$name.pid")"
 	while kill -0 "$(cat "/tmp/$name.pid")" 2>/dev/null; do sleep 0.1; done
 	tail -c 64 "/tmp/$name.stream" >"/share/out/$name.end"
