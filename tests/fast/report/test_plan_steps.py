@@ -19,7 +19,7 @@ SELECT = "JOIN::exec_inner()"
 SORT = "filesort(THD*, TABLE*, Filesort*, Filesort_tracker*, JOIN*, unsigned long long)"
 SUBQUERY = "Item_subselect::exec()"
 OTHER = "rr_sequential(READ_RECORD*)"
-LOOP = "NestedLoopIterator"
+LOOP, HASH = "NestedLoopIterator", "HashJoinIterator"
 
 
 def nodes(*functions: str, whole: bool = True) -> list[str]:
@@ -54,6 +54,18 @@ def stack(*functions: str, whole: bool = True) -> tuple[str, ...]:
         ),
         (("RefIterator<false>::Read()",), ["Ref"]),
         (("(anonymous namespace)::EQRefIterator::DoRead()",), ["Eq ref"]),
+        (
+            (f"{HASH}::DoInit()", f"{HASH}::BuildHashTable()", "TableScanIterator::DoRead()"),
+            ["Hash join", "Hash join > Hash", "Hash join > Hash > Table scan"],
+        ),
+        (
+            (
+                f"{HASH}::DoRead()",
+                f"{HASH}::ReadRowFromProbeIterator()",
+                "RefIterator<true>::Read()",
+            ),
+            ["Hash join", "Hash join > Ref"],
+        ),
         (("TimingIterator<TableScanIterator>::Read()",), []),
         (("processCommand", "call", "evalShaCommand", "getCommand"), ["EVALSHA", "EVALSHA > GET"]),
         (("evalRoCommand",), ["EVAL_RO"]),

@@ -43,6 +43,8 @@ JOIN = (
     "select region, sum(price), count(*) from item join purchase using (o) join client using (c) "
     "group by region"
 )
+#: Of two tables without a fitting index: both are scanned.
+HASH_JOIN = "select count(*) from item join purchase p on item.day = p.c"
 SUBQUERY = "select count(*) from purchase where day < (select avg(day) from item)"
 
 
@@ -135,18 +137,45 @@ def test_a_subquerys_table_is_not_its_statements(shop: DatabaseServer, tmp_path:
     assert found["table #1 > subquery > table #1"] > found["table #1"] > 0
 
 
-@pytest.mark.versions
-def test_iterators_are_those_that_explain_lists(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def newest() -> Iterator[DatabaseServer]:
     (release,) = (one for one in RELEASES if one.server == "mysql")
     with running(release) as server:
         fill(server, "cte_max_recursion_depth")
-        plan, row = recorded(server, tmp_path / "t", SUBQUERY)
-        assert "subquery in condition" in plan
-        found = shares(row)
+        yield server
+
+
+@pytest.mark.versions
+def test_iterators_are_those_that_explain_lists(newest: DatabaseServer, tmp_path: Path) -> None:
+    plan, row = recorded(newest, tmp_path / "t", SUBQUERY)
+    assert "subquery in condition" in plan
+    found = shares(row)
     scans = [path for path in found if path.endswith("Table scan")]
     inner, outer = sorted(scans, key=lambda path: "subquery" not in path)
     assert len(scans) == 2 and found[inner] > 0.2, found
     assert "Aggregate" in inner and "subquery" not in outer
+
+
+@pytest.mark.versions
+def test_the_inputs_of_a_hash_join_take_what_analyze_times(
+    newest: DatabaseServer, tmp_path: Path
+) -> None:
+    _, row = recorded(newest, tmp_path / "t", HASH_JOIN)
+    with closing(newest.connect()) as connection, connection.cursor() as cursor:
+        for statement in ("use plans", "set explain_json_format_version = 2"):
+            cursor.execute(statement)
+        cursor.execute(f"explain analyze format=json {HASH_JOIN}")
+        plan = json.loads(cursor.fetchall()[0][0])
+    plan = plan.get("query_plan", plan)
+    (join,) = plan["inputs"]
+    ms = {one.get("heading"): one["actual_last_row_ms"] for one in join["inputs"]}
+    assert set(ms) == {None, "Hash"}, plan
+    found = shares(row)
+    above = next(path for path in found if path.endswith("Hash join"))
+    probe, build = found[f"{above} > Table scan"], found[f"{above} > Hash > Table scan"]
+    assert min(probe, build) > 0.03, found
+    # Of both scans: the clock of ANALYZE makes what calls them dearer, by up to a third.
+    assert abs(build / (probe + build) - ms["Hash"] / sum(ms.values())) < FAR, (found, ms)
 
 
 def test_a_scripts_commands_are_nodes_below_it(redis: DatabaseServer, tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ with each row (sql/sql_select.cc). Rows may be collected first: JOIN_CACHE::join
 reads the next table (sql/sql_join_cache.cc). So tables are counted from a select's first on, in the
 order in which EXPLAIN shows them, but for those that the optimiser has read (`const`). What is done
 with a row of the last table, such as grouping, belongs to that table. Selects of one UNION cannot
-be told apart.
+be told apart: st_select_lex_unit::exec() executes them all by one call in a loop. What differs are
+addresses of their JOINs, which are others in each execution.
 
 MySQL's executor is a tree of iterators (sql/iterators/row_iterator.h): Init() and Read() of one
-call those of others. Children of one iterator that are of one kind cannot be told apart.
+call those of others. A hash join reads its build input, below a node that EXPLAIN calls Hash, in a
+function of its own. Other children of one iterator that are of one kind cannot be told apart: where
+they are called differs, but a compiler may call one from several places.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ _STEPS = {
     "Item_subselect::exec": PlanStep("subquery", begins=True),
     "mysql_handle_single_derived": PlanStep("derived table", begins=True),
     "st_select_lex_unit::exec": PlanStep("union", begins=True),
+    "HashJoinIterator::BuildHashTable": PlanStep("Hash"),
 }
 #: Since MySQL 9.0 Init() and Read() call virtual functions of these names.
 _ITERATOR = re.compile(
