@@ -79,14 +79,17 @@ def lists(
     return content.ljust(code_lists.LISTS_BYTES, b"\0")
 
 
-def followed(stack: Stack, content: bytes | None = None, **mutations: int) -> list[int]:
+def followed(
+    stack: Stack, content: bytes | None = None, *, mutations: int = 0, seed: int = 0
+) -> list[int]:
     """Where the code of each frame begins, the outermost first."""
     found = follow(
         stack.sample(),
         SPACE,
         [ModuleFile(JIT_CODE, "")],
         compiled=lists() if content is None else content,
-        **mutations,
+        mutations=mutations,
+        seed=seed,
     )
     assert not found.whole
     return [int(name.rpartition("+")[2], 16) for name in found.names]
