@@ -89,9 +89,9 @@ def uninstrument(*drivers: str) -> None:
     _channel.interrupt()
 
 
-def _keys(given: Iterable[str] | None, variable: str) -> Iterable[str]:
-    if given is not None:
-        return given
+def _keys(keys: Iterable[str] | None, variable: str) -> Iterable[str]:
+    if keys is not None:
+        return keys
     return [key.strip() for key in os.environ.get(variable, "").split(",") if key.strip()]
 
 

@@ -33,7 +33,7 @@ class Peer:
     attribute.
     """
 
-    __slots__ = ("announced", "frame", "of", "to", "told")
+    __slots__ = ("announced", "frame", "of", "streams", "to")
 
     def __init__(self, of: dict[str, object]) -> None:
         self.of = of
@@ -44,7 +44,7 @@ class Peer:
         self.frame: Frame = outermost
         self.to: ReportCache = NEVER
         #: The same two values for other streams.
-        self.told: dict[int, tuple[Frame, ReportCache]] = {}
+        self.streams: dict[int, tuple[Frame, ReportCache]] = {}
 
     def __del__(self) -> None:
         with suppress(Exception):  # the interpreter may be shutting down
@@ -124,7 +124,7 @@ class Channel:
             if peer is None:
                 return 0
             frame = self.frame()
-            last, under = peer.told.get(stream, _NOTHING) if stream else (peer.frame, peer.to)
+            last, under = peer.streams.get(stream, _NOTHING) if stream else (peer.frame, peer.to)
             is_told = under is to and last.tags is frame.tags and last.trace == frame.trace
             if recorder is not None and not is_told:
                 holds = recorder.holds
@@ -132,7 +132,7 @@ class Channel:
                 if not (call and holds):
                     return call
             if stream:
-                peer.told[stream] = frame, to
+                peer.streams[stream] = frame, to
             else:
                 peer.frame = frame
                 peer.to = to
@@ -164,7 +164,7 @@ class Channel:
         if not call:
             self.interrupt()
         elif stream:  # the recorder knows about the gap; the next call tries again
-            peer.told.pop(stream, None)
+            peer.streams.pop(stream, None)
         else:
             peer.to = NEVER
         return 0 if holds else call
@@ -239,13 +239,13 @@ class Channel:
         self._meeting = False
         self._missed = 0
 
-    def _tell_ends(self, wanted: bool) -> None:
+    def _tell_ends(self, wants_ends: bool) -> None:
         self.tell_anew()
         with self._meets:
-            self.wants_ends = wanted
+            self.wants_ends = wants_ends
             for follow in tuple(self.followers):
                 with suppress(Exception):
-                    follow(wanted)
+                    follow(wants_ends)
 
     def _look(self, recorder: Recorder | None, t_ns: int) -> None:
         """Checks whether the recorder is the same, another or gone, and whether OpenTelemetry is

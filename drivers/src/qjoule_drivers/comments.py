@@ -29,16 +29,16 @@ from urllib.parse import quote
 from qjoule_drivers.context import EMPTY, TagSet, in_force
 
 keys_in_statements: set[str] = set()
-_made: dict[TagSet, str] = {}
+_comments: dict[TagSet, str] = {}
 _MAX_MADE = 4096
 
 
 def put_in_statements(keys: Iterable[str]) -> None:
     """From now on the tags of these keys also go into statements. No keys: no tags do."""
-    named = set(keys)
+    chosen_keys = set(keys)
     keys_in_statements.clear()
-    keys_in_statements.update(named)
-    _made.clear()
+    keys_in_statements.update(chosen_keys)
+    _comments.clear()
 
 
 def chosen() -> dict[str, str]:
@@ -63,7 +63,7 @@ def commented(statement: Any) -> Any:
     tags = in_force()
     if tags is EMPTY:
         return statement
-    comment = _made.get(tags)
+    comment = _comments.get(tags)
     if comment is None:
         comment = _remember(tags)
     if not comment:
@@ -89,9 +89,9 @@ def pairs_of(tags: dict[str, str]) -> str:
 
 
 def _remember(tags: TagSet) -> str:
-    if len(_made) >= _MAX_MADE:
-        _made.clear()
-    comment = _made[tags] = comment_of(tags.those(keys_in_statements))
+    if len(_comments) >= _MAX_MADE:
+        _comments.clear()
+    comment = _comments[tags] = comment_of(tags.those(keys_in_statements))
     return comment
 
 

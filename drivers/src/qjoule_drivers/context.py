@@ -59,21 +59,21 @@ class Frame:
     call keeps no object of the application alive. Made by :func:`framed`; immutable from then on.
     """
 
-    __slots__ = ("around", "tags", "trace", "whose")
+    __slots__ = ("around", "mark", "tags", "trace")
 
     tags: TagSet
-    whose: object
+    mark: object
     around: Frame | None
     trace: Trace | None
 
 
-def framed(tags: TagSet, whose: object, around: Frame | None, trace: Trace | None) -> Frame:
+def framed(tags: TagSet, mark: object, around: Frame | None, trace: Trace | None) -> Frame:
     """Makes a frame. `Frame` has no ``__init__``, because calling one would take longer than the
     rest of a block.
     """
     frame = Frame()
     frame.tags = tags
-    frame.whose = whose
+    frame.mark = mark
     frame.around = around
     frame.trace = trace
     return frame
@@ -116,7 +116,7 @@ def trace_context() -> Trace | None:
 def _in_trace(frame: Frame, trace: Trace | None) -> None:
     """Makes the frame the current one, with this trace."""
     if frame.trace is not trace:
-        frame = framed(frame.tags, frame.whose, frame.around, trace)
+        frame = framed(frame.tags, frame.mark, frame.around, trace)
     _current.set(frame)
 
 
@@ -126,15 +126,15 @@ def take_from_baggage(keys: Iterable[str]) -> None:
     """
     cleaned = [(key, clean(key, "any")) for key in keys]
     baggage_keys.clear()
-    baggage_keys.update((key, found[0]) for key, found in cleaned if found is not None)
+    baggage_keys.update((key, pair[0]) for key, pair in cleaned if pair is not None)
 
 
 def with_baggage(tags: TagSet) -> TagSet:
     """These tags plus those from OpenTelemetry's current baggage."""
     carried = current_baggage(tuple(baggage_keys))
-    more = {baggage_keys[key]: value for key, value in carried.items() if key in baggage_keys}
-    more = {key: value for key, value in more.items() if key not in tags.of}
-    return merged(tags, more) if more else tags
+    extra = {baggage_keys[key]: value for key, value in carried.items() if key in baggage_keys}
+    extra = {key: value for key, value in extra.items() if key not in tags.of}
+    return merged(tags, extra) if extra else tags
 
 
 def tag_process(tags: Mapping[str, object]) -> None:
@@ -166,9 +166,9 @@ def clean(key: object, value: object) -> tuple[str, str] | None:
 def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
     """``base`` with ``tags`` added or replaced. A value of None removes a tag."""
     key = _lasting(tags)
-    known = base.merged.get(key) if key is not None else None
-    if known is not None:
-        return known
+    cached = base.merged.get(key) if key is not None else None
+    if cached is not None:
+        return cached
     of = dict(base.of)
     for name, value in tags.items():
         tag_ = clean(name, value)
@@ -177,12 +177,12 @@ def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
                 of.pop(str(name), None)
         elif tag_[0] in of or len(of) < MAX_TAGS:
             of[tag_[0]] = tag_[1]
-    made = TagSet(of)
+    result = TagSet(of)
     if key is not None:
         if len(base.merged) >= MAX_REMEMBERED:
             base.merged.clear()
-        base.merged[key] = made
-    return made
+        base.merged[key] = result
+    return result
 
 
 def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
@@ -190,7 +190,7 @@ def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
     types = tuple(map(type, tags.values()))
     if all(t is str for t in types):
         return (*tags.items(),)
-    if all(any(t is one for one in _LASTING) for t in types):
+    if all(any(t is kind for kind in _LASTING) for t in types):
         return (*tags.items(), *types)  # 1 and True are equal but have different texts
     return None
 
@@ -207,7 +207,7 @@ def tag(**tags: object) -> Block:
     :func:`clean`.
     """
     block = Block()  # made by a function, not a class: calling that is cheaper
-    block.said = tags
+    block.tags = tags
     block.mark = object()
     return block
 
@@ -215,22 +215,22 @@ def tag(**tags: object) -> Block:
 class Block:
     """The result of :func:`tag`: a reusable context manager and decorator."""
 
-    __slots__ = ("mark", "said")
+    __slots__ = ("mark", "tags")
 
     mark: object
-    said: dict[str, object]
+    tags: dict[str, object]
 
     def __enter__(self) -> Block:
         around = innermost()
-        tags = self.said
+        tags = self.tags
         try:
-            known = around.tags.merged.get((*tags.items(),))  # works if all values are strings
+            cached = around.tags.merged.get((*tags.items(),))  # works if all values are strings
         except Exception:  # an unhashable value
-            known = None
+            cached = None
         # The same as `framed`, inlined to save a call: an application enters many of these blocks.
         frame = Frame()
-        frame.tags = known or merged(around.tags, tags)
-        frame.whose = self.mark
+        frame.tags = cached or merged(around.tags, tags)
+        frame.mark = self.mark
         frame.around = around
         frame.trace = around.trace
         _enter(frame)
@@ -245,11 +245,11 @@ class Block:
         frame = innermost()
         # A generator may be closed in another context than it ran in, which holds nothing of ours.
         around = frame.around
-        if frame.whose is self.mark and around is not None:
+        if frame.mark is self.mark and around is not None:
             if frame.trace is around.trace:
                 _enter(around)
             else:
                 _in_trace(around, frame.trace)
 
     def __call__(self, function: _Function) -> _Function:
-        return cast(_Function, tagging(function, partial(tag, **self.said)))
+        return cast(_Function, tagging(function, partial(tag, **self.tags)))

@@ -30,10 +30,10 @@ def parse_traceparent(header: object) -> Trace | None:
     """
     if isinstance(header, bytes):
         header = header.decode("latin-1")
-    found = _TRACEPARENT.fullmatch(header.strip()) if isinstance(header, str) else None
-    if found is None:
+    match = _TRACEPARENT.fullmatch(header.strip()) if isinstance(header, str) else None
+    if match is None:
         return None
-    trace, span = bytes.fromhex(found[1]), bytes.fromhex(found[2])
+    trace, span = bytes.fromhex(match[1]), bytes.fromhex(match[2])
     return None if trace == NO_TRACE or span == NO_SPAN else (trace, span)
 
 
@@ -78,9 +78,9 @@ def baggage(header: object) -> dict[str, str]:
     """Entries of a W3C `baggage` header."""
     if isinstance(header, bytes):
         header = header.decode("latin-1")
-    found = {}
+    entries = {}
     for member in str(header)[:8192].split(",")[:180]:
         key, is_pair, value = member.partition(";")[0].partition("=")
         if is_pair and key.strip():
-            found[key.strip()] = unquote(value.strip())
-    return found
+            entries[key.strip()] = unquote(value.strip())
+    return entries

@@ -58,9 +58,9 @@ class Ring:
         "_counting",
         "_counts",
         "_gap_ns",
-        "_kept",
         "_mask",
         "_memory",
+        "_recent_slots",
         "_room",
         "_slots",
         "_take",
@@ -81,7 +81,7 @@ class Ring:
         _HEADER.pack_into(self._memory, 0, MAGIC, slots, SLOT_BYTES)
         self._slots = slots
         self._mask = slots - 1
-        self._kept = slots // 4  #: ends may still be written into this many last records
+        self._recent_slots = slots // 4  #: ends may still be written into this many last records
         self._take = itertools.count(1).__next__
         self._taken = 0  #: approximate count of numbers taken
         self._room = slots - MARGIN  #: numbers up to this certainly have a free slot
@@ -104,28 +104,28 @@ class Ring:
         if self._taken >= self._room and not self._find_room():
             return 0
         self._taken = number = self._take()
-        at = _FIRST_AT + (number - 1 & self._mask) * SLOT_BYTES
+        offset = _FIRST_AT + (number - 1 & self._mask) * SLOT_BYTES
         kind = BEGIN + holds
         if trace is not None:
-            _TRACE.pack_into(self._memory, at - _RECORD_AT, *trace)
+            _TRACE.pack_into(self._memory, offset - _RECORD_AT, *trace)
             kind = BEGIN_IN_TRACE + holds
         if _LOW_HALF_FIRST:
-            _pack_begin(self._memory, at, 0, t_ns, tags, connection, kind, stream, number)
+            _pack_begin(self._memory, offset, 0, t_ns, tags, connection, kind, stream, number)
         else:
-            _pack_begin(self._memory, at, 0, t_ns, connection, tags, stream, kind, number)
+            _pack_begin(self._memory, offset, 0, t_ns, connection, tags, stream, kind, number)
         return number
 
     def end(self, t_ns: int, call: int, status: int) -> None:
         """Adds the end of the call that began with record ``call``: into that record, while it is
         recent.
         """
-        if self._taken - call < self._kept:
-            at = _FIRST_AT + (call - 1 & self._mask) * SLOT_BYTES
-            _WORD.pack_into(self._memory, at, t_ns << 2 | status)
+        if self._taken - call < self._recent_slots:
+            offset = _FIRST_AT + (call - 1 & self._mask) * SLOT_BYTES
+            _WORD.pack_into(self._memory, offset, t_ns << 2 | status)
         elif self._taken < self._room or self._find_room():
             self._taken = number = self._take()
-            at = _FIRST_AT + (number - 1 & self._mask) * SLOT_BYTES
-            _END.pack_into(self._memory, at, t_ns << 2 | status, t_ns, call, END, number)
+            offset = _FIRST_AT + (number - 1 & self._mask) * SLOT_BYTES
+            _END.pack_into(self._memory, offset, t_ns << 2 | status, t_ns, call, END, number)
         else:
             self.count_dropped()
 
@@ -167,10 +167,10 @@ class Ring:
         """Closes our descriptor, which the recorder now has. The mapping needs none."""
         os.close(self.fd)
 
-    def _count(self, at: int) -> None:
+    def _count(self, offset: int) -> None:
         with self._counting:
-            self._counts[at] += 1
-            _WORD.pack_into(self._memory, at, self._counts[at])
+            self._counts[offset] += 1
+            _WORD.pack_into(self._memory, offset, self._counts[offset])
 
     def _find_room(self) -> bool:
         tail: int = _WORD.unpack_from(self._memory, _TAIL_AT)[0]
@@ -223,17 +223,17 @@ class Recorder(Ring):
             self._socket.close()
             raise
 
-    def announce(self, what: str, known: Definition) -> int:
+    def announce(self, what: str, definition: Definition) -> int:
         """Defines a connection or tags. Returns their number; 0 if there is no room."""
         number = next(self._numbers)
-        message = json.dumps({what: number, "of": known.of}, separators=(",", ":"))
+        message = json.dumps({what: number, "of": definition.of}, separators=(",", ":"))
         try:
             self._socket.send(
                 message.encode("utf-8", "replace"), _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
             )
         except OSError:
             return 0
-        known.announced = (self.token, number)
+        definition.announced = (self.token, number)
         return number
 
     def is_gone(self) -> bool:

@@ -19,18 +19,18 @@ from qjoule_drivers.context import (
 from qjoule_drivers.propagation import Trace, current_span
 
 
-class _Seen:
+class _CachedFrame:
     """A tagging block within an OpenTelemetry context, and the frame for both together."""
 
-    __slots__ = ("block", "context", "made", "span")
+    __slots__ = ("block", "context", "frame", "span")
 
     def __init__(
-        self, block: Frame, context: Callable[[], object], span: Trace | None, made: Frame
+        self, block: Frame, context: Callable[[], object], span: Trace | None, frame: Frame
     ) -> None:
         self.block = block
         self.context = context  #: a weak reference: spans belong to the application
         self.span = span
-        self.made = made
+        self.frame = frame
 
 
 def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
@@ -39,24 +39,24 @@ def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
 
     It returns the same frame as long as nothing changes. ``current`` gives OpenTelemetry's context.
     """
-    nothing = _Seen(outermost, lambda: None, None, outermost)
-    last: ContextVar[_Seen] = ContextVar("qjoule_seen", default=nothing)
-    last_seen = last.get
+    nothing = _CachedFrame(outermost, lambda: None, None, outermost)
+    last: ContextVar[_CachedFrame] = ContextVar("qjoule_seen", default=nothing)
+    last_cached = last.get
 
     def frame() -> Frame:
         context = current()
         if not context:
             return innermost()  # the context is empty: no span, no baggage
-        block, seen = innermost(), last_seen()
-        is_same = seen.context() is context
-        if is_same and seen.block is block:
-            return seen.made
-        span = seen.span if is_same else current_span()
+        block, cached = innermost(), last_cached()
+        is_same = cached.context() is context
+        if is_same and cached.block is block:
+            return cached.frame
+        span = cached.span if is_same else current_span()
         if is_same and span is None and not baggage_keys:
             return block
-        made = framed(in_force(), block.whose, block.around, span or block.trace)
+        result = framed(in_force(), block.mark, block.around, span or block.trace)
         with suppress(TypeError):  # an application's own kind of context cannot be cached
-            last.set(_Seen(block, ref(context), span, made))
-        return made
+            last.set(_CachedFrame(block, ref(context), span, result))
+        return result
 
     return frame

@@ -194,9 +194,9 @@ def test_postgresql_s_statements_and_connections_are_named() -> None:
     query = SimpleNamespace(query=b"select 1")
     psycopg._convert(_sent)(query)
     assert query.query == b"select 1/*endpoint='a%20b'*/"
-    assert psycopg._named({}) == {"fallback_application_name": "endpoint=a%20b"}
+    assert psycopg._with_name({}) == {"fallback_application_name": "endpoint=a%20b"}
     own = {"fallback_application_name": "its own"}
-    assert psycopg._named(own) == own
+    assert psycopg._with_name(own) == own
 
 
 # ---- the fast path: a call whose data is already recorded -------------------------------------

@@ -30,16 +30,16 @@ def environment(
     Keys are comma-separated.
     """
     paths = [FOLDER, *base.get("PYTHONPATH", "").split(os.pathsep)]
-    given = {
+    variables = {
         "QJOULE_TAGS": ",".join(f"{key}={value}" for key, value in tags.items()),
         "QJOULE_TAGS_IN_STATEMENTS": in_statements,
         "QJOULE_TAGS_IN_CONNECTIONS": in_connections,
         "QJOULE_TAGS_FROM_BAGGAGE": from_baggage,
         "QJOULE_RUN_REPORT": report,
     }
-    made = {**base, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-    made.update((name, value) for name, value in given.items() if value)
-    return made
+    result = {**base, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    result.update((name, value) for name, value in variables.items() if value)
+    return result
 
 
 def start() -> None:
@@ -64,10 +64,10 @@ class _Teller:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def __call__(self, words: str) -> None:
+    def __call__(self, line: str) -> None:
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             try:
-                os.write(descriptor, f"{os.getpid()} {words}\n".encode("utf-8", "replace"))
+                os.write(descriptor, f"{os.getpid()} {line}\n".encode("utf-8", "replace"))
             finally:
                 os.close(descriptor)

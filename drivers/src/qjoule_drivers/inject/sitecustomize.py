@@ -47,18 +47,18 @@ def _make_way() -> None:
     """Loads the hidden `sitecustomize`. As with any, a missing one is ignored and a broken one is
     reported.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]
     import importlib
 
-    ours = sys.modules.pop("sitecustomize", None)
+    own_module = sys.modules.pop("sitecustomize", None)
     try:
         importlib.import_module("sitecustomize")
     except ImportError as error:
         if getattr(error, "name", None) != "sitecustomize":
             raise
-        if ours is not None:
-            sys.modules["sitecustomize"] = ours
+        if own_module is not None:
+            sys.modules["sitecustomize"] = own_module
 
 
 _inject()

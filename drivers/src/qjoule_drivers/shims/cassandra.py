@@ -29,7 +29,7 @@ def _send_msg(original: Any) -> Any:
     def send_msg(self: Any, msg: Any, request_id: Any, cb: Any, *args: Any, **kwargs: Any) -> Any:
         peer = self._qjoule_peer
         if peer is not None:
-            last = peer.told.get(request_id + 1)
+            last = peer.streams.get(request_id + 1)
             if last is not None:
                 frame, to = last
                 if frame is to.frame() and now() < to.until_ns:
@@ -71,8 +71,8 @@ def _put_payload(message: Any, version: int) -> None:
     try:
         tags = chosen()
         if tags and version >= _PAYLOAD_FROM and type(message).__name__ in _WITH_PAYLOAD:
-            mine = {f"qjoule.{key}": value.encode() for key, value in tags.items()}
-            message.custom_payload = {**mine, **(message.custom_payload or {})}
+            payload = {f"qjoule.{key}": value.encode() for key, value in tags.items()}
+            message.custom_payload = {**payload, **(message.custom_payload or {})}
     except Exception:
         channel.failed()
 
@@ -87,11 +87,11 @@ def _send_request(original: Any) -> Any:
 
 def _later(original: Any) -> Any:
     def later(self: Any, *args: Any, **kwargs: Any) -> Any:
-        asked: Context | None = self._qjoule_context
-        if asked is None:
+        context: Context | None = self._qjoule_context
+        if context is None:
             return original(self, *args, **kwargs)
         # A copy, because a context cannot be entered twice and several of these may run at once.
-        return asked.copy().run(original, self, *args, **kwargs)
+        return context.copy().run(original, self, *args, **kwargs)
 
     return later
 

@@ -22,19 +22,19 @@ _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 def _wait(original: Any) -> Any:
     now = monotonic_ns  # faster than a global
 
-    def wait(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
+    def wait(self: Any, gen: Any, *args: Any, **options: Any) -> Any:
         peer = self._qjoule_peer
         if peer is not None:
             to = peer.to
             if peer.frame is to.frame() and now() < to.until_ns:
-                if more or options:
-                    return original(self, gen, *more, **options)
+                if args or options:
+                    return original(self, gen, *args, **options)
                 return original(self, gen)  # nothing to report
         call = channel.begin(peer or meet(self, _describe)) if SHIM.active else 0
         if not call:
-            return original(self, gen, *more, **options)
+            return original(self, gen, *args, **options)
         try:
-            result = original(self, gen, *more, **options)
+            result = original(self, gen, *args, **options)
         except BaseException:
             channel.end(self._qjoule_peer, call, ERROR)
             raise
@@ -97,19 +97,19 @@ def _convert(original: Any) -> Any:
 
 def _parameters(original: Any) -> Any:
     def _get_connection_params(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return _named(original.__func__(cls, *args, **kwargs))
+        return _with_name(original.__func__(cls, *args, **kwargs))
 
     return classmethod(_get_connection_params)
 
 
 def _parameters_async(original: Any) -> Any:
     async def _get_connection_params(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return _named(await original.__func__(cls, *args, **kwargs))
+        return _with_name(await original.__func__(cls, *args, **kwargs))
 
     return classmethod(_get_connection_params)
 
 
-def _named(parameters: Any) -> Any:
+def _with_name(parameters: Any) -> Any:
     """Adds a name that libpq uses only if neither the application nor `PGAPPNAME` sets one."""
     try:
         name = name_of_a_new_connection(_LONGEST_NAME) if SHIM.active else ""

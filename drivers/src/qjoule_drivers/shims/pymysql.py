@@ -38,8 +38,8 @@ def _connect(original: Any) -> Any:
         self._qjoule_call = 0
         try:
             if SHIM.active:
-                mine = {f"qjoule.{key}": tag for key, tag in of_a_new_connection().items()}
-                self._connect_attrs = {**self._connect_attrs, **mine}
+                attributes = {f"qjoule.{key}": tag for key, tag in of_a_new_connection().items()}
+                self._connect_attrs = {**self._connect_attrs, **attributes}
         except Exception:
             channel.failed()
         return original(self, sock)

@@ -51,7 +51,7 @@ class Patches:
     def replace(self, module: str, owner: str, attribute: str, wrap: Wrap) -> None:
         """Raises AttributeError or KeyError if the attribute does not exist."""
         holder = _holder(module, owner)
-        own = vars(holder).get(attribute, _ABSENT)
+        replaced = vars(holder).get(attribute, _ABSENT)
         original = getattr(holder, attribute)
         wrapper = wrap(original)
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
@@ -61,7 +61,7 @@ class Patches:
         function: Any = getattr(wrapper, "__func__", wrapper)
         function.__wrapped__ = getattr(original, "__func__", original)
         setattr(holder, attribute, wrapper)
-        self._replaced.append((holder, attribute, own, wrapper))
+        self._replaced.append((holder, attribute, replaced, wrapper))
 
     def replace_those_there(self, sites: tuple[Site, ...]) -> None:
         """Replaces these sites, skipping any that do not exist."""
@@ -72,13 +72,13 @@ class Patches:
     def restore(self) -> None:
         """Puts the originals back, except where others have wrapped the wrapper since."""
         while self._replaced:
-            holder, attribute, own, wrapper = self._replaced.pop()
+            holder, attribute, replaced, wrapper = self._replaced.pop()
             if vars(holder).get(attribute) is not wrapper:
                 continue
-            if own is _ABSENT:
+            if replaced is _ABSENT:
                 delattr(holder, attribute)
             else:
-                setattr(holder, attribute, own)
+                setattr(holder, attribute, replaced)
 
 
 @dataclass
@@ -158,8 +158,8 @@ class Shim:
             return importlib.metadata.version(self.distribution)
         except Exception:
             module = sys.modules.get(self.name)
-            found = getattr(module, "__version__", None)
-            return found if isinstance(found, str) else None
+            version = getattr(module, "__version__", None)
+            return version if isinstance(version, str) else None
 
     def _is_tested(self) -> bool:
         version = self.version()
@@ -172,28 +172,28 @@ class Shim:
         )
         return False
 
-    def _warn(self, words: str) -> None:
+    def _warn(self, line: str) -> None:
         if not self._warned:
             self._warned = True
-            self._tell(words)
+            self._tell(line)
             # The application may turn warnings into errors, but must still start.
             with suppress(OutOfRangeWarning):
-                warnings.warn(f"qjoule-drivers: {words}", OutOfRangeWarning, stacklevel=4)
+                warnings.warn(f"qjoule-drivers: {line}", OutOfRangeWarning, stacklevel=4)
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, line: str) -> None:
         if self.tell is not None:
-            self.tell(words)
+            self.tell(line)
 
 
 def _holder(module: str, owner: str) -> Any:
-    found = sys.modules[module]
-    return getattr(found, owner) if owner else found
+    holder = sys.modules[module]
+    return getattr(holder, owner) if owner else holder
 
 
 def numbers(version: str) -> tuple[int, ...]:
     """Leading numbers of a version: "4.9.1rc2" is (4, 9, 1). Without any, (0,)."""
-    found = re.match(r"[0-9]+(?:\.[0-9]+)*", version.strip())
-    return tuple(int(number) for number in found[0].split(".")) if found else (0,)
+    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version.strip())
+    return tuple(int(number) for number in match[0].split(".")) if match else (0,)
 
 
 _INET = (socket.AF_INET, socket.AF_INET6)
