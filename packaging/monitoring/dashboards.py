@@ -38,7 +38,9 @@ def document(dashboard: Dashboard) -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
         "annotations": {"list": []},
-        "templating": {"list": [_source(), *(_variable(*one) for one in dashboard.variables)]},
+        "templating": {
+            "list": [_source(), *(_variable(*variable) for variable in dashboard.variables)]
+        },
         "panels": list(_panels(dashboard.panels)),
     }
 
@@ -69,7 +71,8 @@ def _panels(panels: Sequence[Panel]) -> Iterator[dict[str, Any]]:
             "datasource": SOURCE,
             "gridPos": {"x": x, "y": y, "w": panel.width, "h": _HEIGHT},
             "targets": [
-                _target(chr(ord("A") + at), panel, *one) for at, one in enumerate(panel.expressions)
+                _target(chr(ord("A") + index), panel, *expression)
+                for index, expression in enumerate(panel.expressions)
             ],
             "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
             "options": _OPTIONS[panel.kind],

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 COLUMNS = 24
 BY_STATEMENT = "server, database, fingerprint"
 BY_VALUE = "server, key, value"
-NAMED = f"* on (instance, {BY_STATEMENT}) group_left (text) qjoule_query_info"
+WITH_TEXT = f"* on (instance, {BY_STATEMENT}) group_left (text) qjoule_query_info"
 CHOSEN = 'server=~"$server", instance=~"$instance"'
-ONE = f'fingerprint="$fingerprint", {CHOSEN}'
+ONE_STATEMENT = f'fingerprint="$fingerprint", {CHOSEN}'
 
 
-def rate(what: str, by: str, of: str, kind: str = "query") -> str:
+def rate(counter: str, by: str, of: str, kind: str = "query") -> str:
     """The rate of a counter of statements, or of a tag's values, added up by these labels."""
-    return f"sum by ({by}) (rate(qjoule_{kind}_{what}_total{{{of}}}[$__rate_interval]))"
+    return f"sum by ({by}) (rate(qjoule_{kind}_{counter}_total{{{of}}}[$__rate_interval]))"
 
 
-def per_call(what: str, by: str, of: str, kind: str = "query") -> str:
-    return f"{rate(what, by, of, kind)} / {rate('calls', by, of, kind)}"
+def per_call(counter: str, by: str, of: str, kind: str = "query") -> str:
+    return f"{rate(counter, by, of, kind)} / {rate('calls', by, of, kind)}"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,17 @@
 
 from __future__ import annotations
 
-from panels import BY_STATEMENT, CHOSEN, COLUMNS, NAMED, ONE, Dashboard, Panel, per_call, rate
+from panels import (
+    BY_STATEMENT,
+    CHOSEN,
+    COLUMNS,
+    ONE_STATEMENT,
+    WITH_TEXT,
+    Dashboard,
+    Panel,
+    per_call,
+    rate,
+)
 
 SERVER = Dashboard(
     "server",
@@ -17,7 +27,7 @@ SERVER = Dashboard(
             [
                 (
                     f"topk(20, sum by (instance, {BY_STATEMENT}) "
-                    f"(rate(qjoule_query_joules_total{{{CHOSEN}}}[$__range]))) {NAMED}",
+                    f"(rate(qjoule_query_joules_total{{{CHOSEN}}}[$__range]))) {WITH_TEXT}",
                     "{{text}}",
                 )
             ],
@@ -104,7 +114,7 @@ QUERY = Dashboard(
         Panel(
             "Statement",
             "none",
-            [(f"qjoule_query_info{{{ONE}}}", "{{text}}")],
+            [(f"qjoule_query_info{{{ONE_STATEMENT}}}", "{{text}}")],
             "Ids of other tools (queryid, digest) are labels of this metric where they are known.",
             kind="table",
             width=COLUMNS,
@@ -113,24 +123,27 @@ QUERY = Dashboard(
             "Joules per call",
             "joule",
             [
-                (f"qjoule:query_joules_per_call:1h{{{ONE}}}", "{{instance}} last hour"),
-                (f"qjoule:query_joules_per_call:1h{{{ONE}}} offset 1w", "{{instance}} a week ago"),
+                (f"qjoule:query_joules_per_call:1h{{{ONE_STATEMENT}}}", "{{instance}} last hour"),
+                (
+                    f"qjoule:query_joules_per_call:1h{{{ONE_STATEMENT}}} offset 1w",
+                    "{{instance}} a week ago",
+                ),
             ],
         ),
         Panel(
             "Joules per call over a week ago",
             "none",
-            [(f"qjoule:query_joules_per_call:ratio_1w{{{ONE}}}", "{{instance}}")],
+            [(f"qjoule:query_joules_per_call:ratio_1w{{{ONE_STATEMENT}}}", "{{instance}}")],
             "Only where both hours had at least 100 calls.",
         ),
-        Panel("Power", "watt", [(f"qjoule:query_power:watts{{{ONE}}}", "{{instance}}")]),
-        Panel("Calls", "ops", [(f"qjoule:query_calls:rate5m{{{ONE}}}", "{{instance}}")]),
+        Panel("Power", "watt", [(f"qjoule:query_power:watts{{{ONE_STATEMENT}}}", "{{instance}}")]),
+        Panel("Calls", "ops", [(f"qjoule:query_calls:rate5m{{{ONE_STATEMENT}}}", "{{instance}}")]),
         Panel(
             "CPU time per call",
             "s",
             [
                 (
-                    per_call("cpu_seconds", "instance", ONE),
+                    per_call("cpu_seconds", "instance", ONE_STATEMENT),
                     "{{instance}}",
                 )
             ],
@@ -141,7 +154,7 @@ QUERY = Dashboard(
             [
                 (
                     f"histogram_quantile({q}, sum by (le) "
-                    f"(rate(qjoule_query_latency_seconds_bucket{{{ONE}}}[$__rate_interval])))",
+                    f"(rate(qjoule_query_latency_seconds_bucket{{{ONE_STATEMENT}}}[$__rate_interval])))",
                     f"p{round(q * 100)}",
                 )
                 for q in (0.5, 0.95, 0.99)

@@ -70,7 +70,9 @@ class Btf:
         except (struct.error, IndexError, ValueError, KeyError) as error:
             raise BadBtf(f"damaged BTF: {error}") from None
         self.composites = {
-            one.name: one for one in reversed(self.types) if one.kind in COMPOSITE and one.name
+            type_.name: type_
+            for type_ in reversed(self.types)
+            if type_.kind in COMPOSITE and type_.name
         }
 
     def string(self, offset: int) -> str:
@@ -78,28 +80,28 @@ class Btf:
         return self._strings[offset:end].decode("utf-8", "replace")
 
     def _read(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            name, info, size_or_type = struct.unpack_from("<III", data, at)
+        offset = 0
+        while offset < len(data):
+            name, info, size_or_type = struct.unpack_from("<III", data, offset)
             kind, count = info >> 24 & 0x1F, info & 0xFFFF
-            at += 12
-            once, each = _FOLLOWING.get(kind, (0, 0))
+            offset += 12
+            fixed, per_member = _FOLLOWING.get(kind, (0, 0))
             members: tuple[tuple[str, int], ...] = ()
             elements = 0
             if kind in COMPOSITE:
-                rows = (struct.unpack_from("<III", data, at + 12 * i) for i in range(count))
+                rows = (struct.unpack_from("<III", data, offset + 12 * i) for i in range(count))
                 members = tuple((self.string(row[0]), row[1]) for row in rows)
             elif kind == ARRAY:
-                size_or_type, _, elements = struct.unpack_from("<III", data, at)
+                size_or_type, _, elements = struct.unpack_from("<III", data, offset)
             self.types.append(Type(kind, self.string(name), size_or_type, members, elements))
-            at += once + each * count
+            offset += fixed + per_member * count
 
     def plain(self, type_id: int) -> Type:
         """The type without its typedefs and qualifiers."""
-        one = self.types[type_id]
-        while one.kind in _MODIFIERS:
-            one = self.types[one.size_or_type]
-        return one
+        type_ = self.types[type_id]
+        while type_.kind in _MODIFIERS:
+            type_ = self.types[type_.size_or_type]
+        return type_
 
     def field(self, root: Type, name: str) -> int | None:
         """The type of a composite's field, which may be in an anonymous member; None: no such."""
@@ -108,21 +110,21 @@ class Btf:
                 return type_id
             inner = self.plain(type_id)
             if not member and inner.kind in COMPOSITE:
-                found = self.field(inner, name)
-                if found is not None:
-                    return found
+                inner_field = self.field(inner, name)
+                if inner_field is not None:
+                    return inner_field
         return None
 
     def bytes_of(self, type_id: int) -> int | None:
         """The size of an integer, a pointer or an array of these; None for all else."""
-        one = self.plain(type_id)
-        if one.kind in (INT, ENUM, ENUM64):
-            return one.size_or_type
-        if one.kind == PTR:
+        type_ = self.plain(type_id)
+        if type_.kind in (INT, ENUM, ENUM64):
+            return type_.size_or_type
+        if type_.kind == PTR:
             return 8
-        if one.kind == ARRAY:
-            each = self.bytes_of(one.size_or_type)
-            return None if each is None else each * one.elements
+        if type_.kind == ARRAY:
+            element_bytes = self.bytes_of(type_.size_or_type)
+            return None if element_bytes is None else element_bytes * type_.elements
         return None
 
 
@@ -132,54 +134,56 @@ def read(path: Path) -> Btf:
     return Btf(section(data, ".BTF") if data.startswith(b"\x7fELF") else data)
 
 
-def section(elf: bytes, wanted: str) -> bytes:
+def section(elf: bytes, name: str) -> bytes:
     """A section of a 64-bit little-endian ELF object. Raises BadBtf."""
     try:
-        (at,) = struct.unpack_from("<Q", elf, 0x28)
-        each, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-        heads = [struct.unpack_from("<IIQQQQ", elf, at + each * i) for i in range(count)]
+        (offset,) = struct.unpack_from("<Q", elf, 0x28)
+        entry_bytes, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+        heads = [struct.unpack_from("<IIQQQQ", elf, offset + entry_bytes * i) for i in range(count)]
         names_at = heads[names][4]
         for head in heads:
             start = names_at + head[0]
-            if elf[start : elf.index(b"\0", start)].decode("ascii", "replace") == wanted:
+            if elf[start : elf.index(b"\0", start)].decode("ascii", "replace") == name:
                 return elf[head[4] : head[4] + head[5]]
     except (struct.error, IndexError, ValueError) as error:
         raise BadBtf(f"damaged ELF object: {error}") from None
-    raise BadBtf(f"no section {wanted}")
+    raise BadBtf(f"no section {name}")
 
 
 def accesses(path: Path) -> tuple[Btf, list[Access]]:
     """The types of a BPF object, and the fields that its programs look up. Raises BadBtf."""
     elf = path.read_bytes()
-    own, more = Btf(section(elf, ".BTF")), section(elf, ".BTF.ext")
-    found = []
+    types, extension = Btf(section(elf, ".BTF")), section(elf, ".BTF.ext")
+    fields = []
     try:
-        (size,) = struct.unpack_from("<I", more, 4)
-        at, length = struct.unpack_from("<II", more, 24)
-        at, end = size + at + 4, size + at + length
-        while at < end:
-            program, count = struct.unpack_from("<II", more, at)
-            at += 8
+        (size,) = struct.unpack_from("<I", extension, 4)
+        offset, length = struct.unpack_from("<II", extension, 24)
+        offset, end = size + offset + 4, size + offset + length
+        while offset < end:
+            program, count = struct.unpack_from("<II", extension, offset)
+            offset += 8
             for _ in range(count):
-                _, type_id, text, kind = struct.unpack_from("<IIII", more, at)
-                at += 16
+                _, type_id, text, kind = struct.unpack_from("<IIII", extension, offset)
+                offset += 16
                 if kind in _FIELD_KINDS:
-                    found.append(_access(own, own.string(program), type_id, own.string(text)))
+                    fields.append(
+                        _access(types, types.string(program), type_id, types.string(text))
+                    )
     except (struct.error, IndexError, ValueError) as error:
         raise BadBtf(f"damaged relocations: {error}") from None
-    return own, found
+    return types, fields
 
 
-def _access(own: Btf, program: str, type_id: int, text: str) -> Access:
+def _access(types: Btf, program: str, type_id: int, text: str) -> Access:
     """Turns `0:3:1` into names: the first number is of the pointer, the others of members."""
-    root = own.plain(type_id)
+    root = types.plain(type_id)
     path: list[str] = []
     for index in map(int, text.split(":")[1:]):
-        one = own.plain(type_id)
-        if one.kind == ARRAY:
-            type_id = one.size_or_type
+        type_ = types.plain(type_id)
+        if type_.kind == ARRAY:
+            type_id = type_.size_or_type
             continue
-        name, type_id = one.members[index]
+        name, type_id = type_.members[index]
         path.append(name)
     # A relocation knows a type's flavours by what follows three underscores.
     return Access(program, root.name.split("___")[0], tuple(path), type_id)

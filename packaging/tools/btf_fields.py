@@ -24,27 +24,27 @@ KERNEL = Path("/sys/kernel/btf/vmlinux")
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """A field that a kernel has not, or has otherwise."""
+    """A field that a kernel lacks, or has with another size."""
 
     field: str
     wrong: str  #: what is wrong with it
 
 
-def compare(own: btf.Btf, access: btf.Access, kernel: btf.Btf) -> Finding | None:
+def compare(types: btf.Btf, access: btf.Access, kernel: btf.Btf) -> Finding | None:
     """None if the kernel has the field, of the kind and size that the program expects."""
     name = ".".join((access.root, *filter(None, access.path)))
-    at = kernel.composites.get(access.root)
-    if at is None:
+    composite = kernel.composites.get(access.root)
+    if composite is None:
         return Finding(name, f"this kernel has no struct {access.root}")
-    there = None
+    field_type = None
     for step in filter(None, access.path):
-        there = kernel.field(at, step)
-        if there is None:
-            return Finding(name, f"struct {at.name or access.root} has no field {step}")
-        at = kernel.plain(there)
-    if there is None:
+        field_type = kernel.field(composite, step)
+        if field_type is None:
+            return Finding(name, f"struct {composite.name or access.root} has no field {step}")
+        composite = kernel.plain(field_type)
+    if field_type is None:
         return None
-    here_bytes, there_bytes = own.bytes_of(access.type_id), kernel.bytes_of(there)
+    here_bytes, there_bytes = types.bytes_of(access.type_id), kernel.bytes_of(field_type)
     if here_bytes != there_bytes and access.path[-1] != "regs":
         return Finding(name, f"has {there_bytes} bytes there and {here_bytes} here")
     return None
@@ -59,14 +59,14 @@ def findings(objects: Iterable[Path], kernel: btf.Btf) -> tuple[set[str], dict[F
     fields: set[str] = set()
     wrong: dict[Finding, set[str]] = defaultdict(set)
     for path in objects:
-        own, read = btf.accesses(path)
+        types, read = btf.accesses(path)
         for access in read:
             if not access.path:
                 continue
             fields.add(".".join((access.root, *filter(None, access.path))))
-            found = compare(own, access, kernel)
-            if found is not None:
-                wrong[found].add(access.program)
+            finding = compare(types, access, kernel)
+            if finding is not None:
+                wrong[finding].add(access.program)
     return fields, wrong
 
 
@@ -82,8 +82,8 @@ def main() -> int:
     except (OSError, btf.BadBtf) as error:
         print(f"btf_fields: {error}", file=sys.stderr)
         return 2
-    for found, programs in sorted(wrong.items()):
-        print(f"{found.field}: {found.wrong} (read by {', '.join(sorted(programs))})")
+    for finding, programs in sorted(wrong.items()):
+        print(f"{finding.field}: {finding.wrong} (read by {', '.join(sorted(programs))})")
     print(f"{len(fields)} fields, {len(wrong)} of them missing or of another size in {chosen.btf}")
     return 1 if wrong else 0
 

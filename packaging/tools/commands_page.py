@@ -50,12 +50,14 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
         yield f"{about} See [its page](../{page})."
         return
     context = click.Context(command, info_name=name)
-    options = [record for each in command.params if (record := each.get_help_record(context))]
-    arguments = "".join(f" {names}" for names, words in options if not words)
+    options = [
+        record for parameter in command.params if (record := parameter.get_help_record(context))
+    ]
+    arguments = "".join(f" {names}" for names, text in options if not text)
     yield from (f"## `qjoule {name}{arguments}`", "", about)
-    for names, words in options:
-        if words:
-            yield f"- `{names}`: {' '.join(words.split())}"
+    for names, text in options:
+        if text:
+            yield f"- `{names}`: {' '.join(text.split())}"
 
 
 if __name__ == "__main__":

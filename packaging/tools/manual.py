@@ -37,8 +37,8 @@ def _paragraphs(text: str) -> Iterator[str]:
     """click's help: paragraphs are filled, those that begin with \\b are kept as they are."""
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
         if paragraph.lstrip().startswith("\b"):
-            kept = paragraph.replace("\b\n", "", 1).replace("\b", "")
-            yield f".PP\n.nf\n{escaped(kept)}\n.fi"
+            verbatim = paragraph.replace("\b\n", "", 1).replace("\b", "")
+            yield f".PP\n.nf\n{escaped(verbatim)}\n.fi"
         else:
             yield f".PP\n{escaped(' '.join(paragraph.split()))}"
 
@@ -55,11 +55,11 @@ def pages(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, 
     """(file name, text) of a command's page and of those of its subcommands."""
     context = click.Context(command, info_name=" ".join(path), max_content_width=80)
     name = "-".join(path)
-    made = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
+    date = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
     short = " ".join(command.get_short_help_str(200).rstrip(".").split())
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [
-        f'.TH {name.upper()} 1 {made:%Y-%m-%d} "qjoule {qjoule.__version__}" "User Commands"',
+        f'.TH {name.upper()} 1 {date:%Y-%m-%d} "qjoule {qjoule.__version__}" "User Commands"',
         f".SH NAME\n{escaped(name)} \\- {escaped(short)}",
         f".SH SYNOPSIS\n.B {escaped(' '.join(path))}\n{escaped(usage)}",
         ".SH DESCRIPTION",
@@ -69,35 +69,38 @@ def pages(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, 
     ]
     below: list[tuple[str, click.Command]] = []
     if isinstance(command, click.Group):
-        found = ((one, command.get_command(context, one)) for one in command.list_commands(context))
+        commands = (
+            (subcommand, command.get_command(context, subcommand))
+            for subcommand in command.list_commands(context)
+        )
         # A name in capitals stands for what a user gives (`bench PLAN.toml`): no page of its own.
         below = [
-            (one, inner)
-            for one, inner in found
-            if inner is not None and not inner.hidden and one.islower()
+            (subcommand, inner)
+            for subcommand, inner in commands
+            if inner is not None and not inner.hidden and subcommand.islower()
         ]
         parts.append(".SH COMMANDS")
         parts += [
-            f".TP\n.B {escaped(one)}\n{escaped(inner.get_short_help_str(200))}\n"
-            f"See \\fB{escaped(name)}\\-{escaped(one)}\\fR(1)."
-            for one, inner in below
+            f".TP\n.B {escaped(subcommand)}\n{escaped(inner.get_short_help_str(200))}\n"
+            f"See \\fB{escaped(name)}\\-{escaped(subcommand)}\\fR(1)."
+            for subcommand, inner in below
         ]
     if command.epilog:
         parts += [".SH NOTES", *_paragraphs(command.epilog)]
     if len(path) > 1:
         parts.append(".SH SEE ALSO\n.BR qjoule (1)")
     yield f"{name}.1", "\n".join(parts) + "\n"
-    for one, inner in below:
-        yield from pages(inner, (*path, one))
+    for subcommand, inner in below:
+        yield from pages(inner, (*path, subcommand))
 
 
 def completion(shell: str) -> str:
     """click's own completion, which asks `qjoule` at each tab: it needs no rights."""
-    found = get_completion_class(shell)
-    assert found is not None
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     # source() would start bash to ask for its version, of the machine that builds.
-    made = found(cli, {}, "qjoule", "_QJOULE_COMPLETE")
-    return made.source_template % made.source_vars()
+    script = completion_class(cli, {}, "qjoule", "_QJOULE_COMPLETE")
+    return script.source_template % script.source_vars()
 
 
 def main() -> None:

@@ -21,11 +21,11 @@ EPERM = 1
 
 def allowed_calls(unit: str) -> set[str]:
     """Names of the system calls that the lines SystemCallFilter= of a unit allow."""
-    found = _members("@default")  # systemd always allows these
+    allowed = _members("@default")  # systemd always allows these
     for line in re.findall(r"^SystemCallFilter=(.*)$", unit, re.MULTILINE):
-        named = set[str]().union(*(_members(name) for name in line.lstrip("~").split()))
-        found = found - named if line.startswith("~") else found | named
-    return found
+        members = set[str]().union(*(_members(name) for name in line.lstrip("~").split()))
+        allowed = allowed - members if line.startswith("~") else allowed | members
+    return allowed
 
 
 def profile(unit: str) -> dict[str, object]:
@@ -40,10 +40,12 @@ def profile(unit: str) -> dict[str, object]:
 def _members(name: str) -> set[str]:
     if not name.startswith("@"):
         return {name}
-    words = ["systemd-analyze", "syscall-filter", name]
-    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    lines = (line.strip() for line in shown.splitlines()[1:])
-    return set[str]().union(*(_members(one) for one in lines if one and not one.startswith("#")))
+    command = ["systemd-analyze", "syscall-filter", name]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = (line.strip() for line in output.splitlines()[1:])
+    return set[str]().union(
+        *(_members(line) for line in lines if line and not line.startswith("#"))
+    )
 
 
 if __name__ == "__main__":
