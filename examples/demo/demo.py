@@ -143,12 +143,12 @@ def _end_in_order_when_asked() -> None:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        for each in signals:
-            signal.signal(each, signal.SIG_IGN)
+        for ending_signal in signals:
+            signal.signal(ending_signal, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    for each in signals:
-        signal.signal(each, stop)
+    for ending_signal in signals:
+        signal.signal(ending_signal, stop)
 
 
 def _say(message: str) -> None:

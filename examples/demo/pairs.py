@@ -67,23 +67,23 @@ def _table(pairs: Sequence[NamedPair], heading: str) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=12, max_width=36)
     for pair in pairs:
-        found = pair.comparison
+        comparison = pair.comparison
         forms = f"{fmt.one_line(pair.better)} over {fmt.one_line(pair.worse)}"
         label = Text(fmt.one_line(pair.title), style=Style(bold=True))
         table.add_row(
             label.append("\n" + forms, style=Style(bold=False)),
-            _ratio(found.speedup, found.speedup_ci95),
-            _ratio(found.powerup, found.powerup_ci95),
-            _ratio(found.greenup, found.greenup_ci95),
-            Text(_verdict(found)),
+            _ratio(comparison.speedup, comparison.speedup_ci95),
+            _ratio(comparison.powerup, comparison.powerup_ci95),
+            _ratio(comparison.greenup, comparison.greenup_ci95),
+            Text(_verdict(comparison)),
         )
     return table
 
 
-def _verdict(found: Comparison) -> str:
+def _verdict(comparison: Comparison) -> str:
     """The category; its word on power is kept only where the interval of powerup leaves out 1."""
-    energy_and_pace, comma, power = fmt.one_line(found.category).partition(", ")
-    low, high = found.powerup_ci95 or (-math.inf, math.inf)
+    energy_and_pace, comma, power = fmt.one_line(comparison.category).partition(", ")
+    low, high = comparison.powerup_ci95 or (-math.inf, math.inf)
     if comma and low <= 1 <= high:
         power = "power not separable"
     return energy_and_pace + comma + power

@@ -35,10 +35,10 @@ def print_report(directory: Path, pairs: tuple[Pair, ...]) -> bool:
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print()
     print(render_table(result, color=color, limit=TABLE_ROWS))
-    seen = {form.name: without_total_error(form) for form in forms(result)}
+    by_fingerprint = {form.name: without_total_error(form) for form in forms(result)}
     latencies = latency_intervals(trace)
-    named = [_compared(pair, seen, latencies) for pair in pairs]
-    print(render(named, result.energy_source.grade, color=color), end="", flush=True)
+    compared = [_compared(pair, by_fingerprint, latencies) for pair in pairs]
+    print(render(compared, result.energy_source.grade, color=color), end="", flush=True)
     return result.trace.complete
 
 
@@ -46,24 +46,26 @@ def latency_intervals(trace: Trace) -> dict[str, Interval]:
     """95 % interval of the mean latency in ns by fingerprint, from the queries that ended."""
     queries = trace.pandas("queries").dropna(subset=["begin_ns", "end_ns", "fingerprint"])
     latency = (queries["end_ns"] - queries["begin_ns"]).astype(float)
-    found = {}
+    intervals = {}
     for name, values in latency.groupby(queries["fingerprint"].astype(str)):
         if len(values) > 1:
             half = 1.96 * float(values.std()) / math.sqrt(len(values))
             mean = float(values.mean())
-            found[str(name)] = (max(0.0, mean - half), mean + half)
-    return found
+            intervals[str(name)] = (max(0.0, mean - half), mean + half)
+    return intervals
 
 
-def _compared(pair: Pair, seen: dict[str, Form], latencies: dict[str, Interval]) -> NamedPair:
+def _compared(
+    pair: Pair, by_fingerprint: dict[str, Form], latencies: dict[str, Interval]
+) -> NamedPair:
     """The pair, with the form that took more energy per call as the base."""
-    found = []
+    ranked = []
     for form in pair.forms:
         statement = form.sql.replace("%s", "1").encode()
         name = fingerprint(statement, registry.dialect("mysql")).fingerprint
-        if name not in seen:
+        if name not in by_fingerprint:
             raise QjouleError(f"the trace has no query '{pair.title}, {form.label}': run it again")
-        measured = replace(seen[name], latency_ns_ci95=latencies.get(name))
-        found.append((measured.j_per_call or 0.0, form.label, measured))
-    (_, better, new), (_, worse, base) = sorted(found, key=lambda one: one[0])
+        measured = replace(by_fingerprint[name], latency_ns_ci95=latencies.get(name))
+        ranked.append((measured.j_per_call or 0.0, form.label, measured))
+    (_, better, new), (_, worse, base) = sorted(ranked, key=lambda entry: entry[0])
     return NamedPair(pair.title, better, worse, compare(base, new))

@@ -33,7 +33,7 @@ _PATTERNS = {route: re.compile(route.replace("{id}", "([0-9]+)")) for route in R
 def route_of(environ: dict[str, str]) -> str | None:
     """The template of a request's path. Templates have few values; paths have many."""
     path = environ["PATH_INFO"]
-    return next((route for route, known in _PATTERNS.items() if known.fullmatch(path)), None)
+    return next((route for route, pattern in _PATTERNS.items() if pattern.fullmatch(path)), None)
 
 
 class Shop:
@@ -49,9 +49,9 @@ class Shop:
         if route is None:
             start_response("404 Not Found", [("Content-Type", "application/json")])
             return [b"null"]
-        found = _PATTERNS[route].fullmatch(environ["PATH_INFO"])
+        match = _PATTERNS[route].fullmatch(environ["PATH_INFO"])
         with self._connection.cursor() as cursor:
-            cursor.execute(ROUTES[route], [int(found[1]) if found else 0])
+            cursor.execute(ROUTES[route], [int(match[1]) if match else 0])
             row = cursor.fetchone()
         start_response("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(row, default=str).encode()]

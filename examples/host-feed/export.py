@@ -57,10 +57,10 @@ class Packages:
         self._last = now
         drawn = 0
         for new, old, greatest in zip(now, before, self._ranges, strict=True):
-            more = new - old if new >= old else new - old + greatest + 1
-            if not 0 <= more <= MOST_W * (seconds + 0.01) * 1e6:
+            step = new - old if new >= old else new - old + greatest + 1
+            if not 0 <= step <= MOST_W * (seconds + 0.01) * 1e6:
                 raise CounterError(f"a package's counter went from {old} to {new} uJ")
-            drawn += more
+            drawn += step
         return drawn
 
 
@@ -149,7 +149,7 @@ class Exporter:
 
 def export(exporter: Exporter, to: tuple[str, int], key: bytes) -> None:
     """Sends until it is interrupted. What cannot be read or sent is said once and left out."""
-    said, due_s = "", time.monotonic()
+    last_error, due_s = "", time.monotonic()
     family = socket.AF_INET6 if ":" in to[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
@@ -158,11 +158,11 @@ def export(exporter: Exporter, to: tuple[str, int], key: bytes) -> None:
             time.sleep(max(due_s - time.monotonic(), 0))
             try:
                 sender.sendto(encode(exporter.next(), key), to)
-                said = ""
+                last_error = ""
             except (OSError, ValueError) as error:
-                if str(error) != said:
+                if str(error) != last_error:
                     print(f"export: {error}", file=sys.stderr, flush=True)
-                said = str(error)
+                last_error = str(error)
 
 
 def address(text: str) -> tuple[str, int]:

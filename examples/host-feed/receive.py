@@ -97,17 +97,17 @@ class Notes:
     """Says each thing at once, and then at most once per `SAY_EVERY_S` with its number."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[float, int]] = {}
+        self._reports: dict[str, tuple[float, int]] = {}
 
-    def say(self, what: str) -> None:
+    def say(self, text: str) -> None:
         now_s = time.monotonic()
-        said_s, count = self._said.get(what, (-SAY_EVERY_S, 0))
+        said_s, count = self._reports.get(text, (-SAY_EVERY_S, 0))
         if now_s - said_s < SAY_EVERY_S:
-            self._said[what] = (said_s, count + 1)
+            self._reports[text] = (said_s, count + 1)
             return
         times = f" ({count + 1} times)" if count else ""
-        print(f"receive: {what}{times}", file=sys.stderr, flush=True)
-        self._said[what] = (now_s, 0)
+        print(f"receive: {text}{times}", file=sys.stderr, flush=True)
+        self._reports[text] = (now_s, 0)
 
 
 def receive(receiver: socket.socket, host: str, key: bytes, feed: Feed, tree: Tree) -> None:
