@@ -48,7 +48,7 @@ def running(directory: Path, *pids: int, more: str = "") -> Iterator[Agent]:
 
 
 def execute(connection: Any, statement: str, times: int) -> tuple[int, int]:
-    """Returns how many executions failed, and how many rows the others gave."""
+    """Returns how many executions failed, and how many rows the others returned."""
     cursor = connection.cursor()
     errors = rows = 0
     for number in range(times):
@@ -77,7 +77,7 @@ def warmed(agent: Agent, connection: Any, statement: str, text: str) -> str:
 
 
 def settled(agent: Agent, *counters: tuple[str, str]) -> list[float]:
-    """Counters, each of a fingerprint, once none changes from one interval to the next."""
+    """The values of counters (name, fingerprint), once no interval changes them."""
     before: list[float] = []
     while True:
         page = agent.samples()
@@ -112,11 +112,11 @@ def test_counts_errors_and_rows_are_the_servers_own(tmp_path: Path) -> None:
         servers_before = scalar(to_maria, MARIADB_CALLS, 1), scalar(to_postgres, POSTGRES_CALLS)
         execute(to_maria, ADDITION[0], CALLS)
         execute(to_postgres, COUNT[0], 2 * CALLS)
-        got = execute(to_postgres, DIVISION[0], 50), execute(to_postgres, ROWS[0], 50)
+        outcomes = execute(to_postgres, DIVISION[0], 50), execute(to_postgres, ROWS[0], 50)
         servers_after = scalar(to_maria, MARIADB_CALLS, 1), scalar(to_postgres, POSTGRES_CALLS)
         after = settled(agent, *counters)
         assert _difference(servers_before, servers_after) == [CALLS, 2 * CALLS]
-        assert got == ((10, 120), (0, 150))
+        assert outcomes == ((10, 120), (0, 150))
         assert _difference(before, after) == [CALLS, 2 * CALLS, 10, 120, 0, 150]
         page = agent.samples()
         assert is_monotone(first_page, page)
@@ -156,16 +156,16 @@ def test_an_orderly_restart_is_no_reset_and_a_kill_is_one(tmp_path: Path) -> Non
             before = agent.samples()
             agent.stop()
         with running(tmp_path, server.pid) as agent:
-            again = agent.samples()
-            assert is_monotone(before, again)
-            assert fingerprint_of(again, ADDITION[1]) == fingerprint
-            assert value(again, start) == value(before, start)
+            later = agent.samples()
+            assert is_monotone(before, later)
+            assert fingerprint_of(later, ADDITION[1]) == fingerprint
+            assert value(later, start) == value(before, start)
             processes = agent.processes()
             max(processes, key=lambda process: process.memory_info().rss).kill()  # the engine
             assert agent.process.wait(30) != 0
             assert not psutil.wait_procs(processes, 20)[1], "nothing stays attached"
         with running(tmp_path, server.pid) as agent:
-            assert (value(agent.samples(), start) or 0) > (value(again, start) or 0)
+            assert (value(agent.samples(), start) or 0) > (value(later, start) or 0)
             processes = agent.processes()
             agent.process.kill()  # the root part
             assert not psutil.wait_procs(processes, 20)[1]

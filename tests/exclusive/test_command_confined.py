@@ -53,12 +53,12 @@ def test_only_the_root_part_has_rights(
 
 
 def _is_closed_to_its_user(command: Path) -> None:
-    """No other process of the same user may look into it: it is not dumpable (prctl(2))."""
+    """Other processes of its user cannot read its /proc entries: it is not dumpable (prctl(2))."""
     user = psutil.Process(int(command.name)).uids().real
     assert user in OWN
     assert (command / "mem").stat().st_uid == 0
-    words = ["setpriv", "--clear-groups", f"--reuid={user}", f"--regid={user}"]
-    assert subprocess.run([*words, "ls", command / "fd"], check=False).returncode == 2
+    as_user = ["setpriv", "--clear-groups", f"--reuid={user}", f"--regid={user}"]
+    assert subprocess.run([*as_user, "ls", command / "fd"], check=False).returncode == 2
 
 
 def _holds_no_directory_but(command: Path, trace: Path) -> None:
@@ -78,14 +78,9 @@ def test_a_trace_is_open_to_its_owner_alone(
     monkeypatch.setenv("SUDO_GID", str(user.pw_gid))
     with umask(0o000), recording(trace, "--pid", str(redis.pid)) as recorder:
         assert psutil.Process(recorder.command_pid).uids().real != user.pw_uid
-        words = [
-            "setpriv",
-            "--clear-groups",
-            f"--reuid={user.pw_uid}",
-            f"--regid={user.pw_gid}",
-        ]
+        as_other = ["setpriv", "--clear-groups", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}"]
         until((trace / "meta.json").exists)  # it says that it traces before it writes that
-        cat = subprocess.run([*words, "cat", trace / "meta.json"], check=False)
+        cat = subprocess.run([*as_other, "cat", trace / "meta.json"], check=False)
         assert not cat.returncode, "who called reads it meanwhile"
         with redis.connect() as client:
             client.set("a", 1)
@@ -99,7 +94,7 @@ def test_a_trace_is_open_to_its_owner_alone(
 
 
 def test_what_is_not_meant_is_not_recorded(tmp_path: Path) -> None:
-    """Only what stands after the dashes is run as root."""
+    """Only what follows `--` is run, and recorded."""
     done = qjoule("record", "--energy", "none", "-o", str(tmp_path / "t"), "true")
     assert done.returncode
     assert "put '--' and then the command" in done.stderr
@@ -161,7 +156,7 @@ def test_no_memory_errors_under_load(request: pytest.FixtureRequest, kind: str, 
             with server.connect() as connection:
                 for number in range(500):
                     connection.execute(f"select {number} as c{number}")
-        words = running.finish()
-    assert words == ""
+        messages = running.finish()
+    assert messages == ""
     assert running.frames[-1].kind is Block.END
     assert running.root.process.returncode == 0, "the root part had one"

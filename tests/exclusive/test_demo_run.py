@@ -50,19 +50,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
 def test_the_printed_energies_add_up_and_their_sources_are_named(
     finished: tuple[str, str, Path],
 ) -> None:
-    output, messages, kept = finished
+    output, messages, trace = finished
     table = output.partition("\nflags")[0].partition("\nattach ")[0]
     title = re.search(r"^query .*energy m?J", table, re.MULTILINE)
     assert title
     lines = (line[: len(title[0])] for line in table[title.end() :].splitlines())
-    found = (re.search(r" (\d+)\.(\d{3})$", line) for line in lines)
-    *parts, total = (int(energy[1] + energy[2]) for energy in found if energy)
+    energies = (re.search(r" (\d+)\.(\d{3})$", line) for line in lines)
+    *parts, total = (int(energy[1] + energy[2]) for energy in energies if energy)
     assert len(parts) > 15
     assert sum(parts) == total > 0
     for name in ("energy", "idle", "attach", "coverage", "loss", "complete", "model"):
         assert re.search(rf"^{name} +\S", output, re.MULTILINE), name
     assert "4,000 tweets" in messages
-    assert (kept / "meta.json").exists()
+    assert (trace / "meta.json").exists()
 
 
 def test_every_pair_has_its_line(finished: tuple[str, str, Path]) -> None:
@@ -105,9 +105,9 @@ def itself(demo: psutil.Process) -> psutil.Process:
 def test_nothing_is_left_behind(victim: Victim, number: int, code: int) -> None:
     with _running_demo() as demo:
         directory, family = _recording(demo)
-        chosen = victim(psutil.Process(demo.pid))
-        assert chosen is not None
-        chosen.send_signal(number)
+        process = victim(psutil.Process(demo.pid))
+        assert process is not None
+        process.send_signal(number)
         messages = demo.communicate(timeout=WAIT_S)[1]
     assert demo.returncode == code, messages
     assert "Traceback" not in messages
@@ -168,8 +168,8 @@ def test_cpu_time_of_a_computing_server_is_perfs(mariadb: DatabaseServer, tmp_pa
         cursor.execute("select benchmark(2000000, sha2('x', 512))")
     trace = Run(tmp_path / "t").trace
     owners, segments = trace.pandas("owners").set_index("owner"), trace.pandas("segments")
-    mine = segments[segments["owner"].map(owners["tgid"]) == mariadb.pid]
-    server_ns = int((mine["t1_ns"] - mine["t0_ns"]).sum())
+    of_server = segments[segments["owner"].map(owners["tgid"]) == mariadb.pid]
+    server_ns = int((of_server["t1_ns"] - of_server["t0_ns"]).sum())
     assert server_ns == pytest.approx(counted[0], rel=tolerance(0.02))
 
 
@@ -197,9 +197,9 @@ def test_every_cpus_time_is_conserved(mariadb: DatabaseServer, tmp_path: Path) -
         assert (readings[["busy_ns", "idle_ns"]].astype("int64").diff().iloc[1:] >= 0).all(
             axis=None
         )
-        here = segments[segments["cpu"] == cpu]
-        begin = here["t0_ns"].clip(lower=int(first["t_ns"]), upper=int(last["t_ns"]))
-        end = here["t1_ns"].clip(lower=int(first["t_ns"]), upper=int(last["t_ns"]))
+        of_cpu = segments[segments["cpu"] == cpu]
+        begin = of_cpu["t0_ns"].clip(lower=int(first["t_ns"]), upper=int(last["t_ns"]))
+        end = of_cpu["t1_ns"].clip(lower=int(first["t_ns"]), upper=int(last["t_ns"]))
         assert (end - begin).sum() == pytest.approx(busy, abs=100e6)
-        ordered = here.sort_values("t0_ns")
+        ordered = of_cpu.sort_values("t0_ns")
         assert (ordered["t0_ns"].to_numpy()[1:] >= ordered["t1_ns"].to_numpy()[:-1]).all()

@@ -43,7 +43,7 @@ def until_written(directory: Path, statements: int = 200) -> None:
 
 
 def captured(directory: Path) -> int:
-    """How many of the statements a recording holds that is not converted."""
+    """The number of the test's statements in a recording that is not converted."""
     if not (directory / "meta.json").exists():
         return 0
     with converted_copy(directory) as tables:
@@ -88,15 +88,15 @@ def test_tracer_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     ids = bpf_ids(recorder.process.pid)
     os.kill(recorder.tracer_pid, signal.SIGKILL)
     assert recorder.wait() == 1
-    assert len(recorder.words.strip().splitlines()) <= 3
+    assert len(recorder.messages.strip().splitlines()) <= 3
     nothing_is_attached(ids)
     trace = Trace(recorder.directory)
     assert not trace.complete
     assert trace.meta.stopped
     assert len(Run(recorder.directory).having("m_work")) == 200
-    shown = qjoule("attribute", str(recorder.directory))
-    assert shown.returncode == 0
-    assert "the trace was cut off" in shown.stdout
+    done = qjoule("attribute", str(recorder.directory))
+    assert done.returncode == 0
+    assert "the trace was cut off" in done.stdout
 
 
 def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
@@ -109,15 +109,15 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     until_gone(tracer)
     nothing_is_attached(ids)
     assert captured(recorder.directory) == 200
-    shown = qjoule("attribute", str(recorder.directory))  # root becomes its owner, and converts it
-    assert shown.returncode == 0, shown.stderr
-    assert "converting it now" in shown.stderr
+    done = qjoule("attribute", str(recorder.directory))  # root becomes its owner, and converts it
+    assert done.returncode == 0, done.stderr
+    assert "converting it now" in done.stderr
     assert not Trace(recorder.directory).complete
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
 def test_root_part_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
-    """The kernel removes the probes with it, and the command ends."""
+    """The kernel removes the root part's probes, and the command ends."""
     work(mariadb)
     until_written(recorder.directory)
     others = recorder.command_pid, recorder.tracer_pid
@@ -129,12 +129,12 @@ def test_root_part_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
-def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, number: signal.Signals) -> None:
     work(mariadb)
     tracer = recorder.tracer_pid
     ids = bpf_ids(recorder.process.pid)
-    assert recorder.stop(how) == 0, recorder.words
+    assert recorder.stop(number) == 0, recorder.messages
     until_gone(tracer)
     nothing_is_attached(ids)
     assert Trace(recorder.directory).complete
@@ -170,7 +170,7 @@ def test_not_root() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("arguments", "reason"),
     [
         (("--", "/nonexistent/program"), "/nonexistent/program"),
         (("--rest", "1", "--", "/nonexistent/program"), "/nonexistent/program"),
@@ -178,11 +178,11 @@ def test_not_root() -> None:
     ],
 )
 def test_what_is_not_there_is_named(
-    mariadb: DatabaseServer, tmp_path: Path, words: tuple[str, ...], reason: str
+    mariadb: DatabaseServer, tmp_path: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
-    energy = () if "--energy" in words else ("--energy", "none")
+    energy = () if "--energy" in arguments else ("--energy", "none")
     options = (*energy, "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
-    done = qjoule("record", *options, *words)
+    done = qjoule("record", *options, *arguments)
     assert done.returncode == 1
     assert reason in _last_line(done.stderr)
 
@@ -211,8 +211,8 @@ def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
         deadline = time.monotonic() + WAIT_S
         while recorder.process.poll() is None and time.monotonic() < deadline:
             work(mariadb, 5_000)
-        assert recorder.wait() == 1, recorder.words
-        assert "space" in _last_line(recorder.words)
+        assert recorder.wait() == 1, recorder.messages
+        assert "space" in _last_line(recorder.messages)
         until_gone(tracer)
         assert not Trace(disk / "t").complete
         elsewhere = tmp_path / "elsewhere"
@@ -229,14 +229,14 @@ def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def _only_line(words: str) -> str:
-    assert words.count("\n") == 1, words
-    return words
+def _only_line(text: str) -> str:
+    assert text.count("\n") == 1, text
+    return text
 
 
-def _last_line(words: str) -> str:
-    assert "Traceback" not in words
-    return words.strip().splitlines()[-1]
+def _last_line(text: str) -> str:
+    assert "Traceback" not in text
+    return text.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -246,22 +246,22 @@ def test_a_signal_ends_what_a_script_started_in_the_background(
     command: str, number: signal.Signals, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
     """A shell without job control has background commands ignore SIGINT."""
-    how = {"top": ["-b", "--csv", "-d", "0.5"], "record": ["-o", str(tmp_path / "t")]}[command]
+    extra = {"top": ["-b", "--csv", "-d", "0.5"], "record": ["-o", str(tmp_path / "t")]}[command]
     with subprocess.Popen(
-        ["env", "--ignore-signal=INT", QJOULE, command, *how, "--pid", str(mariadb.pid)],
+        ["env", "--ignore-signal=INT", QJOULE, command, *extra, "--pid", str(mariadb.pid)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         try:
-            said = process.stdout if command == "top" else process.stderr
-            assert said is not None
-            assert said.readline()
+            stream = process.stdout if command == "top" else process.stderr
+            assert stream is not None
+            assert stream.readline()
             ids = bpf_ids(process.pid)
             process.send_signal(number)
-            _, words = process.communicate(timeout=WAIT_S)
-            assert process.returncode == 0, words
+            _, messages = process.communicate(timeout=WAIT_S)
+            assert process.returncode == 0, messages
         finally:
             process.kill()
     nothing_is_attached(ids)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overload, and servers that come and go or run untraced: losses are told, the rest is right."""
+"""Overload, and servers that come, go or run untraced: losses are reported, the rest is right."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def adds_up(document: dict[str, Any]) -> None:
 
 
 def test_a_tracer_that_stalls(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """A reader that stalls loses nothing: test_capture.py."""
+    """A reader that stalls loses nothing: see test_capture.py."""
     prepare_server(mariadb)
     for name, ring_mb in (("calm", "64"), ("stalled", "1")):
         options = ("--pid", str(mariadb.pid), "--ring-mb", ring_mb, *ENERGY)
@@ -95,9 +95,9 @@ def test_a_server_that_is_not_followed_is_told_everywhere(tmp_path: Path) -> Non
             pid = server.pid
             work(server, "key", COMMANDS)
             until_meta_has(trace, "none of the chosen")
-    words = recorder.said
-    assert "exited at" in words
-    assert f"redis-server (process {pid}) ran untraced since" in words
+    messages = recorder.messages
+    assert "exited at" in messages
+    assert f"redis-server (process {pid}) ran untraced since" in messages
     document = attribute(trace)
     changes = document["trace"]["changes"]
     (exited,) = (change for change in changes if change["what"] == "exited")

@@ -52,7 +52,7 @@ def _replayed(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def seen(
+def live_and_recorded(
     mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[list[dict[str, Any]], Path]]:
     """The snapshots of `top` and the trace of `record`, both of the load."""
@@ -71,7 +71,7 @@ def seen(
         top.until(lambda snapshots: _has_all(snapshots) and len(snapshots) >= SNAPSHOTS)
         snapshots = list(top.snapshots)
         top.process.send_signal(signal.SIGINT)
-        assert top.process.wait(30) == 0, top.words()
+        assert top.process.wait(30) == 0, top.messages()
     yield snapshots, trace
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("drop database law5")
@@ -79,13 +79,13 @@ def seen(
 
 def _has_all(snapshots: list[dict[str, Any]]) -> bool:
     """True once the view shows as many calls of the load as clients made."""
-    shown: int = sum(
+    calls: int = sum(
         row["calls"]
         for snapshot in snapshots
         for row in snapshot["interval"]["rows"]
         if any(row["shape"].startswith(shape) for _, shape, _ in LOAD)
     )
-    return shown >= CLIENTS * sum(times for _, _, times in LOAD)
+    return calls >= CLIENTS * sum(times for _, _, times in LOAD)
 
 
 def _live_sums(snapshots: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]:
@@ -99,9 +99,9 @@ def _live_sums(snapshots: list[dict[str, Any]]) -> tuple[Counter[str], Counter[s
 
 
 def test_calls_per_shape_are_equal_and_those_that_were_made(
-    seen: tuple[list[dict[str, Any]], Path],
+    live_and_recorded: tuple[list[dict[str, Any]], Path],
 ) -> None:
-    snapshots, trace = seen
+    snapshots, trace = live_and_recorded
     live, _ = _live_sums(snapshots)
     recorded = {row.keys["fingerprint"]: row for row in attribute(Trace(trace)).rows}
     for _, shape, times in LOAD:
@@ -110,14 +110,14 @@ def test_calls_per_shape_are_equal_and_those_that_were_made(
         assert live[row.keys["fingerprint"]] == row.calls, shape
 
 
-def test_cpu_time_per_shape_agrees(seen: tuple[list[dict[str, Any]], Path]) -> None:
+def test_cpu_time_per_shape_agrees(live_and_recorded: tuple[list[dict[str, Any]], Path]) -> None:
     """Within 1 % and 2 us per call, on a machine that does nothing else.
 
     The programs of one tracer run inside the slices that the other measures: at every edge of a
     slice and at every hook of a query. That is a fraction of a microsecond per call, for one of the
     two.
     """
-    snapshots, trace = seen
+    snapshots, trace = live_and_recorded
     _, live_ns = _live_sums(snapshots)
     for row in attribute(Trace(trace)).rows:
         if any(row.shape.startswith(shape) for _, shape, _ in LOAD):
@@ -125,19 +125,19 @@ def test_cpu_time_per_shape_agrees(seen: tuple[list[dict[str, Any]], Path]) -> N
             assert difference_ns <= tolerance(0.01) * row.cpu_ns + 2_000 * row.calls, row.shape
 
 
-def test_every_snapshot_adds_up(seen: tuple[list[dict[str, Any]], Path]) -> None:
-    snapshots, _ = seen
+def test_every_snapshot_adds_up(live_and_recorded: tuple[list[dict[str, Any]], Path]) -> None:
+    snapshots, _ = live_and_recorded
     assert len(snapshots) >= SNAPSHOTS
     for snapshot in snapshots:
-        found = snapshot["interval"]
-        totals = {part: round(joules * 1e9) for part, joules in found["totals_j"].items()}
+        interval = snapshot["interval"]
+        totals = {part: round(joules * 1e9) for part, joules in interval["totals_j"].items()}
         measured_nj = totals.pop("measured")
         assert measured_nj > 0
         assert sum(totals.values()) == measured_nj
-        rows = [*found["rows"], *found["fixed"]]
+        rows = [*interval["rows"], *interval["fixed"]]
         assert sum(round(row["energy_j"] * 1e9) for row in rows) == measured_nj
         cpu_ns = sum(row["cpu_ns"] for row in rows)
-        duration_ns = round(found["trace"]["duration_s"] * 1e9)
+        duration_ns = round(interval["trace"]["duration_s"] * 1e9)
         assert cpu_ns == duration_ns * CPUS
     # The sums do not rely on cuts. A CPU that the host took away for longer than a window claims
     # that time in the next one: this may happen to an interval, never to most of them.

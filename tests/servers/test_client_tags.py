@@ -60,7 +60,7 @@ def directory(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """Recorded on each attach mode with --client-tags, and once without."""
+    """Traces of the same clients: on each attach mode with --client-tags, and one without."""
     directory = tmp_path_factory.mktemp("client-tags")
     servers = {name: request.getfixturevalue(name) for name in SERVERS}
     pids = [server.pid for server in servers.values()]
@@ -116,12 +116,12 @@ def _expected(*, released: bool) -> Counter[tuple[str, str | None]]:
 
 
 def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
-    """(endpoint, release) and how many executions have them, for queries with this mark."""
+    """Executions by (endpoint, release), for queries with this mark."""
     counts: Counter[tuple[str, str | None]] = Counter()
     queries = run.having(mark)
     for tags, n in zip(queries["tags"], queries["executions"], strict=True):
-        of = dict(tags) if isinstance(tags, list) else {}
-        counts[of.get("endpoint", "?"), of.get("release")] += int(n)
+        tags_by_key = dict(tags) if isinstance(tags, list) else {}
+        counts[tags_by_key.get("endpoint", "?"), tags_by_key.get("release")] += int(n)
     return counts
 
 
@@ -153,5 +153,7 @@ def test_what_is_read_of_a_statement(directory: Path, attach_mode: str) -> None:
         assert dict(zip(marks, tags, strict=True)) == expected
     assert queries["server"].nunique() == len(SERVERS)
     # The symbol mode separates the statements of a pipeline; the socket mode does not.
-    piped = {dict(of).get("endpoint") for of in run.queries["tags"] if isinstance(of, list)}
+    piped = {
+        dict(pairs).get("endpoint") for pairs in run.queries["tags"] if isinstance(pairs, list)
+    }
     assert piped & {"a", "b", "c"} == ({"c"} if attach_mode == "socket" else {"a", "b", "c"})

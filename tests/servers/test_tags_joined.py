@@ -52,7 +52,7 @@ def directory(
     redis: DatabaseServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """Recorded by one that takes the tags, and by a second one, for which there is no room."""
+    """Traces of two recorders: the first takes the tags, the second is refused them."""
     directory = tmp_path_factory.mktemp("joined")
     pids = [f"--pid={server.pid}" for server in (mariadb, postgres, redis)]
     with (
@@ -60,7 +60,7 @@ def directory(
         recording(directory / "t", *pids, "--ring-mb", "64"),
         recording(directory / "second", *pids, "--ring-mb", "64") as second,
     ):
-        assert "queries will not be tagged: another recorder takes the tags" in second.words
+        assert "queries will not be tagged: another recorder takes the tags" in second.messages
         # Half by TCP, half by the unix socket.
         _through_a_pool("maria", lambda number: mariadb.connect(tcp=number % 2 == 0))
         _through_a_pool("pg", lambda number: postgres.connect(tcp=number % 2 == 0))
@@ -100,22 +100,22 @@ def _redis(redis: DatabaseServer) -> None:
 
 
 def _over_two_servers(mariadb: DatabaseServer, postgres: DatabaseServer) -> None:
-    with closing(mariadb.connect()) as one, closing(postgres.connect()) as other:
+    with closing(mariadb.connect()) as to_mariadb, closing(postgres.connect()) as to_postgres:
         set_trace(REQUEST)
         try:
             with tag(m="both"):
-                one.query("select 1 as m_tag_both")
-                other.execute("select 1 as m_tag_both")
+                to_mariadb.query("select 1 as m_tag_both")
+                to_postgres.execute("select 1 as m_tag_both")
         finally:
             set_trace(None)
-        other.execute("select 1 as m_tag_plain")
+        to_postgres.execute("select 1 as m_tag_plain")
 
 
 def _tags(run: Run, word: str = "m_tag_") -> pd.DataFrame:
     """Queries with text and tags; `m` is the tag that is also in each text."""
     queries = run.having(word)
     queries = pd.DataFrame(queries[queries["command"] != "prepare"])  # psycopg prepares by itself
-    tags = [dict(of) if isinstance(of, list) and of else None for of in queries["tags"]]
+    tags = [dict(pairs) if isinstance(pairs, list) and pairs else None for pairs in queries["tags"]]
     return queries.assign(tags=pd.Series(tags, queries.index, dtype=object))
 
 

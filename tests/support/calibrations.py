@@ -79,14 +79,14 @@ def trace_meta(**changes: object) -> Meta:
         "cpus": cpus,
         "counters": ("cycles", "instructions", "llc_misses"),
         "energy": MEASURED,
-        "domains": tuple(DomainInfo(one.package, one.name, 1e-6) for one in DOMAINS),
+        "domains": tuple(DomainInfo(domain.package, domain.name, 1e-6) for domain in DOMAINS),
     }
     return Meta(**fields | changes)  # type: ignore[arg-type]
 
 
-def written(path: Path, made: Calibration | None = None) -> Path:
+def written(path: Path, saved: Calibration | None = None) -> Path:
     """Writes the calibration to a file."""
-    path.write_text((made or calibration()).to_json())
+    path.write_text((saved or calibration()).to_json())
     return path
 
 
@@ -105,7 +105,7 @@ HERE = Identity(
 
 
 def _bare(seed: int, domain: str, when_s: float, value: dict[str, float], keys: U64) -> Cell:
-    """A cell without evidence. `value` by name; `seed` tells it from others of the same time."""
+    """A cell without evidence. `value` by name; cells of the same time differ by `seed`."""
     return Cell(
         seed,
         domain,
@@ -130,7 +130,7 @@ def cell(
     domain: str = "package",
     windows: int = 400,
 ) -> Cell:
-    """Evidence of `windows` windows of a machine that idles at 20 W, as a block tells it."""
+    """A cell with the evidence of `windows` windows on a machine that idles at 20 W."""
     random = np.random.default_rng(seed)
     f, size = len(NAMES), len(NAMES) + shapes
     x = random.uniform(0, 1, (windows, size)) * (random.random((windows, size)) < 0.5)
@@ -151,6 +151,6 @@ def memory(*seeds: int, shapes: int = 3) -> Memory:
     return Memory(HERE, tuple(cells)).merged(Memory(HERE))
 
 
-def changed(one: Cell, key: int) -> Cell:
-    """The cell with one shape that had changed."""
-    return replace(one, fresh=one.keys == key)
+def changed(cell: Cell, key: int) -> Cell:
+    """The same cell, in which the shape `key` counts as changed."""
+    return replace(cell, fresh=cell.keys == key)

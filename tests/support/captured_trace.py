@@ -72,8 +72,8 @@ def eventful(seconds: float = 4.5) -> list[bytes]:
     helper |= {"begin_ns": begin + 301 * ft.MS, "end_ns": begin + 305 * ft.MS}
     pieces[23] = ft.block(Block.HELPER, helper) + pieces[23]
     pieces[40] = ft.task(begin + 700 * ft.MS, 555, TaskEvent.FORK, b"other") + pieces[40]
-    ran = ft.segment(begin + 820 * ft.MS, begin + 821 * ft.MS, 555)
-    pieces[41] = ft.block(Block.SEGMENT, ran) + pieces[41]
+    segment_row = ft.segment(begin + 820 * ft.MS, begin + 821 * ft.MS, 555)
+    pieces[41] = ft.block(Block.SEGMENT, segment_row) + pieces[41]
     pieces[50] = _session(SessionEvent.DATABASE, begin + 990 * ft.MS, b"books") + pieces[50]
     loss = {"t_ns": begin + 1000 * ft.MS, "count": 3, "lost_ns": 70, "cause": Loss.SEGMENT}
     pieces[60] = ft.block(Block.LOSS, loss) + pieces[60]
@@ -119,7 +119,7 @@ _WAIT_S = 60.0
 
 
 class RingTrace:
-    """A recorder and its tracer, in one process. `said`: its words."""
+    """A recorder and its tracer, in one process. `said`: the recorder's messages."""
 
     def __init__(
         self, trace: Path, tracer: TracerStream, pipe: int, keep_s: float, bounds: Bounds
@@ -131,15 +131,17 @@ class RingTrace:
         self.capture = RingCapture(trace, CaptureContext(fingerprint, META), self.recorder)
         self._begun = False
 
-    def feed(self, stream: bytes, each: Callable[[int], object] = lambda _t_ns: None) -> None:
-        """Has the tracer write a stream, and reads what it passes on. `each`: after each flush."""
+    def feed(self, stream: bytes, on_frame: Callable[[int], object] = lambda _t_ns: None) -> None:
+        """Has the tracer write a stream, and reads what it passes on. `on_frame` is called after
+        each flush, with its frame's time.
+        """
         for frame in Stream(io.BytesIO(stream), begun=True):
             if frame.kind in (Block.TEXT, Block.SESSION):
                 self._tracer.add_text(frame.kind, frame.records[0], frame.text)
             elif frame.kind is Block.FLUSH:
                 self._tracer.write(frame.t_ns, frame.t_ns)
                 self.read()
-                each(frame.t_ns)
+                on_frame(frame.t_ns)
             else:
                 self._tracer.add(frame.kind, frame.records)
                 if frame.kind is Block.END:
@@ -159,18 +161,18 @@ class RingTrace:
             self.capture.add(frame)
 
     def save(self, why: str = "dump", *, triggered: bool = False) -> Saved | str:
-        """Has it save, and waits."""
-        found: list[Saved | str] = []
+        """Makes the recorder save; returns the result once it has."""
+        results: list[Saved | str] = []
         done = threading.Event()
 
         def answer(result: Saved | str) -> None:
-            found.append(result)
+            results.append(result)
             done.set()
 
         self.recorder.ask(SaveRequest(why, "a test", triggered, answer))
         self.recorder.process_requests(self.capture.now)
         assert done.wait(_WAIT_S)
-        return found[0]
+        return results[0]
 
     def saved(self) -> Saved:
         result = self.save()
@@ -210,7 +212,7 @@ def joined(pieces: Iterable[bytes]) -> bytes:
 
 
 def conserved(trace: Trace) -> Attribution:
-    """Its attribution, of which all joules have one owner and all times add up (laws 1 and 2)."""
+    """Attributes the trace and asserts that joules and times add up (laws 1 and 2)."""
     result = attribute(trace)
     for domain in result.domains:
         assert sum(domain.parts_nj.values()) == domain.measured_nj > 0

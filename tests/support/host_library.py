@@ -47,7 +47,7 @@ def compiled(
         return ctypes.CDLL(str(library))
 
 
-def made(name: str) -> Path:
+def built_file(name: str) -> Path:
     """A file of build/bpf, up to date."""
     target = ROOT / "build" / "bpf" / name
     subprocess.run(["make", "-s", str(target.relative_to(ROOT))], cwd=ROOT, check=True)

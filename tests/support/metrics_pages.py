@@ -36,23 +36,23 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 def samples(page: bytes, *, openmetrics: bool = False) -> dict[Key, float]:
     """All samples by name and labels; a page that breaks the format is a `ValueError`."""
     parse = openmetrics_of if openmetrics else text_of
-    found: dict[Key, float] = {}
+    values: dict[Key, float] = {}
     for family in parse(page.decode()):
-        for one in family.samples:
-            key = (one.name, tuple(sorted(one.labels.items())))
-            assert key not in found, f"{key} comes twice"
-            found[key] = one.value
-    return found
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in values, f"{key} comes twice"
+            values[key] = sample.value
+    return values
 
 
 def exact(page: bytes, name: str) -> dict[str, Fraction]:
     """The values of a counter as they are written, by the text of their labels."""
-    found = {}
+    values = {}
     for line in page.decode().splitlines():
         if line.startswith((f"{name}{{", f"{name} ")):
             labels, _, value = line.removeprefix(name).rpartition(" ")
-            found[labels] = Fraction(value)
-    return found
+            values[labels] = Fraction(value)
+    return values
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
@@ -86,10 +86,12 @@ def field(message: bytes, number: int) -> list[Any]:
     return [value for its, value in fields(message) if its == number]
 
 
-def total(found: Mapping[Key, float], name: str, **labels: str) -> float:
+def total(values: Mapping[Key, float], name: str, **labels: str) -> float:
     """The sum over samples that have these labels."""
     return sum(
-        value for (of, its), value in found.items() if of == name and labels.items() <= set(its)
+        value
+        for (sample_name, sample_labels), value in values.items()
+        if sample_name == name and labels.items() <= set(sample_labels)
     )
 
 

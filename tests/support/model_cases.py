@@ -72,17 +72,17 @@ def segments(rows: Sequence[tuple[int, int, int, int]]) -> Segments:
     return Segments(t0, t1, cpu, group)
 
 
-def chunks(whole: Segments, cuts: Sequence[int]) -> list[Segments]:
-    edges = [0, *sorted(cuts), len(whole.t0_ns)]
+def chunks(segments: Segments, cuts: Sequence[int]) -> list[Segments]:
+    edges = [0, *sorted(cuts), len(segments.t0_ns)]
     return [
         Segments(
-            whole.t0_ns[a:b],
-            whole.t1_ns[a:b],
-            whole.cpu[a:b],
-            whole.group[a:b],
-            None if whole.counters is None else whole.counters[a:b],
-            None if whole.valid is None else whole.valid[a:b],
-            stolen=None if whole.stolen is None else whole.stolen[a:b],
+            segments.t0_ns[a:b],
+            segments.t1_ns[a:b],
+            segments.cpu[a:b],
+            segments.group[a:b],
+            None if segments.counters is None else segments.counters[a:b],
+            None if segments.valid is None else segments.valid[a:b],
+            stolen=None if segments.stolen is None else segments.stolen[a:b],
         )
         for a, b in pairwise(edges)
     ]
@@ -98,8 +98,8 @@ def account(
     **others: Any,
 ) -> Account:
     """An empty account of a machine whose counters move once a millisecond."""
-    known = coefficients or Coefficients()
-    settings = AccountSettings(series, packages, known, idle, UPDATE_PERIOD_NS, refit)
+    used_coefficients = coefficients or Coefficients()
+    settings = AccountSettings(series, packages, used_coefficients, idle, UPDATE_PERIOD_NS, refit)
     return Account(settings, **others)
 
 
@@ -111,14 +111,14 @@ def run(
     batches: list[WindowBatch] = []
     splits: list[list[Split]] = []
 
-    def closed(batch: WindowBatch, _ledger: Ledger, found: Sequence[Split]) -> None:
+    def closed(batch: WindowBatch, _ledger: Ledger, window_splits: Sequence[Split]) -> None:
         batches.append(batch)
-        splits.append(list(found))
+        splits.append(list(window_splits))
 
     packages, idle = case.machine.packages, case.idle
     series, coefficients = case.energy.series, case.coefficients
-    made = account(series, packages, coefficients, idle, refit=refit, closed=closed)
-    ledger = divided(made, stream, chunks(case.segments, cuts))
+    accounted = account(series, packages, coefficients, idle, refit=refit, closed=closed)
+    ledger = divided(accounted, stream, chunks(case.segments, cuts))
     return Run(ledger, batches, splits, stream.anomalies)
 
 
@@ -161,13 +161,13 @@ def cases(draw: st.DrawFn, *, tidy: bool = False) -> Case:
     unsure = st.sampled_from([Cause.NONE, Cause.NONE, Cause.INTERPOLATED, Cause.GAP, Cause.RESET])
     row = st.lists(amount, min_size=len(steps), max_size=len(steps))
     flags = st.lists(unsure, min_size=len(steps), max_size=len(steps))
-    made = energy(bounds.tolist(), {k: draw(row) for k in keys}, {k: draw(flags) for k in keys})
+    drawn = energy(bounds.tolist(), {k: draw(row) for k in keys}, {k: draw(flags) for k in keys})
     idle_w = {key: PowerInterval(5.0, 3.0, 9.0) for key in keys if draw(st.booleans())}
     return Case(
         machine(*packages),
-        made,
+        drawn,
         segments(_tidy(draw, bounds, packages) if tidy else _wild(draw, bounds, packages)),
-        () if tidy else tuple(_lost(draw, bounds, len(packages))),
+        () if tidy else tuple(_lost_times(draw, bounds, len(packages))),
         Coefficients(
             idle_w=idle_w,
             shared_w={keys[0]: draw(st.sampled_from([0.0, 2.0]))},
@@ -195,7 +195,7 @@ def _tidy(draw: st.DrawFn, bounds: Any, packages: list[int]) -> list[tuple[int, 
     return rows
 
 
-def _lost(draw: st.DrawFn, bounds: Any, cpus: int) -> list[LostTime]:
+def _lost_times(draw: st.DrawFn, bounds: Any, cpus: int) -> list[LostTime]:
     t_ns = np.array([bounds[0], *bounds[1:]], np.int64)
     out = []
     for cpu in range(cpus):

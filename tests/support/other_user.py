@@ -38,8 +38,8 @@ def other_user(
     os.close(said_there)
     os.close(end_there)
     try:
-        with os.fdopen(said_here, "rb") as said:
-            answer = said.readline()
+        with os.fdopen(said_here, "rb") as reader:
+            answer = reader.readline()
         assert answer, "it failed: see above"
         yield json.loads(answer)
     finally:
@@ -47,17 +47,17 @@ def other_user(
         os.waitpid(pid, 0)
 
 
-def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int) -> None:
+def _work(uid: int, work: Callable[[], tuple[Any, object]], writer: int, end: int) -> None:
     """Runs in the child; never returns."""
     try:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-        answer, kept = work()
-        os.write(said, json.dumps(answer).encode() + b"\n")
-        os.close(said)
+        answer, open_object = work()
+        os.write(writer, json.dumps(answer).encode() + b"\n")
+        os.close(writer)
         os.read(end, 1)
-        del kept
+        del open_object
     except BaseException:
         traceback.print_exc()
     finally:
@@ -67,7 +67,7 @@ def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int)
 def for_all_users() -> str:
     """The temporary directory; `/tmp` if that belongs to one user only, as with libpam-tmpdir."""
     place = Path(tempfile.gettempdir()).resolve()
-    if all(found.stat().st_mode & stat.S_IXOTH for found in (place, *place.parents)):
+    if all(directory.stat().st_mode & stat.S_IXOTH for directory in (place, *place.parents)):
         return str(place)
     return "/tmp"
 

@@ -64,8 +64,8 @@ def known(
         active_ns[:] = WINDOW_NS
     busy_ns = np.bincount(window, cpu_ns, minlength=windows)
     shared_ns = cpu_ns * (active_ns / np.where(busy_ns > 0, busy_ns, 1.0))[window]
-    each = weight * np.array(factors)[group] + SHARED_W * shared_ns
-    power = idle_w * WINDOW_NS + np.bincount(window, each, minlength=windows)
+    weighted = weight * np.array(factors)[group] + SHARED_W * shared_ns
+    power = idle_w * WINDOW_NS + np.bincount(window, weighted, minlength=windows)
     edges = random.uniform(0, 1_000_000, windows + 1)[1:-1] * power.mean() / WINDOW_NS
     late = np.concatenate([[0.0], edges, [0.0]])
     energy = np.rint(power + late[:-1] - late[1:]).astype(np.int64)[None, :]
@@ -87,7 +87,7 @@ def known(
     )
     series = (Series(0, "package", 2.0**-14, 2**32),)
     batch = _batch(series, energy, entries, active_ns, busy_ns.astype(np.int64))
-    return Known(batch, series, real_sums(group, each, groups))
+    return Known(batch, series, real_sums(group, weighted, groups))
 
 
 def _batch(

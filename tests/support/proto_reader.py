@@ -86,18 +86,18 @@ def read(schema: Schema, name: str, content: bytes) -> Any:
     file = descriptor_pb2.FileDescriptorProto(name=f"{name}.proto", package="t", syntax="proto3")
     for kind, fields in schema.items():
         described = file.message_type.add(name=kind)
-        for field, (number, words) in fields.items():
-            of = words.removesuffix("*")
+        for field, (number, declared) in fields.items():
+            type_name = declared.removesuffix("*")
             added = described.field.add(name=field, number=number)
-            added.label = _FIELD.LABEL_REPEATED if words != of else _FIELD.LABEL_OPTIONAL
-            added.type = _SCALARS.get(of, _FIELD.TYPE_MESSAGE)
-            if of not in _SCALARS:
-                added.type_name = f".t.{of}"
+            added.label = _FIELD.LABEL_REPEATED if declared != type_name else _FIELD.LABEL_OPTIONAL
+            added.type = _SCALARS.get(type_name, _FIELD.TYPE_MESSAGE)
+            if type_name not in _SCALARS:
+                added.type_name = f".t.{type_name}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t.{name}"))()
-    made.ParseFromString(content)
-    size = len(made.SerializeToString())
-    made.DiscardUnknownFields()
-    assert len(made.SerializeToString()) == size, "an unknown field"
-    return made
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t.{name}"))()
+    message.ParseFromString(content)
+    size = len(message.SerializeToString())
+    message.DiscardUnknownFields()
+    assert len(message.SerializeToString()) == size, "an unknown field"
+    return message

@@ -48,7 +48,7 @@ class Workload:
         """Runs of one side."""
         size = len(self.j_per_call)
         wrong = np.asarray(mispriced or np.ones(size))
-        found = []
+        sides = []
         for number in range(count):
             energy = np.array(self.j_per_call) * wrong * factor * self._noise(rng, size)
             latency = np.array(self.latency_ns) * self._noise(rng, size)
@@ -57,16 +57,16 @@ class Workload:
                 for i, (j, ns) in enumerate(zip(energy, latency, strict=True))
             ]
             start = f"2026-01-{number + 1:02d}T00:00:{'00' if side == 'a' else '30'}Z"
-            found.append(RunForms(f"{side}{number}", forms, MADE_WITH, start, 60.0))
-        return found
+            sides.append(RunForms(f"{side}{number}", forms, MADE_WITH, start, 60.0))
+        return sides
 
     def _noise(self, rng: np.random.Generator, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         if self.tail == "skewed":
-            drawn = rng.exponential(1.0, size + 1) - 1
+            z = rng.exponential(1.0, size + 1) - 1
         else:
-            drawn = rng.normal(0, 1, size + 1)
-        both = np.sqrt(self.together) * drawn[-1] + np.sqrt(1 - self.together) * drawn[:-1]
-        factors: np.ndarray[Any, np.dtype[np.float64]] = np.exp(self.spread * both)
+            z = rng.normal(0, 1, size + 1)
+        noise = np.sqrt(self.together) * z[-1] + np.sqrt(1 - self.together) * z[:-1]
+        factors: np.ndarray[Any, np.dtype[np.float64]] = np.exp(self.spread * noise)
         return factors
 
 
@@ -85,7 +85,7 @@ def compared(a: list[RunForms], b: list[RunForms]) -> Sides:
 
 
 def says_different(sides: Sides) -> bool:
-    """Whether it claims any difference in energy, pace or power, for any statement."""
+    """True if the comparison reports a difference in energy, pace or power for any statement."""
     claims = ("green", "red", "faster", "slower", "more power", "less power")
     return any(word in row.category for row in sides.rows for word in claims)
 
@@ -132,4 +132,4 @@ def write_json(path: Path, run: RunForms, **changed: Any) -> Path:
 
 def write_runs(folder: Path, runs: Sequence[RunForms], **changed: Any) -> list[Path]:
     """Writes one file for each run, by the run's name."""
-    return [write_json(folder / f"{one.name}.json", one, **changed) for one in runs]
+    return [write_json(folder / f"{run.name}.json", run, **changed) for run in runs]

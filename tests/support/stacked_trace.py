@@ -14,7 +14,7 @@ FRAMES = [(10, None, 1, 100), (11, 10, 1, 200), (12, 10, 1, 300), (13, 11, 2, 7)
 
 
 def sample(
-    t_ms: float, frame: int | None, query: int | None, owner: int = 1, *, how: str = "whole"
+    t_ms: float, frame: int | None, query: int | None, owner: int = 1, *, parts: str = "whole"
 ) -> dict[str, Any]:
     return {
         "t_ns": hand.at(t_ms),
@@ -22,26 +22,26 @@ def sample(
         "owner": owner,
         "query": query,
         "frame": frame,
-        "kernel": "kernel" in how,
-        "whole": "whole" in how,
+        "kernel": "kernel" in parts,
+        "whole": "whole" in parts,
     }
 
 
 SAMPLES = [
     sample(1, 13, 1),
     sample(3, 13, 1),
-    sample(5, 12, 1, how="whole kernel"),
+    sample(5, 12, 1, parts="whole kernel"),
     sample(22, 11, 3),  # the same statement
-    sample(12, 11, 2, how="cut"),
-    sample(14, None, 2, how="cut"),
+    sample(12, 11, 2, parts="cut"),
+    sample(14, None, 2, parts="cut"),
     sample(2, 12, None, 2),
     sample(25, 77, 99),  # of a frame, and of a query, that nothing else tells of
 ]
 
 
-def made(directory: Path, samples: list[dict[str, Any]] | None = None) -> Path:
+def write_stacked_trace(directory: Path, samples: list[dict[str, Any]] | None = None) -> Path:
     columns = ("frame", "caller", "module", "offset")
     frames = [dict(zip(columns, row, strict=True)) for row in FRAMES]
     modules = (Module(1, "/usr/sbin/serverd", "ab" * 20), Module(2, "/nowhere/x"))
-    kept = SAMPLES if samples is None else samples
-    return hand.write(directory, frames=frames, samples=kept, meta={"modules": modules})
+    rows = SAMPLES if samples is None else samples
+    return hand.write(directory, frames=frames, samples=rows, meta={"modules": modules})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams of a server whose requests have no CPU time of their own.
 
-Requests are counted on its sockets; its stages serve them. The same story is made as the tracer
-records it and as the live view sums it.
+Requests are counted on its sockets; its stages serve them. The same traffic is written as the
+tracer records it and as the live view sums it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def story(seconds: float, seed: int = 1) -> Story:
     return Story(requests.astype(np.int64), np.minimum(cpu_ns, 19 * MS).astype(np.int64))
 
 
-def recorded(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
+def recorded(story: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
     """The stream as `qjoule record` reads it."""
     yield from _head(Mode.RECORD, grade)
-    for number, (requests, cpu_ns) in enumerate(zip(told.requests, told.cpu_ns, strict=True)):
+    for number, (requests, cpu_ns) in enumerate(zip(story.requests, story.cpu_ns, strict=True)):
         begin_ns = BEGIN_NS + number * WINDOW_NS
         threads = (*SERVING, COMPACTION)
         segments = [
@@ -73,17 +73,17 @@ def recorded(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
         ]
         yield block(Block.SEGMENT, *segments)
         yield from _queries(number, requests)
-        yield _reading(told, number)
+        yield _reading(story, number)
         yield fake_tracer.flush(begin_ns + WINDOW_NS)
-    yield fake_tracer.end(told.end_ns)
+    yield fake_tracer.end(story.end_ns)
 
 
-def live(told: Story, grade: Grade = Grade.ESTIMATED, together: int = 1) -> Iterator[bytes]:
+def live(story: Story, grade: Grade = Grade.ESTIMATED, together: int = 1) -> Iterator[bytes]:
     """The stream as `qjoule top` reads it. The agent's has several windows `together`, by kind."""
     yield from _head(Mode.LIVE, grade)
     readings: list[bytes] = []
     waiting: list[dict[str, Any]] = []
-    for number, (requests, cpu_ns) in enumerate(zip(told.requests, told.cpu_ns, strict=True)):
+    for number, (requests, cpu_ns) in enumerate(zip(story.requests, story.cpu_ns, strict=True)):
         begin_ns = BEGIN_NS + number * WINDOW_NS
         span = {"t0_ns": begin_ns, "t1_ns": begin_ns + WINDOW_NS, "server": 1}
         threads = (*SERVING, COMPACTION)
@@ -97,13 +97,13 @@ def live(told: Story, grade: Grade = Grade.ESTIMATED, together: int = 1) -> Iter
             if n
         ]
         # The sums of a window come after the reading that ends it.
-        readings.append(_reading(told, number))
+        readings.append(_reading(story, number))
         waiting += rows
-        if len(readings) == together or number == len(told.requests) - 1:
+        if len(readings) == together or number == len(story.requests) - 1:
             yield from (*readings, block(Block.AGGREGATE, *waiting))
             yield fake_tracer.flush(begin_ns + WINDOW_NS)
             readings, waiting = [], []
-    yield fake_tracer.end(told.end_ns)
+    yield fake_tracer.end(story.end_ns)
 
 
 def _head(mode: Mode, grade: Grade) -> Iterator[bytes]:
@@ -143,9 +143,9 @@ def _queries(window: int, requests: I64) -> Iterator[bytes]:
         yield block(Block.QUERY, *rows)
 
 
-def _reading(told: Story, window: int) -> bytes:
+def _reading(story: Story, window: int) -> bytes:
     """One watt per core, and two at rest, in counts of 2^-14 J."""
-    busy_s = told.cpu_ns[: window + 1].sum() * 1e-9
+    busy_s = story.cpu_ns[: window + 1].sum() * 1e-9
     package_j = 1.0 * busy_s + 2.0 * (window + 1) * WINDOW_NS * 1e-9
     return fake_tracer.energy(
         BEGIN_NS + (window + 1) * WINDOW_NS, int(package_j * 2**14), int(busy_s * 2**10)

@@ -65,29 +65,29 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
     """All windows of a whole stream of segments."""
     anomalies = Anomalies()
     stretches = _clean(machine, bounds, segments, anomalies)
-    found = Found(defaultdict(Sums), defaultdict(int), defaultdict(int), anomalies)
+    result = Found(defaultdict(Sums), defaultdict(int), defaultdict(int), anomalies)
     package, core = machine.package_slots().tolist(), machine.core_slots().tolist()
     overlap: dict[tuple[int, int], int] = defaultdict(int)
-    kept: dict[tuple[int, int], int] = defaultdict(int)
+    awake_ns: dict[tuple[int, int], int] = defaultdict(int)
     edges = {t for stretch in stretches for t in (stretch.t0_ns, stretch.t1_ns)}
     for a, b in pairwise(sorted(edges | set(bounds))):
         running = [stretch for stretch in stretches if stretch.t0_ns <= a and b <= stretch.t1_ns]
         window = sum(bound <= a for bound in bounds) - 1
         awake = {package[stretch.cpu] for stretch in running}
         for p in set(package) - awake if awake else ():
-            kept[window, p] += b - a
+            awake_ns[window, p] += b - a
         for p in {package[stretch.cpu] for stretch in running}:
-            mine = [stretch for stretch in running if package[stretch.cpu] == p]
-            cores = {core[stretch.cpu] for stretch in mine}
-            found.active_ns[window, p] += b - a
-            found.core_ns[window, p] += (b - a) * len(cores)
-            for stretch in mine:
-                threads = sum(core[other.cpu] == core[stretch.cpu] for other in mine)
-                sums = found.entries[window, p, stretch.owner]
+            of_package = [stretch for stretch in running if package[stretch.cpu] == p]
+            cores = {core[stretch.cpu] for stretch in of_package}
+            result.active_ns[window, p] += b - a
+            result.core_ns[window, p] += (b - a) * len(cores)
+            for stretch in of_package:
+                threads = sum(core[other.cpu] == core[stretch.cpu] for other in of_package)
+                sums = result.entries[window, p, stretch.owner]
                 sums.cpu_ns += b - a
                 sums.shared_ns += Fraction(b - a, len(cores) * threads)
                 sums.overlap_ns += (b - a) * (threads > 1)
-                rate = sum((_misses_per_ns(segments, other) for other in mine), Fraction())
+                rate = sum((_misses_per_ns(segments, other) for other in of_package), Fraction())
                 for limit in TRAFFIC_PER_NS:
                     mean = min(rate / len(cores), Fraction(limit))
                     name = f"traffic_to_{round(limit * 1000)}_per_us"
@@ -97,7 +97,7 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
         for window, (a, b) in enumerate(pairwise(bounds)):
             begin, end = max(a, stretch.t0_ns), min(b, stretch.t1_ns)
             if begin < end:
-                sums = found.entries[window, package[stretch.cpu], stretch.owner]
+                sums = result.entries[window, package[stretch.cpu], stretch.owner]
                 share = Fraction(overlap[window, id(stretch)], end - begin)
                 if segments.stolen is not None:
                     stolen = Fraction(float(segments.stolen[stretch.row]))
@@ -105,31 +105,35 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
                 own = Sums()
                 _count(own, segments, stretch, (begin, end), share)
                 small = int(machine.cpu_small is not None and bool(machine.cpu_small[stretch.cpu]))
-                own.small = [small * one for one in (end - begin, *own.counters[: SMALL - 1])]
+                own.small = [small * count for count in (end - begin, *own.counters[: SMALL - 1])]
                 _add(sums, own)
-    _add_kept(found.entries, kept)
+    _add_kept(result.entries, awake_ns)
     idle, _ = idle_sums(_places(stretches, package, core), bounds)
     for key, row in idle.items():
-        effects = found.entries[key].effects
-        for what in ("package", "core"):
-            effects[f"{what}_wakes"] += row.get(f"{what}_wakes", 0)
-            for ns, lasted in zip(LENGTHS_NS[what], row.get(f"{what}_tail_ns", ()), strict=False):
-                effects[f"{what}_tail_{ns // 1000}us"] += Fraction(lasted)
-    return found
+        effects = result.entries[key].effects
+        for kind in ("package", "core"):
+            effects[f"{kind}_wakes"] += row.get(f"{kind}_wakes", 0)
+            for ns, lasted in zip(LENGTHS_NS[kind], row.get(f"{kind}_tail_ns", ()), strict=False):
+                effects[f"{kind}_tail_{ns // 1000}us"] += Fraction(lasted)
+    return result
 
 
-def _add_kept(entries: dict[Key, Sums], kept: dict[tuple[int, int], int]) -> None:
-    """Divides the time in which others kept a package awake, by their shared time."""
+def _add_kept(entries: dict[Key, Sums], awake_ns: dict[tuple[int, int], int]) -> None:
+    """Divides the time in which a package was kept awake among the owners on the other packages,
+    by their shared time.
+    """
     shared = {key: sums.shared_ns for key, sums in entries.items()}
-    for (window, p), ns in kept.items():
-        others = {key: mine for key, mine in shared.items() if key[0] == window and key[1] != p}
-        for (_, _, owner), mine in others.items():
-            part = ns * mine / sum(others.values())
+    for (window, p), ns in awake_ns.items():
+        others = {
+            key: weights for key, weights in shared.items() if key[0] == window and key[1] != p
+        }
+        for (_, _, owner), weight in others.items():
+            part = ns * weight / sum(others.values())
             entries[window, p, owner].effects["kept_awake"] += part
 
 
 def _add(sums: Sums, own: Sums) -> None:
-    """Adds what `_count` counts, and the part on small cores."""
+    """Adds the counts of `_count`, and the part of them on small cores."""
     sums.scaled_ns += own.scaled_ns
     for name in ("counters", "counted_ns", "overlap_counters", "small"):
         pairs = zip(getattr(sums, name), getattr(own, name), strict=True)
@@ -141,10 +145,10 @@ def _places(
 ) -> Iterator[tuple[str, int, list[Stretch]]]:
     """All packages and cores, with what ran there in order."""
     order = sorted(stretches, key=lambda stretch: stretch.t0_ns)
-    for what, number in (("package", package), ("core", core)):
+    for kind, number in (("package", package), ("core", core)):
         for place in {number[stretch.cpu] for stretch in order}:
-            mine = [stretch for stretch in order if number[stretch.cpu] == place]
-            yield what, package[mine[0].cpu], mine
+            of_place = [stretch for stretch in order if number[stretch.cpu] == place]
+            yield kind, package[of_place[0].cpu], of_place
 
 
 def _misses_per_ns(segments: Segments, stretch: Stretch) -> Fraction:
@@ -197,8 +201,8 @@ def _count(
     t0, t1 = int(segments.t0_ns[stretch.row]), int(segments.t1_ns[stretch.row])
     for c in (c for c in range(COUNTERS) if stretch.valid[c]):
         assert segments.counters is not None
-        whole = int(segments.counters[stretch.row, c])
-        count = whole * (end - t0) // (t1 - t0) - whole * (begin - t0) // (t1 - t0)
+        total = int(segments.counters[stretch.row, c])
+        count = total * (end - t0) // (t1 - t0) - total * (begin - t0) // (t1 - t0)
         sums.counters[c] += count
         sums.counted_ns[c] += end - begin
         sums.overlap_counters[c] += count * overlap

@@ -74,9 +74,9 @@ class Process:
     def errors(self) -> int:
         return self.word(136)
 
-    def want_changes(self, wanted: bool = True) -> None:
+    def want_changes(self, enabled: bool = True) -> None:
         """Asks for changes only, instead of each call."""
-        struct.pack_into("=Q", self.memory, 80, wanted)
+        struct.pack_into("=Q", self.memory, 80, enabled)
 
     @property
     def gap_ns(self) -> int:
@@ -117,30 +117,30 @@ class Process:
                 self.ended = True
                 return
             assert len(message) <= 8192
-            said = json.loads(message)
-            for what, known in (("connection", self.connections), ("tags", self.tags)):
-                if what in said:
-                    assert said[what] not in known
-                    known[said[what]] = said["of"]
+            definition = json.loads(message)
+            for kind, definitions in (("connection", self.connections), ("tags", self.tags)):
+                if kind in definition:
+                    assert definition[kind] not in definitions
+                    definitions[definition[kind]] = definition["of"]
 
     def _take(self, slot: bytes) -> None:
-        trace, span, _, t_ns, who, what, number = struct.unpack("=16s8sQQQQQ", slot)
-        kind = what & 0xFFFFFFFF
+        trace, span, _, t_ns, call, kind_and_id, number = struct.unpack("=16s8sQQQQQ", slot)
+        kind = kind_and_id & 0xFFFFFFFF
         if kind == 3:
-            self.ends[who] = (t_ns, struct.unpack_from("=Q", slot, 24)[0] & 3)
+            self.ends[call] = (t_ns, struct.unpack_from("=Q", slot, 24)[0] & 3)
             return
         if kind == 7:
-            self.overs.append((t_ns, self.connections[who >> 32]))
+            self.overs.append((t_ns, self.connections[call >> 32]))
             return
         assert kind in (1, 2, 5, 6)
-        tags = who & 0xFFFFFFFF
+        tags = call & 0xFFFFFFFF
         self.begins.append(
             Begin(
                 number,
                 t_ns,
-                self.connections[who >> 32],
+                self.connections[call >> 32],
                 self.tags[tags] if tags not in (0, NOT_DEFINED) else {},
-                what >> 32,
+                kind_and_id >> 32,
                 bool(kind & 4),
                 trace.hex() if kind & 3 == 2 else None,
                 span.hex() if kind & 3 == 2 else None,
@@ -242,7 +242,7 @@ def sending_to_servers(directory: Path) -> Iterator[None]:
 
 
 def settle(listener: Listener, channel: Channel) -> None:
-    """The listener wants only changes, and the channel has seen that."""
+    """Asks the channel to report changes only, and waits until it does."""
     channel.begin(None)
     listener.only().want_changes()
     channel.to.until_ns = 0

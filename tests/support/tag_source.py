@@ -34,17 +34,17 @@ def tags_either_way(
     source.poll()
     calls = source._calls
     with calls._lock:
-        known = calls._sorted()
+        sorted_calls = calls._sorted()
         keys, sets = calls._keys.names(), list(calls._tags)
-        kept = KeptCalls(kept_calls(known, calls._until(known), keys, sets))
-    later = kept.tags_of(names, codes, streams, begins_ns).to_pylist()
+        kept_until = KeptCalls(kept_calls(sorted_calls, calls._until(sorted_calls), keys, sets))
+    later = kept_until.tags_of(names, codes, streams, begins_ns).to_pylist()
     at_once: list[Any] = source.tags_of(names, codes, streams, begins_ns).to_pylist()
     assert _sorted(later) == _sorted(at_once)
     return at_once
 
 
-def _sorted(found: list[Any]) -> list[Any]:
-    return [tags and sorted(tags) for tags in found]
+def _sorted(tag_lists: list[Any]) -> list[Any]:
+    return [tags and sorted(tags) for tags in tag_lists]
 
 
 NAMES: list[str | None] = [f"127.0.0.1 {40000 + n} > 127.0.0.1 3306" for n in range(4)]
@@ -89,10 +89,10 @@ def follow(source: TagSource, channel: Channel) -> None:
     assert not channel.wants_ends
 
 
-def ask(source: TagSource, *begins_ns: int, of: int = 0, stream: int = 0) -> list[Any]:
-    """Tag `m` of queries of connection `of` that began then; None if unknown."""
+def ask(source: TagSource, *begins_ns: int, connection: int = 0, stream: int = 0) -> list[Any]:
+    """Tag `m` of queries of this connection that began then; None if unknown."""
     n = len(begins_ns)
-    whose = np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64)
+    whose = np.full(n, connection), np.full(n, stream), np.array(begins_ns, np.int64)
     tags_of = tags_either_way(source, NAMES, *whose)
     return [None if tags is None else dict(tags).get("m", "none") for tags in tags_of]
 
@@ -104,10 +104,10 @@ def records(channel: Channel) -> int:
     return recorder._taken
 
 
-def call(channel: Channel, of: Peer, m: str, stream: int = 0) -> int:
+def call(channel: Channel, peer: Peer, m: str, stream: int = 0) -> int:
     """Makes a call; returns when its query begins at the server."""
     with tag(m=m):
-        channel.begin(of, stream)
+        channel.begin(peer, stream)
     return time.monotonic_ns()
 
 
@@ -161,8 +161,8 @@ class HandMade:
         self.memory = mmap.mmap(descriptor, 0)
         self.socket = greet(path, HELLO, [descriptor])
 
-    def define(self, what: str, number: int, of: dict[str, Any]) -> None:
-        self.socket.send(json.dumps({what: number, "of": of}).encode())
+    def define(self, kind: str, number: int, definition: dict[str, Any]) -> None:
+        self.socket.send(json.dumps({kind: number, "of": definition}).encode())
 
     def record(self, number: int, t_ns: int, connection: int, tags: int, kind: int = 1) -> None:
         at = 4096 + (number - 1) * 64 + 24

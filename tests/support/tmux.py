@@ -20,8 +20,10 @@ class Terminal:
         self._run("-u", "new-session", "-d", "-x", "80", "-y", "24", "-c", str(directory), shell)
 
     def _run(self, *arguments: str) -> str:
-        words = [*self._tmux, *arguments]
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+        command = [*self._tmux, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
 
     def type(self, *keys: str) -> None:
         self._run("send-keys", *keys)

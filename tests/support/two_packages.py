@@ -40,7 +40,7 @@ SERVER, TGID = 1, 100
 
 @dataclass(frozen=True)
 class Owner:
-    """Who runs. `w`: power of one of its threads alone; `rates`: counts per ns of CPU time."""
+    """An owner of threads. `w`: power of one of them alone; `rates`: counts per ns of CPU time."""
 
     kind: OwnerKind
     pid: int
@@ -94,16 +94,18 @@ class TwoPackages:
         random = np.random.default_rng(self.seed)
         for cpu in range(CPUS):
             self.stretches += self._one_cpu(random, cpu)
-        self.stretches.sort(key=lambda one: (one.t0_ns, one.cpu))
+        self.stretches.sort(key=lambda stretch: (stretch.t0_ns, stretch.cpu))
         extra = extra_power(self._places(self.stretches), self.length_ns, self.costs)
         self._energy = [
             _Energy.of(self._of_package(package), self.shared_w, self.costs, extra[package])
             for package in (0, 1)
         ]
-        lost = set(self.lost)
-        self._kept = [one for i, one in enumerate(self.stretches) if i not in lost]
-        self._of_cpu = [[one for one in self._kept if one.cpu == cpu] for cpu in range(CPUS)]
-        self._begins = [[one.t0_ns for one in mine] for mine in self._of_cpu]
+        lost_numbers = set(self.lost)
+        self._kept = [stretch for i, stretch in enumerate(self.stretches) if i not in lost_numbers]
+        self._of_cpu = [
+            [stretch for stretch in self._kept if stretch.cpu == cpu] for cpu in range(CPUS)
+        ]
+        self._begins = [[stretch.t0_ns for stretch in of_cpu] for of_cpu in self._of_cpu]
 
     @property
     def length_ns(self) -> int:
@@ -146,7 +148,7 @@ class TwoPackages:
         return places(stretches, PACKAGE_CPUS, THREADS)
 
     def _of_package(self, package: int) -> list[Stretch]:
-        return [one for one in self.stretches if one.cpu // PACKAGE_CPUS == package]
+        return [stretch for stretch in self.stretches if stretch.cpu // PACKAGE_CPUS == package]
 
     def _read_ns(self, number: int) -> int:
         if number == self.windows:
@@ -201,11 +203,11 @@ class TwoPackages:
         readings = [row | {"domain": number} for number, row in enumerate(readings)]
         if window >= self.unplugged:
             readings[-1]["status"] = errno.ENODEV
-        ended = [one for one in self._kept if t0_ns < one.t1_ns <= t1_ns]
-        out = [block(Block.ENERGY, *readings), *self._sums(window, ended)]
-        if ended:
-            out.append(block(Block.SEGMENT_COUNTERS, *map(self._segment, ended)))
-        if queries := [_query(one) for one in ended if one.query]:
+        ended_stretches = [stretch for stretch in self._kept if t0_ns < stretch.t1_ns <= t1_ns]
+        out = [block(Block.ENERGY, *readings), *self._sums(window, ended_stretches)]
+        if ended_stretches:
+            out.append(block(Block.SEGMENT_COUNTERS, *map(self._segment, ended_stretches)))
+        if queries := [_query(stretch) for stretch in ended_stretches if stretch.query]:
             out.append(block(Block.QUERY, *queries))
         out += self._loss(t0_ns, t1_ns)
         if self.stolen:
@@ -215,21 +217,32 @@ class TwoPackages:
     def _cpu_time(self, cpu: int, t_ns: int) -> dict[str, Any]:
         """The running sums of a CPU."""
         of_cpu = self._of_cpu[cpu]
-        busy_ns = sum(min(one.t1_ns, t_ns) - one.t0_ns for one in of_cpu if one.t0_ns < t_ns)
+        busy_ns = sum(
+            min(stretch.t1_ns, t_ns) - stretch.t0_ns for stretch in of_cpu if stretch.t0_ns < t_ns
+        )
         share = self.stolen[cpu // PACKAGE_CPUS] if self.stolen else 0.0
         times = {"t_ns": BEGIN_NS + t_ns, "busy_ns": busy_ns, "idle_ns": t_ns - busy_ns}
         return {"cpu": cpu, "steal_ns": round(busy_ns * share), **times}
 
-    def _segment(self, one: Stretch) -> dict[str, Any]:
-        times = {"t0_ns": BEGIN_NS + one.t0_ns, "t1_ns": BEGIN_NS + one.t1_ns, "cpu": one.cpu}
-        owner = one.owner
-        who = {"pid": owner.pid, "tgid": owner.tgid, "owner_kind": owner.kind, "query": one.query}
-        who["server"] = SERVER if owner.kind in (OwnerKind.QUERY, OwnerKind.SERVER) else 0
+    def _segment(self, stretch: Stretch) -> dict[str, Any]:
+        times = {
+            "t0_ns": BEGIN_NS + stretch.t0_ns,
+            "t1_ns": BEGIN_NS + stretch.t1_ns,
+            "cpu": stretch.cpu,
+        }
+        owner = stretch.owner
+        identity = {
+            "pid": owner.pid,
+            "tgid": owner.tgid,
+            "owner_kind": owner.kind,
+            "query": stretch.query,
+        }
+        identity["server"] = SERVER if owner.kind in (OwnerKind.QUERY, OwnerKind.SERVER) else 0
         counted = {"valid": 0b111, "counted": contract.WHOLE}
-        (segment,) = ft.records(Block.SEGMENT, [times | who | counted])
-        return {"segment": segment, "counters": _counts(one, one.t1_ns)}
+        (segment,) = ft.records(Block.SEGMENT, [times | identity | counted])
+        return {"segment": segment, "counters": _counts(stretch, stretch.t1_ns)}
 
-    def _sums(self, window: int, ended: Sequence[Stretch]) -> list[bytes]:
+    def _sums(self, window: int, stretches: Sequence[Stretch]) -> list[bytes]:
         """The kernel's sums over a window, per package and owner."""
         t0_ns, t1_ns = self._bounds_ns[window : window + 2]
         zero = dict.fromkeys(("cpu_ns", "overlap_ns", "calls", "latency_ns"), 0)
@@ -237,24 +250,26 @@ class TwoPackages:
         sums: dict[tuple[int, Owner], dict[str, Any]] = defaultdict(
             lambda: zero | {name: np.zeros(size) for name, size in vectors.items()}
         )
-        for one in self._kept:
-            if one.t0_ns >= t1_ns or one.t1_ns <= t0_ns:
+        for stretch in self._kept:
+            if stretch.t0_ns >= t1_ns or stretch.t1_ns <= t0_ns:
                 continue
-            begin_ns, end_ns = max(one.t0_ns, t0_ns), min(one.t1_ns, t1_ns)
-            row = sums[one.cpu // PACKAGE_CPUS, one.owner]
-            counts = _counts(one, end_ns) - _counts(one, begin_ns)
-            overlap_ns = self._sibling_ns(one.cpu, begin_ns, end_ns)
+            begin_ns, end_ns = max(stretch.t0_ns, t0_ns), min(stretch.t1_ns, t1_ns)
+            row = sums[stretch.cpu // PACKAGE_CPUS, stretch.owner]
+            counts = _counts(stretch, end_ns) - _counts(stretch, begin_ns)
+            overlap_ns = self._sibling_ns(stretch.cpu, begin_ns, end_ns)
             row["cpu_ns"] += end_ns - begin_ns
             row["overlap_ns"] += overlap_ns
             row["counters"] += counts
             row["overlap_counters"] += counts * (overlap_ns / (end_ns - begin_ns))
-        for one in ended:
-            if one.query:
-                row = sums[one.cpu // PACKAGE_CPUS, one.owner]
+        for stretch in stretches:
+            if stretch.query:
+                row = sums[stretch.cpu // PACKAGE_CPUS, stretch.owner]
                 row["calls"] += 1
-                row["latency_ns"] += one.t1_ns - one.t0_ns
+                row["latency_ns"] += stretch.t1_ns - stretch.t0_ns
                 edges_ns = bucket_edges_ns()
-                row["latency"][np.searchsorted(edges_ns, one.t1_ns - one.t0_ns, "right") - 1] += 1
+                row["latency"][
+                    np.searchsorted(edges_ns, stretch.t1_ns - stretch.t0_ns, "right") - 1
+                ] += 1
         for (number, package, owner), idle in self._idle.items():
             if number == window:
                 sums[package, owner].update(idle)
@@ -286,11 +301,13 @@ class TwoPackages:
     def _loss(self, t0_ns: int, t1_ns: int) -> list[bytes]:
         """One record for each CPU that lost slices in this window."""
         out = []
-        gone = [self.stretches[i] for i in self.lost]
-        for cpu in sorted({one.cpu for one in gone if t0_ns < one.t1_ns <= t1_ns}):
-            mine = [one for one in gone if one.cpu == cpu and one.t1_ns <= t1_ns]
-            lost_ns = sum(one.t1_ns - one.t0_ns for one in mine)
-            row = {"t_ns": BEGIN_NS + t1_ns, "count": len(mine), "lost_ns": lost_ns, "cpu": cpu}
+        missing = [self.stretches[i] for i in self.lost]
+        for cpu in sorted({stretch.cpu for stretch in missing if t0_ns < stretch.t1_ns <= t1_ns}):
+            of_cpu = [
+                stretch for stretch in missing if stretch.cpu == cpu and stretch.t1_ns <= t1_ns
+            ]
+            lost_ns = sum(stretch.t1_ns - stretch.t0_ns for stretch in of_cpu)
+            row = {"t_ns": BEGIN_NS + t1_ns, "count": len(of_cpu), "lost_ns": lost_ns, "cpu": cpu}
             out.append(block(Block.LOSS, row | {"cause": Loss.SEGMENT}))
         return out
 
@@ -309,14 +326,14 @@ class _Energy:
         costs: Costs,
         extra: Sequence[tuple[int, int, float]],
     ) -> _Energy:
-        times = (t for one in stretches for t in (one.t0_ns, one.t1_ns))
+        times = (t for stretch in stretches for t in (stretch.t0_ns, stretch.t1_ns))
         edges = np.unique([0, *times, *(t for one in extra for t in one[:2]), 10**12])
         alone = np.zeros((PACKAGE_CPUS, len(edges) - 1))
         misses = np.zeros(len(edges) - 1)
-        for one in stretches:
-            first, last = np.searchsorted(edges, (one.t0_ns, one.t1_ns))
-            alone[one.cpu % PACKAGE_CPUS, first:last] = one.owner.w
-            misses[first:last] += one.owner.rates[2]
+        for stretch in stretches:
+            first, last = np.searchsorted(edges, (stretch.t0_ns, stretch.t1_ns))
+            alone[stretch.cpu % PACKAGE_CPUS, first:last] = stretch.owner.w
+            misses[first:last] += stretch.owner.rates[2]
         cores = (alone.reshape(-1, THREADS, len(misses)).max(axis=1) > 0).sum(axis=0)
         sibling = alone[np.arange(PACKAGE_CPUS) ^ 1]
         power = np.where(sibling > 0, SMT, 1.0) * alone
@@ -334,19 +351,22 @@ class _Energy:
         return int(np.interp(updated_ns, self.edges_ns, self.joules) / UNIT_J)
 
 
-def _counts(one: Stretch, until_ns: int) -> npt.NDArray[np.int64]:
+def _counts(stretch: Stretch, until_ns: int) -> npt.NDArray[np.int64]:
     """Counts of a slice up to a moment, in whole numbers."""
-    rates = np.array(one.owner.rates)
-    counts: npt.NDArray[np.int64] = np.floor(rates * (until_ns - one.t0_ns)).astype(np.int64)
+    rates = np.array(stretch.owner.rates)
+    counts: npt.NDArray[np.int64] = np.floor(rates * (until_ns - stretch.t0_ns)).astype(np.int64)
     return counts
 
 
-def _query(one: Stretch) -> dict[str, Any]:
-    times = {"begin_ns": BEGIN_NS + one.t0_ns, "end_ns": BEGIN_NS + one.t1_ns}
-    who = {"pid": one.owner.pid, "tgid": TGID, "server": SERVER, "session": 7}
-    what = {"query": one.query, "shape": one.owner.shape, "executions": 1}
+def _query(stretch: Stretch) -> dict[str, Any]:
+    times = {"begin_ns": BEGIN_NS + stretch.t0_ns, "end_ns": BEGIN_NS + stretch.t1_ns}
+    identity = {"pid": stretch.owner.pid, "tgid": TGID, "server": SERVER, "session": 7}
+    execution = {"query": stretch.query, "shape": stretch.owner.shape, "executions": 1}
     return (
-        times | who | what | {"attach_mode": AttachMode.SYMBOL, "command": contract.Command.QUERY}
+        times
+        | identity
+        | execution
+        | {"attach_mode": AttachMode.SYMBOL, "command": contract.Command.QUERY}
     )
 
 

@@ -37,8 +37,10 @@ class Costs:
     def terms(self) -> dict[str, Any]:
         """By the names of `Terms`."""
         letters = {"u": self.traffic_nj, "p": self.package_w, "q": self.core_w}
-        each = {f"{name}{i}": w for name, all_w in letters.items() for i, w in enumerate(all_w)}
-        return each | {"wp": self.package_wake_nj, "wc": self.core_wake_nj}
+        tail_powers = {
+            f"{name}{i}": w for name, all_w in letters.items() for i, w in enumerate(all_w)
+        }
+        return tail_powers | {"wp": self.package_wake_nj, "wc": self.core_wake_nj}
 
 
 FREE = Costs()
@@ -56,16 +58,16 @@ class Gap:
 
 def gaps(stretches: Sequence[Any], end_ns: int) -> list[Gap]:
     """Idle times after the first slice of a core or package; `stretches` in order of `t0_ns`."""
-    found: list[Gap] = []
+    idle_gaps: list[Gap] = []
     last = None
-    for one in stretches:
-        if last is not None and one.t0_ns > last.t1_ns:
-            found.append(Gap(last.t1_ns, one.t0_ns, last.owner, one.owner))
-        if last is None or (one.t1_ns, one.cpu) > (last.t1_ns, last.cpu):
-            last = one
+    for stretch in stretches:
+        if last is not None and stretch.t0_ns > last.t1_ns:
+            idle_gaps.append(Gap(last.t1_ns, stretch.t0_ns, last.owner, stretch.owner))
+        if last is None or (stretch.t1_ns, stretch.cpu) > (last.t1_ns, last.cpu):
+            last = stretch
     if last is not None and last.t1_ns < end_ns:
-        found.append(Gap(last.t1_ns, end_ns, last.owner, None))
-    return found
+        idle_gaps.append(Gap(last.t1_ns, end_ns, last.owner, None))
+    return idle_gaps
 
 
 def places(
@@ -76,43 +78,43 @@ def places(
         "package": lambda cpu: cpu // package_cpus,
         "core": lambda cpu: cpu // threads,
     }
-    for what, number in sizes.items():
-        of: dict[int, list[Any]] = defaultdict(list)
-        for one in stretches:
-            of[number(one.cpu)].append(one)
-        for mine in of.values():
-            yield what, mine[0].cpu // package_cpus, mine
+    for kind, number in sizes.items():
+        by_place: dict[int, list[Any]] = defaultdict(list)
+        for stretch in stretches:
+            by_place[number(stretch.cpu)].append(stretch)
+        for of_place in by_place.values():
+            yield kind, of_place[0].cpu // package_cpus, of_place
 
 
 def idle_sums(
-    each: Iterator[tuple[str, int, list[Any]]], bounds_ns: Sequence[int]
+    places: Iterator[tuple[str, int, list[Any]]], bounds_ns: Sequence[int]
 ) -> tuple[Sums, dict[tuple[int, int], int]]:
     """Tails and wake-ups as the kernel sums them, and each package's time asleep by window."""
     sums: Sums = defaultdict(lambda: defaultdict(int))
     asleep: dict[tuple[int, int], int] = defaultdict(int)
-    for what, package, mine in each:
-        found = gaps(mine, bounds_ns[-1])
-        if what == "package":
-            first = Gap(0, mine[0].t0_ns, None, None)
-            for window, a, b in _pieces([first, *found], bounds_ns):
+    for kind, package, of_place in places:
+        idle_gaps = gaps(of_place, bounds_ns[-1])
+        if kind == "package":
+            first = Gap(0, of_place[0].t0_ns, None, None)
+            for window, a, b in _pieces([first, *idle_gaps], bounds_ns):
                 asleep[window, package] += b - a
         before = None
-        for gap in found:
+        for gap in idle_gaps:
             if gap.woke is not None and gap.t1_ns - gap.t0_ns >= WAKE_NS:
                 window = bisect_right(bounds_ns, gap.t1_ns) - 1
-                sums[window, package, gap.woke][f"{what}_wakes"] += 1
+                sums[window, package, gap.woke][f"{kind}_wakes"] += 1
             for window, a, b in _pieces([gap], bounds_ns):
-                for owner, ns in _tails(gap, before, (a, b), LENGTHS_NS[what]):
+                for owner, ns in _tails(gap, before, (a, b), LENGTHS_NS[kind]):
                     if ns.any():
                         row = sums[window, package, owner]
-                        row[f"{what}_tail_ns"] = row[f"{what}_tail_ns"] + ns
+                        row[f"{kind}_tail_ns"] = row[f"{kind}_tail_ns"] + ns
             before = gap
     return sums, asleep
 
 
-def _pieces(found: Sequence[Gap], bounds_ns: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _pieces(idle_gaps: Sequence[Gap], bounds_ns: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """(window, begin, end) of each gap's part in each window."""
-    for gap in found:
+    for gap in idle_gaps:
         a = gap.t0_ns
         while a < gap.t1_ns:
             window = bisect_right(bounds_ns, a) - 1
@@ -135,15 +137,15 @@ def _tails(
 
 
 def extra_power(
-    each: Iterator[tuple[str, int, list[Any]]], end_ns: int, costs: Costs
+    places: Iterator[tuple[str, int, list[Any]]], end_ns: int, costs: Costs
 ) -> dict[int, list[tuple[int, int, float]]]:
     """(begin, end, watts) of tails and wake-ups of each package."""
     out: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
-    for what, package, mine in each:
-        tails_w = costs.package_w if what == "package" else costs.core_w
-        wake_nj = costs.package_wake_nj if what == "package" else costs.core_wake_nj
-        for gap in gaps(mine, end_ns):
-            for w, ns in zip(tails_w, LENGTHS_NS[what], strict=True):
+    for kind, package, of_place in places:
+        tails_w = costs.package_w if kind == "package" else costs.core_w
+        wake_nj = costs.package_wake_nj if kind == "package" else costs.core_wake_nj
+        for gap in gaps(of_place, end_ns):
+            for w, ns in zip(tails_w, LENGTHS_NS[kind], strict=True):
                 if w:
                     out[package].append((gap.t0_ns, min(gap.t1_ns, gap.t0_ns + ns), w))
             if wake_nj and gap.woke is not None and gap.t1_ns - gap.t0_ns >= WAKE_NS:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def until(look: Callable[[], Found], what: str = "", *, seconds: float = 60.0) -> Found:
-    """What `look` returns, once it is true; `what` was waited for."""
+def until(look: Callable[[], Result], expectation: str = "", *, seconds: float = 60.0) -> Result:
+    """Calls `look` until its result is true, and returns it; a timeout names the expectation."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"it never came: {what}"
+    while not (result := look()):
+        assert time.monotonic() < deadline, f"it never came: {expectation}"
         time.sleep(0.02)
-    return found
+    return result
 
 
 def is_running(pid: int) -> bool:

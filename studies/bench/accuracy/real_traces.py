@@ -83,9 +83,9 @@ def schedule_of(directory: Path) -> Schedule:
     query = np.full(len(ids), -1, np.int64)
     query[serving] = np.unique(ids[serving], return_inverse=True)[1].reshape(-1)
     machine = _machine(trace)
-    kept, times = _disjoint(plain, machine, (trace.begin_ns, trace.end_ns))
-    used, group = np.unique(plain.group[kept], return_inverse=True)
-    segments = Segments(*times, plain.cpu[kept].astype(np.int64), group.reshape(-1))
+    rows, times = _disjoint(plain, machine, (trace.begin_ns, trace.end_ns))
+    used, group = np.unique(plain.group[rows], return_inverse=True)
+    segments = Segments(*times, plain.cpu[rows].astype(np.int64), group.reshape(-1))
     order = np.argsort(segments.t0_ns, kind="stable")
     return Schedule(
         machine,
@@ -96,7 +96,7 @@ def schedule_of(directory: Path) -> Schedule:
             segments.group[order],
         ),
         tuple(_group(grouped.labels[g]) for g in used.tolist()),
-        query[kept][order],
+        query[rows][order],
         (trace.begin_ns, trace.end_ns),
     )
 
@@ -108,12 +108,12 @@ def _group(label: GroupLabel) -> Group:
 
 def _machine(trace: Trace) -> Machine:
     """CPUs with their cores, from meta.json. Raises `QjouleError` if it lists none."""
-    cpus = sorted(trace.meta.cpus, key=lambda one: one.cpu)
+    cpus = sorted(trace.meta.cpus, key=lambda info: info.cpu)
     if not cpus:
         raise QjouleError(f"{trace.path}: the trace does not say which CPUs the machine has")
-    pairs = np.array([(one.package, one.core) for one in cpus])
+    pairs = np.array([(info.package, info.core) for info in cpus])
     core = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
-    return Machine(np.array([one.cpu for one in cpus]), pairs[:, 0], core)
+    return Machine(np.array([info.cpu for info in cpus]), pairs[:, 0], core)
 
 
 def _disjoint(
@@ -125,10 +125,10 @@ def _disjoint(
     t0 = np.clip(segments.t0_ns[rows], *span_ns)
     t1 = np.clip(segments.t1_ns[rows], *span_ns)
     cpu = segments.cpu[rows]
-    for one in np.unique(cpu):
-        mine = np.flatnonzero(cpu == one)
-        ended = np.maximum.accumulate(t1[mine])
-        t0[mine[1:]] = np.maximum(t0[mine[1:]], ended[:-1])
+    for number in np.unique(cpu):
+        of_cpu = np.flatnonzero(cpu == number)
+        latest_end = np.maximum.accumulate(t1[of_cpu])
+        t0[of_cpu[1:]] = np.maximum(t0[of_cpu[1:]], latest_end[:-1])
     some = t1 > t0
     return rows[some], (t0[some], t1[some])
 
@@ -141,20 +141,23 @@ def recorded_trace(seconds: float) -> Iterator[Path]:
     """
     if os.geteuid() != 0:
         raise QjouleError("recording needs root")
-    read_only = next(one for one in WORKLOADS if one.name == "oltp_read_only")
+    read_only = next(workload for workload in WORKLOADS if workload.name == "oltp_read_only")
     with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as scratch:
         directory = Path(scratch) / "trace"
         with started("mariadb") as server:
-            words, log = command(read_only, server, RATE), server.directory / "generator.log"
+            load_command, log = command(read_only, server, RATE), server.directory / "generator.log"
             recorder = Recorder(directory, "--energy", "none", "--pid", str(server.pid))
             try:
                 # Start before the clients: the tracer sees a prepared statement's text only when it
                 # is prepared.
                 recorder.attached()
-                with generating(words, lambda: server.tgids, log) as generator, analytic(server):
+                with (
+                    generating(load_command, lambda: server.tgids, log) as generator,
+                    analytic(server),
+                ):
                     generator.take(max(round(seconds), 1))
                 if code := recorder.stop(signal.SIGINT):
-                    raise QjouleError(f"qjoule record ended with {code}: {recorder.words}")
+                    raise QjouleError(f"qjoule record ended with {code}: {recorder.messages}")
             finally:
                 recorder.end()
         yield directory

@@ -146,7 +146,7 @@ def _record_both(directory: Path, server: DatabaseServer, work: Any) -> Both:
         with perf_recording(directory, server.pid) as recorded:
             work()
             time.sleep(SETTLED_S)
-        assert recorder.stop() == 0, recorder.words
+        assert recorder.stop() == 0, recorder.messages
     finally:
         recorder.end()
     imported = qjoule(

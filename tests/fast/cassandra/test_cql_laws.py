@@ -27,9 +27,9 @@ from fuzz.cql_library import (
     inflated,
     long_string,
     payload,
+    requests_of,
     segments,
     startup,
-    told,
 )
 from qjoule.servers.cassandra.wire import tags_in_payload
 
@@ -90,9 +90,9 @@ def test_compressed_bodies_tell_the_same(
 ) -> None:
     packed = [compressed(4, *request, compression) for request in requests]
     sent = startup(4, compression) + b"".join(packed)
-    assert told(sent, step) == told(plain(4, requests)) is not None
+    assert requests_of(sent, step) == requests_of(plain(4, requests)) is not None
     # On a connection that was open before, the format shows by itself.
-    assert told(b"".join(packed)) == told(plain(4, requests))
+    assert requests_of(b"".join(packed)) == requests_of(plain(4, requests))
 
 
 @given(
@@ -111,14 +111,14 @@ def test_segments_tell_the_same(
     sent = startup(5, "lz4" if with_lz4 else "")
     sent += segments(envelopes, together=together, with_lz4=with_lz4)
     # Bodies of protocols 5 and 4 differ; here both have the additional fields of a PREPARE.
-    assert told(sent, step) == told(plain(4, requests)) is not None
+    assert requests_of(sent, step) == requests_of(plain(4, requests)) is not None
 
 
 @given(noise=st.binary(min_size=1, max_size=3000), step=st.sampled_from([0, 13]))
 @example(noise=b"\0\0\1\0garbage", step=0)
 def test_a_damaged_compressed_request_is_counted(noise: bytes, step: int) -> None:
     for compression in ("lz4", "snappy"):
-        read = told(startup(4, compression) + envelope(4, QUERY, noise, flags=1), step)
+        read = requests_of(startup(4, compression) + envelope(4, QUERY, noise, flags=1), step)
         assert read is not None
         assert len(read[0]) == 1
 
@@ -194,7 +194,7 @@ def _sent(request: TaggedRequest) -> tuple[int, bytes, int]:
 def _same(connection: bytes, requests: list[TaggedRequest], step: int) -> None:
     """Asserts the same shapes as without a payload, and each request's tags."""
     bare = b"".join(envelope(4, opcode, body) for opcode, body, _ in requests)
-    expected, with_payloads = told(startup(4) + bare), told(connection, step)
+    expected, with_payloads = requests_of(startup(4) + bare), requests_of(connection, step)
     assert expected is not None and with_payloads is not None
     tagged = [
         request._replace(tags=said(of))
@@ -245,7 +245,7 @@ _MALFORMED = [
 def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
     """The server refuses it too. Requests after it are not affected."""
     behind = envelope(4, QUERY, payload(TAGGED) + SELECT, PAYLOAD) + envelope(4, QUERY, SELECT)
-    result = told(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
+    result = requests_of(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
     assert result is not None
     assert [request.tags for request in result[0]][-2:] == [said(TAGGED), b""]
     assert len(result[0]) == 2
@@ -254,7 +254,7 @@ def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
 @given(st.binary(max_size=600), TAGGED_STEPS)
 @example(b"\0\2\0\x08qjoule.n\xff\xff\xff\xfe" + entry(b"qjoule.a", b"x") + SELECT, 1)
 def test_whatever_is_there_is_bounded(noise: bytes, step: int) -> None:
-    result = told(startup(4) + envelope(4, QUERY, noise, PAYLOAD), step)
+    result = requests_of(startup(4) + envelope(4, QUERY, noise, PAYLOAD), step)
     assert result is not None
     for request in result[0]:
         assert len(request.tags) <= MOST and request.tags in noise

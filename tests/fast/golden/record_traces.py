@@ -175,7 +175,7 @@ def _cassandra(server: DatabaseServer) -> None:
 def _voltdb(server: DatabaseServer) -> None:
     with server.connect() as client:
         for call in range(TIMES * 3):
-            voltdb_story._one(client, call, call % voltdb_story.ROUND)
+            voltdb_story._call_procedures(client, call, call % voltdb_story.ROUND)
 
 
 GOLDEN = {

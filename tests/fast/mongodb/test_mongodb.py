@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuzz.mongodb_library import READ_HERE, compressed, message, op_msg, op_query, told
+from fuzz.mongodb_library import READ_HERE, compressed, kernel_report, message, op_msg, op_query
 from qjoule.contract import TEXT, Block
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
@@ -82,7 +82,7 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS)
 def test_commands(command: dict[str, Any], shown: str) -> None:
-    assert mongodb_shape(told(op_msg({**command, **LSID}))) == shown
+    assert mongodb_shape(kernel_report(op_msg({**command, **LSID}))) == shown
 
 
 def test_bulk_write() -> None:
@@ -94,7 +94,7 @@ def test_bulk_write() -> None:
     ]
     names = [{"ns": "shop.orders"}, {"ns": "shop.log"}]
     request = op_msg({"bulkWrite": 1, "$db": "admin"}, {"ops": ops, "nsInfo": names})
-    assert mongodb_shape(told(request)) == (
+    assert mongodb_shape(kernel_report(request)) == (
         "shop.orders,shop.log bulkWrite [{document: ?, insert: ?}, "
         "{filter: {a: ?}, multi: ?, update: ?, updateMods: {$set: {b: ?}}}, "
         "{delete: ?, filter: {a: ?}, multi: ?}]"
@@ -108,11 +108,11 @@ def test_a_damaged_compressed_message_has_no_other_shape(number: int) -> None:
     size = len(plain) - 16
     for claimed in (size - 1, size + 1, 0, 2**31 - 1, 2**32 - 1):
         lies = packed[:20] + claimed.to_bytes(4, "little") + packed[24:]
-        assert mongodb_shape(told(lies)).startswith("(compressed by ")
+        assert mongodb_shape(kernel_report(lies)).startswith("(compressed by ")
     nested = compressed(compressed(plain), number)
     unknown = packed[:24] + b"\x09" + packed[25:]
     for other in (nested, unknown, packed[:25], compressed(message(b""), number)):
-        assert mongodb_shape(told(other)).startswith("(compressed by ")
+        assert mongodb_shape(kernel_report(other)).startswith("(compressed by ")
 
 
 def test_bombs_are_not_inflated() -> None:
@@ -121,7 +121,10 @@ def test_bombs_are_not_inflated() -> None:
         bomb = compressed(op_msg({"find": "o", "filter": {"a": "\0" * 20_000_000}}), number)
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        assert inflated(told(bomb)) is None or len(inflated(told(bomb)) or b"") < 5000
+        assert (
+            inflated(kernel_report(bomb)) is None
+            or len(inflated(kernel_report(bomb)) or b"") < 5000
+        )
         assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
     tracemalloc.stop()
 
@@ -139,7 +142,7 @@ def text(shape: int, statement: bytes) -> Frame:
     return Frame(Block.TEXT, 0, record, statement)
 
 
-FRAMES = (text(FIND, told(FOUND)), text(MORE, told(GOES_ON, FIND)))
+FRAMES = (text(FIND, kernel_report(FOUND)), text(MORE, kernel_report(GOES_ON, FIND)))
 
 
 @pytest.mark.parametrize("frames", [FRAMES, FRAMES[::-1], (*FRAMES[::-1], FRAMES[1])])

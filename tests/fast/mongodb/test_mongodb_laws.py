@@ -19,10 +19,10 @@ from fuzz.mongodb_library import (
     kernel_documents,
     kernel_hash,
     kernel_reply,
+    kernel_report,
     message,
     op_msg,
     op_query,
-    told,
 )
 from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
@@ -261,7 +261,7 @@ def others(value: Any, draw: st.DrawFn) -> Any:
 @given(st.one_of(MESSAGES, HOSTILE), st.one_of(MESSAGES, HOSTILE))
 def test_equal_hash_implies_equal_shape(first: bytes, second: bytes) -> None:
     if kernel_hash(first) == kernel_hash(second):
-        assert mongodb_shape(told(first)) == mongodb_shape(told(second))
+        assert mongodb_shape(kernel_report(first)) == mongodb_shape(kernel_report(second))
 
 
 @given(st.data(), _DOCUMENTS, st.booleans())
@@ -273,7 +273,7 @@ def test_values_make_no_difference(data: st.DataObject, asked: dict[str, Any], l
     second = op_msg({"find": "orders", "filter": other, **tail, "$db": "shop"})
     assert long or kernel_hash(first) == kernel_hash(second)
     if kernel_hash(first) == kernel_hash(second):
-        assert mongodb_shape(told(first)) == mongodb_shape(told(second))
+        assert mongodb_shape(kernel_report(first)) == mongodb_shape(kernel_report(second))
 
 
 @given(st.one_of(MESSAGES, HOSTILE), st.integers(1, 64))
@@ -287,7 +287,7 @@ def test_pieces_make_no_difference(whole: bytes, step: int) -> None:
 
 @given(HOSTILE)
 def test_hostile_messages_have_a_shape(whole: bytes) -> None:
-    shape = fingerprint(told(whole), registry.dialect("mongodb"))
+    shape = fingerprint(kernel_report(whole), registry.dialect("mongodb"))
     assert shape.text and sanitise(shape.text) == shape.text
     assert len(shape.text) <= 4096
     assert kernel_hash(whole) not in (0, 2**64 - 1)
@@ -298,19 +298,19 @@ def test_no_value_is_shown(asked: dict[str, Any], secret: str) -> None:
     assume(secret not in str(sorted(VALUE_KEYS)) and not any(c in secret for c in "?{}[] ,:."))
     command = {"find": "orders", "filter": {"a": secret, "b": [secret], **asked}, "$db": "shop"}
     command |= {"comment": secret, "let": {"x": secret}, "hint": secret}
-    assert secret not in mongodb_shape(told(op_msg(command)))
+    assert secret not in mongodb_shape(kernel_report(op_msg(command)))
 
 
 @given(MESSAGES, st.sampled_from(READ_HERE), st.integers(0, 400))
 def test_compressed_messages_are_read_as_plain_ones(
     whole: bytes, compressor: int, cut: int
 ) -> None:
-    packed = told(compressed(whole, compressor))
+    packed = kernel_report(compressed(whole, compressor))
     plain = inflated(packed)
-    assert plain == told(whole) or (len(whole) == 16 and plain is None)
+    assert plain == kernel_report(whole) or (len(whole) == 16 and plain is None)
     # A message cut off before it was recorded claims more bytes than it has.
     part = inflated(packed[: max(len(packed) - cut, 16)])
-    assert part is None or told(whole).startswith(part)
+    assert part is None or kernel_report(whole).startswith(part)
 
 
 @given(MESSAGES, st.integers(0, 300))

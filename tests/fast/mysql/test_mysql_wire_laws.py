@@ -272,11 +272,11 @@ def test_executions_have_their_attributes(
     sent = [[*own, *ours] for own, ours in executions]
     queries = _recorded([_execution(every) for every in sent], sizes)
     assert [query.executions for query in queries] == [1] * len(sent)
-    assert [query.said for query in queries] == [expected(every) for every in sent]
+    assert [query.tags for query in queries] == [expected(every) for every in sent]
     undeclared = [_execution(every, flags=0) for every in sent]
-    assert {query.said for query in _recorded(undeclared, sizes)} == {None}
+    assert {query.tags for query in _recorded(undeclared, sizes)} == {None}
     (joined,) = _recorded([_execution(sent[0])], [], UNKNOWN)
-    assert joined.said == expected(sent[0])
+    assert joined.tags == expected(sent[0])
 
 
 @given(OWN, OURS, st.data())
@@ -287,13 +287,13 @@ def test_a_packet_that_is_cut_or_longer_has_no_attributes(
     cut = data.draw(st.integers(8, len(sent) - 1))
     more = data.draw(st.binary(min_size=1, max_size=9))
     for packet in (sent[:cut], sent + more):
-        assert [query.said for query in _recorded([packet], [])] == [None]
+        assert [query.tags for query in _recorded([packet], [])] == [None]
 
 
 @given(st.binary(max_size=600), SIZES)
 def test_attributes_of_any_bytes_are_bounded(body: bytes, sizes: list[int]) -> None:
     packet = b"\x17" + struct.pack("<IBI", IDENTITY, COUNT_AVAILABLE, 1) + body
     (query,) = _recorded([packet], sizes)
-    attributes = query.said or b""
+    attributes = query.tags or b""
     assert len(attributes) <= MOST
     assert len(tags_in_attributes(attributes)) <= ATTRIBUTES_MAX

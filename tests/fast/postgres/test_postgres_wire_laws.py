@@ -152,7 +152,7 @@ def test_no_text_is_lost_in_pieces(
         request = query(text) if is_simple else parse(text, name) + bind(name) + execute() + SYNC
         for lengths in (sizes, [1], [BUFFER]):
             (only,), loss = run(split(request, lengths, BUFFER))
-            assert only.said == (b"k='v'" if b"/*" in text else None)
+            assert only.tags == (b"k='v'" if b"/*" in text else None)
             assert (only.text, only.executions, loss) == (text[:4096], 1, {})
             assert bool(only.flags & QueryFlag.TRUNCATED) == (len(text) > 4096)
 

@@ -40,7 +40,7 @@ from qjoule.reporters.labels import FIXED_NAMES
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Server
 from qjoule.trace.reader import Trace
-from stacked_trace import made
+from stacked_trace import write_stacked_trace
 
 KINDS = {"mariadb:3306": "mariadb"}
 UNIX_NS = 1_795_000_000_000_000_000
@@ -48,7 +48,7 @@ UNIX_NS = 1_795_000_000_000_000_000
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("export") / "shop.qjoule")
+    return write_stacked_trace(tmp_path_factory.mktemp("export") / "shop.qjoule")
 
 
 def profile(flame: Flame, *notes: str) -> Profile:

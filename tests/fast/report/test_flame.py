@@ -34,7 +34,7 @@ from qjoule.model.result import Row
 from qjoule.report.flame_page import flame_page, tree
 from qjoule.reporters.flame_text import collapsed, nodes, table
 from qjoule.trace.reader import Trace
-from stacked_trace import SAMPLES, made, sample
+from stacked_trace import SAMPLES, sample, write_stacked_trace
 
 NAMES = {(1, 100): "main", (1, 200): "read", (1, 300): "write", (2, 7): "deep;<b>"}
 
@@ -45,7 +45,7 @@ def name(module: int, offset: int) -> str:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("flame") / "trace")
+    return write_stacked_trace(tmp_path_factory.mktemp("flame") / "trace")
 
 
 def read(trace: Path, *by: str, **more: Any) -> Flame:

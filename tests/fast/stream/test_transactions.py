@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fuzz.mongodb_library import compressed, op_msg, told
+from fuzz.mongodb_library import compressed, kernel_report, op_msg
 from qjoule.contract import (
     QUERY,
     SHAPE_OTHER,
@@ -217,7 +217,7 @@ def ids(*numbers: int) -> NDArray[np.uint64]:
 def single(shape: int, key: str) -> Frame:
     """The text of one query: each has a hash of its own."""
     command = op_msg({"find": "orders", "filter": {key: shape}, "$db": "shop"})
-    text = told(compressed(command))
+    text = kernel_report(compressed(command))
     rows = np.zeros(1, TEXT)
     rows["shape"], rows["dialect"], rows["single"] = shape, registry.dialect("mongodb"), True
     rows["text_bytes"] = rows["statement_bytes"] = len(text)

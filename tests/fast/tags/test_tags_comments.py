@@ -228,7 +228,7 @@ def _mysql(packets: list[bytes], sizes: list[int]) -> list[bytes | None]:
                 at += len(piece)
         connection.reply(b"\1\0\0\1\1" + b"\xee" * 16)
         connection.wait()
-    return [query_.said for query_ in connection.close()]
+    return [query_.tags for query_ in connection.close()]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), SIZES)
@@ -285,7 +285,7 @@ def test_postgres_comments_in_any_pieces(texts: list[tuple[bytes, bool]], sizes:
         for piece in pieces:
             connection.receive(piece)
             connection.wait()
-        reported = [query_.said for query_ in connection.close()]
+        reported = [query_.tags for query_ in connection.close()]
         if pieces is requests:
             assert reported == expected
         else:
@@ -300,4 +300,4 @@ def test_a_pipeline_has_the_tags_of_all_or_none(first: bytes, second: bytes) -> 
     )
     connection.wait()
     (pipeline,) = connection.close()
-    assert pipeline.said == (tags_sent(first) if tags_sent(first) == tags_sent(second) else None)
+    assert pipeline.tags == (tags_sent(first) if tags_sent(first) == tags_sent(second) else None)

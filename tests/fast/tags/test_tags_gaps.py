@@ -30,14 +30,14 @@ def test_a_full_ring_costs_exactly_the_unreported_queries_their_tags(
     written = records(following)
     assert written < SLOTS
     expected = [str(number % 2) if number < written else None for number in range(SLOTS)]
-    assert ask(source, *times, of=1) == expected
+    assert ask(source, *times, connection=1) == expected
     assert ask(source, during) == [None]
     assert source.lost == SLOTS - written + 1
     # The next gap is a separate one.
     between = [call(following, other, m) for m in "ab"]
     following.interrupt()
     after = call(following, peer, "b")
-    assert ask(source, *between, time.monotonic_ns(), of=1) == ["a", "b", None]
+    assert ask(source, *between, time.monotonic_ns(), connection=1) == ["a", "b", None]
     assert ask(source, after) == ["b"]
 
 
@@ -174,7 +174,7 @@ def test_no_query_has_the_tags_of_another_and_no_loss_is_uncounted(
                     fails.clear()
         missing = 0
         for number, stream, begin_ns, sent in expected:
-            (joined,) = ask(source, begin_ns, of=number, stream=stream)
+            (joined,) = ask(source, begin_ns, connection=number, stream=stream)
             assert joined in (sent, None)
             missing += joined != sent
         assert missing <= source.lost or may_be_unknown

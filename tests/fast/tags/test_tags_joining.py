@@ -132,7 +132,7 @@ def test_one_record_covers_all_calls_that_follow(source: TagSource, following: C
     assert records(following) == 3
     assert ask(source, before, *times) == [None, *"aaabba"]
     assert ask(source, times[-1] + MINUTE_NS) == ["a"]  # until something else is reported
-    assert ask(source, times[-1], of=1) == [None]
+    assert ask(source, times[-1], connection=1) == [None]
     following.begin(peer)
     assert ask(source, time.monotonic_ns()) == ["none"]
     for span in (1, 1, 2):

@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from host_library import made
+from host_library import built_file
 
 MOST_BYTES, ROUNDED_TO = 512, 32  #: MAX_BPF_STACK, include/linux/filter.h
 #: Programs on reads of sockets: kernels that get the early variant have nothing to attach them to.
@@ -90,7 +90,7 @@ class Functions:
 
 @pytest.mark.parametrize("name", ["qjoule", "qjoule_early"])
 def test_nested_functions_fit_on_the_stack_that_linux_6_1_gives_them(name: str) -> None:
-    command = ["llvm-objdump", "-dr", str(made(f"{name}.bpf.o"))]
+    command = ["llvm-objdump", "-dr", str(built_file(f"{name}.bpf.o"))]
     functions = Functions(
         subprocess.run(command, check=True, capture_output=True, text=True).stdout
     )

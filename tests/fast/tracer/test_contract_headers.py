@@ -21,7 +21,7 @@ import pytest
 
 import btf
 import btf_fields
-from host_library import generated_headers, made
+from host_library import built_file, generated_headers
 from qjoule import contract
 from qjoule.root_part import protocol
 from qjoule.servers import registry
@@ -223,7 +223,7 @@ def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:
     Linux 5.10 refuses atomic operations that return a value, even in code that is never reached.
     Only BPF_XADD, whose immediate is 0, is that old.
     """
-    command = ["llvm-objdump", "-d", str(made("qjoule_early.bpf.o"))]
+    command = ["llvm-objdump", "-d", str(built_file("qjoule_early.bpf.o"))]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     helpers, immediates = [], []
     for part in listing.split("Disassembly of section ")[1:]:
@@ -240,7 +240,7 @@ def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:
 
 def test_both_variants_have_the_same_skeleton_but_for_the_code() -> None:
     """tracer/variant.h uses one struct for both."""
-    usual, early = (made(f"{name}.skel.h").read_text() for name in ("qjoule", "qjoule_early"))
+    usual, early = (built_file(f"{name}.skel.h").read_text() for name in ("qjoule", "qjoule_early"))
     for name, other in (("qjoule_early", "qjoule"), ("QJOULE_EARLY", "QJOULE"), ("_e.", "_b.")):
         early = early.replace(name, other)
     declared = usual.partition("\t*sz = ")[0]

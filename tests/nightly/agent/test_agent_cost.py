@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says of its own cost, beside a real server under load. Also: its random sample
-of queries.
+"""The cost that the agent reports of itself, beside a real server under load. Also: its random
+sample of queries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TRACING = 26  #: BPF_PROG_TYPE_TRACING
 
 def kernels_own(root: RootPart) -> Account:
     """The sum over the root part's programs (bpf_prog_show_fdinfo(), kernel/bpf/syscall.c)."""
-    found: dict[int, tuple[int, int]] = {}
+    by_program: dict[int, tuple[int, int]] = {}
     for info in Path(f"/proc/{root.pid}/fdinfo").iterdir():
         try:
             text = info.read_text()
@@ -52,8 +52,10 @@ def kernels_own(root: RootPart) -> Account:
             continue
         fields = dict(line.partition(":\t")[::2] for line in text.splitlines())
         if "prog_type" in fields and "run_cnt" in fields:
-            found[int(fields["prog_id"])] = int(fields["run_cnt"]), int(fields["run_time_ns"])
-    return Account(sum(runs for runs, _ in found.values()), sum(ns for _, ns in found.values()))
+            by_program[int(fields["prog_id"])] = int(fields["run_cnt"]), int(fields["run_time_ns"])
+    return Account(
+        sum(runs for runs, _ in by_program.values()), sum(ns for _, ns in by_program.values())
+    )
 
 
 def forks(number: int) -> None:
@@ -63,7 +65,7 @@ def forks(number: int) -> None:
 
 def test_accounts_are_the_kernels_own() -> None:
     with root_part() as root, root.tracer() as tracer:
-        assert sum(one.runs for one in asked(root)) == 0, "nothing is loaded"
+        assert sum(account.runs for account in read_accounts(root)) == 0, "nothing is loaded"
         load(tracer, load_bytes(PROGRAM))
         ask(tracer, Kind.ATTACH, text=bytes(16) + PROGRAM.encode())
         ask(tracer, Kind.DONE)
@@ -71,15 +73,15 @@ def test_accounts_are_the_kernels_own() -> None:
         before = first.accounts()[TRACING]
         forks(50)
         low = kernels_own(root)
-        now = asked(root)
+        now = read_accounts(root)
         high = kernels_own(root)
         os.close(first.fd)
         assert low.runs <= now[TRACING].runs <= high.runs and low.ns <= now[TRACING].ns <= high.ns
         assert now[TRACING].runs - before.runs >= 50 and now[TRACING].ns > before.ns
-        assert not any(one.runs for at, one in enumerate(now) if at != TRACING)
+        assert not any(account.runs for at, account in enumerate(now) if at != TRACING)
 
 
-def asked(root: RootPart) -> tuple[Account, ...]:
+def read_accounts(root: RootPart) -> tuple[Account, ...]:
     reply = ask(root.connection, Kind.ACCOUNTS)
     os.close(reply.fd)
     return reply.accounts()
@@ -90,7 +92,7 @@ def test_only_the_command_may_ask() -> None:
         with pytest.raises(Refused):
             ask(tracer, Kind.ACCOUNTS)
         load(tracer, load_bytes(PROGRAM))  # and the refusal did no harm
-        assert asked(root)
+        assert read_accounts(root)
 
 
 @pytest.mark.server
@@ -123,8 +125,8 @@ def test_a_level_is_handed_over_and_counts_stay_exact(tmp_path: Path) -> None:
             agent.stop()
         finally:
             agent.close()
-    left = handover.take(agent.store, Limits(), time.time())
-    assert left.continued and left.shed.level == 2
+    taken_over = handover.take(agent.store, Limits(), time.time())
+    assert taken_over.continued and taken_over.shed.level == 2
 
 
 class Prepared(Agent):
@@ -155,32 +157,32 @@ def execute(connection: Any, statement: str, times: int) -> None:
         cursor.fetchall()
 
 
-def columns(rows: pa.Table, of: pa.Array | None = None) -> dict[str, np.ndarray[Any, Any]]:
-    found = rows if of is None else rows.filter(of)
+def columns(rows: pa.Table, rows_chosen: pa.Array | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    selected = rows if rows_chosen is None else rows.filter(rows_chosen)
     return {
-        name: found[name].to_numpy() for name in ("calls", "cpu_ns", "energy_nj", "probability")
+        name: selected[name].to_numpy() for name in ("calls", "cpu_ns", "energy_nj", "probability")
     }
 
 
 def within(values: np.ndarray[Any, Any], probability: np.ndarray[Any, Any], truth: float) -> None:
     """The estimate is as near the truth as its own variance allows."""
     group = np.zeros(len(values), np.int64)
-    found = estimate(values.astype(np.float64), probability, group, 1)
+    estimated = estimate(values.astype(np.float64), probability, group, 1)
     spread = float(np.sqrt(np.sum((1 - probability) * (values / probability) ** 2)))
-    assert abs(found.total[0] - truth) <= SIGMAS * spread + 0.02 * truth, (found, truth)
+    assert abs(estimated.total[0] - truth) <= SIGMAS * spread + 0.02 * truth, (estimated, truth)
 
 
 @pytest.mark.server
 def test_estimates_are_near_what_the_sums_and_the_server_count(tmp_path: Path) -> None:
-    with mariadb_server() as server, server.connect() as one, server.connect() as other:
-        one.cursor().execute("create user 'reader'@'%' identified by 'p'")
+    with mariadb_server() as server, server.connect() as first, server.connect() as second:
+        first.cursor().execute("create user 'reader'@'%' identified by 'p'")
         agent = Agent(tmp_path, server.pid, more=f"samples = {SAMPLES}\n")
         try:
             agent.started()
             with server.connect(user="reader", password="p") as reader:
-                execute(one, CHEAP, 3000)
+                execute(first, CHEAP, 3000)
                 execute(reader, CHEAP, 9000)
-                execute(other, DEAR, 400)
+                execute(second, DEAR, 400)
                 time.sleep(3)
             assert (value(agent.samples(), "qjoule_store_samples_total") or 0) > 2 * SAMPLES
             agent.stop()
@@ -189,9 +191,9 @@ def test_estimates_are_near_what_the_sums_and_the_server_count(tmp_path: Path) -
     rows = ds.dataset(agent.store / "samples", partitioning="hive").to_table()
     sums = ds.dataset(agent.store / "rollups", partitioning="hive").to_table().to_pylist()
     shapes = {row["fingerprint"]: row for row in sums if row["kind"] == "queries"}
-    drawn = rows.group_by("fingerprint").aggregate([("calls", "count")]).to_pylist()
-    assert {one["fingerprint"] for one in drawn} >= shapes.keys() - {"other"}, "each shape has one"
-    assert max(one["calls_count"] for one in drawn) < 12 * SAMPLES
+    counts = rows.group_by("fingerprint").aggregate([("calls", "count")]).to_pylist()
+    assert {row["fingerprint"] for row in counts} >= shapes.keys() - {"other"}, "each shape has one"
+    assert max(row["calls_count"] for row in counts) < 12 * SAMPLES
     # Until a statement has a series, its sums are in `other`. So what it took is only known in all.
     everything = columns(rows)
     for name in ("calls", "cpu_ns", "energy_nj"):
@@ -199,21 +201,28 @@ def test_estimates_are_near_what_the_sums_and_the_server_count(tmp_path: Path) -
         within(np.nan_to_num(everything[name]), everything["probability"], truth)
     for statement, times in ((CHEAP, 12_000), (DEAR, 400)):
         shape = fingerprint(statement.format(n=1).encode(), registry.dialect("mysql"))
-        mine = columns(rows, pc.equal(rows["fingerprint"], shape.fingerprint))
-        within(mine["calls"], mine["probability"], times)
+        samples_of_shape = columns(rows, pc.equal(rows["fingerprint"], shape.fingerprint))
+        within(samples_of_shape["calls"], samples_of_shape["probability"], times)
     cheap = {user: rows.filter(pc.equal(rows["user"], user)) for user in ("reader", "root")}
-    found = columns(cheap["reader"])
-    within(found["calls"], found["probability"], 9000)
-    told = json.loads(ask_command(agent, "--by", "user", "--json"))
-    of = {row["user"]: row for row in told}
-    assert of["root"]["joules"] > of["reader"]["joules"], "the dear statement is root's"
-    assert of["reader"]["calls_low"] <= of["reader"]["calls"] <= of["reader"]["calls_high"]
+    samples_of_reader = columns(cheap["reader"])
+    within(samples_of_reader["calls"], samples_of_reader["probability"], 9000)
+    rows_by_user = json.loads(ask_command(agent, "--by", "user", "--json"))
+    by_user = {row["user"]: row for row in rows_by_user}
+    assert by_user["root"]["joules"] > by_user["reader"]["joules"], "the dear statement is root's"
+    assert (
+        by_user["reader"]["calls_low"]
+        <= by_user["reader"]["calls"]
+        <= by_user["reader"]["calls_high"]
+    )
     assert "reader" in ask_command(agent, "--by", "user,client", "--last", "1h")
 
 
-def ask_command(agent: Agent, *words: str) -> str:
+def ask_command(agent: Agent, *arguments: str) -> str:
     done = subprocess.run(
-        [QJOULE, "samples", str(agent.store), *words], capture_output=True, text=True, check=True
+        [QJOULE, "samples", str(agent.store), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout
 

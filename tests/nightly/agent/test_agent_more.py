@@ -61,19 +61,19 @@ def test_the_counter_of_a_held_row_lock_is_lock(tmp_path: Path) -> None:
         running(tmp_path, server.pid) as agent,
         server.connect() as holder,
         server.connect() as connection,
-        holder.cursor() as held,
+        holder.cursor() as cursor,
     ):
-        held.execute("create database waits")
-        held.execute("create table waits.rows_ (id int primary key, n int)")
-        held.execute("insert into waits.rows_ values (1, 1)")
+        cursor.execute("create database waits")
+        cursor.execute("create table waits.rows_ (id int primary key, n int)")
+        cursor.execute("insert into waits.rows_ values (1, 1)")
         fingerprint = warmed(agent, connection, update, "update waits")
-        held.execute("begin")
-        held.execute("update waits.rows_ set n = 7 where id = 1")
+        cursor.execute("begin")
+        cursor.execute("update waits.rows_ set n = 7 where id = 1")
         waiter = threading.Thread(target=execute, args=(connection, update, 1))
         waiter.start()
         until(lambda: scalar(holder, WAITING, 1), "the update waits")
         time.sleep(HOLD_S)
-        held.execute("rollback")
+        cursor.execute("rollback")
         waiter.join()
 
         def waited_s(page: Mapping[Key, float], kind: str) -> float:
@@ -110,12 +110,12 @@ def test_hours_are_summed_by_tags_that_clients_send(tmp_path: Path) -> None:
             agent.stop()
         finally:
             agent.close()
-    found = ds.dataset(agent.store / "tags", partitioning="hive").to_table().to_pylist()
-    ours = [row for row in found if row["fingerprint"] == fingerprint]
-    assert {row["tag"] for row in found} == {"tenant"}
-    counted = {row["value"]: row["calls"] for row in ours}
+    hour_rows = ds.dataset(agent.store / "tags", partitioning="hive").to_table().to_pylist()
+    tag_rows = [row for row in hour_rows if row["fingerprint"] == fingerprint]
+    assert {row["tag"] for row in hour_rows} == {"tenant"}
+    counted = {row["value"]: row["calls"] for row in tag_rows}
     assert (counted["a"], counted["b"]) == (CALLS, 2 * CALLS)
-    assert all(row["energy_nj"] > 0 and row["server"] for row in ours if row["value"] in "ab")
+    assert all(row["energy_nj"] > 0 and row["server"] for row in tag_rows if row["value"] in "ab")
 
 
 @pytest.mark.root
@@ -126,7 +126,7 @@ def test_reload_second_agent_and_top_beside_it(tmp_path: Path) -> None:
         windows = value(agent.samples(), "qjoule_windows_total") or 0
         with live_top("--pid", str(server.pid)) as top:
             top.wait_for(2)
-        again = subprocess.run(
+        second_start = subprocess.run(
             [QJOULE, "agent", "--config", str(agent.config), "--pid", str(server.pid)],
             capture_output=True,
             text=True,
@@ -134,22 +134,23 @@ def test_reload_second_agent_and_top_beside_it(tmp_path: Path) -> None:
             check=False,
             env=agent.environment,
         )
-        assert again.returncode == 1
-        assert again.stderr.splitlines()[-1].endswith("Address already in use")
+        assert second_start.returncode == 1
+        assert second_start.stderr.splitlines()[-1].endswith("Address already in use")
         agent.configure(shapes=7)
         agent.process.send_signal(signal.SIGHUP)
         time.sleep(2)
         agent.config.write_text("[metrics]\nshape = 7\n")
         agent.process.send_signal(signal.SIGHUP)
         time.sleep(2)
-        found = agent.until(
-            lambda one: (value(one, "qjoule_windows_total") or 0) > windows + 30, "windows go on"
+        samples = agent.until(
+            lambda samples_now: (value(samples_now, "qjoule_windows_total") or 0) > windows + 30,
+            "windows go on",
         )
-        assert value(found, "qjoule_unattributed_windows_total") == 0
-        words = agent.stop()
-    assert "the configuration was read again" in words
-    assert "the configuration stays as it was" in words and "metrics.shape" in words
-    assert len([line for line in words.splitlines() if "Traceback" in line]) == 0
+        assert value(samples, "qjoule_unattributed_windows_total") == 0
+        messages = agent.stop()
+    assert "the configuration was read again" in messages
+    assert "the configuration stays as it was" in messages and "metrics.shape" in messages
+    assert len([line for line in messages.splitlines() if "Traceback" in line]) == 0
 
 
 @pytest.mark.root
@@ -166,20 +167,26 @@ def test_the_agent_changes_to_the_attach_mode_that_shows_compressed_sessions(
         assert value(agent.samples(), "qjoule_server_info", attach_mode="socket")
         client.query(b"do 1")
         agent.until(
-            lambda found: bool(value(found, "qjoule_server_info", attach_mode="symbol")), "symbol"
+            lambda samples: bool(value(samples, "qjoule_server_info", attach_mode="symbol")),
+            "symbol",
         )
-        found = agent.until(
-            lambda one: bool(client.query(b"do 1 + 1") or fingerprint_of(one, "do ? + ?")), "do"
+        samples = agent.until(
+            lambda samples_now: bool(
+                client.query(b"do 1 + 1") or fingerprint_of(samples_now, "do ? + ?")
+            ),
+            "do",
         )
-        calls = "calls", fingerprint_of(found, "do ? + ?")
+        calls = "calls", fingerprint_of(samples, "do ? + ?")
         (before,) = settled(agent, calls)
         for _ in range(CALLS):
             client.query(b"do 2 + 2")
         (after,) = settled(agent, calls)
-        words = agent.stop()
+        messages = agent.stop()
     assert after - before == CALLS
-    assert words.count("the attach mode symbol shows what TLS or compression hides of mariadb") == 1
-    assert words.count("starting again") == 1
+    assert (
+        messages.count("the attach mode symbol shows what TLS or compression hides of mariadb") == 1
+    )
+    assert messages.count("starting again") == 1
 
 
 # ---- the engine's memory over simulated hours, by what Python and numpy allocate -----------------
@@ -199,7 +206,7 @@ MAX_GROWTH = 1 << 17
 
 
 class Hours(io.RawIOBase):
-    """A stream that is made while it is read."""
+    """The blocks of simulated hours, as a stream that is generated while it is read."""
 
     def __init__(self, windows: int) -> None:
         self._pieces, self._left = self._made(windows), b""
@@ -207,8 +214,8 @@ class Hours(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         while len(self._left) < size and (piece := next(self._pieces, b"")):
             self._left += piece
-        found, self._left = self._left[:size], self._left[size:]
-        return found
+        content, self._left = self._left[:size], self._left[size:]
+        return content
 
     @staticmethod
     def _made(windows: int) -> Iterator[bytes]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -20,7 +19,7 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 from otlp_receiver import Receiver, notes_of, of_otlp, program, receiver
 from qjoule.engine.stacks import NO_SAMPLE
 from qjoule_studies.servers.postgres import postgres_server
-from qjoule_studies.servers.process import DatabaseServer
+from servers.busy import busy
 from tracing.agent import Agent, value
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(400)]
@@ -35,30 +34,9 @@ PROFILES = "/v1development/profiles"
 PATIENCE_S = 260.0
 
 
-class Work:
-    """Executes `statement` over and over."""
-
-    def __init__(self, server: DatabaseServer) -> None:
-        self.statement, self._server = SORTED, server
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with closing(self._server.connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(TABLE)
-            while not self._ended.is_set():
-                cursor.execute(self.statement)
-                cursor.fetchall()
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-
 @contextmanager
-def sending(agent: Agent, to: Receiver, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", to.url.removesuffix("/api"))
+def sending(agent: Agent, receiver: Receiver, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url.removesuffix("/api"))
     patch.setenv("OTEL_PROFILES_EXPORTER", "otlp")
     with subprocess.Popen(program(7, f"http://{agent.target}/metrics")) as running:
         try:
@@ -67,24 +45,24 @@ def sending(agent: Agent, to: Receiver, patch: pytest.MonkeyPatch) -> Iterator[N
             running.kill()
 
 
-def profiles_of(got: Receiver) -> list[bytes]:
-    return [content for headers, content in list(got.got) if headers[":path"] == PROFILES]
+def profiles_of(receiver: Receiver) -> list[bytes]:
+    return [content for headers, content in list(receiver.got) if headers[":path"] == PROFILES]
 
 
 def ended_unix_s(content: bytes) -> float:
     (of_resource,) = ExportProfilesServiceRequest.FromString(content).resource_profiles
-    (one, *_) = of_resource.scope_profiles[0].profiles
-    return (int(one.time_unix_nano) + int(one.duration_nano)) / 1e9
+    (profile, *_) = of_resource.scope_profiles[0].profiles
+    return (int(profile.time_unix_nano) + int(profile.duration_nano)) / 1e9
 
 
 def namer_of(agent: Agent) -> psutil.Process:
-    """The only one that may neither fork nor compute for long."""
-    (found,) = (one for one in agent.processes() if limits_of(one.pid) == ("0", "60"))
-    return found
+    """The process that names functions: the only one that may neither fork nor compute for long."""
+    (namer,) = (process for process in agent.processes() if limits_of(process.pid) == ("0", "60"))
+    return namer
 
 
 def limits_of(pid: int) -> tuple[str, ...]:
-    """Of processes and of CPU time (s)."""
+    """The limits of a process: of processes (RLIMIT_NPROC) and of CPU time (s)."""
     text = Path(f"/proc/{pid}/limits").read_text()
     names = "processes", "cpu time"
     return tuple(re.findall(rf"^Max {name} +(\S+)", text, re.M)[0] for name in names)
@@ -94,7 +72,12 @@ def test_a_receiver_gets_the_joules_of_each_minute_by_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joules: dict[float, float] = {}  #: of all statements, by the Unix time of the page
-    with postgres_server() as server, closing(Work(server)) as work, receiver() as receives:
+    statements = [SORTED]  #: the last one is executed
+    with (
+        postgres_server() as server,
+        busy(server, TABLE, lambda: statements[-1]),
+        receiver() as receives,
+    ):
         agent = Agent(tmp_path, server.pid, more="[stacks]\nhertz = 499\n")
         try:
             agent.started()
@@ -106,31 +89,33 @@ def test_a_receiver_gets_the_joules_of_each_minute_by_function(
                     at = value(page, "qjoule_last_interval_timestamp_seconds") or 0.0
                     its = {"kind": "queries", "domain": "package"}
                     joules[at] = value(page, "qjoule_owner_joules_total", **its) or 0.0
-                    if work.statement == SORTED and profiles_of(receives):
+                    if statements == [SORTED] and profiles_of(receives):
                         assert value(page, "qjoule_agent_resident_bytes", process="names")
                         namer_of(agent).kill()
-                        work.statement = HASHED
+                        statements.append(HASHED)
                     time.sleep(0.2)
             agent.stop()
         finally:
             agent.close()
     first, second = profiles_of(receives)
     began_s, ended_s = (
-        min(joules, key=lambda at: abs(at - ended_unix_s(one))) for one in (first, second)
+        min(joules, key=lambda at: abs(at - ended_unix_s(request))) for request in (first, second)
     )
     assert abs(ended_s - ended_unix_s(second)) < 0.01, "a page for each interval was read"
     energy = of_otlp(second)["energy"]
     total_nj = sum(map(sum, energy.values()))
     assert total_nj == pytest.approx((joules[ended_s] - joules[began_s]) * 1e9, abs=2)
-    sampled_nj = sum(sum(of) for (frames, _), of in energy.items() if frames[-1] != NO_SAMPLE)
+    sampled_nj = sum(
+        sum(values) for (frames, _), values in energy.items() if frames[-1] != NO_SAMPLE
+    )
     share = f"{sampled_nj / total_nj:.1%} of {total_nj / 1e9:.6g} J are of statements that have"
     assert any(line.startswith(share) for line in notes_of(second)), notes_of(second)
     sort_nj = {True: 0, False: 0}
-    for (frames, labels), of in of_otlp(first)["energy"].items():
+    for (frames, labels), values in of_otlp(first)["energy"].items():
         if "order by p" in frames[1].lower():
             its = dict(labels)
             assert its["db.system.name"] == "postgresql" and its["db.query.summary"]
-            sort_nj[any(one.startswith("Sort #") for one in frames)] += sum(of)
+            sort_nj[any(frame.startswith("Sort #") for frame in frames)] += sum(values)
     assert sort_nj[True] > sort_nj[False], "the statement sorts"
-    gone = "the process that reads servers' symbols has ended"
-    assert [gone in "\n".join(notes_of(one)) for one in (first, second)] == [False, True]
+    note = "the process that reads servers' symbols has ended"
+    assert [note in "\n".join(notes_of(request)) for request in (first, second)] == [False, True]

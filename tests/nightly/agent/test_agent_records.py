@@ -27,7 +27,7 @@ from syscall_filter import profile
 from tracing import as_service
 from tracing.agent import Agent
 from tracing.live_top import QJOULE
-from tracing.root_part import asked
+from tracing.root_part import run_code
 from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -43,11 +43,11 @@ def execute(connection: Any) -> None:
 
 
 def statements(trace: Path) -> int:
-    """How many of `execute` a trace has."""
-    opened = Trace(trace)
-    shapes = opened.table("shapes").to_pylist()
-    (shape,) = (one["shape"] for one in shapes if one["text"].lower() == "select ? + ?")
-    return sum(one == shape for one in opened.table("queries")["shape"].to_pylist())
+    """How often the statement of `execute` is in a trace."""
+    reader = Trace(trace)
+    shapes = reader.table("shapes").to_pylist()
+    (shape,) = (row["shape"] for row in shapes if row["text"].lower() == "select ? + ?")
+    return sum(shape_id == shape for shape_id in reader.table("queries")["shape"].to_pylist())
 
 
 @pytest.mark.timeout(240)
@@ -56,13 +56,13 @@ def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
     recordings.mkdir()
     with mariadb_server() as server, server.connect() as connection:
         record = ("env", "-C", str(recordings), QJOULE, "record", "--keep", "60s")
-        words = ["--recordings", str(recordings), "--", *record, "--pid", str(server.pid)]
+        command_line = ["--recordings", str(recordings), "--", *record, "--pid", str(server.pid)]
         os.chown(recordings, Agent.uid, -1)
-        agent = Agent(tmp_path, server.pid, words=words)
+        agent = Agent(tmp_path, server.pid, arguments=command_line)
         try:
             agent.started()
             # It exists before its tracer is attached, and grows from then on.
-            until(lambda: any(one.stat().st_size for one in recordings.glob("*/ring/spool-*")))
+            until(lambda: any(file.stat().st_size for file in recordings.glob("*/ring/spool-*")))
             time.sleep(1)
             execute(connection)
             rows = until(lambda: decode(agent.page("snapshot"))[0].interval.rows)
@@ -74,14 +74,14 @@ def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
             subprocess.run([QJOULE, "convert", str(part)], check=True, capture_output=True)
             assert statements(part) == CALLS
             processes = agent.processes()
-            said = agent.stop()
+            messages = agent.stop()
         finally:
             agent.close()
         _, alive = psutil.wait_procs(processes, timeout=30)
         assert not alive, "the flight recorder ends with the agent"
-        assert "424242" not in said
-        files = [one for one in recordings.rglob("*") if one.is_file()]
-        assert not any(b"424242" in one.read_bytes() for one in files)
+        assert "424242" not in messages
+        files = [path for path in recordings.rglob("*") if path.is_file()]
+        assert not any(b"424242" in path.read_bytes() for path in files)
 
 
 START = """
@@ -92,15 +92,17 @@ for _ in range(2):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    ("words", "answers"),
+    ("command_line", "answers"),
     [
         (["agent"], ["EINVAL"] * 2),  # nothing is named
         (["agent", "--recordings", "/tmp", "--", "sleep", "9"], ["granted", "EINVAL"]),  # it runs
     ],
 )
-def test_the_root_part_starts_nothing_but_the_words(words: list[str], answers: list[str]) -> None:
+def test_the_root_part_starts_nothing_but_the_words(
+    command_line: list[str], answers: list[str]
+) -> None:
     uid = str(Agent.uid)
-    assert asked(START, *words, QJOULE_UID=uid, QJOULE_GID=uid).stdout.split() == answers
+    assert run_code(START, *command_line, QJOULE_UID=uid, QJOULE_GID=uid).stdout.split() == answers
 
 
 # --------------------------------------------------------------------------------------------------
@@ -153,11 +155,13 @@ def test_it_confines_itself_and_attaches_uprobes_where_its_rights_suffice(
         for server in traced:
             _execute(server)
         agent.until(
-            lambda found: total(found, "qjoule_query_calls_total") >= len(traced) * SERVICE_CALLS,
+            lambda samples: (
+                total(samples, "qjoule_query_calls_total") >= len(traced) * SERVICE_CALLS
+            ),
             "not all calls",
         )
-        words = agent.stop()
+        messages = agent.stop()
     finally:
         agent.close()
-    assert (f"left out: mariadb:{mariadb_pool.port} (a thread pool" in words) is not links
-    assert "cannot attach" not in words and "cannot confine" not in words
+    assert (f"left out: mariadb:{mariadb_pool.port} (a thread pool" in messages) is not links
+    assert "cannot attach" not in messages and "cannot confine" not in messages

@@ -49,7 +49,7 @@ class Prometheus:
     address: str
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data that its HTTP API answers."""
+        """The data of an answer of its HTTP API."""
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self.address}/api/v1/{path}?{query}", timeout=30) as answer:
             return json.load(answer)["data"]
@@ -57,7 +57,7 @@ class Prometheus:
     def values(self, expression: str) -> list[dict[str, Any]]:
         """The series of an expression now; NaN is no value."""
         result = self.ask("query", query=expression)["result"]
-        return [one for one in result if one["value"][1] not in ("NaN", "+Inf", "-Inf")]
+        return [series for series in result if series["value"][1] not in ("NaN", "+Inf", "-Inf")]
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
         """The series of an expression, once it has any."""
@@ -65,7 +65,7 @@ class Prometheus:
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What promtool prints; it must succeed."""
+    """Runs promtool, which must succeed; returns what it prints."""
     program = debian.prometheus() / "promtool"
     done = subprocess.run(
         [program, *arguments], capture_output=True, text=True, timeout=120, check=False
@@ -118,7 +118,7 @@ COMPARISON = re.compile(r"^(.*?)\s*(?:==|>)\s*\S.*$", re.DOTALL)
 
 
 def texts(server: DatabaseServer, ends: threading.Event) -> None:
-    """Statements without pause. Each opens its own connection at times, as applications do."""
+    """Runs statements without pause, at times on a new connection, as applications do."""
     while not ends.is_set():
         with server.connect() as connection, connection.cursor() as cursor:
             for number in range(200):
@@ -146,7 +146,9 @@ def agent(mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
     running = Agent(directory, mariadb.pid, more=budget, tag="tenant")
     try:
         with load(mariadb):
-            running.until(lambda found: bool(fingerprint_of(found, "select ? as")), "no statement")
+            running.until(
+                lambda samples: bool(fingerprint_of(samples, "select ? as")), "no statement"
+            )
             yield running
     finally:
         running.close()
@@ -163,7 +165,7 @@ def watched(agent: Agent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield running
 
 
-def chosen(expression: str, prometheus: Prometheus) -> str:
+def with_variables(expression: str, prometheus: Prometheus) -> str:
     """An expression with Grafana's variables filled in, as it fills them."""
     statement = prometheus.wait_for('qjoule_query_info{text=~".*as `?watched.*"}')[0]["metric"]
     variables = {
@@ -191,7 +193,7 @@ def chosen(expression: str, prometheus: Prometheus) -> str:
     ],
 )
 def test_panel_has_data(expression: str, watched: Prometheus) -> None:
-    filled = chosen(expression, watched)
+    filled = with_variables(expression, watched)
     assert "$" not in filled
     assert watched.wait_for(filled)
 
@@ -204,8 +206,8 @@ def test_panel_has_data(expression: str, watched: Prometheus) -> None:
 )
 def test_variable_has_values(variable: tuple[str, str], watched: Prometheus) -> None:
     name, metric = variable
-    found = watched.ask(f"label/{name}/values", **{"match[]": metric})
-    assert found
+    values = watched.ask(f"label/{name}/values", **{"match[]": metric})
+    assert values
 
 
 def rules() -> Iterator[tuple[str, str]]:
@@ -220,9 +222,9 @@ def rules() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "expression"), list(rules()))
 def test_rule_has_data(name: str, expression: str, watched: Prometheus) -> None:
     if name.startswith("Qjoule"):
-        found = COMPARISON.match(expression)
-        assert found is not None
-        expression = found[1]
+        comparison = COMPARISON.match(expression)
+        assert comparison is not None
+        expression = comparison[1]
     assert watched.wait_for(expression.replace(LAST_WEEK, ""))
 
 

@@ -64,14 +64,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def nothing_goes_wrong(browser: Any, agent: Page) -> Iterator[None]:
-    """No script of a text ran, nothing broke the policy, and only the agent was asked."""
+    """No script in a text ran, nothing violated the policy, all requests went to the agent."""
     browser.get_log("browser")
     browser.get_log("performance")
     yield
     assert browser.execute_script("return window.hacked") is None
-    messages = [one["message"] for one in browser.get_log("browser")]
+    messages = [entry["message"] for entry in browser.get_log("browser")]
     assert not messages
-    events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
     urls = {event["params"]["request"]["url"] for event in sent}
     assert urls <= {f"{agent.url}/", f"{agent.url}/snapshot", "data:,"}, urls
@@ -88,8 +88,8 @@ def test_statements_are_shown_live(browser: Any, agent: Page) -> None:
     browser.get(f"{agent.url}/")
     until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
     assert texts(browser, "#rows button") == list(SHAPES)
-    about = texts(browser, "#about")[0]
-    assert "W package, measured (powercap)" in about and "lost: nothing" in about
+    header = texts(browser, "#about")[0]
+    assert "W package, measured (powercap)" in header and "lost: nothing" in header
     assert texts(browser, "#host") == ["db1"]
     assert texts(browser, "#legend li") == list(SHAPES)
     browser.find_elements("css selector", "#rows button")[1].click()
@@ -117,9 +117,9 @@ def test_hostile_texts_are_only_text(browser: Any, agent: Page) -> None:
     for at in range(len(ATTACKS)):
         button = browser.find_elements("css selector", "#rows button")[at]
         browser.execute_script("arguments[0].click()", button)
-        (shown,) = texts(browser, "#shape")
-        assert "SELECT" in shown if at == len(ATTACKS) - 1 else shown == ATTACKS[at]
-        assert not {"\u202e", "\x00", "\x1b"} & set(shown)
+        (text,) = texts(browser, "#shape")
+        assert "SELECT" in text if at == len(ATTACKS) - 1 else text == ATTACKS[at]
+        assert not {"\u202e", "\x00", "\x1b"} & set(text)
     assert texts(browser, "#rows button")[0] == ATTACKS[0]
     assert browser.execute_script("return document.querySelectorAll('img, svg svg').length") == 0
     wide = "return document.documentElement.scrollWidth <= window.innerWidth"

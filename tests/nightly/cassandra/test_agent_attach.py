@@ -48,19 +48,19 @@ def classes() -> Iterator[Path]:
 
 @contextmanager
 def agent_in(toy: ToyCassandra) -> Iterator[os.stat_result]:
-    """Reports the file that its probes would be in: it is the one that was put there."""
+    """Asserts that the JVM has mapped the file in which the root part would place probes."""
     with agents_by_root_part() as agents:
-        put = agents.put(toy.process)
+        attached = agents.put(toy.process)
         try:
-            assert put.handle
-            library = agents.library(put).stat()
+            assert attached.handle
+            library = agents.library(attached).stat()
             maps = DirectAccess(toy.process.directory).proc(ProcFile.MAPS)
-            found = mapped_files(maps, "libqjoule_agent.so")
+            mappings = mapped_files(maps, "libqjoule_agent.so")
             areas = toy.process.directory / "map_files"
-            assert library.st_ino in [(areas / one.area).stat().st_ino for one in found]
+            assert library.st_ino in [(areas / mapping.area).stat().st_ino for mapping in mappings]
             yield library
         finally:
-            put.close()
+            attached.close()
 
 
 def put_into(toy: ToyCassandra) -> None:
@@ -89,12 +89,12 @@ def left_behind(toy: ToyCassandra) -> list[str]:
     ]
 
 
-def refused(toy: ToyCassandra, words: str) -> None:
-    with pytest.raises(CannotAttach) as told:
+def refused(toy: ToyCassandra, reason: str) -> None:
+    with pytest.raises(CannotAttach) as error:
         put_into(toy)
-    said = str(told.value)
-    assert words in said
-    assert "\n" not in said
+    message = str(error.value)
+    assert reason in message
+    assert "\n" not in message
     assert left_behind(toy) == []
     assert toy.process_request("still there") == "still there"
 
@@ -183,7 +183,7 @@ SELECT = "SELECT note FROM shop.orders WHERE id = 1"
 
 @pytest.fixture(scope="module")
 def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """One of its own: each agent stays mapped until its class loader is collected."""
+    """A Cassandra for this file: an agent stays mapped until its class loader is collected."""
     with or_skip(), cassandra_server() as server:
         yield server
 

@@ -55,8 +55,8 @@ class FakeJvm:
 
 
 def process_of(child: subprocess.Popen[Any]) -> Process:
-    (found,) = (one for one in processes(Path("/proc")) if one.pid == child.pid)
-    return found
+    (only,) = (process for process in processes(Path("/proc")) if process.pid == child.pid)
+    return only
 
 
 @contextmanager
@@ -95,20 +95,20 @@ def root() -> Iterator[Path]:
         yield root
 
 
-def refused(jvm: FakeJvm, words: str, start_loader: StartLoader | None = None) -> str:
-    with pytest.raises(CannotAttach) as told:
+def refused(jvm: FakeJvm, reason: str, start_loader: StartLoader | None = None) -> str:
+    with pytest.raises(CannotAttach) as error:
         jvm.agents.put(jvm.process, start_loader=start_loader)
-    said = str(told.value)
-    assert words in said
-    assert said.isprintable()
-    assert len(said) < 1200
+    message = str(error.value)
+    assert reason in message
+    assert message.isprintable()
+    assert len(message) < 1200
     assert jvm.child.poll() is None
     victim = jvm.root / "victim"
     assert {path.name: path.read_text() for path in victim.iterdir()} == dict.fromkeys(
         fake_jvm.FILES, "ok"
     )
     until(lambda: not jvm.agents.loaders())
-    return said
+    return message
 
 
 def proc_status(pid: int) -> dict[str, list[str]]:
@@ -128,20 +128,20 @@ def loading(jvm: FakeJvm, seconds: float = 30.0) -> Iterator[None]:
 @pytest.mark.parametrize("client_tags", [False, True])
 def test_an_agent_is_put_and_taken_out(root: Path, client_tags: bool) -> None:
     with fake(root, "good") as jvm:
-        put = jvm.agents.put(jvm.process, client_tags=client_tags)
+        attached = jvm.agents.put(jvm.process, client_tags=client_tags)
         try:
-            assert put.handle
-            assert jvm.agents.library(put).read_bytes() == agent_files()[-1].read_bytes()
+            assert attached.handle
+            assert jvm.agents.library(attached).read_bytes() == agent_files()[-1].read_bytes()
             assert jvm.left_behind == []
             until(lambda: not jvm.agents.loaders())
             assert jvm.line() == "asked"
         finally:
-            put.close()
+            attached.close()
         assert jvm.line() == ("released, tags" if client_tags else "released")
 
 
 def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Path) -> None:
-    """Nor may other processes of that user look into it."""
+    """Other processes of that user cannot read its /proc entries either."""
     peep = [sys.executable, "-c", "import os, sys; os.listdir(sys.argv[1])"]
     account: dict[str, Any] = {"user": UID, "group": GID, "extra_groups": []}
     secret = tmp_path / "secret"
@@ -182,7 +182,7 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "words"),
+    ("behaviour", "reason"),
     [
         ("flood", "could not load the agent: 000"),
         ("status-fifo", "its status is no regular file"),
@@ -194,11 +194,11 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
     ],
 )
 def test_answers_that_no_jvm_with_the_agent_gives(
-    root: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str, words: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str, reason: str
 ) -> None:
     monkeypatch.setattr(agent, "ATTACH_SECONDS", 2.0)
     with fake(root, behaviour) as jvm:
-        refused(jvm, words)
+        refused(jvm, reason)
         if behaviour == "moved":
             assert list((root / "tmp" / "moved").iterdir()) == []
         elif behaviour != "directories":
@@ -238,9 +238,9 @@ def test_a_process_that_executes_another_program_by_now(root: Path) -> None:
 Answer = Callable[[socket.socket, Path], None]
 
 
-def _says(*words: bytes, descriptor: str | None = None) -> Answer:
+def _says(*messages: bytes, descriptor: str | None = None) -> Answer:
     def answer(loader: socket.socket, _library: Path) -> None:
-        for word in words:
+        for word in messages:
             if descriptor is None:
                 loader.send(word)
             else:
@@ -253,14 +253,14 @@ def _says(*words: bytes, descriptor: str | None = None) -> Answer:
 def _claims_a_file_of_root(loader: socket.socket, library: Path) -> None:
     status = library.stat()
     read, write = os.pipe()
-    said = f"ok {status.st_dev} {status.st_ino}".encode()
-    socket.send_fds(loader, [said], [write])
+    message = f"ok {status.st_dev} {status.st_ino}".encode()
+    socket.send_fds(loader, [message], [write])
     os.close(read)
     os.close(write)
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "reason"),
     [
         (_says(), "ended without a word"),
         (_says(b"ok 1 2", descriptor=os.devnull), "no lease"),
@@ -269,13 +269,13 @@ def _claims_a_file_of_root(loader: socket.socket, library: Path) -> None:
     ],
 )
 def test_a_loader_that_is_not_to_be_believed(
-    root: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, words: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, reason: str
 ) -> None:
-    def receive(*about: Any) -> Any:
-        found = socket.recv_fds(*about)
+    def receive(*arguments: Any) -> Any:
+        received = socket.recv_fds(*arguments)
         # To close a file of a FUSE program may take for ever (fuse_flush()).
-        assert all(stat.S_ISFIFO(os.fstat(one).st_mode) for one in found[1])
-        return found
+        assert all(stat.S_ISFIFO(os.fstat(descriptor).st_mode) for descriptor in received[1])
+        return received
 
     names = {name: getattr(socket, name) for name in ("socket", "MSG_CMSG_CLOEXEC")}
     monkeypatch.setattr(agent, "socket", SimpleNamespace(**names, recv_fds=receive))
@@ -284,15 +284,15 @@ def test_a_loader_that_is_not_to_be_believed(
     library.chmod(0o644)
 
     def start_loader() -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            answer(theirs, library)
-        return ours
+        own_end, loader_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with loader_end:
+            answer(loader_end, library)
+        return own_end
 
     with fake(root, "mapping") as jvm:
         agent.marker_probes(agent_files()[-1])  # whose file stays open
         before = open_descriptors()
-        refused(jvm, words, start_loader)
+        refused(jvm, reason, start_loader)
         assert open_descriptors() == before
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of JVMs: compiled methods are followed and named, or are said not to be."""
+"""Stacks of JVMs: compiled methods are unwound and named, or the output says why not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Spinning:
 
 
 def wait_compiled(pid: int) -> None:
-    """By the JVM's own CPU time: on a busy machine it compiles later."""
+    """Waits by the JVM's CPU time, since on a busy machine it compiles later."""
     process, deadline = psutil.Process(pid), time.monotonic() + 60
     while sum(process.cpu_times()[:2]) < 2 * SECONDS:
         assert time.monotonic() < deadline
@@ -62,10 +62,10 @@ def spinning(*options: str, uid: int = NOBODY) -> Iterator[Spinning]:
                 raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
         compiling = [javac, f"-J{NO_PERF_FILE}", "-d", str(directory), str(SOURCE)]
         subprocess.run(compiling, check=True)
-        words = [java, NO_PERF_FILE, *options, "-XX:CompileCommand=quiet"]
-        words += ["-XX:CompileCommand=dontinline,Spinning.*", "-Xmx64m", "-cp", str(directory)]
+        argv = [java, NO_PERF_FILE, *options, "-XX:CompileCommand=quiet"]
+        argv += ["-XX:CompileCommand=dontinline,Spinning.*", "-Xmx64m", "-cp", str(directory)]
         changed = directory / "changed"
-        command = [*words, "Spinning", str(changed)]
+        command = [*argv, "Spinning", str(changed)]
         with subprocess.Popen(command, user=uid, group=uid, extra_groups=[]) as process:
             try:
                 wait_compiled(process.pid)
@@ -84,20 +84,20 @@ def flame(trace: Path) -> dict[str, int]:
 def test_compiled_methods_are_followed_and_named(tmp_path: Path) -> None:
     with spinning(FRAME_POINTERS) as java, recording(tmp_path / "t", *java.options) as recorder:
         time.sleep(SECONDS)
-    assert "Java" not in recorder.said
+    assert "Java" not in recorder.messages
     stacks = flame(tmp_path / "t")
-    java_stacks = [one for one in stacks if "Spinning." in one]
-    for one in java_stacks:
-        methods = [frame for frame in one.split(";") if frame.startswith("Spinning.")]
+    java_stacks = [stack for stack in stacks if "Spinning." in stack]
+    for stack in java_stacks:
+        methods = [frame for frame in stack.split(";") if frame.startswith("Spinning.")]
         in_order = ";".join(frame for frame in methods if frame != "Spinning.main")
-        assert in_order in METHODS, one
-        if ";Interpreter;" in one:
-            assert ";start_thread;ThreadJavaMain;JavaMain;" in one
-    of_chain = sum(stacks[one] for one in java_stacks if METHODS in one)
-    assert of_chain > 0.95 * sum(stacks[one] for one in java_stacks)
+        assert in_order in METHODS, stack
+        if ";Interpreter;" in stack:
+            assert ";start_thread;ThreadJavaMain;JavaMain;" in stack
+    of_chain = sum(stacks[stack] for stack in java_stacks if METHODS in stack)
+    assert of_chain > 0.95 * sum(stacks[stack] for stack in java_stacks)
     samples = Trace(tmp_path / "t").table("samples")
-    whole = sum(samples.column("whole").to_pylist())
-    assert whole > 0.9 * samples.num_rows > 90
+    complete = sum(samples.column("whole").to_pylist())
+    assert complete > 0.9 * samples.num_rows > 90
 
 
 def test_code_that_is_compiled_meanwhile_is_listed_soon(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_code_that_is_compiled_meanwhile_is_listed_soon(tmp_path: Path) -> None:
         java.changed.touch()
         time.sleep(2 * SECONDS)
     stacks = flame(tmp_path / "t")
-    assert any(one.endswith(METHODS) for one in stacks)
-    assert any(one.endswith(f"{METHODS.rpartition(';')[0]};Spinning.later") for one in stacks)
+    assert any(stack.endswith(METHODS) for stack in stacks)
+    assert any(stack.endswith(f"{METHODS.rpartition(';')[0]};Spinning.later") for stack in stacks)
 
 
 @pytest.mark.timeout(240)
@@ -135,12 +135,12 @@ def test_without_frame_pointers_callers_are_unknown_and_that_is_said(tmp_path: P
     with spinning(without) as java, recording(tmp_path / "t", *java.options) as recorder:
         time.sleep(SECONDS)
     assert "compiled Java code are unknown: start it with -XX:+PreserveFramePointer" in (
-        recorder.said
+        recorder.messages
     )
-    stacks = [one for one in flame(tmp_path / "t") if "Spinning." in one]
+    stacks = [stack for stack in flame(tmp_path / "t") if "Spinning." in stack]
     assert stacks
-    for one in stacks:
-        frames = one.removesuffix(";[kernel]").split(";")
+    for stack in stacks:
+        frames = stack.removesuffix(";[kernel]").split(";")
         assert frames[-2:] == ["[callers unknown]", "Spinning.innermost"]
 
 
@@ -150,8 +150,8 @@ def test_a_jvm_that_ends_before_the_recording_has_no_names(tmp_path: Path) -> No
         java.process.kill()
         java.process.wait()
         time.sleep(0.5)
-    stacks = [one for one in flame(tmp_path / "t") if "[JIT code]" in one]
-    assert any(one.endswith(";[JIT code]" * 5) for one in stacks)
+    stacks = [stack for stack in flame(tmp_path / "t") if "[JIT code]" in stack]
+    assert any(stack.endswith(";[JIT code]" * 5) for stack in stacks)
     assert not Trace(tmp_path / "t").rows("code")
 
 
@@ -159,8 +159,8 @@ def test_a_jvm_of_root_is_not_looked_into(tmp_path: Path) -> None:
     rooted = spinning(FRAME_POINTERS, uid=0)
     with rooted as java, recording(tmp_path / "t", *java.options) as recorder:
         time.sleep(SECONDS)
-    assert "compiled Java code are unknown" in recorder.said
-    assert not any("Spinning." in one for one in flame(tmp_path / "t"))
+    assert "compiled Java code are unknown" in recorder.messages
+    assert not any("Spinning." in stack for stack in flame(tmp_path / "t"))
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +184,14 @@ def test_queries_of_cassandra_have_its_methods(cassandra: DatabaseServer, tmp_pa
             work(30)  # the agent's calls make it compile again
     of_queries = {k: v for k, v in flame(tmp_path / "t").items() if k.startswith("queries;select")}
     energy = sum(of_queries.values())
-    named = [one for one in of_queries if ";org.apache.cassandra." in one]
-    assert sum(of_queries[one] for one in named) > 0.3 * energy
-    whole = [one for one in named if ";__GI___clone3;" in one and ";JavaCalls::call_helper" in one]
-    assert sum(of_queries[one] for one in whole) > 0.2 * energy
-    assert any(";org.apache.cassandra.transport.Dispatcher.processRequest" in one for one in whole)
+    java_stacks = [stack for stack in of_queries if ";org.apache.cassandra." in stack]
+    assert sum(of_queries[stack] for stack in java_stacks) > 0.3 * energy
+    complete = [
+        stack
+        for stack in java_stacks
+        if ";__GI___clone3;" in stack and ";JavaCalls::call_helper" in stack
+    ]
+    assert sum(of_queries[stack] for stack in complete) > 0.2 * energy
+    assert any(
+        ";org.apache.cassandra.transport.Dispatcher.processRequest" in stack for stack in complete
+    )

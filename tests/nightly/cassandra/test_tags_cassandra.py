@@ -75,20 +75,20 @@ def _overlapping(client: Client, way: str) -> Tagged:
 
 
 def _others(client: Client, way: str) -> Tagged:
-    """Text, a batch, pages, payloads of others; and requests without tags."""
+    """Requests as text, in a batch, in pages, with other payloads, and without tags."""
     sent: Tagged = Counter()
     batch = BatchStatement()
     batch.add("DELETE FROM shop.orders WHERE id = 1000")
     batch.add("INSERT INTO shop.orders (id, note) VALUES (1001, 'x')")
 
-    def send(what: str, endpoint: str | None, **options: Any) -> None:
-        statement = batch if what == "batch" else SELECT.format(what, 1)
+    def send(kind: str, endpoint: str | None, **options: Any) -> None:
+        statement = batch if kind == "batch" else SELECT.format(kind, 1)
         if endpoint is None:
             client.session.execute(statement, **options)
         else:
             with tag(endpoint=endpoint):
                 client.session.execute(statement, **options)
-        sent[f"query {what}", endpoint] += 1
+        sent[f"query {kind}", endpoint] += 1
 
     send(f"{way}_text", f"/{way}/it's *")
     send(f"{way}_both", f"/{way}/both", custom_payload=THEIRS)
@@ -109,15 +109,15 @@ def _others(client: Client, way: str) -> Tagged:
 
 
 def _tagged(run: Run) -> Tagged:
-    found: Tagged = Counter()
+    counts: Tagged = Counter()
     marks = run.queries["text"].str.extract(r"\bm_(\w+)")[0]
     marks = marks.mask(run.queries["text"].str.contains("apply batch", na=False), "batch")
     rows = zip(run.queries["command"], marks, run.queries["tags"], strict=True)
     for command, mark, tags in rows:
         if isinstance(mark, str):
             endpoint = dict(tags) if isinstance(tags, list) else {}
-            found[f"{command} {mark}", endpoint.get("endpoint")] += 1
-    return found
+            counts[f"{command} {mark}", endpoint.get("endpoint")] += 1
+    return counts
 
 
 @pytest.mark.beside
@@ -136,11 +136,11 @@ def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_
         for way, options in WAYS.items():
             with cassandra.connect(**options) as client:
                 sent += _overlapping(client, way) + _others(client, way)
-    asked, agent = (Run(tmp_path / name) for name in ("asked", "agent"))
-    assert asked.loss == agent.loss == {}
-    assert set(asked.queries["attach_mode"]) == {"statistical"}
-    assert set(agent.queries["attach_mode"]) == {"agent"}
-    assert _tagged(asked) == _tagged(agent) == sent
+    without_agent, by_agent = (Run(tmp_path / name) for name in ("asked", "agent"))
+    assert without_agent.loss == by_agent.loss == {}
+    assert set(without_agent.queries["attach_mode"]) == {"statistical"}
+    assert set(by_agent.queries["attach_mode"]) == {"agent"}
+    assert _tagged(without_agent) == _tagged(by_agent) == sent
 
 
 @pytest.mark.beside
@@ -157,8 +157,8 @@ def test_every_request_has_its_own_call_s_tags(
     run = Run(tmp_path / "t")
     assert run.loss == {}
     executed = {key: n for key, n in sent.items() if key[0].startswith("execute")}
-    found = _tagged(run)
-    assert {key: found[key] for key in executed} == executed
+    counts = _tagged(run)
+    assert {key: counts[key] for key in executed} == executed
     rows = attribute(tmp_path / "t", "--by", "tag:half")["rows"]
     halves = [row for row in rows if row["tag:half"] in ("0", "1")]
     assert sum(row["calls"] for row in halves) == REQUESTS
@@ -191,7 +191,7 @@ def client(cassandra: DatabaseServer) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def statements_before(client: Client) -> list[Any]:
-    """Each has a literal of its own, and one is in a keyspace."""
+    """Statements with a literal each; one is prepared within a keyspace."""
     prepared = [
         client.session.prepare(
             f"SELECT id AS m_{number}, note FROM shop.orders "
@@ -205,22 +205,22 @@ def statements_before(client: Client) -> list[Any]:
 
 def _no_password_is_shown(recorder: Recorder) -> None:
     for process in psutil.Process(recorder.process.pid).children(recursive=True):
-        shown = (*process.cmdline(), *process.environ().values())
-        assert not [part for part in shown if SECRET in part]
+        texts = (*process.cmdline(), *process.environ().values())
+        assert not [part for part in texts if SECRET in part]
 
 
 def test_they_have_their_texts_if_the_server_tells(
     cassandra: DatabaseServer, client: Client, statements_before: list[Any], tmp_path: Path
 ) -> None:
-    """From the first execution on, without an account, since this server has none. One that refuses
-    is named, and the ids stay.
+    """Statements that were prepared before have texts from their first execution on; this server
+    needs no account. Where the server refuses, a message says so and the ids stay.
     """
     insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, ?)")
     section = '[cassandra]\nusers = ["nobody"]\n'
     refuses = f'{section}user = "reader"\npassword = "{SECRET}"\nhost = "127.0.0.9"\n'
     options = "--pid", str(cassandra.pid), "--ring-mb", "64"
     with ExitStack() as stack:
-        asked, refused = (
+        without_account, at_other_address = (
             stack.enter_context(recording(tmp_path / name, *options, *credentials(tmp_path, text)))
             for name, text in (("asked", section), ("refused", refuses))
         )
@@ -230,9 +230,9 @@ def test_they_have_their_texts_if_the_server_tells(
             batch = BatchStatement()
             batch.add(insert, (number, "secret"))
             client.execute(batch)
-        _no_password_is_shown(refused)
+        _no_password_is_shown(at_other_address)
     run = Run(tmp_path / "asked")
-    assert "--credentials" not in asked.said
+    assert "--credentials" not in without_account.messages
     assert run.loss == {}
     counted = run.executions()
     assert {text: counted[text] for text in SHAPES} == dict.fromkeys(SHAPES, EACH)
@@ -241,10 +241,10 @@ def test_they_have_their_texts_if_the_server_tells(
     assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
     # It is asked in as few requests as there were moments with unknown statements.
     assert 1 <= len(run.having("system.prepared_statements")) <= PREPARED_BEFORE // 2
-    assert "listens on 127.0.0.9" in " ".join(refused.said.split())
+    assert "listens on 127.0.0.9" in " ".join(at_other_address.messages.split())
     ids = {
-        f"(prepared before tracing began: 0x{one.query_id.hex()})": EACH
-        for one in statements_before
+        f"(prepared before tracing began: 0x{statement.query_id.hex()})": EACH
+        for statement in statements_before
     }
     counted = Run(tmp_path / "refused").executions(command="execute")
     assert {text: counted[text] for text in ids} == ids

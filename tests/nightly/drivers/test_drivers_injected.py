@@ -23,15 +23,15 @@ TIMEOUT_S = 120
 
 @pytest.fixture
 def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    with listening(tmp_path / "tags.sock") as found:
-        monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(found.path))
+    with listening(tmp_path / "tags.sock") as started:
+        monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(started.path))
         monkeypatch.delenv("PYTHONPATH", raising=False)
-        yield found
+        yield started
 
 
 @pytest.fixture
 def program(tmp_path: Path, mariadb: DatabaseServer) -> Path:
-    """Connects twice and queries; does not know qjoule."""
+    """A program that connects twice and queries, and does not know qjoule."""
     path = tmp_path / "program.py"
     path.write_text(
         textwrap.dedent(f"""
@@ -51,10 +51,10 @@ def program(tmp_path: Path, mariadb: DatabaseServer) -> Path:
 
 
 def _run(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return _ended([QJOULE, "run", *argv], **environment)
+    return _run_process([QJOULE, "run", *argv], **environment)
 
 
-def _ended(argv: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def _run_process(argv: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
         env={**os.environ, **environment},
@@ -66,10 +66,10 @@ def _ended(argv: list[str], **environment: str) -> subprocess.CompletedProcess[s
 
 
 def test_an_unmodified_program(program: Path, listener: Listener) -> None:
-    ran = _run("--tag", "release=1.4", "--", sys.executable, str(program), "--tag", "own")
-    assert (ran.returncode, ran.stdout) == (0, "done --tag own\n"), ran.stderr
-    assert "pymysql" in ran.stderr
-    assert "wrapped" in ran.stderr
+    completed = _run("--tag", "release=1.4", "--", sys.executable, str(program), "--tag", "own")
+    assert (completed.returncode, completed.stdout) == (0, "done --tag own\n"), completed.stderr
+    assert "pymysql" in completed.stderr
+    assert "wrapped" in completed.stderr
     process = listener.only()
     assert process.begins
     assert all(begin.tags == {"release": "1.4"} for begin in process.begins)
@@ -84,8 +84,8 @@ def test_only_who_is_told_its_name_finds_the_report() -> None:
         report = Path(os.environ["QJOULE_RUN_REPORT"])
         print(oct(report.parent.stat().st_mode & 0o777), len(report.name))
         """
-    ran = _run("--", sys.executable, "-c", textwrap.dedent(code))
-    assert ran.stdout == "0o711 32\n"
+    completed = _run("--", sys.executable, "-c", textwrap.dedent(code))
+    assert completed.stdout == "0o711 32\n"
 
 
 def test_options_name_the_keys_that_travel_otherwise(listener: Listener) -> None:
@@ -94,10 +94,10 @@ def test_options_name_the_keys_that_travel_otherwise(listener: Listener) -> None
         from qjoule_drivers import comments
         print(*comments.keys_in_statements, *comments._keys, *context.baggage_keys)
         """
-    named = ("--in-statements", "a", "--in-connections", "b", "--from-baggage", "c,d")
-    ran = _run(*named, "--", sys.executable, "-c", textwrap.dedent(code))
-    assert (ran.returncode, ran.stdout) == (0, "a b c d\n"), ran.stderr
-    assert "no driver was wrapped" in ran.stderr
+    options = ("--in-statements", "a", "--in-connections", "b", "--from-baggage", "c,d")
+    completed = _run(*options, "--", sys.executable, "-c", textwrap.dedent(code))
+    assert (completed.returncode, completed.stdout) == (0, "a b c d\n"), completed.stderr
+    assert "no driver was wrapped" in completed.stderr
     assert not listener.processes
 
 
@@ -119,9 +119,9 @@ def test_children_are_instrumented_too(program: Path, listener: Listener, tmp_pa
                     break
             """)
     )
-    ran = _run("--", sys.executable, str(parent))
-    assert ran.returncode == 0, ran.stderr
-    assert "in 2 processes" in ran.stderr
+    completed = _run("--", sys.executable, str(parent))
+    assert completed.returncode == 0, completed.stderr
+    assert "in 2 processes" in completed.stderr
     assert len(listener.wait_for(4)) == 4
     assert all(process.begins for process in listener.processes)
 
@@ -132,10 +132,10 @@ def test_the_program_s_own_sitecustomize_runs(
 ) -> None:
     own = "raise RuntimeError('by its owner')" if broken else "print('customized')"
     (tmp_path / "sitecustomize.py").write_text(f"{own}\n")
-    ran = _run("--", sys.executable, str(program), PYTHONPATH=str(tmp_path))
-    assert ran.returncode == 0
-    assert ran.stdout.endswith("done\n" if broken else "customized\ndone\n"), ran.stderr
-    assert ("by its owner" in ran.stderr) == broken
+    completed = _run("--", sys.executable, str(program), PYTHONPATH=str(tmp_path))
+    assert completed.returncode == 0
+    assert completed.stdout.endswith("done\n" if broken else "customized\ndone\n"), completed.stderr
+    assert ("by its owner" in completed.stderr) == broken
     assert listener.only().begins
 
 
@@ -145,9 +145,9 @@ def test_nothing_else_comes_onto_the_path(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     code = "import sys, qjoule_drivers; sys.stdout.write(repr(sys.path)); import numpy"
-    ran = _run("-q", "--", str(venv / "bin" / "python"), "-c", code)
-    assert "No module named 'numpy'" in ran.stderr
-    assert "inject" not in ran.stdout
+    completed = _run("-q", "--", str(venv / "bin" / "python"), "-c", code)
+    assert "No module named 'numpy'" in completed.stderr
+    assert "inject" not in completed.stdout
 
 
 def test_connections_made_before_instrument_are_tagged_until_the_interpreter_ends(
@@ -161,8 +161,8 @@ def test_connections_made_before_instrument_are_tagged_until_the_interpreter_end
             connection.query("select 1")
         atexit.register(connection.query, "select 2")
         """
-    ran = _ended([sys.executable, "-c", textwrap.dedent(code)])
-    assert (ran.returncode, ran.stderr) == (0, "")
+    completed = _run_process([sys.executable, "-c", textwrap.dedent(code)])
+    assert (completed.returncode, completed.stderr) == (0, "")
     assert [begin.tags for begin in listener.only().begins] == [{"m": "x"}, {}]
 
 
@@ -186,15 +186,15 @@ def test_exit_codes_and_signals_are_the_program_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "words"),
+    ("argv", "code", "message"),
     [
         ((), 2, "Missing argument"),
         (("--tag", "novalue", "--", "true"), 2, "expected KEY=VALUE"),
         (("--", "/nonexistent/program"), 1, "cannot start /nonexistent/program"),
     ],
 )
-def test_wrong_arguments(argv: tuple[str, ...], code: int, words: str) -> None:
-    ran = _run(*argv)
-    assert ran.returncode == code
-    assert words in ran.stderr
-    assert len(ran.stderr.strip().splitlines()) == 1
+def test_wrong_arguments(argv: tuple[str, ...], code: int, message: str) -> None:
+    completed = _run(*argv)
+    assert completed.returncode == code
+    assert message in completed.stderr
+    assert len(completed.stderr.strip().splitlines()) == 1

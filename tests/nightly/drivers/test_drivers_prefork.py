@@ -67,10 +67,10 @@ def gunicorn(kind: str, folder: Path) -> Iterator[Path]:
     argv = [QJOULE, "run", "--", str(BIN / "gunicorn"), "--preload", "-k", kind]
     argv += ["-w", str(WORKERS), "-b", f"unix:{place}", "--worker-tmp-dir", str(folder)]
     log = folder / "log"
-    with log.open("w") as words:
+    with log.open("w") as output:
         home = {**os.environ, "HOME": str(folder)}  # gunicorn keeps a directory there
         server = subprocess.Popen(
-            [*argv, "app:app"], cwd=folder, stdout=words, stderr=words, env=home
+            [*argv, "app:app"], cwd=folder, stdout=output, stderr=output, env=home
         )
     try:
         until(lambda: server.poll() or log.read_text().count("Booting worker") >= WORKERS)
@@ -99,11 +99,11 @@ def _get(place: Path, name: str) -> int:
 
 def _check(run: Run, names: set[str]) -> None:
     queries = run.having("m_tag_")
-    found = queries["text"].str.extract("m_tag_([a-z0-9]+)")[0]
-    tags = [dict(of).get("m") if isinstance(of, list) else None for of in queries["tags"]]
-    assert tags == list(found)
+    marks = queries["text"].str.extract("m_tag_([a-z0-9]+)")[0]
+    tags = [dict(pairs).get("m") if isinstance(pairs, list) else None for pairs in queries["tags"]]
+    assert tags == list(marks)
     assert len(queries) + run.loss.get("query", 0) == 3 * len(names)
-    assert set(found) == names
+    assert set(marks) == names
 
 
 @pytest.mark.usefixtures("recorder_socket")
@@ -116,9 +116,9 @@ def test_requests_of_preforking_servers(
     names: set[str] = set()
     with recording(tmp_path / "t", "--pid", str(mariadb.pid)), ThreadPoolExecutor(CLIENTS) as ask:
         for kind in ("sync", "gevent"):
-            mine = [f"{kind}{n}" for n in range(REQUESTS)]
+            endpoints = [f"{kind}{n}" for n in range(REQUESTS)]
             with gunicorn(kind, tmp_path) as place:
-                pids = list(ask.map(lambda name, at=place: _get(at, name), mine))
+                pids = list(ask.map(lambda name, at=place: _get(at, name), endpoints))
             assert 1 <= len(set(pids)) <= WORKERS
-            names |= set(mine)
+            names |= set(endpoints)
     _check(Run(tmp_path / "t"), names)

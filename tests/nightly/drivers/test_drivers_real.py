@@ -171,8 +171,8 @@ def test_tags_in_pymysql_s_statements_and_connections(
     instrument("pymysql", in_statements=["m"], in_connections=["release"])
     running = "select info from information_schema.processlist where id = connection_id()"
     sent: list[bytes] = []
-    with tag(m="it's /* a */ `tag`; --", release="1.4"), closing(server.connect()) as opened:
-        connection: Any = opened
+    with tag(m="it's /* a */ `tag`; --", release="1.4"), closing(server.connect()) as session:
+        connection: Any = session
         write = connection.write_packet
 
         def spy(data: bytes) -> None:
@@ -307,7 +307,7 @@ def test_calls_without_a_recorder_or_a_server_are_as_before(
 
 
 def _settle(listener: Listener, call: Callable[[], object]) -> Callable[[], list[Begin]]:
-    """The listener wants changes only. Returns a function for what was reported since."""
+    """Makes the channel report changes only; returns a function for what it reported since."""
     call()
     settle(listener, channel_module.channel)
     call()

@@ -21,16 +21,16 @@ from qjoule.root_part.client import installed
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import Unreadable, opened
 from tracing.root_part import RootPart
-from tracing.tracer import held, load, load_bytes, refused
+from tracing.tracer import bpf_descriptors, load, load_bytes, refused
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
 _REQUEST_BYTES = 32 + 4096
 
 
-def errno_of(connection: socket.socket, kind: Kind, **about: object) -> int:
+def errno_of(connection: socket.socket, kind: Kind, **fields: object) -> int:
     with pytest.raises(Refused) as refused:
-        ask(connection, kind, **about)  # type: ignore[arg-type]
+        ask(connection, kind, **fields)  # type: ignore[arg-type]
     return refused.value.errno
 
 
@@ -63,9 +63,9 @@ def test_a_process_gets_a_limited_number_of_handles(root: RootPart, place: Path)
     with candidate(root, program, *paths) as access:
         handles = []
         for path in paths:
-            with opened(mapping_of(access, path)) as found:
-                handles.append(found.handle)
-                assert os.pread(found.fd, 4096, 0)
+            with opened(mapping_of(access, path)) as library:
+                handles.append(library.handle)
+                assert os.pread(library.fd, 4096, 0)
     assert all(handles[:MAX_KEPT])
     assert len(set(handles[:MAX_KEPT])) == MAX_KEPT
     assert not any(handles[MAX_KEPT:])
@@ -79,8 +79,8 @@ def bound(root: RootPart) -> Iterator[socket.socket]:
 
 def test_only_known_files_of_proc_are_opened(bound: socket.socket) -> None:
     for name in ("", "mem", "fd/0", "exe", "root/etc/passwd", "../1/environ", "net/../environ"):
-        about = {"number": What.PROC, "text": name.encode()}
-        assert errno_of(bound, Kind.OPEN, **about) == errno.EACCES
+        fields = {"number": What.PROC, "text": name.encode()}
+        assert errno_of(bound, Kind.OPEN, **fields) == errno.EACCES
     assert errno_of(bound, Kind.OPEN, number=99) == errno.EINVAL
 
 
@@ -113,10 +113,10 @@ def test_a_malformed_request_ends_the_socket_and_leaves_no_descriptor(root: Root
 def test_sockets_are_bound_within_limits(root: RootPart) -> None:
     with process_of(WAIT) as process:
         before = root.descriptors
-        with ExitStack() as kept:
+        with ExitStack() as bound_sockets:
             with pytest.raises(Refused, match="Too many open files"):
                 for _ in range(5000):
-                    kept.enter_context(root.bound(process.pid))
+                    bound_sockets.enter_context(root.bound(process.pid))
             assert ask(root.connection, Kind.EXE, pid=process.pid).text
         for pid in (0, -1, 1 << 30):
             assert errno_of(root.connection, Kind.BIND, pid=pid) in (errno.EINVAL, errno.ENOENT)
@@ -153,8 +153,8 @@ def test_a_refusal_carries_no_descriptor(root: RootPart, place: Path) -> None:
         maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
         (area,) = (line.split()[0] for line in maps if line.endswith(str(path)))
         start, end = (int(number, 16) for number in area.split("-"))
-        about = (Kind.OPEN, 0, What.MAPPED, 0, start, end - start)
-        bound.send(struct.pack("=IiIIQQ", *about).ljust(_REQUEST_BYTES, b"\0"))
+        fields = (Kind.OPEN, 0, What.MAPPED, 0, start, end - start)
+        bound.send(struct.pack("=IiIIQQ", *fields).ljust(_REQUEST_BYTES, b"\0"))
         content, fds, _, _ = socket.recv_fds(bound, 65536, 4)
     assert struct.unpack_from("=i", content) == (-errno.EACCES,)
     assert fds == []
@@ -196,7 +196,7 @@ def test_a_malformed_or_too_large_load_is_refused(
 ) -> None:
     with refused(number):
         load(tracer, content)
-    assert not held(root)
+    assert not bpf_descriptors(root)
 
 
 def test_only_a_file_in_memory_is_loaded(tracer: socket.socket, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_what_is_not_there_or_beyond_a_limit_is_refused(
 ) -> None:
     with refused(number):
         ask(loaded, kind, **request_)
-    assert kind is Kind.COUNTER or not held(root)
+    assert kind is Kind.COUNTER or not bpf_descriptors(root)
 
 
 def test_many_small_rings_get_no_more_memory_than_a_large_one(loaded: socket.socket) -> None:
@@ -286,7 +286,7 @@ def test_nothing_is_granted_after_the_tracer_is_done(root: RootPart, loaded: soc
     for kind in Kind:
         with refused(errno.EPERM):
             ask(loaded, kind)
-    assert held(root)["anon_inode:bpf-prog"] == 1
+    assert bpf_descriptors(root)["anon_inode:bpf-prog"] == 1
 
 
 def test_tracer_and_command_cannot_make_each_others_requests(

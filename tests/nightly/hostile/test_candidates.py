@@ -92,13 +92,13 @@ def _fakes(place: Path, how_many: int) -> Iterator[list[int]]:
         yield pids
 
 
-def _of(found: Discovery, pid: int) -> Server:
-    (server,) = [server for server in found.servers if pid in server.tgids]
+def _server_of(discovery: Discovery, pid: int) -> Server:
+    (server,) = [server for server in discovery.servers if pid in server.tgids]
     return server
 
 
 def _settled(server: Server) -> Server:
-    """What is the same at the next look, and for root itself.
+    """The facts of a server that do not change from one discovery to the next, or with rights.
 
     Processes of PostgreSQL come and go, and root opens a library by another name.
     """
@@ -112,12 +112,14 @@ def test_what_is_found_is_what_root_itself_would_find(
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
     through, itself = discover(host=RootPartHost(root.connection)), discover()
-    found = _of(through, server.pid)
-    assert found.handle
-    assert found.exe
-    assert found.resolution
-    assert bool(found.resolution.library) == bool(found.resolution.handle) == (name == "voltdb")
-    assert _settled(found) == _settled(_of(itself, server.pid))
+    via_root = _server_of(through, server.pid)
+    assert via_root.handle
+    assert via_root.exe
+    assert via_root.resolution
+    assert (
+        bool(via_root.resolution.library) == bool(via_root.resolution.handle) == (name == "voltdb")
+    )
+    assert _settled(via_root) == _settled(_server_of(itself, server.pid))
 
 
 def test_real_servers_are_found_beside_a_hundred_hostile_processes(
@@ -126,20 +128,20 @@ def test_real_servers_are_found_beside_a_hundred_hostile_processes(
     before = discover(host=RootPartHost(root.connection))
     descriptors = root.descriptors
     with _fakes(place, FAKES) as fakes:
-        found = discover(host=RootPartHost(root.connection))
+        discovery = discover(host=RootPartHost(root.connection))
     for pid in (redis.pid, postgres.pid):
-        assert _settled(_of(found, pid)) == _settled(_of(before, pid))
-    named = [server.tgids[0] for server in found.servers if server.running]
-    unreadable = [line for line in found.unreadable if str(place) in line]
+        assert _settled(_server_of(discovery, pid)) == _settled(_server_of(before, pid))
+    running = [server.tgids[0] for server in discovery.servers if server.running]
+    unreadable = [line for line in discovery.unreadable if str(place) in line]
     # Each is either taken for a server, or listed with the reason why not.
     assert [
-        pid for pid in fakes if pid not in named and f"process {pid} " not in str(unreadable)
+        pid for pid in fakes if pid not in running and f"process {pid} " not in str(unreadable)
     ] == []
-    assert all("\n" not in line for line in found.unreadable)
+    assert all("\n" not in line for line in discovery.unreadable)
     # A user's second server comes after every user's first: tests beside this one have servers too.
-    owners = [server.owner for server in found.servers if server.running]
-    hostile = {owners[named.index(pid)] for pid in set(fakes) & set(named)}
-    for place_of in (named.index(redis.pid), named.index(postgres.pid)):
+    owners = [server.owner for server in discovery.servers if server.running]
+    hostile = {owners[running.index(pid)] for pid in set(fakes) & set(running)}
+    for place_of in (running.index(redis.pid), running.index(postgres.pid)):
         earlier = owners[:place_of].count(owners[place_of])
         assert all(owners[:place_of].count(owner) <= earlier for owner in hostile)
     # The descriptors that stay open are handles: one for each executable.
@@ -155,7 +157,7 @@ def _lies(**fields: object) -> Callable[[object, Facts], Examined]:
 
 
 @pytest.mark.parametrize(
-    ("hostile", "told"),
+    ("hostile", "problem"),
     [
         (_lies(handle=1), "not its own"),
         (_lies(exe=None, handle=77), "makes no sense"),
@@ -169,21 +171,21 @@ def test_a_hostile_examiner_is_not_believed(
     redis: DatabaseServer,
     monkeypatch: pytest.MonkeyPatch,
     hostile: Callable[[object, Facts], Examined],
-    told: str,
+    problem: str,
 ) -> None:
     host = RootPartHost(root.connection)
     (facts,) = [
-        Facts(one.exe_name, one.exe_id, one.pid)
-        for one in host.processes().processes
-        if one.pid == redis.pid
+        Facts(process.exe_name, process.exe_id, process.pid)
+        for process in host.processes().processes
+        if process.pid == redis.pid
     ]
     # A handle that belongs to somebody else.
     os.close(installed(root.connection, Path("/usr/bin/sleep")).fd)
     with monkeypatch.context() as patched:
         patched.setattr(host_module, "examine", hostile)
-        found = host.examine(facts)
-    assert found == Examined(problem=found.problem)
-    assert told in found.problem
+        examined = host.examine(facts)
+    assert examined == Examined(problem=examined.problem)
+    assert problem in examined.problem
     assert host.examine(facts).flavour
 
 
@@ -199,13 +201,13 @@ def test_who_uses_up_what_one_may_has_less_the_next_time(
     monkeypatch.setattr(host_module, "_CPU_S", 2)
     host = RootPartHost(root.connection)
     with _fakes(place, 1) as (pid,):
-        (one,) = [one for one in host.processes().processes if one.pid == pid]
-        facts = Facts(one.exe_name, one.exe_id, pid)
-        assert one.owner.uid == USERS[0] and not one.owner.trusted
+        (process,) = [process for process in host.processes().processes if process.pid == pid]
+        facts = Facts(process.exe_name, process.exe_id, pid)
+        assert process.owner.uid == USERS[0] and not process.owner.trusted
         for patience_s in (2, 1, 1):
-            assert host.patience_s(one.owner) == patience_s
+            assert host.patience_s(process.owner) == patience_s
             assert host.examine(facts).problem
-    assert host.patience_s(replace(one.owner, uid=USERS[1])) == 2
+    assert host.patience_s(replace(process.owner, uid=USERS[1])) == 2
 
 
 def test_a_candidate_whose_files_never_answer_is_named(root: RootPart, place: Path) -> None:
@@ -213,7 +215,7 @@ def test_a_candidate_whose_files_never_answer_is_named(root: RootPart, place: Pa
     hanging.mkdir()
     program = _compiled(place)
     with silent_file_system(hanging), _running(program, hanging / "conf", USERS[0]) as pid:
-        found = discover(host=RootPartHost(root.connection))
-    assert [line for line in found.unreadable if "does not answer" in line] == [
+        discovery = discover(host=RootPartHost(root.connection))
+    assert [line for line in discovery.unreadable if "does not answer" in line] == [
         f"process {pid} ({program}): a file system that holds its files does not answer"
     ]

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from nightly.hostile.bound import WAIT, process_of
-from tracing.root_part import ROOT_PART, asked, root_part
+from tracing.root_part import ROOT_PART, root_part, run_code
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 OWN = range(2_100_000_000, 2_104_194_305)  #: users of commands
@@ -41,16 +41,16 @@ ASK_DIRECTORY = "print(refused(Kind.DIRECTORY, text=sys.argv[3].encode()))"
 
 def test_a_new_directory_is_open_to_the_user_of_sudo_alone(place: Path) -> None:
     path = place / "t"
-    asked(MAKE, "record", "-o", str(path), SUDO_UID="1234", SUDO_GID="1235")
+    run_code(MAKE, "record", "-o", str(path), SUDO_UID="1234", SUDO_GID="1235")
     status = path.stat()
     assert (status.st_uid, status.st_gid, mode(path)) == (1234, 1235, 0o700)
     assert names(path) == ["file"]
     status = path.stat()  # reading it may have set its time of access
     for name in ("t", "t/"):  # it is there
-        assert asked(ASK_DIRECTORY, "record", "-o", f"{place}/{name}").stdout == "EEXIST\n"
+        assert run_code(ASK_DIRECTORY, "record", "-o", f"{place}/{name}").stdout == "EEXIST\n"
     assert path.stat() == status
-    words = ("record", "-o", f"{place}/u")  # a user that root named makes its directories itself
-    done = asked(ASK_DIRECTORY, *words, QJOULE_UID="1234", QJOULE_GID="1235")
+    argv = ("record", "-o", f"{place}/u")  # a user that root named makes its directories itself
+    done = run_code(ASK_DIRECTORY, *argv, QJOULE_UID="1234", QJOULE_GID="1235")
     assert done.stdout == "EPERM\n"
 
 
@@ -67,33 +67,33 @@ os.chmod("a/b/file", 0o4777)
 if os.fork(): print(os.getuid(), flush=True), os.kill(os.getpid(), 9)
 os.setsid(), __import__("time").sleep(1000)
 """
-    words = ("record", "-o", str(path), str(other))
-    done = asked(MAKE + code, *words, status=128 + 9, SUDO_UID="1234", SUDO_GID="1235")
+    argv = ("record", "-o", str(path), str(other))
+    done = run_code(MAKE + code, *argv, status=128 + 9, SUDO_UID="1234", SUDO_GID="1235")
     uid = int(done.stdout)
     assert uid in OWN and all(uid not in process.uids() for process in psutil.process_iter())
-    owners = {str(one.relative_to(place)): one.lstat().st_uid for one in place.rglob("*")}
-    kept = ("t/a/linked", "other/linked", "other/elsewhere")
-    assert {name: owners.pop(name) for name in kept} == dict.fromkeys(kept, uid)
+    owners = {str(path.relative_to(place)): path.lstat().st_uid for path in place.rglob("*")}
+    own_names = ("t/a/linked", "other/linked", "other/elsewhere")
+    assert {name: owners.pop(name) for name in own_names} == dict.fromkeys(own_names, uid)
     assert owners.pop("other") == 0 and set(owners.values()) == {1234}, owners
     assert mode(path / "a/b/file") == 0o700
 
 
 def test_at_most_so_many_files_are_handed_over(place: Path) -> None:
     code = "\nfor number in range(100_050): os.close(os.open(str(number), os.O_CREAT))"
-    asked(MAKE + code, "record", "-o", str(place / "t"), SUDO_UID="1234", SUDO_GID="1235")
-    owners = Counter(one.stat().st_uid for one in os.scandir(place / "t"))
+    run_code(MAKE + code, "record", "-o", str(place / "t"), SUDO_UID="1234", SUDO_GID="1235")
+    owners = Counter(entry.stat().st_uid for entry in os.scandir(place / "t"))
     assert owners[1234] == 99_998 and owners.total() == 100_051, "and the directory itself"
 
 
 def test_commands_share_a_user_with_no_program() -> None:
-    """Not even with one that waits for the user, whose number is the root part's."""
+    """Two commands have different users, and a user that already runs a program gets no command."""
     inside = ("unshare", "--pid", "--fork", "--mount-proc")
-    with root_part() as one, root_part() as other:
-        uids = [psutil.Process(root.pid).children()[0].uids().real for root in (one, other)]
+    with root_part() as first, root_part() as second:
+        uids = [psutil.Process(root.pid).children()[0].uids().real for root in (first, second)]
     assert len(set(uids)) == 2 and set(uids) <= set(OWN)
-    assert asked("print(os.getuid())", "record", before=inside).stdout == f"{OWN[1]}\n"
+    assert run_code("print(os.getuid())", "record", before=inside).stdout == f"{OWN[1]}\n"
     with process_of(WAIT, user=OWN[1]):
-        done = asked("", "record", before=inside, status=1)
+        done = run_code("", "record", before=inside, status=1)
     assert f"user {OWN[1]} cannot run" in done.stderr
 
 
@@ -103,7 +103,7 @@ def test_an_agent_has_the_owner_of_its_store_or_does_not_start(owner: str, start
     store = 'mount -t tmpfs x /var/lib && install -d -o "$0" -g "$0" /var/lib/qjoule/agent'
     before = ("unshare", "--mount", "--", "sh", "-c", f'{store} && exec "$@"', owner)
     status = int(not starts)
-    done = asked("print(os.getuid())", "agent", before=before, status=status, SUDO_UID="1235")
+    done = run_code("print(os.getuid())", "agent", before=before, status=status, SUDO_UID="1235")
     assert done.stdout == (f"{owner}\n" if starts else "")
     assert starts or "no user to run as" in done.stderr
 
@@ -111,14 +111,14 @@ def test_an_agent_has_the_owner_of_its_store_or_does_not_start(owner: str, start
 def test_only_a_directory_that_the_command_line_names_is_made(place: Path) -> None:
     for number, form in enumerate(("-o{}", "--output={}", "--keep={}")):
         path = place / str(number)
-        asked(f"part.directory(Path({str(path)!r}))", "x", form.format(path))
+        run_code(f"part.directory(Path({str(path)!r}))", "x", form.format(path))
         assert names(place) == [], "an empty one is removed again"
     code = """
 for text in (*sys.argv[4:], "", "../qjoule-x", "qjoule-x/../../y", "."):
     print(refused(Kind.DIRECTORY, text=text.encode()))
 """
-    words = ("record", "-o", str(place / "t"), str(place / "other"), "--", "sh", "-o", "program")
-    assert set(asked(code, *words, directory=place).stdout.split()) == {"EPERM"}
+    argv = ("record", "-o", str(place / "t"), str(place / "other"), "--", "sh", "-o", "program")
+    assert set(run_code(code, *argv, directory=place).stdout.split()) == {"EPERM"}
     assert names(place) == []
 
 
@@ -126,8 +126,8 @@ def test_a_python_that_the_user_cannot_run_is_named(place: Path) -> None:
     (place / "locked").mkdir(mode=0o700)
     (place / "locked" / "python").symlink_to(sys.executable)
     (place / "python").symlink_to(place / "locked" / "python")
-    words = [str(ROOT_PART), f"{place}/python", "-I", __file__, "record"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    command = [str(ROOT_PART), f"{place}/python", "-I", __file__, "record"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert f"cannot run {__file__}: install it where every user can read it" in done.stderr
 
@@ -142,14 +142,14 @@ print(oct(os.stat(server.getsockname()).st_mode), flush=True)
 
 def tag_socket_refused(path: Path) -> str:
     code = "print(refused(Kind.TAG_SOCKET))"
-    return asked(code, "record", QJOULE_TAGS_SOCKET=str(path)).stdout.strip()
+    return run_code(code, "record", QJOULE_TAGS_SOCKET=str(path)).stdout.strip()
 
 
 def test_everybody_may_connect_and_the_socket_goes_again(place: Path) -> None:
     path = place / "tags.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stale:
         stale.bind(str(path))  # as one that was killed leaves it
-    assert asked(LISTEN, "record", QJOULE_TAGS_SOCKET=str(path)).stdout == "0o140666\n"
+    assert run_code(LISTEN, "record", QJOULE_TAGS_SOCKET=str(path)).stdout == "0o140666\n"
     assert not path.exists()
 
 
@@ -178,11 +178,11 @@ print(refused(Kind.RUN))
 
 
 def test_a_program_that_is_killed_not_there_or_not_named() -> None:
-    killed = asked(RUN, "record", "--", "sh", "-c", "kill -TERM $$")
+    killed = run_code(RUN, "record", "--", "sh", "-c", "kill -TERM $$")
     assert killed.stdout.split() == [str(128 + signal.SIGTERM), "EINVAL"], "one program is run"
     code = "print(refused(Kind.RUN))"
-    assert asked(code, "record", "--", "/nonexistent/program").stdout == "ENOENT\n"
-    assert asked(code, "record", "-o", "/bin/true").stdout == "EINVAL\n"
+    assert run_code(code, "record", "--", "/nonexistent/program").stdout == "ENOENT\n"
+    assert run_code(code, "record", "-o", "/bin/true").stdout == "EINVAL\n"
 
 
 # ---- the file of a calibration -------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_a_published_file_replaces_another_as_a_whole_and_follows_no_link(place:
     path, secret = place / "file", place / "secret"
     secret.write_text("secret")
     path.symlink_to("secret")
-    assert asked(WRITE, "calibrate", "-o", str(path)).stdout == "True\n", "it was only tried"
+    assert run_code(WRITE, "calibrate", "-o", str(path)).stdout == "True\n", "it was only tried"
     assert (path.read_text(), secret.read_text()) == ("new", "secret")
     assert (path.lstat().st_uid, stat.S_IMODE(path.lstat().st_mode)) == (0, 0o644)
     assert sorted(names(place)) == ["file", "secret"]
@@ -209,13 +209,13 @@ def test_a_published_file_replaces_another_as_a_whole_and_follows_no_link(place:
 def test_no_file_for_another_command_that_is_not_named_or_too_large(place: Path) -> None:
     code = "print(refused(Kind.PUBLISH, text=sys.argv[-1].encode(), size={}, fd={}))"
     memory, default = "os.memfd_create('x')", "/var/lib/qjoule/calibration.json"
-    for words in (("record", "-o", "f"), ("record", default), ("calibrate", "f")):
-        assert asked(code.format(9, memory), *words, directory=place).stdout == "EPERM\n"
+    for argv in (("record", "-o", "f"), ("record", default), ("calibrate", "f")):
+        assert run_code(code.format(9, memory), *argv, directory=place).stdout == "EPERM\n"
     for fd in ("None", "0", "os.pipe()[0]"):
-        done = asked(code.format(9, fd), "calibrate", "-o", str(place / "f"))
+        done = run_code(code.format(9, fd), "calibrate", "-o", str(place / "f"))
         assert done.stdout == "EINVAL\n"
     for size, answer in ((9, "EIO\n"), ((1 << 20) + 1, "EFBIG\n")):
-        done = asked(code.format(size, memory), "calibrate", "-o", str(place / "f"))
+        done = run_code(code.format(size, memory), "calibrate", "-o", str(place / "f"))
         assert done.stdout == answer
     assert names(place) == []
 
@@ -232,7 +232,7 @@ child.wait()
 for pid in (os.getppid(), child.pid):
     print(refused(Kind.AS, pid=pid, number=65534, flags=65534, offset=1))
 """
-    done = asked(code, "record", "--agent", SUDO_UID="", SUDO_GID="")
+    done = run_code(code, "record", "--agent", SUDO_UID="", SUDO_GID="")
     assert done.stdout.split() == ["EPERM", "ENOENT"]
 
 
@@ -243,28 +243,28 @@ def test_nothing_is_pinned_unless_the_command_line_says_so_and_something_is_load
     code = "print(refused(Kind.PIN, text=b'/tmp/pin'))"
     mounted = 'mount -t bpf x /sys/fs/bpf && "$@"; cd /sys/fs/bpf && find . ! -name "*.debug"'
     before = ("unshare", "--mount", "--", "sh", "-c", mounted, "sh")
-    for words, answer in (
+    for argv, answer in (
         (("record",), "EPERM"),
         (("record", "--", "sh", "--pin-map"), "EPERM"),
         (("record", "--pin-map"), "ENOTSUP"),
     ):
-        assert asked(code, *words, before=before).stdout.split() == [answer, "."]
+        assert run_code(code, *argv, before=before).stdout.split() == [answer, "."]
 
 
 # ---- files that our command line names -----------------------------------------------------------
 
 
 def test_only_what_the_command_line_names_is_opened_as_root(place: Path) -> None:
-    given = place / "accounts.toml"
-    given.write_text("[redis]")
-    given.chmod(0o600)
+    accounts = place / "accounts.toml"
+    accounts.write_text("[redis]")
+    accounts.chmod(0o600)
     code = "fd, file = part.given(Path(sys.argv[-1]))\nprint(file.uid, os.read(fd, 99).decode())"
     for option in ("--credentials", "--config", "--calibration", "--memory"):
-        assert asked(code, "record", option, str(given)).stdout == "0 [redis]\n"
+        assert run_code(code, "record", option, str(accounts)).stdout == "0 [redis]\n"
     code = (
         "for path in (b'/etc/shadow', sys.argv[-1].encode()): print(refused(Kind.GIVEN, text=path))"
     )
-    assert asked(code, "record", "-o", str(given)).stdout == "EPERM\n" * 2
+    assert run_code(code, "record", "-o", str(accounts)).stdout == "EPERM\n" * 2
 
 
 def test_the_caller_s_own_memory_is_opened_with_the_caller_s_rights(place: Path) -> None:
@@ -281,11 +281,11 @@ def test_the_caller_s_own_memory_is_opened_with_the_caller_s_rights(place: Path)
         code = f"print(refused(Kind.GIVEN, text={os.fsencode(path)!r}))"
         path.write_bytes(b"")
         os.chown(path, 1234, 1235)
-        own = asked(code, "record", before=before, SUDO_UID="1234", SUDO_GID="1235").stdout
+        own = run_code(code, "record", before=before, SUDO_UID="1234", SUDO_GID="1235").stdout
         path.unlink()
         path.symlink_to(secret)  # of root
         linked = [
-            asked(code, "record", before=before, SUDO_UID=uid, SUDO_GID=uid).stdout
+            run_code(code, "record", before=before, SUDO_UID=uid, SUDO_GID=uid).stdout
             for uid in ("1234", "")
         ]
         if folder == home:

@@ -38,15 +38,15 @@ def run(tasks: Sequence[Callable[[], Task]]) -> list[bytes | Failed]:
 
 
 def answer_of(work: Callable[[int], bytes], cpu_s: int = 8) -> bytes | Failed:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        return run([lambda: Task(work, os.dup(theirs.fileno()), cpu_s)])[0]
+    own_end, work_end = socket.socketpair()
+    with own_end, work_end:
+        return run([lambda: Task(work, os.dup(work_end.fileno()), cpu_s)])[0]
 
 
 def failure_of(work: Callable[[int], bytes], cpu_s: int = 8) -> str:
-    found = answer_of(work, cpu_s)
-    assert isinstance(found, Failed), found
-    return str(found)
+    answer = answer_of(work, cpu_s)
+    assert isinstance(answer, Failed), answer
+    return str(answer)
 
 
 def _open_and_running() -> tuple[set[str], str]:
@@ -115,17 +115,17 @@ def test_what_only_an_attacker_tries_ends_it(name: str) -> None:
 
 def test_too_much_memory_is_not_given() -> None:
     def work(descriptor: int) -> bytes:  # noqa: ARG001
-        kept = []
+        blocks = []
         try:
             for _ in range(160):
-                kept.append(bytearray(64 << 20))
+                blocks.append(bytearray(64 << 20))
         except MemoryError:
-            return str(len(kept)).encode()
+            return str(len(blocks)).encode()
         return b"all"
 
-    found = answer_of(work)
-    assert isinstance(found, bytes)
-    assert 1 <= int(found) <= 8
+    answer = answer_of(work)
+    assert isinstance(answer, bytes)
+    assert 1 <= int(answer) <= 8
 
 
 def loops(descriptor: int) -> bytes:

@@ -20,7 +20,7 @@ from qjoule_studies.servers.process import DatabaseServer
 from servers.toy_elf import MYSQL_8, offset_of
 from tracing.recording import Run, recording
 from tracing.root_part import ROOT_PART, NotStarted, RootPart, root_part
-from tracing.tracer import NOBODY, TRACER, held
+from tracing.tracer import NOBODY, TRACER, bpf_descriptors
 
 pytestmark = pytest.mark.root
 
@@ -46,7 +46,7 @@ END_S = 60
 @dataclass(frozen=True)
 class Outcome:
     fired: bool
-    said: str  #: by the tracer, or by the root part if there is no tracer
+    messages: str  #: by the tracer, or by the root part if there is no tracer
     attached: bool
 
 
@@ -54,7 +54,7 @@ class Outcome:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("call", FAULTS)
 def test_one_call_that_fails(call: str, toy: Path, tmp_path: Path) -> None:
-    """The first, second, third, fifth, ... call of a kind, until there are no more."""
+    """Fails the first, second, third, fifth, ... call of a kind, until there are no more."""
     failures, number, before = 0, 1, 1
     while True:
         outcome = attempt_with(f"{call}:error={FAULTS[call]}:when={number}", toy, tmp_path)
@@ -62,35 +62,37 @@ def test_one_call_that_fails(call: str, toy: Path, tmp_path: Path) -> None:
             assert outcome.attached, outcome
             break
         lines = (1, 0) if call == "mmap" else (1,)  # the dynamic linker may say nothing
-        assert outcome.attached or outcome.said.count("\n") in lines, (number, outcome)
+        assert outcome.attached or outcome.messages.count("\n") in lines, (number, outcome)
         failures += not outcome.attached
         number, before = number + before, number
     assert failures or (LINKS and call in OF_PERF_EVENTS), f"no failure of {call} was told"
 
 
 def attempt_with(fault: str, server: Path, directory: Path) -> Outcome:
-    """strace(1) is the parent of nobody here, and follows no child."""
+    """Runs the root part under strace -D, which is no parent of it and follows no child."""
     program, log = directory / "faulted", directory / "log"
-    words = f"-D -o {log} -e trace={fault.partition(':')[0]} -e inject={fault}"
-    program.write_text(f'#!/bin/sh\nexec strace {words} {ROOT_PART} "$@"\n')
+    strace_options = f"-D -o {log} -e trace={fault.partition(':')[0]} -e inject={fault}"
+    program.write_text(f'#!/bin/sh\nexec strace {strace_options} {ROOT_PART} "$@"\n')
     program.chmod(0o755)
     with (directory / "stderr").open("w+b") as stderr:
         try:
             with root_part(program=program, stderr=stderr.fileno()) as root:
-                said, attached = trace(root, server)
+                messages, attached = trace(root, server)
                 until_nothing_is_held(root)
             assert root.process.returncode == 0
         except NotStarted:
-            said, attached = "", False
+            messages, attached = "", False
         stderr.seek(0)
-        return Outcome("(INJECTED)" in log.read_text(), said or stderr.read().decode(), attached)
+        return Outcome(
+            "(INJECTED)" in log.read_text(), messages or stderr.read().decode(), attached
+        )
 
 
 def trace(root: RootPart, server: Path) -> tuple[str, bool]:
-    """The messages of a tracer that was to attach, and whether it did; it has ended."""
+    """Runs a tracer to its end; returns its messages, and whether it had attached."""
     try:
         handle = root.installed(server).handle
-        asked = root.tracer()
+        control = root.tracer()
     except (Refused, RootPartGone) as error:
         return f"{error}\n", False
     site = f"{handle}:{offset_of(server, MYSQL_8):#x}:55"
@@ -100,33 +102,33 @@ def trace(root: RootPart, server: Path) -> tuple[str, bool]:
         *("--probe", f"1:mysql-begin-thd-first:{site}", "--probe", f"1:mysql-end:{site}"),
         *("--energy", "none", "--counter", "cycles=1:0"),
     )
-    words = ["--root", str(asked.fileno()), *options]
+    arguments = ["--root", str(control.fileno()), *options]
     process = subprocess.Popen(
-        [str(TRACER), *words],
+        [str(TRACER), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        pass_fds=(asked.fileno(),),
+        pass_fds=(control.fileno(),),
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
     )
-    asked.close()
+    control.close()
     with process:
         assert process.stdout is not None
         attached = bool(process.stdout.read(1))
         process.terminate()
-        said = process.communicate(timeout=END_S)[1].decode()
+        messages = process.communicate(timeout=END_S)[1].decode()
         # A missing counter is reported, and the others are read.
-        assert process.returncode == (0 if attached else 1), said
-    return said, attached
+        assert process.returncode == (0 if attached else 1), messages
+    return messages, attached
 
 
 def until_nothing_is_held(root: RootPart) -> None:
-    """The tracer has ended and the root part notices: it has nothing else to do."""
+    """Waits until the root part has noticed the tracer's end and detached everything."""
     deadline = time.monotonic() + END_S
-    while root.process.poll() is None and held(root):
-        assert time.monotonic() < deadline, held(root)
+    while root.process.poll() is None and bpf_descriptors(root):
+        assert time.monotonic() < deadline, bpf_descriptors(root)
         time.sleep(0.01)
 
 
@@ -153,8 +155,8 @@ for number in itertools.count():
 
 
 @contextmanager
-def flooding(how: str) -> Iterator[int]:
-    with process_of(PROGRAM.format(FLOODS[how]), user=FLOODER) as process:
+def flooding(flood: str) -> Iterator[int]:
+    with process_of(PROGRAM.format(FLOODS[flood]), user=FLOODER) as process:
         yield process.pid
 
 
@@ -164,13 +166,13 @@ def cpu_ns(pid: int) -> int:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("how", FLOODS)
-def test_a_flood_displaces_nobody(redis: DatabaseServer, place: Path, how: str) -> None:
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_displaces_nobody(redis: DatabaseServer, place: Path, flood: str) -> None:
     neighbour = place / "a_neighbour"
     neighbour.symlink_to("/bin/true")
     with (
         redis.connect() as client,
-        flooding(how) as flooder,
+        flooding(flood) as flooder,
         recording(place / "t", "--pid", str(redis.pid)),
     ):
         before_ns = cpu_ns(flooder)
@@ -181,15 +183,15 @@ def test_a_flood_displaces_nobody(redis: DatabaseServer, place: Path, how: str) 
         flooded_ns = cpu_ns(flooder) - before_ns
     run = Run(place / "t")
     assert run.executions()["SET key:?"] == QUERIES
-    lost = run.loss
-    beyond = lost.pop("task_rate", 0)
-    assert beyond > 0 or how != "rename"
-    assert lost == {}, "only events of the flood"
+    loss = run.loss
+    beyond = loss.pop("task_rate", 0)
+    assert beyond > 0 or flood != "rename"
+    assert loss == {}, "only events of the flood"
     owners = run.trace.pandas("owners")
     assert sum(owners["comm"].eq("a_neighbour").fillna(False)) == 10, "of another user"
     segments = run.trace.pandas("segments").merge(owners[["owner", "kind", "tgid"]], on="owner")
-    mine = segments[segments["tgid"] == flooder]
-    assert set(mine["kind"]) == {"process"}
-    if how == "rename":  # the others' time is mostly that of their children
-        seen_ns = int((mine["t1_ns"] - mine["t0_ns"]).sum())
+    of_flooder = segments[segments["tgid"] == flooder]
+    assert set(of_flooder["kind"]) == {"process"}
+    if flood == "rename":  # the others' time is mostly that of their children
+        seen_ns = int((of_flooder["t1_ns"] - of_flooder["t0_ns"]).sum())
         assert seen_ns >= 0.9 * flooded_ns, "whatever it is called"

@@ -28,22 +28,22 @@ from tracing.root_part import PYTHON, RootPart
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
 
-def made(path: Path, mode: int = 0o755) -> None:
+def make_directory(path: Path, mode: int = 0o755) -> None:
     path.mkdir()
     path.chmod(mode)
 
 
-def is_file(found: Opened, path: str) -> bool:
-    there, given = Path(path).stat(), os.fstat(found.fd)
-    same = (there.st_dev, there.st_ino)
-    return found.identity.key == same and (given.st_dev, given.st_ino) == same
+def is_file(file: Opened, path: str) -> bool:
+    expected_status, status = Path(path).stat(), os.fstat(file.fd)
+    same = (expected_status.st_dev, expected_status.st_ino)
+    return file.identity.key == same and (status.st_dev, status.st_ino) == same
 
 
 @pytest.fixture
 def access(root: RootPart) -> Iterator[SocketAccess]:
-    """What reaches the files of an ordinary process."""
-    with candidate(root) as found:
-        yield found
+    """The root part's access to the files of an ordinary process."""
+    with candidate(root) as candidate_access:
+        yield candidate_access
 
 
 def test_executable_files_and_lists_are_those_of_the_process(root: RootPart, place: Path) -> None:
@@ -56,10 +56,10 @@ def test_executable_files_and_lists_are_those_of_the_process(root: RootPart, pla
     written(place / "socket:[1]")
     with process_of(program) as process, root.bound(process.pid) as bound:
         access = SocketAccess(bound)
-        with opened(access.executable()) as found, opened(access.executable()) as again:
-            assert is_file(found, PYTHON)
-            assert found.handle == again.handle > 0
-            assert found.path == str(Path(PYTHON).resolve())
+        with opened(access.executable()) as executable, opened(access.executable()) as second:
+            assert is_file(executable, PYTHON)
+            assert executable.handle == second.handle > 0
+            assert executable.path == str(Path(PYTHON).resolve())
         assert access.file(path) == b"port 1\n"
         assert access.file(path + "/none") is None
         assert access.file_id(path) == (Path(path).stat().st_dev, Path(path).stat().st_ino)
@@ -76,9 +76,9 @@ def test_memory_and_mapped_files_can_be_read(access: SocketAccess) -> None:
     lines = access.proc(ProcFile.MAPS).decode().splitlines()
     line = next(line for line in lines if "libc.so" in line)
     start, end = (int(word, 16) for word in line.split()[0].split("-"))
-    with opened(access.mapped(start, end)) as found:
-        assert is_file(found, line.split()[-1])
-        assert found.handle
+    with opened(access.mapped(start, end)) as mapped:
+        assert is_file(mapped, line.split()[-1])
+        assert mapped.handle
     memory = access.memory()
     assert os.pread(memory, 4, start) == b"\x7fELF"
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -95,13 +95,16 @@ def test_a_mapped_file_that_others_may_change_is_not_given(root: RootPart, place
         f"m = mmap.mmap(f, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ); {WAIT}"
     )
     content = b"x" * 4096
-    kept = written(place / "own", content, 0o755, USER)
+    own_file = written(place / "own", content, 0o755, USER)
     refused = [
         written(place / "world", content, 0o777, USER),
         written(place / "other", content, 0o755, OTHER_USER),
     ]
-    with candidate(root, program, kept) as access, opened(mapping_of(access, kept)) as found:
-        assert found.handle
+    with (
+        candidate(root, program, own_file) as access,
+        opened(mapping_of(access, own_file)) as mapped,
+    ):
+        assert mapped.handle
     for path in refused:
         with candidate(root, program, path) as access, pytest.raises(Unreadable):
             mapping_of(access, path)
@@ -120,7 +123,7 @@ def test_links_do_not_leave_the_root_of_the_process(root: RootPart, place: Path)
         "import os, sys; os.open('/', 0); os.chroot(sys.argv[1]); os.chdir('/');"
         f"os.setgid({USER}); os.setuid({USER});" + WAIT
     )
-    made(place / "etc")
+    make_directory(place / "etc")
     (place / "etc/absolute").symlink_to("/etc/passwd")
     (place / "etc/relative").symlink_to("../../../../../../etc/passwd")
     (place / "etc/inside").symlink_to("/etc/real")
@@ -154,7 +157,7 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: RootPart, place: 
     of_root = written(place / "root", mode=0o600)
     of_other = written(place / "other", mode=0o640, user=OTHER_USER)
     own = written(place / "own", mode=0o600, user=USER)
-    made(place / "closed", 0o700)
+    make_directory(place / "closed", 0o700)
     inside = written(place / "closed/file")
     with process_of(WAIT) as process, root.bound(process.pid) as bound:
         access = SocketAccess(bound)
@@ -190,7 +193,7 @@ def test_memory_is_read_of_a_server_that_was_examined_and_never_of_root_s(root: 
 def test_what_is_too_large_is_not_given(access: SocketAccess, place: Path) -> None:
     fits = written(place / "fits", bytes(1 << 20))
     large = written(place / "large", bytes((1 << 20) + 1))
-    made(place / "many")
+    make_directory(place / "many")
     for number in range(1024):
         written(place / f"many/{number}")
     assert access.file(fits) == bytes(1 << 20)

@@ -105,9 +105,9 @@ def test_no_right_is_left_to_who_became_another() -> None:
     code = f"{become}; print(*open('/proc/self/status'))"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     fields = dict(line.split(":\t", 1) for line in done.stdout.decode().splitlines() if line)
-    said = {name.strip(): words.split() for name, words in fields.items()}
-    assert said["Uid"] == ["2"] * 4 and said["Gid"] == ["3"] * 4 and said["Groups"] == []
-    assert int(said["CapEff"][0], 16) == int(said["CapPrm"][0], 16) == 0
+    status = {name.strip(): text.split() for name, text in fields.items()}
+    assert status["Uid"] == ["2"] * 4 and status["Gid"] == ["3"] * 4 and status["Groups"] == []
+    assert int(status["CapEff"][0], 16) == int(status["CapPrm"][0], 16) == 0
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_convert_writes_and_deletes_nothing_through_a_link(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("attribute", "t", "-o", "made"),
         ("report", "t", "-o", "made"),
@@ -156,18 +156,18 @@ def test_convert_writes_and_deletes_nothing_through_a_link(
     ],
 )
 def test_a_user_s_trace_is_read_as_that_user(
-    captured: Path, secret: Path, words: tuple[str, ...]
+    captured: Path, secret: Path, arguments: tuple[str, ...]
 ) -> None:
     """Although only root may enter the directory. The results are there, too."""
     closed = captured.parent
     assert qjoule("convert", str(captured)).returncode == 0
-    done = qjoule(*words, cwd=closed, env=NO_SUDO)
+    done = qjoule(*arguments, cwd=closed, env=NO_SUDO)
     assert done.returncode == 0, done.stderr
     assert "/proc/self" not in done.stdout + done.stderr
-    if "made" in words:
+    if "made" in arguments:
         assert (closed / "made").stat().st_uid == USER.pw_uid
     replace(captured / "meta.json", "link", secret)
-    done = qjoule(*words, cwd=closed, env=NO_SUDO)
+    done = qjoule(*arguments, cwd=closed, env=NO_SUDO)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
 
@@ -194,20 +194,20 @@ def test_whom_a_reading_command_becomes(
     sudo: int,
     becomes: int | None,
 ) -> None:
-    named = []
+    directories = []
     for number, owner in enumerate(owners):
-        named.append(closed / str(number))
-        named[-1].mkdir()
-        (named[-1] / "file").touch()
+        directories.append(closed / str(number))
+        directories[-1].mkdir()
+        (directories[-1] / "file").touch()
         if owner == "linked":
-            (named[-1] / "link").symlink_to("file")
+            (directories[-1] / "link").symlink_to("file")
         elif owner == "shared":
-            named[-1].chmod(0o777)
+            directories[-1].chmod(0o777)
         else:
-            os.chown(named[-1] / "file", int(owner), int(owner))
+            os.chown(directories[-1] / "file", int(owner), int(owner))
     monkeypatch.setenv("SUDO_UID", str(sudo))
     monkeypatch.setenv("SUDO_GID", str(sudo))
-    user, beside_strangers = reader(named), reader(named, strangers=True)
+    user, beside_strangers = reader(directories), reader(directories, strangers=True)
     assert (user and user.uid) == becomes
     assert beside_strangers is not None
     assert beside_strangers.uid == (becomes or sudo or READER)
@@ -230,8 +230,8 @@ def test_root_reads_what_was_judged_and_changes_no_other_word(
             Path(name).write_bytes(b"a stranger's")
         return files[0].read_bytes(), files[1].exists(), word
 
-    words = ["file", "absent", "--word", "file"]
-    done = without_root(command).main(words, "qjoule", obj=give_up, standalone_mode=False)
+    arguments = ["file", "absent", "--word", "file"]
+    done = without_root(command).main(arguments, "qjoule", obj=give_up, standalone_mode=False)
     assert done == (SECRET, False, "file")
 
 
@@ -242,7 +242,7 @@ def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as the agent's user, also if that called sudo."""
-    agents, to, before = tmp_path / "agents", tmp_path / "to", os.umask(0o077)
+    agents, destination, before = tmp_path / "agents", tmp_path / "to", os.umask(0o077)
     agents.mkdir()
     agents.chmod(0o750)
     os.chown(agents, USER.pw_uid, USER.pw_gid)
@@ -258,19 +258,19 @@ def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
         monkeypatch.setenv("SUDO_GID", str(sudo))
         user = shipper(agents)
         assert user.uid not in (0, USER.pw_uid)
-    to.mkdir()
-    os.chown(to, user.uid, user.gid)
-    done = qjoule("ship", str(to), "--store", str(agents))
+    destination.mkdir()
+    os.chown(destination, user.uid, user.gid)
+    done = qjoule("ship", str(destination), "--store", str(agents))
     assert "shipped 9 parts" in done.stdout, done.stderr
-    for path in to.rglob("*"):
+    for path in destination.rglob("*"):
         assert (path.owner(), path.stat().st_mode & 0o077) == (pwd.getpwuid(user.uid)[0], 0)
-    assert {".lock", SAMPLES} < {one.name for one in agents.iterdir()}
-    for one in (agents, *agents.rglob("*")):
-        is_shipped = one == agents or one.relative_to(agents).parts[0] in TABLES
-        assert user.may(one, os.R_OK) == is_shipped, one
-        assert not user.may(one, os.W_OK) and not one.stat().st_mode & 0o007, one
+    assert {".lock", SAMPLES} < {path.name for path in agents.iterdir()}
+    for file in (agents, *agents.rglob("*")):
+        is_shipped = file == agents or file.relative_to(agents).parts[0] in TABLES
+        assert user.may(file, os.R_OK) == is_shipped, file
+        assert not user.may(file, os.W_OK) and not file.stat().st_mode & 0o007, file
     agents.chmod(0o700)
-    done = qjoule("ship", str(to), "--store", str(agents))
+    done = qjoule("ship", str(destination), "--store", str(agents))
     assert done.returncode == 1 and "let the store's group enter it" in done.stderr
 
 

@@ -20,7 +20,7 @@ import pytest
 from qjoule.root_part.protocol import Kind, Opened, Refused, What, ask
 from servers.toy_elf import MYSQL_8, offset_of
 from tracing.root_part import RootPart, bound_socket, root_part
-from tracing.tracer import held, load, load_bytes, refused, uprobe
+from tracing.tracer import bpf_descriptors, load, load_bytes, refused, uprobe
 
 pytestmark = pytest.mark.root
 
@@ -41,14 +41,18 @@ class Target:
     offset: int
 
     def attach(
-        self, code: bytes = PUSH, handle: int | None = None, further: int = 0, of: str = PROGRAM
+        self,
+        code: bytes = PUSH,
+        handle: int | None = None,
+        further: int = 0,
+        program: str = PROGRAM,
     ) -> None:
         number = self.file.handle if handle is None else handle
-        uprobe(self.tracer, of, number, self.offset + further, code)
+        uprobe(self.tracer, program, number, self.offset + further, code)
 
     @property
     def links(self) -> int:
-        return held(self.root)["anon_inode:bpf_link"]
+        return bpf_descriptors(self.root)["anon_inode:bpf_link"]
 
 
 @pytest.fixture
@@ -88,7 +92,7 @@ def test_a_file_that_has_changed_is_refused(target: Target, change: Callable[[Pa
     change(target.path)
     with refused(errno.ESTALE):
         target.attach()
-    assert not held(target.root), "one refusal detaches all"
+    assert not bpf_descriptors(target.root), "one refusal detaches all"
     with refused(errno.EINVAL):
         target.attach()
 
@@ -103,7 +107,7 @@ def test_a_file_that_has_changed_is_refused(target: Target, change: Callable[[Pa
         ({"handle": 0}, errno.ENOENT),
         ({"handle": 2}, errno.ENOENT),
         ({"handle": -1}, errno.ENOENT),
-        ({"of": "postgres_portal_run"}, errno.EINVAL),  # not loaded
+        ({"program": "postgres_portal_run"}, errno.EINVAL),  # not loaded
     ],
 )
 def test_another_instruction_file_or_program_is_refused(
@@ -111,7 +115,7 @@ def test_another_instruction_file_or_program_is_refused(
 ) -> None:
     with refused(number):
         target.attach(**request_)  # type: ignore[arg-type]
-    assert not held(target.root)
+    assert not bpf_descriptors(target.root)
 
 
 def test_what_is_mounted_over_the_file_is_ignored(target: Target, tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_an_executable_that_was_deleted_can_be_probed(tmp_path: Path) -> None:
         load(tracer, load_bytes(PROGRAM))
         offset = len(content) // 2
         uprobe(tracer, PROGRAM, file.handle, offset, content[offset : offset + 4])
-        assert held(root)["anon_inode:bpf_link"] == 1
+        assert bpf_descriptors(root)["anon_inode:bpf_link"] == 1
 
 
 # ---- the reattach helper -------------------------------------------------------------------------
@@ -177,7 +181,7 @@ class Kept:
 
 
 @pytest.fixture
-def kept(target: Target) -> Iterator[Kept]:
+def reattaching(target: Target) -> Iterator[Kept]:
     with socket.socket(fileno=ask(target.root.connection, Kind.KEEPER).fd) as keeper:
         for kind in Kind:  # before the tracer is attached
             with refused(errno.EPERM):
@@ -189,36 +193,36 @@ def kept(target: Target) -> Iterator[Kept]:
         yield Kept(target, keeper)
 
 
-def test_once_attached_only_the_keeper_may_ask_and_only_to_follow(kept: Kept) -> None:
+def test_once_attached_only_the_keeper_may_ask_and_only_to_follow(reattaching: Kept) -> None:
     following = {Kind.EXE, Kind.BIND, Kind.MAP, Kind.ATTACH, Kind.DONE}
     for kind in (Kind.KEEPER, *following):
         with refused(errno.EPERM):
-            ask(kept.target.root.connection, kind, pid=os.getpid())
+            ask(reattaching.target.root.connection, kind, pid=os.getpid())
     for kind in following - {Kind.EXE}:
         with refused(errno.EPERM):
-            ask(kept.target.tracer, kind)
+            ask(reattaching.target.tracer, kind)
     for kind in set(Kind) - following:
         with refused(errno.EPERM):
-            ask(kept.keeper, kind, pid=os.getpid())
-    assert kept.target.links == 1
+            ask(reattaching.keeper, kind, pid=os.getpid())
+    assert reattaching.target.links == 1
 
 
-def test_the_keeper_attaches_only_what_was_loaded_to_what_was_opened(kept: Kept) -> None:
-    kept.attach()
-    assert kept.target.links == 2
+def test_the_keeper_attaches_only_what_was_loaded_to_what_was_opened(reattaching: Kept) -> None:
+    reattaching.attach()
+    assert reattaching.target.links == 2
     for program in (b"", b"mysql_end", b"on_exec", b"x" * 4000):
         with refused(errno.EINVAL):
-            kept.attach(program)
-    assert kept.target.links == 1, "a refusal takes its probes away, not the tracer's"
+            reattaching.attach(program)
+    assert reattaching.target.links == 1, "a refusal takes its probes away, not the tracer's"
     with refused(errno.ESTALE):
-        kept.attach(code=b"\x90")
+        reattaching.attach(code=b"\x90")
 
 
-def test_the_keeper_looks_at_one_process_a_second_and_its_files_alone(kept: Kept) -> None:
+def test_the_keeper_looks_at_one_process_a_second_and_its_files_alone(reattaching: Kept) -> None:
     looks, end = 0, time.monotonic() + 2.5
     while time.monotonic() < end:
         try:
-            with bound_socket(kept.keeper, os.getpid()) as bound:
+            with bound_socket(reattaching.keeper, os.getpid()) as bound:
                 looks += 1
                 os.close(ask(bound, Kind.OPEN, number=What.PROC, text=b"cmdline").fd)
                 for kind in set(Kind) - {Kind.OPEN}:
@@ -229,20 +233,20 @@ def test_the_keeper_looks_at_one_process_a_second_and_its_files_alone(kept: Kept
     assert 2 <= looks <= 4
 
 
-def test_the_keeper_gets_the_servers_and_no_other_map(kept: Kept) -> None:
-    found = set()
+def test_the_keeper_gets_the_servers_and_no_other_map(reattaching: Kept) -> None:
+    maps = set()
     for number in (0, 1, 2**32 - 1):
-        fd = ask(kept.keeper, Kind.MAP, number=number).fd
-        found.add(Path(f"/proc/self/fdinfo/{fd}").read_text())
+        fd = ask(reattaching.keeper, Kind.MAP, number=number).fd
+        maps.add(Path(f"/proc/self/fdinfo/{fd}").read_text())
         os.close(fd)
-    assert len(found) == 1
+    assert len(maps) == 1
 
 
-def test_the_end_of_the_tracer_ends_the_keeper(kept: Kept) -> None:
-    kept.target.tracer.close()
+def test_the_end_of_the_tracer_ends_the_keeper(reattaching: Kept) -> None:
+    reattaching.target.tracer.close()
     deadline = time.monotonic() + 10
-    while held(kept.target.root):
+    while bpf_descriptors(reattaching.target.root):
         assert time.monotonic() < deadline
     with refused(errno.EINVAL):
-        kept.attach()
-    assert not held(kept.target.root)
+        reattaching.attach()
+    assert not bpf_descriptors(reattaching.target.root)

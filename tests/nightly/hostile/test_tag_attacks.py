@@ -49,11 +49,11 @@ def described(client: socket.socket, path: Path) -> dict[str, Any]:
             **{"db.system.name": "redis", "network.transport": "unix"},
             **{"client.inode": os.fstat(client.fileno()).st_ino, "server.address": str(path)},
         }
-    here, there = client.getsockname(), client.getpeername()
+    own_address, server_address = client.getsockname(), client.getpeername()
     return {
         **{"db.system.name": "redis", "network.transport": "tcp"},
-        **{"network.local.address": here[0], "network.local.port": here[1]},
-        **{"server.address": there[0], "server.port": there[1]},
+        **{"network.local.address": own_address[0], "network.local.port": own_address[1]},
+        **{"server.address": server_address[0], "server.port": server_address[1]},
     }
 
 
@@ -94,7 +94,7 @@ def test_nobody_can_tag_the_queries_of_another_user(
 
 
 def silent_connections(path: Path) -> object:
-    """Connections that say nothing, as fast as the recorder accepts them."""
+    """Connections that send nothing, opened as fast as the recorder accepts them."""
     clients: list[socket.socket] = []
     for _ in range(CONNECTIONS):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -108,7 +108,7 @@ def silent_connections(path: Path) -> object:
 
 
 def meet_recorder() -> None:
-    """Connects to the recorder, which may have been too busy for a moment."""
+    """Connects to the recorder; tries again, since it may be too busy for a moment."""
     channel, deadline = channel_module.channel, time.monotonic() + WAIT_S
     while channel._recorder is None:
         assert time.monotonic() < deadline, "the recorder meets nobody"
@@ -153,36 +153,38 @@ def thief() -> Iterator[Path]:
 
 @contextmanager
 def robbed(thief: Path) -> Iterator[tuple[set[int], list[subprocess.Popen[str]]]]:
-    """When the block ends: the processes of root whose sockets were taken; and the thieves."""
-    taken: set[int] = set()
+    """Thieves during the block. Yields the processes of root whose sockets they took, complete once
+    the block has ended, and the thieves.
+    """
+    stolen_from: set[int] = set()
     with ExitStack() as stack:
         thieves = []
         for _ in range(THIEVES):
-            words = [str(thief), str(USER), str(_MOST_S)]
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            command = [str(thief), str(USER), str(_MOST_S)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             stack.callback(process.wait)
             stack.callback(process.kill)
             assert process.stdout
             assert process.stdout.readline() == "ready\n"
             thieves.append(process)
-        yield taken, thieves
+        yield stolen_from, thieves
         for process in thieves:
             process.kill()
-            taken |= {int(line) for line in process.communicate()[0].split()}
+            stolen_from |= {int(line) for line in process.communicate()[0].split()}
 
 
 def test_thieves_take_what_an_ordinary_program_holds(thief: Path) -> None:
-    ours, theirs = socket.socketpair()
+    own_end, program_end = socket.socketpair()
     # Thieves look at low numbers; the test's own process may have many descriptors.
-    code = f"import os, sys; os.dup2({theirs.fileno()}, 3); sys.stdin.read()"
+    code = f"import os, sys; os.dup2({program_end.fileno()}, 3); sys.stdin.read()"
     waits = ["/usr/bin/python3", "-I", "-c", code]
-    with ours, theirs, robbed(thief) as (taken, thieves):
-        outputs: list[Any] = [one.stdout for one in thieves]
+    with own_end, program_end, robbed(thief) as (stolen_from, thieves):
+        outputs: list[Any] = [thief_process.stdout for thief_process in thieves]
         for _ in range(_MOST_S // 8):  # thieves look at the newest processes
             holder = subprocess.Popen(
                 waits,
                 stdin=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[program_end.fileno()],
                 user=USER,
                 group=USER,
                 extra_groups=[],
@@ -191,7 +193,7 @@ def test_thieves_take_what_an_ordinary_program_holds(thief: Path) -> None:
             holder.communicate()
             if stolen:
                 break
-    assert os.getpid() in taken
+    assert os.getpid() in stolen_from
 
 
 def test_nobody_takes_a_socket_to_the_root_part(thief: Path) -> None:
@@ -201,12 +203,12 @@ def test_nobody_takes_a_socket_to_the_root_part(thief: Path) -> None:
     root_parts = set()
     with (
         tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory,
-        robbed(thief) as (taken, _),
+        robbed(thief) as (stolen_from, _),
     ):
         os.chown(directory, USER, USER)
         for number in range(RUNS):
-            words = f"record -d 0.3 --pid {own} -o {directory}/{number}.qjoule"
-            recorder = subprocess.Popen([QJOULE, *words.split()], env=of_user)
+            arguments = f"record -d 0.3 --pid {own} -o {directory}/{number}.qjoule"
+            recorder = subprocess.Popen([QJOULE, *arguments.split()], env=of_user)
             root_parts.add(recorder.pid)
             assert recorder.wait() == 0
-    assert not taken & root_parts
+    assert not stolen_from & root_parts

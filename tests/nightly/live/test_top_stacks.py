@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top --stacks` on real servers, in a real terminal: the key f shows the function, and the
-node of the plan, that the statement is known to spend its time in.
+"""`qjoule top --stacks` on real servers, in a real terminal: the key f shows the function and the
+plan node in which the statement is known to spend its time.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def page(server: DatabaseServer, directory: Path) -> Iterator[list[str]]:
 
 
 def enough(screen: str) -> bool:
-    found = re.search(r"· ([\d,]+) samples ·", screen)
-    return found is not None and int(found[1].replace(",", "")) >= LEAST and "FUNCTION" in screen
+    match = re.search(r"· ([\d,]+) samples ·", screen)
+    return match is not None and int(match[1].replace(",", "")) >= LEAST and "FUNCTION" in screen
 
 
 def first(lines: list[str], title: str) -> tuple[float, float, str]:
-    """Share of its own and with calls, in percent, and name of the first one below a title."""
+    """The first line below a title: own share and share with callees, in percent, and name."""
     below = lines[next(at for at, line in enumerate(lines) if line.endswith(title)) + 1]
     own, inside, _joules, _samples, name = re.split(r"\s{2,}", below.strip())
     return float(own.split()[0]), float(inside.split()[0]), name
@@ -90,6 +90,8 @@ def test_functions_are_named_by_what_the_server_has_mapped(tmp_path: Path) -> No
             (programs / "postgres").unlink()
             (programs / "postgres").write_text("another file")
             with busy(server, COUNTED), page(server, tmp_path) as lines:
-                named = [line.split()[-1] for line in lines if re.search(r"%\s.*\d\s+\w+$", line)]
-    assert "generate_series_step_int4" in named, lines
+                functions = [
+                    line.split()[-1] for line in lines if re.search(r"%\s.*\d\s+\w+$", line)
+                ]
+    assert "generate_series_step_int4" in functions, lines
     assert not [line for line in lines if "no functions' names in postgres" in line], lines

@@ -66,9 +66,9 @@ def test_keys_resize_and_a_restored_terminal(terminal: Terminal) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-def test_a_signal_restores_the_terminal(terminal: Terminal, how: str) -> None:
-    if how == "Ctrl-C":
+@pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM"])
+def test_a_signal_restores_the_terminal(terminal: Terminal, ending: str) -> None:
+    if ending == "Ctrl-C":
         terminal.type("C-c")
     else:
         pane = terminal._run("list-panes", "-F", "#{pane_pid}").strip()

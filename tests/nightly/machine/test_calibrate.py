@@ -87,11 +87,11 @@ def test_the_known_powers_are_near_the_printed_intervals(
 
 
 def test_the_file_is_of_this_machine_and_everybody_may_read_it(calibration: Path) -> None:
-    made = load(calibration)
-    assert made is not None
-    assert made.identity == this_machine()
-    assert made.coefficients.calibrated
-    assert made.quick
+    loaded = load(calibration)
+    assert loaded is not None
+    assert loaded.identity == this_machine()
+    assert loaded.coefficients.calibrated
+    assert loaded.quick
     assert calibration.stat().st_mode & 0o444 == 0o444
     assert calibration.stat().st_uid == 0
     assert [path.name for path in calibration.parent.iterdir()] == ["c.json"]
@@ -117,14 +117,14 @@ def test_a_machine_in_use_is_calibrated_quickly(rapl: AnimatedRapl, tmp_path: Pa
     assert seconds <= 25 + WAIT_S / 10
     idle = document["identified"]["idle_w.package.0"]
     assert idle["low"] <= 1.1 * (rapl.idle_w + rapl.shared_w)
-    made = load(file)
-    assert made is not None
-    assert made.coefficients.calibrated
+    loaded = load(file)
+    assert loaded is not None
+    assert loaded.coefficients.calibrated
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_half_way_it_leaves_nothing(
-    rapl: AnimatedRapl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+    rapl: AnimatedRapl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
 ) -> None:
     scratch = tmp_path / "tmp"
     scratch.mkdir()
@@ -134,11 +134,11 @@ def test_stopped_half_way_it_leaves_nothing(
     with calibrating(tmp_path / "c.json", *options) as process:
         family = until_load_runs(process)
         assert len(family) >= 3, "the command, the tracer and the load"
-        process.send_signal(how)
-        words = process.communicate(timeout=WAIT_S)[1]
-    assert process.returncode == (-how if how == signal.SIGKILL else 130)
-    assert "Traceback" not in words
-    until(lambda: not any(is_running(one.pid) for one in family), f"the end of {family}")
+        process.send_signal(ending)
+        messages = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == (-ending if ending == signal.SIGKILL else 130)
+    assert "Traceback" not in messages
+    until(lambda: not any(is_running(process.pid) for process in family), f"the end of {family}")
     until(lambda: not list(scratch.iterdir()))
     assert not (tmp_path / "c.json").exists()
 
@@ -158,7 +158,7 @@ def until_load_runs(process: subprocess.Popen[str]) -> list[psutil.Process]:
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(psutil.NoSuchProcess):  # one that ended between two looks
             family = psutil.Process(process.pid).children(recursive=True)
-            if any(one.name() == "qjoule-load" for one in family):
+            if any(process.name() == "qjoule-load" for process in family):
                 return family
         time.sleep(0.02)
     return []
@@ -166,7 +166,7 @@ def until_load_runs(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 @contextmanager
 def working(count: int, *command: str) -> Iterator[None]:
-    """Other programs that keep the machine busy."""
+    """Runs other programs that keep the machine busy, for the block."""
     processes = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield

@@ -47,9 +47,9 @@ def test_cores_are_read_once_a_second_and_used_if_the_package_draws_more(
         assert (np.diff(due_ns)[:-1] >= 10**9).all()
         assert not core["status"].any()
     assert len(package_ns) > 10 * len(cores) // len(CPUS)
-    found = attribute(directory)
-    assert found["energy_source"]["domains"] == ["package"]
-    words = "counters of single cores are not used: cores of package 0 show more than the package"
-    refused = any(note.startswith(words) for note in found["model"]["notes"])
-    used = found["energy_source"].get("cores") == "measured per core"
+    result = attribute(directory)
+    assert result["energy_source"]["domains"] == ["package"]
+    reason = "counters of single cores are not used: cores of package 0 show more than the package"
+    refused = any(note.startswith(reason) for note in result["model"]["notes"])
+    used = result["energy_source"].get("cores") == "measured per core"
     assert (used, refused) == ((True, False) if package_j > 1e-9 else (False, True))

@@ -56,10 +56,10 @@ def test_a_wall_meter_beside_an_estimate(postgres: DatabaseServer, tmp_path: Pat
     assert trace.meta.meter.name == Path(sys.executable).name
     assert trace.rows("meter") > 5 * SECONDS
     assert "meter" not in trace.loss
-    found = attribute(directory)
-    wall_j = found["domains_j"]["wall"]["measured"]
+    result = attribute(directory)
+    wall_j = result["domains_j"]["wall"]["measured"]
     assert 60 * (SECONDS - 1) < wall_j < 60 * (SECONDS + 5)
-    assert any("wall meter: its clock is -3600.0" in note for note in found["model"]["notes"])
+    assert any("wall meter: its clock is -3600.0" in note for note in result["model"]["notes"])
 
 
 # --------------------------------------------------------------------------------------------------

@@ -70,21 +70,21 @@ def test_counts_and_cpu_time_are_the_servers_own(mongod: DatabaseServer, tmp_pat
         segments = run.trace.pandas("segments")
         cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
         for name in WORK_US:
-            mine = run.having(f"shop.{name} find")
+            finds = run.having(f"shop.{name} find")
             calls, used_ns = (
                 after[key][f"find {name}"] - before[key].get(f"find {name}", 0)
                 for key in ("calls", "cpu_ns")
             )
-            assert len(mine) == calls == WORKERS * TIMES
-            waits = waited.loc[mine["query"], WAITS].sum()
+            assert len(finds) == calls == WORKERS * TIMES
+            waits = waited.loc[finds["query"], WAITS].sum()
             assert waits.idxmax() == "wait_run_queue_ns", "there are more workers than CPUs"
-            assert cpu_ns.reindex(mine["query"]).sum() / 1e9 == near_kernels(used_ns / 1e9)
+            assert cpu_ns.reindex(finds["query"]).sum() / 1e9 == near_kernels(used_ns / 1e9)
 
 
 def fetched(client: Client, key: str, documents: int = 1, more: int = MORE) -> int:
     """Requests all batches of a find on `key`; returns the number of getMores."""
-    asked = {"find": "orders", "filter": {key: 1}, "batchSize": documents, "more": more}
-    reply, count = client.ask(asked), 0
+    command = {"find": "orders", "filter": {key: 1}, "batchSize": documents, "more": more}
+    reply, count = client.ask(command), 0
     while number := reply["cursor"]["id"]:
         goes_on = {"getMore": bson.Int64(number), "collection": "orders", "batchSize": documents}
         reply = client.ask(goes_on)
@@ -92,8 +92,8 @@ def fetched(client: Client, key: str, documents: int = 1, more: int = MORE) -> i
     return count
 
 
-def _cursors(one: tuple[int, Client]) -> None:
-    number, client = one
+def _cursors(numbered_client: tuple[int, Client]) -> None:
+    number, client = numbered_client
     name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
     for _ in range(CURSORS):
         assert fetched(client, name) == MORE
@@ -115,8 +115,8 @@ def runs(mongod: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> di
     """
     directory = tmp_path_factory.mktemp("mongod")
     with Client(mongod) as client:
-        opened = client.ask({"find": "early", "filter": {"early": 1}, "more": 3})
-    goes_on = {"getMore": bson.Int64(opened["cursor"]["id"]), "collection": "early"}
+        reply = client.ask({"find": "early", "filter": {"early": 1}, "more": 3})
+    goes_on = {"getMore": bson.Int64(reply["cursor"]["id"]), "collection": "early"}
     with both_attach_modes(directory, mongod.pid):
         with clients(mongod, CLIENTS) as workers:
             at_once(_cursors, enumerate(workers))
@@ -143,11 +143,11 @@ def test_every_getmore_counts_under_its_own_query(run: Run) -> None:
     """Many clients at once on one collection, each with a key and several cursors of its own."""
     assert run.loss == {}
     counted = {text: n for text, n in run.executions().items() if "marker" in text}
-    finds = {text: n for text, n in counted.items() if " getMore " not in text}
-    assert len(finds) == CLIENTS
-    assert set(finds.values()) == {CURSORS}
-    expected = {f"shop.orders getMore of {text}": CURSORS * MORE for text in finds}
-    assert counted == finds | expected
+    find_counts = {text: n for text, n in counted.items() if " getMore " not in text}
+    assert len(find_counts) == CLIENTS
+    assert set(find_counts.values()) == {CURSORS}
+    expected = {f"shop.orders getMore of {text}": CURSORS * MORE for text in find_counts}
+    assert counted == find_counts | expected
 
 
 def test_cursors_behind_long_replies_and_from_before(run: Run) -> None:
@@ -201,7 +201,7 @@ ASKING_CLIENTS = 4
 
 
 def _connected(server: DatabaseServer, at: int) -> Client:
-    """A connection that has introduced itself, and logged in unless it is the last."""
+    """A connection that has sent hello, and has logged in unless it is the last."""
     client = Client(server)
     client.ask({"hello": 1, "client": {"application": {"name": f"shop-{at}"}}})
     if at < ASKING_CLIENTS - 1:
@@ -217,11 +217,11 @@ def test_names_by_the_servers_list(tmp_path: Path) -> None:
         clients = [stack.enter_context(_connected(server, at)) for at in range(ASKING_CLIENTS)]
         with ExitStack() as recordings:
             for attach_mode in ("socket", "symbol"):
-                for asks in (True, False):
+                for with_credentials in (True, False):
                     options = ["--pid", str(server.pid), "--attach", attach_mode]
-                    options += credentials(tmp_path, "[mongodb]\n") if asks else ()
+                    options += credentials(tmp_path, "[mongodb]\n") if with_credentials else ()
                     recordings.enter_context(
-                        recording(tmp_path / f"{attach_mode}-{asks}", *options)
+                        recording(tmp_path / f"{attach_mode}-{with_credentials}", *options)
                     )
             for client in clients:
                 client.ask({"find": "early", "filter": {"a": 1}})
@@ -235,17 +235,19 @@ def test_names_by_the_servers_list(tmp_path: Path) -> None:
             with _connected(server, ASKING_CLIENTS) as late:
                 late.ask({"find": "late", "filter": {"a": 1}})
     for attach_mode in ("socket", "symbol"):
-        for asks in (True, False):
-            run = Run(tmp_path / f"{attach_mode}-{asks}")
+        for with_credentials in (True, False):
+            run = Run(tmp_path / f"{attach_mode}-{with_credentials}")
             assert run.loss == {}
-            found = run.queries[run.queries["text"].str.contains(r"^shop\.(?:c\d|late) find")]
-            assert len(found) == ASKING_CLIENTS + 1
-            by_text = found.set_index(found["text"].str.split().str[0])
-            known = range(ASKING_CLIENTS) if asks else ()
-            names = {f"shop.c{at}": f"shop-{at}" for at in known}
+            queries = run.queries[run.queries["text"].str.contains(r"^shop\.(?:c\d|late) find")]
+            assert len(queries) == ASKING_CLIENTS + 1
+            by_text = queries.set_index(queries["text"].str.split().str[0])
+            named_clients = range(ASKING_CLIENTS) if with_credentials else ()
+            names = {f"shop.c{at}": f"shop-{at}" for at in named_clients}
             names |= {"shop.late": f"shop-{ASKING_CLIENTS}"}
             assert by_text["application"].dropna().to_dict() == names
-            users = {f"shop.c{at}": f"CN=client-{at}" for at in known if at < ASKING_CLIENTS - 1}
+            users = {
+                f"shop.c{at}": f"CN=client-{at}" for at in named_clients if at < ASKING_CLIENTS - 1
+            }
             assert by_text["user"].dropna().to_dict() == users
     rows = attribute(tmp_path / "socket-True", "--by", "application")["rows"]
     assert {f"shop-{at}" for at in range(ASKING_CLIENTS)} <= {row["application"] for row in rows}
@@ -257,4 +259,4 @@ def test_why_a_server_cannot_be_asked_is_said(ferretdb: DatabaseServer, tmp_path
         options = "--pid", str(ferretdb.pid), *credentials(tmp_path, "[ferretdb]\n")
         with recording(tmp_path / "t", *options) as recorder:
             client.ask({"ping": 1})
-    assert "$currentOp cannot be read" in recorder.said
+    assert "$currentOp cannot be read" in recorder.messages

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a MySQL or MariaDB is asked with --credentials: the programs of sessions from before, and,
-where its memory is not understood, the texts of prepared statements.
+"""What MySQL or MariaDB is queried for with --credentials: the programs of sessions from before,
+and, where its memory is not understood, the texts of prepared statements.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def _strange_mariadb(place: Path) -> AbstractContextManager[DatabaseServer]:
     """
     name = b"_Z17mysqld_stmt_closeP3THDPc"
     for program in ("mariadbd", "mariadb-install-db"):
-        if (found := shutil.which(program, path="/usr/sbin:/usr/bin")) is None:
+        if (installed := shutil.which(program, path="/usr/sbin:/usr/bin")) is None:
             raise Unavailable(f"{program} is not installed")
-        shutil.copy(found, place)
+        shutil.copy(installed, place)
     content = (place / "mariadbd").read_bytes()
     assert content.count(name) == 1
     (place / "mariadbd").write_bytes(content.replace(name, name.replace(b"close", b"clOse")))
@@ -58,7 +58,7 @@ def _strange_mariadb(place: Path) -> AbstractContextManager[DatabaseServer]:
 
 
 @dataclass
-class Told:
+class Trials:
     server: DatabaseServer
     product: str
     runs: dict[tuple[str, bool], Run] = field(default_factory=dict)  #: by attach mode, and if asked
@@ -79,11 +79,11 @@ def _client(server: DatabaseServer, way: str, at: int) -> Any:
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def told(
+def trials(
     request: pytest.FixtureRequest,
     no_server_is_left: None,  # noqa: ARG001
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Told]:
+) -> Iterator[Trials]:
     """Four recordings of the same clients: each attach mode, with credentials and without."""
     directory = tmp_path_factory.mktemp("asked")
     with ExitStack() as stack:
@@ -95,8 +95,8 @@ def told(
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             for statement in USERS:
                 cursor.execute(statement)
-        told = Told(server, request.param, directory=directory)
-        drivers = [stack.enter_context(closing(_client(server, *one))) for one in PROGRAMS]
+        trials = Trials(server, request.param, directory=directory)
+        drivers = [stack.enter_context(closing(_client(server, *program))) for program in PROGRAMS]
         clients = [stack.enter_context(mysql_client(server.socket)) for _ in range(SESSIONS)]
         prepared = [
             [
@@ -108,11 +108,11 @@ def told(
         with ExitStack() as recordings:
             recorders = {}
             for attach_mode in ATTACH_MODES:
-                for asks in (True, False):
+                for with_credentials in (True, False):
                     options = ["--pid", str(server.pid), "--attach", attach_mode]
-                    options += _credentials(directory, request.param) if asks else ()
-                    recorders[attach_mode, asks] = recordings.enter_context(
-                        recording(directory / f"{attach_mode}-{asks}", *options)
+                    options += _credentials(directory, request.param) if with_credentials else ()
+                    recorders[attach_mode, with_credentials] = recordings.enter_context(
+                        recording(directory / f"{attach_mode}-{with_credentials}", *options)
                     )
             for driver in drivers:
                 driver.query("select 1 as early")
@@ -126,53 +126,55 @@ def told(
                 for client, numbers in zip(clients, prepared, strict=True):
                     for number in numbers:
                         client.execute(number, turn)
-        for (attach_mode, asks), recorder in recorders.items():
-            assert "--credentials" not in recorder.said
-            told.runs[attach_mode, asks] = Run(directory / f"{attach_mode}-{asks}")
-        yield told
+        for (attach_mode, with_credentials), recorder in recorders.items():
+            assert "--credentials" not in recorder.messages
+            trials.runs[attach_mode, with_credentials] = Run(
+                directory / f"{attach_mode}-{with_credentials}"
+            )
+        yield trials
 
 
 @pytest.mark.parametrize("attach_mode", ATTACH_MODES)
-def test_programs_by_the_servers_view(told: Told, attach_mode: str) -> None:
+def test_programs_by_the_servers_view(trials: Trials, attach_mode: str) -> None:
     names = {}
-    for asks in (True, False):
-        run = told.runs[attach_mode, asks]
-        found = run.queries[run.queries["text"].str.contains(" as (?:tcp|local)_", na=False)]
-        assert len(found) == len(PROGRAMS)
+    for with_credentials in (True, False):
+        run = trials.runs[attach_mode, with_credentials]
+        queries = run.queries[run.queries["text"].str.contains(" as (?:tcp|local)_", na=False)]
+        assert len(queries) == len(PROGRAMS)
         assert run.loss.keys() <= {"opaque_session"}, "the other recordings ask, too"
-        marks = found["text"].str.rpartition(" ")[2]
-        names[asks] = dict(zip(marks, found["application"], strict=True))
+        marks = queries["text"].str.rpartition(" ")[2]
+        names[with_credentials] = dict(zip(marks, queries["application"], strict=True))
     assert names[True] == {f"{way}_{at}": f"shop-{way}-{at}" for way, at in PROGRAMS}
     assert not [name for name in names[False].values() if isinstance(name, str)]
-    rows = attribute(told.directory / f"{attach_mode}-True", "--by", "application")["rows"]
+    rows = attribute(trials.directory / f"{attach_mode}-True", "--by", "application")["rows"]
     assert set(names[True].values()) <= {row["application"] for row in rows}
 
 
-def test_texts_by_the_servers_view(told: Told) -> None:
-    """The same number is another statement in each session. Unknown, each is a row."""
+def test_texts_by_the_servers_view(trials: Trials) -> None:
+    """The same statement number means another statement in each session; unknown ones are rows."""
     expected = {
         f"select ? as m_{at}_{number}, ? as m_literal"
         for at in range(SESSIONS)
         for number in range(STATEMENTS)
     }
-    for asks in (True, False):
-        run = told.runs["socket", asks]
+    for with_credentials in (True, False):
+        run = trials.runs["socket", with_credentials]
         counted = run.executions(command="execute")
         assert len(counted) == len(expected)
         assert set(counted.values()) == {TURNS}
-        if asks or told.product == "mysql":  # its memory is understood
+        if with_credentials or trials.product == "mysql":  # its memory is understood
             assert set(counted) == expected
         else:
             assert all(text.startswith("(prepared before tracing began") for text in counted)
             assert len(run.flagged(QueryFlag.NO_TEXT)) == counted.total()
 
 
-def test_a_server_with_other_process_ids_names_nobody(told: Told) -> None:
+def test_a_server_with_other_process_ids_names_nobody(trials: Trials) -> None:
     """As in a container, or behind a forwarded port."""
-    server = told.server
-    here = Account("p_reader", PASSWORD, process=server.pid)
-    with closing(Connections(here, server.port)) as source, closing(_client(server, "tcp", 7)):
-        assert "shop-tcp-7" in [one.application for one in source.names()]
+    server = trials.server
+    account = Account("p_reader", PASSWORD, process=server.pid)
+    with closing(Connections(account, server.port)) as source, closing(_client(server, "tcp", 7)):
+        assert "shop-tcp-7" in [name.application for name in source.names()]
         assert source.unseen == ""
     other = Account("p_reader", PASSWORD, process=server.pid + 1)
     with (

@@ -101,8 +101,8 @@ def _texts(client: MysqlClient, story: Story) -> None:
     _query(client, b"select 1 as m_one", fake)
     _query(client, b"select 1 as m_kinds", *kinds)
     _query(client, b"select 1 as m_all", *[fake] * 32)
-    one, two = (client.prepare(b"select ? as m_prepared_%d" % n) for n in (1, 2))
-    for statement in (one, two, one):
+    first, second = (client.prepare(b"select ? as m_prepared_%d" % n) for n in (1, 2))
+    for statement in (first, second, first):
         _execute(client, statement, number(7), fake, *kinds)
     for size in (60, 300):  # more than are looked at on sockets
         _query(client, b"select 1 as m_too_many", *[string(b"n", b"v")] * size)
@@ -113,7 +113,7 @@ def _texts(client: MysqlClient, story: Story) -> None:
     story.tagged["e_text", (("endpoint", "x"),)] += 1
 
 
-def _executions(port: int, hidden: int, told: Counter[tuple[str, Tags]]) -> None:
+def _executions(port: int, hidden: int, tagged: Counter[tuple[str, Tags]]) -> None:
     with mysql_client(port=port, flags=wire.QUERY_ATTRIBUTES | hidden) as client:
         for mark, (own, attributes, tags) in EXECUTIONS.items():
             marks = ", ".join("?" * len(own)) or "1"
@@ -122,29 +122,29 @@ def _executions(port: int, hidden: int, told: Counter[tuple[str, Tags]]) -> None
             statement = client.prepare(text.encode())
             for _ in range(2):
                 _execute(client, statement, *own, *attributes)
-            told[mark, tags] += 2
+            tagged[mark, tags] += 2
         _execute(client, statement, number(7))
-        told["e_commented", (("endpoint", "comment"),)] += 1
+        tagged["e_commented", (("endpoint", "comment"),)] += 1
 
 
 def _driver(server: DatabaseServer, story: Story) -> None:
     instrument("pymysql", in_statements=["endpoint"])
     try:
-        with closing(server.connect(ssl_disabled=True)) as opened:
-            said = []
+        with closing(server.connect(ssl_disabled=True)) as opened_connection:
+            values = []
             for endpoint in ("a b", "*/ -- ü", "x" * 300, None):
-                with opened.cursor() as cursor, tag(endpoint=endpoint):
+                with opened_connection.cursor() as cursor, tag(endpoint=endpoint):
                     cursor.execute(DRIVEN)
-                    said.append(cursor.fetchone()[0])
+                    values.append(cursor.fetchone()[0])
     finally:
         uninstrument()
         put_in_statements(())
-    assert said == ["a b", "*/ -- ü", "x" * 256, None]
+    assert values == ["a b", "*/ -- ü", "x" * 256, None]
     story.sent["m_driver"] += 4
 
 
 @pytest.fixture(scope="module")
-def told(
+def trial(
     mysql8033: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Story, dict[str, Run]]]:
     directory, story = tmp_path_factory.mktemp("attributes"), Story()
@@ -163,18 +163,18 @@ def told(
 
 
 def _tags(run: Run) -> Counter[tuple[str, Tags]]:
-    """(mark, its tags) and how many executions have them."""
-    found: Counter[tuple[str, Tags]] = Counter()
+    """Executions by (mark, tags)."""
+    counts: Counter[tuple[str, Tags]] = Counter()
     queries = run.having(" e_")
     marks = queries["text"].str.extract(" (e_[a-z_]+)")[0]
     for mark, tags, n in zip(marks, queries["tags"], queries["executions"], strict=True):
         if n:
-            found[mark, tuple(tags) if isinstance(tags, list) else ()] += int(n)
-    return found
+            counts[mark, tuple(tags) if isinstance(tags, list) else ()] += int(n)
+    return counts
 
 
-def test_texts_are_those_behind_the_attributes(told: tuple[Story, dict[str, Run]]) -> None:
-    story, runs = told
+def test_texts_are_those_behind_the_attributes(trial: tuple[Story, dict[str, Run]]) -> None:
+    story, runs = trial
     assert marker_counts(runs["symbol"].queries) == story.sent + Counter(m_too_many=2)
     assert marker_counts(runs["socket"].queries) == story.sent
     nameless = runs["socket"].queries["text"].isna()
@@ -185,13 +185,13 @@ def test_texts_are_those_behind_the_attributes(told: tuple[Story, dict[str, Run]
 
 @pytest.mark.parametrize("attach_mode", ATTACH_MODES)
 def test_every_execution_has_its_own_tags(
-    told: tuple[Story, dict[str, Run]], attach_mode: str
+    trial: tuple[Story, dict[str, Run]], attach_mode: str
 ) -> None:
-    story, runs = told
-    found, expected = _tags(runs[attach_mode]), story.tagged.copy()
+    story, runs = trial
+    counts, expected = _tags(runs[attach_mode]), story.tagged.copy()
     if attach_mode == "symbol":
         expected += story.hidden
-    assert found == expected
+    assert counts == expected
 
 
 # ---- mySQL connections that change owner: none gets the tags of an earlier owner -----------------
@@ -200,14 +200,14 @@ AGAIN = 15  #: connections, one after another: the server gives each the address
 
 
 def _tags_of_marks(run: Run, word: str) -> dict[str, Counter[Tags]]:
-    """For each mark its tags, and how many executions have them."""
-    found: dict[str, Counter[Tags]] = {}
+    """Executions by tags, for each mark."""
+    counts: dict[str, Counter[Tags]] = {}
     queries = run.having(word)
     marks = queries["text"].str.extract(f"({word}[a-z_]+)")[0]
     for mark, tags, n in zip(marks, queries["tags"], queries["executions"], strict=True):
         if n:
-            found.setdefault(mark, Counter())[tuple(tags) if isinstance(tags, list) else ()] += n
-    return found
+            counts.setdefault(mark, Counter())[tuple(tags) if isinstance(tags, list) else ()] += n
+    return counts
 
 
 def _release(name: str) -> dict[bytes, bytes]:
@@ -243,9 +243,9 @@ def test_another_login_has_attributes_of_its_own(
                 _logins(client, mark)
     releases = {"first": "one", "reset": "one", "second": "two", "fourth": "four", "kept": "four"}
     expected: dict[str, Counter[Tags]] = {
-        f"{name}_{mark}": Counter({(("release", of),): 1})
+        f"{name}_{mark}": Counter({(("release", release),): 1})
         for name in ("l_maria", "l_mysql")
-        for mark, of in releases.items()
+        for mark, release in releases.items()
     }
     del expected["l_mysql_kept"]
     for name in ("l_maria", "l_mysql"):
@@ -254,7 +254,7 @@ def test_another_login_has_attributes_of_its_own(
     socket, symbol = (Run(tmp_path / attach_mode) for attach_mode in ("socket", "symbol"))
     assert _tags_of_marks(socket, "l_") == expected
     assert socket.loss == symbol.loss == {}
-    of_comments = {tags for of in _tags_of_marks(symbol, "l_").values() for tags in of}
+    of_comments = {tags for counts in _tags_of_marks(symbol, "l_").values() for tags in counts}
     assert of_comments == {(), (("release", "own"),)}
 
 
@@ -267,10 +267,10 @@ def test_shims_tags_of_sessions_that_symbols_read(
         recording(tmp_path / "t", "--pid", str(server.pid), "--attach", "symbol"),
         ExitStack() as stack,
     ):
-        kept = [stack.enter_context(closing(server.connect(tcp=n % 2 == 0))) for n in range(4)]
+        pool = [stack.enter_context(closing(server.connect(tcp=n % 2 == 0))) for n in range(4)]
         for turn in range(AGAIN):
             with closing(server.connect(tcp=True)) as short:
-                for connection in (short, kept[turn % 4]):
+                for connection in (short, pool[turn % 4]):
                     with tag(m=f"k{turn}"), connection.cursor() as cursor:
                         cursor.execute(f"select {turn} as m_tagged_k{turn}")
     run = Run(tmp_path / "t")

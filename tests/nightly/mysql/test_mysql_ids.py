@@ -127,29 +127,29 @@ _HEAD = (
 
 
 @dataclass
-class Told:
+class Trial:
     server: DatabaseServer
     directory: Path
     digests: dict[str, str]  #: of the server: by statement
-    known: set[str]  #: all digests in the server's own table
+    all_digests: set[str]  #: all digests in the server's own table
     version: str
 
     def ids(self, trace: str, name: str) -> list[dict[str, Any]]:
         rows = attribute(self.directory / trace)["rows"]
-        return [one for row in rows for one in row.get("ids", {}).get(name, ())]
+        return [entry for row in rows for entry in row.get("ids", {}).get(name, ())]
 
 
 def _servers() -> Iterator[Any]:
     yield pytest.param(None, id="8.0.15")
-    for one in releases("mysql"):
-        yield pytest.param(one.values[0], id=one.id, marks=pytest.mark.versions)
+    for release in releases("mysql"):
+        yield pytest.param(release.values[0], id=release.id, marks=pytest.mark.versions)
 
 
 @pytest.fixture(scope="module", params=list(_servers()))
-def told(
+def trial(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Told]:
-    """A trace of statements in one session, and one of sessions with other settings."""
+) -> Iterator[Trial]:
+    """Records statements in one session, and statements in sessions with other settings."""
     directory, option = tmp_path_factory.mktemp("ids"), "--performance-schema=ON"
     started = running(request.param, option) if request.param else mysql_server(option)
     with ExitStack() as stack:
@@ -173,41 +173,43 @@ def told(
                     ):
                         session.query(text)
         cursor.execute("select digest from performance_schema.events_statements_summary_by_digest")
-        known = {digest for (digest,) in cursor.fetchall()}
+        all_digests = {digest for (digest,) in cursor.fetchall()}
         digests = {}
         for statement in ALL:
             cursor.execute("select statement_digest(%s)", (statement,))
             ((digests[statement],),) = cursor.fetchall()
         cursor.execute("select version()")
         ((version,),) = cursor.fetchall()
-        assert set(digests.values()) <= known, "they are rows of the server's own table"
-        yield Told(server, directory, digests, known, version.partition("-")[0])
+        assert set(digests.values()) <= all_digests, "they are rows of the server's own table"
+        yield Trial(server, directory, digests, all_digests, version.partition("-")[0])
 
 
-def test_every_digest_is_the_servers(told: Told) -> None:
-    expected = {told.digests[one] for one in (*WITH_IDS, *WITHOUT_CHECKSUM)}
-    ids = told.ids("one", "mysql_digest")
-    found = {one["id"] for one in ids if one["id"] is not None}
-    assert expected <= found
-    assert len(found - expected) <= 4, "this test's own statements"
-    whys = [one["why"] for one in ids if one["id"] is None]
+def test_every_digest_is_the_servers(trial: Trial) -> None:
+    expected = {trial.digests[text] for text in (*WITH_IDS, *WITHOUT_CHECKSUM)}
+    ids = trial.ids("one", "mysql_digest")
+    digests = {entry["id"] for entry in ids if entry["id"] is not None}
+    assert expected <= digests
+    assert len(digests - expected) <= 4, "this test's own statements"
+    whys = [entry["why"] for entry in ids if entry["id"] is None]
     assert len(whys) == len(WITHOUT_DIGEST)
     for why in WITHOUT_DIGEST.values():
-        assert any(why in one for one in whys), (why, whys)
-    assert {one["of"] for one in ids} == {f"mysql {told.version}"}
+        assert any(why in reason for reason in whys), (why, whys)
+    assert {entry["of"] for entry in ids} == {f"mysql {trial.version}"}
 
 
-def test_a_digest_is_by_the_sessions_settings(told: Told) -> None:
-    ids = told.ids("modes", "mysql_digest")
-    found = {one["id"] for one in ids if one["id"] is not None}
-    assert found <= told.known
+def test_a_digest_is_by_the_sessions_settings(trial: Trial) -> None:
+    ids = trial.ids("modes", "mysql_digest")
+    digests = {entry["id"] for entry in ids if entry["id"] is not None}
+    assert digests <= trial.all_digests
     without = {(mode, text) for mode, texts in WITHOUT_DIGEST_IN_SESSIONS.items() for text in texts}
-    refused = [one for one in ids if one.get("why", "").startswith("sql_mode decides")]
+    refused = [entry for entry in ids if entry.get("why", "").startswith("sql_mode decides")]
     assert len(refused) >= len({text for _, text in without}), ids
-    assert len(found) >= len({*BY_SETTINGS, *(t for texts in IN_SESSIONS.values() for t in texts)})
+    assert len(digests) >= len(
+        {*BY_SETTINGS, *(t for texts in IN_SESSIONS.values() for t in texts)}
+    )
 
 
-def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
+def test_every_checksum_is_pt_query_digests(trial: Trial, tmp_path: Path) -> None:
     with or_skip():
         tool = pt_query_digest()
     log = tmp_path / "slow.log"
@@ -220,22 +222,24 @@ def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
         timeout=60,
     )
     classes = json.loads(done.stdout)["classes"]
-    theirs = {one["checksum"]: one["example"]["query"] for one in classes}
-    ids = told.ids("one", "pt_checksum")
-    ours = {one["id"] for one in ids if one["id"] is not None}
-    certain = {checksum for checksum, query in theirs.items() if query not in WITHOUT_CHECKSUM}
-    assert certain <= ours
-    assert len(ours - set(theirs)) <= 4, "this test's own statements"
-    whys = [one["why"] for one in ids if one["id"] is None]
+    pt_checksums = {entry["checksum"]: entry["example"]["query"] for entry in classes}
+    ids = trial.ids("one", "pt_checksum")
+    checksums = {entry["id"] for entry in ids if entry["id"] is not None}
+    certain = {
+        checksum for checksum, query in pt_checksums.items() if query not in WITHOUT_CHECKSUM
+    }
+    assert certain <= checksums
+    assert len(checksums - set(pt_checksums)) <= 4, "this test's own statements"
+    whys = [entry["why"] for entry in ids if entry["id"] is None]
     for why in WITHOUT_CHECKSUM.values():
-        assert any(why in one for one in whys), (why, whys)
+        assert any(why in reason for reason in whys), (why, whys)
 
 
-def test_table_and_csv_list_them(told: Told) -> None:
-    directory, digest = str(told.directory / "one"), told.digests["SELECT 1"]
+def test_table_and_csv_list_them(trial: Trial) -> None:
+    directory, digest = str(trial.directory / "one"), trial.digests["SELECT 1"]
     assert digest not in qjoule("attribute", directory).stdout
-    shown = qjoule("attribute", directory, "--ids", "--top", "200").stdout
-    assert f"mysql_digest{digest}" in "".join(shown.split()), "lines may be folded"
+    table = qjoule("attribute", directory, "--ids", "--top", "200").stdout
+    assert f"mysql_digest{digest}" in "".join(table.split()), "lines may be folded"
     out = qjoule("attribute", directory, "--format", "csv").stdout
     rows = list(csv.DictReader(io.StringIO(out)))
     assert digest in {row["mysql_digest"] for row in rows}

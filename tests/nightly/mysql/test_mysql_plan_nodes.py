@@ -49,7 +49,7 @@ SUBQUERY = "select count(*) from purchase where day < (select avg(day) from item
 
 
 def fill(server: DatabaseServer, recursion: str) -> None:
-    """`recursion`: the variable that bounds it."""
+    """Fills the tables. `recursion`: the variable that bounds recursive queries."""
     with closing(server.connect(autocommit=True)) as connection, connection.cursor() as cursor:
         first = "create database plans", "use plans", f"set {recursion} = 300000"
         for statement in (*first, *TABLES.split(";")):
@@ -98,8 +98,8 @@ def shares(row: RowStacks) -> dict[str, float]:
 
 
 def timed(plan: dict[str, Any]) -> list[float]:
-    """Of each table of a join its share of the time. Of a block of rows that are joined at once
-    the block's own times are its table's, too.
+    """Each joined table's share of the time. A block of rows that are joined at once has times of
+    its own, which count as its table's.
     """
     block = plan["query_block"]
     block = block.get("filesort", block)
@@ -110,7 +110,7 @@ def timed(plan: dict[str, Any]) -> list[float]:
 
 def own_ms(node: dict[str, Any]) -> float:
     times = (float(node[key]) for key in node if key.startswith("r_") and key.endswith("_ms"))
-    below = [own_ms(one) for key, one in node.items() if key in ("table", "block-nl-join")]
+    below = [own_ms(child) for key, child in node.items() if key in ("table", "block-nl-join")]
     return sum(times) + sum(below)
 
 
@@ -120,12 +120,12 @@ def test_tables_of_a_join_take_what_analyze_times(
 ) -> None:
     setting = f"set join_cache_level = {cache_level}"
     plan, row = recorded(shop, tmp_path / "t", JOIN, setting)
-    found, wanted = shares(row), timed(json.loads(plan))
+    sampled_shares, timed_shares = shares(row), timed(json.loads(plan))
     path = "table #1"
-    for number, share in enumerate(wanted, 1):
+    for number, share in enumerate(timed_shares, 1):
         path += f" > table #{number}" if number > 1 else ""
-        assert abs(found[path] - share) < FAR, (found, wanted)
-    assert len(wanted) == 3 and found.get("None", 0.0) < FAR
+        assert abs(sampled_shares[path] - share) < FAR, (sampled_shares, timed_shares)
+    assert len(timed_shares) == 3 and sampled_shares.get("None", 0.0) < FAR
     assert sum(node.energy_nj for node in plan_nodes(row)) == row.row.energy_nj
     text = qjoule("flame", str(tmp_path / "t"), "--format", "nodes").stdout
     assert "  table #1\n" in text and "    table #2\n" in text
@@ -133,13 +133,13 @@ def test_tables_of_a_join_take_what_analyze_times(
 
 def test_a_subquerys_table_is_not_its_statements(shop: DatabaseServer, tmp_path: Path) -> None:
     _, row = recorded(shop, tmp_path / "t", SUBQUERY)
-    found = shares(row)
-    assert found["table #1 > subquery > table #1"] > found["table #1"] > 0
+    sampled_shares = shares(row)
+    assert sampled_shares["table #1 > subquery > table #1"] > sampled_shares["table #1"] > 0
 
 
 @pytest.fixture(scope="module")
 def newest() -> Iterator[DatabaseServer]:
-    (release,) = (one for one in RELEASES if one.server == "mysql")
+    (release,) = (release for release in RELEASES if release.server == "mysql")
     with running(release) as server:
         fill(server, "cte_max_recursion_depth")
         yield server
@@ -149,10 +149,10 @@ def newest() -> Iterator[DatabaseServer]:
 def test_iterators_are_those_that_explain_lists(newest: DatabaseServer, tmp_path: Path) -> None:
     plan, row = recorded(newest, tmp_path / "t", SUBQUERY)
     assert "subquery in condition" in plan
-    found = shares(row)
-    scans = [path for path in found if path.endswith("Table scan")]
+    sampled_shares = shares(row)
+    scans = [path for path in sampled_shares if path.endswith("Table scan")]
     inner, outer = sorted(scans, key=lambda path: "subquery" not in path)
-    assert len(scans) == 2 and found[inner] > 0.2, found
+    assert len(scans) == 2 and sampled_shares[inner] > 0.2, sampled_shares
     assert "Aggregate" in inner and "subquery" not in outer
 
 
@@ -184,5 +184,5 @@ def test_a_scripts_commands_are_nodes_below_it(redis: DatabaseServer, tmp_path: 
     with redis_client(redis.port) as client, recording(tmp_path / "t", *options):
         for _ in range(TIMES):
             client.ask(resp(b"EVAL", script, b"0"))
-    found = shares(largest(tmp_path / "t"))
-    assert found["script > HSET"] > 0.02 and found["script"] > 0.3, found
+    sampled_shares = shares(largest(tmp_path / "t"))
+    assert sampled_shares["script > HSET"] > 0.02 and sampled_shares["script"] > 0.3, sampled_shares

@@ -103,11 +103,11 @@ def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path
         run = Run(tmp_path / attach_mode)
         owners, segments = run.trace.pandas("owners"), run.trace.pandas("segments")
         (dump,) = owners[owners["role"].isin(["binlog-dump"])].itertuples()
-        mine = segments[segments["owner"] == dump.owner]
-        assert (mine["t1_ns"] - mine["t0_ns"]).sum() > 0
+        of_dump = segments[segments["owner"] == dump.owner]
+        assert (of_dump["t1_ns"] - of_dump["t0_ns"]).sum() > 0
         assert dump.kind == "server"
         served = run.queries[run.queries["pid"] == dump.pid]
-        last_ns = mine["t1_ns"].max()
+        last_ns = of_dump["t1_ns"].max()
         assert not ((served["begin_ns"] < last_ns) & (served["end_ns"] > dump.t0_ns)).any()
         assert run.loss == {}
 
@@ -123,8 +123,8 @@ SHAPES = {
 
 
 def _execute(server: DatabaseServer, *statements: str) -> list[tuple[Any, ...]]:
-    """Rows of the last one."""
-    with closing(server.connect(ssl_disabled=True)) as one, one.cursor() as cursor:
+    """Executes the statements; returns the rows of the last one."""
+    with closing(server.connect(ssl_disabled=True)) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
         return list(cursor.fetchall())

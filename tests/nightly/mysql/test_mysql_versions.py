@@ -27,7 +27,7 @@ from tracing.releases import (
     DATABASE,
     STATEMENTS,
     USER,
-    Told,
+    Trial,
     check_documented_and_stripped,
     check_names,
     check_sockets,
@@ -40,29 +40,29 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
 @pytest.fixture(scope="module", params=releases("mariadb", "mysql"))
-def told(
+def trial(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Told]:
+) -> Iterator[Trial]:
     with running(request.param) as server:
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"create database {DATABASE}")
             cursor.execute(f"create user {USER}")
             cursor.execute(f"grant all on *.* to {USER}")
-        yield _told(request.param, server, tmp_path_factory.mktemp("versions"))
+        yield _record_release(request.param, server, tmp_path_factory.mktemp("versions"))
 
 
-def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
+def _record_release(release: Release, server: DatabaseServer, directory: Path) -> Trial:
     sent = Counter[str]()
     with ExitStack() as stack:
-        opened = [stack.enter_context(mysql_client(port=server.port)) for _ in range(CLIENTS)]
-        statements = [client.prepare(b"select ? as m_before") for client in opened]
+        clients = [stack.enter_context(mysql_client(port=server.port)) for _ in range(CLIENTS)]
+        statements = [client.prepare(b"select ? as m_before") for client in clients]
         application = stack.enter_context(closing(_application(server)))
         before = _selects(server)
         with both_attach_modes(directory, server.pid):
-            for client, statement in zip(opened, statements, strict=True):
+            for client, statement in zip(clients, statements, strict=True):
                 for value in range(STATEMENTS):
                     client.execute(statement, value)
-            for client in [*opened, *(_new(stack, server) for _ in range(CLIENTS))]:
+            for client in [*clients, *(_new(stack, server) for _ in range(CLIENTS))]:
                 _ask(client, sent)
             _run(application, "m_app_before", sent)
             with closing(_application(server)) as later:
@@ -71,7 +71,7 @@ def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
                 _run(secure, "m_tls", sent)
         selects = _selects(server) - before
     symbol, socket = (Run(directory / attach_mode) for attach_mode in ("symbol", "socket"))
-    return Told(release, server, symbol, socket, selects, sent)
+    return Trial(release, server, symbol, socket, selects, sent)
 
 
 def _new(stack: ExitStack, server: DatabaseServer) -> MysqlClient:
@@ -105,25 +105,25 @@ def _selects(server: DatabaseServer) -> int:
 
 
 @pytest.mark.versions
-def test_its_plan_is_exact_with_tls(told: Told) -> None:
-    check_documented_and_stripped(told)
-    plan = planned(told.server)
-    assert plan.server.flavour == told.release.server
+def test_its_plan_is_exact_with_tls(trial: Trial) -> None:
+    check_documented_and_stripped(trial)
+    plan = planned(trial.server)
+    assert plan.server.flavour == trial.release.server
     assert (plan.choice.attach_mode, plan.choice.exact) == (AttachMode.SYMBOL, True)
     assert "TLS is on by default" in plan.choice.why
 
 
 @pytest.mark.versions
-def test_every_statement_counts(told: Told) -> None:
-    assert told.symbol.loss == {}
-    counted = marker_counts(told.symbol.queries)
+def test_every_statement_counts(trial: Trial) -> None:
+    assert trial.symbol.loss == {}
+    counted = marker_counts(trial.symbol.queries)
     early = counted.pop("m_before", 0)  # where its text is known
-    assert counted == told.sent
-    unnamed = told.symbol.queries[told.symbol.queries["text"].isna()]["executions"].sum()
+    assert counted == trial.sent
+    unnamed = trial.symbol.queries[trial.symbol.queries["text"].isna()]["executions"].sum()
     assert early + unnamed == CLIENTS * STATEMENTS
-    assert told.selects == told.sent.total() + CLIENTS * STATEMENTS, "by the server's own count"
-    check_sockets(told)
-    for run in (told.symbol, told.socket):
+    assert trial.selects == trial.sent.total() + CLIENTS * STATEMENTS, "by the server's own count"
+    check_sockets(trial)
+    for run in (trial.symbol, trial.socket):
         check_names(run, "m_app_after")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.fetched import debian
 
@@ -30,6 +31,7 @@ PACKAGES = (
 #: None of these may be there.
 BUILDERS = ("cc", "gcc", "clang", "bpftool", "make", "ld", "javac")
 TIMEOUT_S = 600
+CALLS = 137
 
 
 class CleanRoot:
@@ -38,25 +40,25 @@ class CleanRoot:
     def __init__(self, tree: Path) -> None:
         self.tree = tree
 
-    def script(self, words: Sequence[str]) -> list[str]:
+    def script(self, command: Sequence[str]) -> list[str]:
         """The command line that runs a command inside. Mounts end with it."""
         tree = shlex.quote(str(self.tree))
         inner = (
             f"mount --rbind /proc {tree}/proc && mount --rbind /sys {tree}/sys && exec env -i "
             f"PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root "
-            f"chroot {tree} {shlex.join(words)}"
+            f"chroot {tree} {shlex.join(command)}"
         )
         return ["unshare", "--mount", "--propagation", "private", "sh", "-c", inner]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.script(words), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            self.script(command), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
 
-    def ran(self, *words: str) -> str:
+    def ran(self, *command: str) -> str:
         """Runs a command that has to succeed; returns what it printed."""
-        done = self.run(*words)
-        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        done = self.run(*command)
+        assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
 
@@ -94,10 +96,24 @@ WHEEL = f"qjoule-*_{platform.machine()}.whl"
 WHEELHOUSE = TREE / "build/packages/wheelhouse"
 
 
+def record_calls(command: list[str], server: DatabaseServer, marker: str) -> None:
+    """Runs a command that records, and executes `CALLS` statements with this marker meanwhile."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None
+        while "qjoule: tracing" not in (line := process.stderr.readline()):
+            assert line, "it ended before it attached"
+        with server.connect() as connection, connection.cursor() as cursor:
+            for number in range(CALLS):
+                cursor.execute(f"select {number} as {marker}")
+        _, messages = process.communicate(timeout=120)
+    assert process.returncode == 0, messages
+
+
 def built(pattern: str) -> Path:
-    found = sorted(DIST.glob(pattern))
-    assert len(found) == 1, f"{pattern}: {found}; run 'make packages'"
-    return found[0]
+    packages = sorted(DIST.glob(pattern))
+    assert len(packages) == 1, f"{pattern}: {packages}; run 'make packages'"
+    return packages[0]
 
 
 def fetch_wheels() -> Path:

@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 
 import qjoule
-from nightly.packages.conftest import DIST, CleanRoot, built
+from nightly.packages.conftest import CALLS, DIST, CleanRoot, built, record_calls
 from qjoule.contract import CONTRACT_VERSION
 from qjoule_studies.servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.packages, pytest.mark.timeout(900)]
 
 WHERE = {"with_wheel": "/opt/qjoule/bin/qjoule", "with_deb": "/usr/bin/qjoule"}
-CALLS = 137
 
 
 @pytest.fixture(params=WHERE)
@@ -47,18 +46,8 @@ def test_a_recording_counts_every_call(
 ) -> None:
     root, command = installed
     trace = "/tmp/shop.qjoule"
-    words = [command, "record", "-o", trace, "--pid", str(mariadb.pid), "-d", "6"]
-    with subprocess.Popen(
-        root.script(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        while "qjoule: tracing" not in (line := process.stderr.readline()):
-            assert line, "it ended before it attached"
-        with mariadb.connect() as connection, connection.cursor() as cursor:
-            for number in range(CALLS):
-                cursor.execute(f"select {number} as packaged")
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    command_line = [command, "record", "-o", trace, "--pid", str(mariadb.pid), "-d", "6"]
+    record_calls(root.script(command_line), mariadb, "packaged")
     result = json.loads(root.ran(command, "attribute", trace, "--format", "json"))
     (row,) = (row for row in result["rows"] if "packaged" in (row["shape"] or ""))
     assert row["calls"] == CALLS
@@ -101,31 +90,31 @@ def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) 
 def test_completions_and_man_pages(with_deb: CleanRoot) -> None:
     tree = with_deb.tree
     page = tree / "usr/share/man/man1/qjoule-record.1.gz"
-    shown = subprocess.run(
+    manual = subprocess.run(
         ["man", "-l", str(page)],
         capture_output=True,
         text=True,
         check=True,
         env={"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
     ).stdout
-    assert "--window-ms" in shown
+    assert "--window-ms" in manual
     checked = f"zcat {page} | groff -K utf8 -man -Tutf8 -ww >/dev/null"
     warned = subprocess.run(["bash", "-c", checked], capture_output=True, text=True, check=True)
     assert not warned.stderr
-    asked = (
+    script = (
         "source /usr/share/bash-completion/completions/qjoule; "
         "COMP_WORDS=(qjoule rec); COMP_CWORD=1; "
         '_qjoule_completion qjoule; echo "${COMPREPLY[*]}"'
     )
-    assert with_deb.ran("bash", "-c", asked).split() == ["record"]
+    assert with_deb.ran("bash", "-c", script).split() == ["record"]
 
 
 @pytest.mark.server
 def test_the_package_is_removed_whole(with_deb: CleanRoot) -> None:
     """Runs last: what Python compiled goes with it."""
     with_deb.ran("dpkg", "--remove", "qjoule")
-    left = list((with_deb.tree / "usr").rglob("*qjoule*"))
-    assert not left
+    leftovers = list((with_deb.tree / "usr").rglob("*qjoule*"))
+    assert not leftovers
 
 
 # ---- the same tree gives the same bytes, wherever and by whom it is built ------------------------
@@ -143,10 +132,12 @@ def _digests(dist: Path) -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """The sdist knows the time of its commit itself."""
+    """The environment of a build: without the variables of make, since the sdist knows the time of
+    its commit.
+    """
     other = {"TZ": "Pacific/Auckland", "LANG": "C.UTF-8"}
-    ours = ("MAKE", "SOURCE_DATE_EPOCH", "MFLAGS")
-    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | other
+    unset = ("MAKE", "SOURCE_DATE_EPOCH", "MFLAGS")
+    return {key: value for key, value in os.environ.items() if not key.startswith(unset)} | other
 
 
 @pytest.mark.timeout(1200)

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from metrics_pages import samples
-from nightly.packages.conftest import built
+from nightly.packages.conftest import CALLS, built, record_calls
 from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_port
 from servers.databases import or_skip
@@ -54,9 +54,9 @@ class Image:
         ]
 
     def build(self, epoch: str) -> str:
-        """Returns its digest. `epoch`: the time in it, Unix seconds."""
+        """Builds the image; returns its digest. `epoch`: the time of its files, Unix seconds."""
         base = self._directory / "base"
-        _made(["debootstrap", "--variant=minbase", "bookworm", str(base), debian.mirror()])
+        _output_of(["debootstrap", "--variant=minbase", "bookworm", str(base), debian.mirror()])
         # How this machine gets packages: the recipe installs some.
         for part in ("sources.list.d", "apt.conf.d"):
             shutil.copytree(f"/etc/apt/{part}", base / "etc/apt" / part, dirs_exist_ok=True)
@@ -72,7 +72,7 @@ class Image:
         return self._buildah("images", "--quiet", "--no-trunc", "qjoule")
 
     def script(
-        self, words: Sequence[str], *, more: Sequence[str] = (), rights: Sequence[str] = ()
+        self, arguments: Sequence[str], *, more: Sequence[str] = (), rights: Sequence[str] = ()
     ) -> list[str]:
         """The command line of a container with what the chart gives it, and no more. `rights`:
         capabilities; none: the agent's."""
@@ -88,7 +88,7 @@ class Image:
             *("--security-opt=no-new-privileges", f"--security-opt=seccomp={FILTER}"),
             "--cap-drop=all",
             f"--cap-add={','.join(rights or capabilities())}",
-            *("--tmpfs=/run/qjoule", "--tmpfs=/tmp", *more, "qjoule", *words),
+            *("--tmpfs=/run/qjoule", "--tmpfs=/tmp", *more, "qjoule", *arguments),
         ]
 
     def own(self, directory: Path) -> None:
@@ -99,14 +99,14 @@ class Image:
         program, *rest = first["command"]
         volume = f"--volume={directory}:{first['volumeMounts'][0]['mountPath']}"
         more = [f"--entrypoint={program}", volume]
-        _made(self.script(rest, more=more, rights=rights["add"]))
+        _output_of(self.script(rest, more=more, rights=rights["add"]))
 
-    def _buildah(self, *words: str) -> str:
-        return _made(["buildah", *self._storage, *words]).strip()
+    def _buildah(self, *arguments: str) -> str:
+        return _output_of(["buildah", *self._storage, *arguments]).strip()
 
 
 def capabilities() -> list[str]:
-    """Those of the DaemonSet; that the chart has the same ones is another test's."""
+    """The capabilities of the DaemonSet; another test compares the chart's."""
     (container,) = _pod()["containers"]
     added: list[str] = container["securityContext"]["capabilities"]["add"]
     return added
@@ -114,14 +114,16 @@ def capabilities() -> list[str]:
 
 def _pod() -> dict[str, Any]:
     text = (TREE / "packaging/kubernetes/daemonset.yaml").read_text()
-    (found,) = (one for one in yaml.safe_load_all(text) if one["kind"] == "DaemonSet")
-    pod: dict[str, Any] = found["spec"]["template"]["spec"]
+    (daemon_set,) = (
+        document for document in yaml.safe_load_all(text) if document["kind"] == "DaemonSet"
+    )
+    pod: dict[str, Any] = daemon_set["spec"]["template"]["spec"]
     return pod
 
 
 @contextmanager
 def image() -> Iterator[Image]:
-    """A place for an image. Raises Unavailable."""
+    """A store for an image. Raises Unavailable."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         raise Unavailable(f"{', '.join(missing)} missing: apt-get install {' '.join(TOOLS)}")
     # Podman takes no path of more than 50 characters, such as a test's own directory.
@@ -134,52 +136,43 @@ def _limit(kind: int) -> int:
     return 1000 if hard == resource.RLIM_INFINITY else min(hard, 1000)
 
 
-def _made(words: Sequence[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+def _output_of(command: Sequence[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 # ---- the tests -----------------------------------------------------------------------------------
 
-CALLS = 173
 EPOCH = "1750000000"
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Image]:
+def built_image() -> Iterator[Image]:
     built("qjoule_*.deb")
-    with or_skip(), image() as found:
-        found.build(EPOCH)
-        yield found
+    with or_skip(), image() as built_here:
+        built_here.build(EPOCH)
+        yield built_here
 
 
 @pytest.mark.root
 @pytest.mark.server
 @pytest.mark.timeout(900)
 def test_a_recording_counts_every_call(
-    made: Image, mariadb: DatabaseServer, tmp_path: Path
+    built_image: Image, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o777)
     volume = f"--volume={tmp_path}:/traces"
-    words = ["record", "-o", "/traces/shop.qjoule", "--pid", str(mariadb.pid), "-d", "8"]
-    with subprocess.Popen(
-        made.script(words, more=[volume]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        while "qjoule: tracing" not in (line := process.stderr.readline()):
-            assert line, "it ended before it attached"
-        with mariadb.connect() as connection, connection.cursor() as cursor:
-            for number in range(CALLS):
-                cursor.execute(f"select {number} as contained")
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    arguments = ["record", "-o", "/traces/shop.qjoule", "--pid", str(mariadb.pid), "-d", "8"]
+    record_calls(built_image.script(arguments, more=[volume]), mariadb, "contained")
     # It is the image's user's alone, and a container's root has no right to override that.
     trace = str(tmp_path / "shop.qjoule")
-    told = subprocess.run(
+    attributed = subprocess.run(
         [QJOULE, "attribute", trace, "--format", "json"], capture_output=True, check=True
     )
-    (row,) = (row for row in json.loads(told.stdout)["rows"] if "contained" in (row["shape"] or ""))
+    (row,) = (
+        row for row in json.loads(attributed.stdout)["rows"] if "contained" in (row["shape"] or "")
+    )
     assert row["calls"] == CALLS
 
 
@@ -187,7 +180,7 @@ def test_a_recording_counts_every_call(
 @pytest.mark.server
 @pytest.mark.timeout(900)
 def test_the_agent_serves_metrics_and_stops_in_order(
-    made: Image, mariadb: DatabaseServer, tmp_path: Path
+    built_image: Image, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
     port = free_port()
     (tmp_path / "agent.toml").write_text(
@@ -195,14 +188,17 @@ def test_the_agent_serves_metrics_and_stops_in_order(
     )
     state = tmp_path / "state"
     state.mkdir(mode=0o755)  # root's
-    made.own(state)
+    built_image.own(state)
     volumes = (
         f"--volume={tmp_path / 'agent.toml'}:/etc/qjoule/agent.toml:ro",
         f"--volume={state}:/var/lib/qjoule",
     )
-    words = ["agent", "--config", "/etc/qjoule/agent.toml"]
+    arguments = ["agent", "--config", "/etc/qjoule/agent.toml"]
     with subprocess.Popen(
-        made.script(words, more=volumes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        built_image.script(arguments, more=volumes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             calls = 0.0
@@ -215,9 +211,9 @@ def test_the_agent_serves_metrics_and_stops_in_order(
                     break
         finally:
             process.terminate()  # podman passes it on
-            _, said = process.communicate(timeout=60)
-    assert calls > 3, said
-    assert process.returncode == 0, said
+            _, messages = process.communicate(timeout=60)
+    assert calls > 3, messages
+    assert process.returncode == 0, messages
     assert list((state / "agent/rollups").rglob("*.parquet"))
 
 
@@ -242,10 +238,10 @@ def programs() -> Path:
 
 
 def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:
-    words = [str(programs / "helm"), "template", "qjoule", str(PACKAGING / "helm/qjoule"), *options]
-    words += ["--kube-version", "1.29.0"]  # a helm built from source takes an old one
-    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return sorted(filter(None, yaml.safe_load_all(text)), key=lambda one: str(one["kind"]))
+    argv = [str(programs / "helm"), "template", "qjoule", str(PACKAGING / "helm/qjoule"), *options]
+    argv += ["--kube-version", "1.29.0"]  # a helm built from source takes an old one
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return sorted(filter(None, yaml.safe_load_all(text)), key=lambda doc: str(doc["kind"]))
 
 
 def test_the_chart_is_well_formed(programs: Path) -> None:
@@ -254,13 +250,13 @@ def test_the_chart_is_well_formed(programs: Path) -> None:
 
 def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
     plain = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
-    listed = sorted(yaml.safe_load_all(plain), key=lambda one: str(one["kind"]))
+    listed = sorted(yaml.safe_load_all(plain), key=lambda doc: str(doc["kind"]))
     assert _rendered(programs) == listed
 
 
 def test_only_those_named_may_scrape(programs: Path) -> None:
-    chosen = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
-    *_, policy = _rendered(programs, "--set", chosen)
+    setting = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
+    *_, policy = _rendered(programs, "--set", setting)
     (rule,) = policy["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
     assert rule["ports"] == [{"port": "metrics"}]

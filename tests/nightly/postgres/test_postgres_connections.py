@@ -127,20 +127,20 @@ def test_tags_of_sessions_that_symbols_read(
         stack.enter_context(
             recording(tmp_path / "t", "--pid", str(replicated.pid), "--attach", "symbol")
         )
-        opened = [before, *(stack.enter_context(replicated.connect(**way)) for way in ways)]
+        connections = [before, *(stack.enter_context(replicated.connect(**way)) for way in ways)]
         for turn in range(40):
             number = turn * 7 % 11
             with tag(m=f"k{number}", way=str(turn % 4)):
-                opened[turn % 4].execute(f"select {turn} as m_tagged_k{number}")
-        opened[0].execute("select 1 as m_untagged")
+                connections[turn % 4].execute(f"select {turn} as m_tagged_k{number}")
+        connections[0].execute("select 1 as m_untagged")
     run = Run(tmp_path / "t")
     tagged = run.having("m_tagged")
     assert len(tagged) == 40
-    tags = [dict(of) for of in tagged["tags"]]
-    assert [f"select ? as m_tagged_{of['m']}" for of in tags] == list(tagged["text"])
-    by_way = dict(zip([of["way"] for of in tags], tagged["session"], strict=True))
+    tags = [dict(pairs) for pairs in tagged["tags"]]
+    assert [f"select ? as m_tagged_{pairs['m']}" for pairs in tags] == list(tagged["text"])
+    by_way = dict(zip([pairs["way"] for pairs in tags], tagged["session"], strict=True))
     assert len(set(by_way.values())) == len(by_way) == 4
-    assert [len(of) for of in run.having("m_untagged")["tags"]] == [0]
+    assert [len(pairs) for pairs in run.having("m_untagged")["tags"]] == [0]
     assert run.loss == {}
     del tags_socket
 
@@ -158,7 +158,7 @@ GONE = "(text lost: the server has none of that name)"
 
 
 @dataclass(frozen=True)
-class Told:
+class Trial:
     attach_mode: str
     run: Run
     counted: Counter[str]  #: by marker, of pg_stat_statements
@@ -225,7 +225,7 @@ def _texts(client: PostgresClient) -> None:
 @pytest.fixture(scope="module")
 def on_postgres(
     postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Told]:
+) -> dict[str, Trial]:
     directory = tmp_path_factory.mktemp("pipelines")
     with postgres.connect() as observer:
         observer.execute("create extension if not exists pg_stat_statements")
@@ -237,42 +237,42 @@ def on_postgres(
                 part(client)
         counted: Counter[str] = Counter()
         for text, calls in observer.execute("select query, calls from pg_stat_statements"):
-            if found := MARKER.search(text):
-                counted[found[0]] += calls
+            if marker := MARKER.search(text):
+                counted[marker[0]] += calls
     return {
-        attach_mode: Told(attach_mode, Run(directory / attach_mode), counted)
+        attach_mode: Trial(attach_mode, Run(directory / attach_mode), counted)
         for attach_mode in ATTACH_MODES
     }
 
 
 @pytest.fixture(params=ATTACH_MODES)
-def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
+def trial(request: pytest.FixtureRequest, on_postgres: dict[str, Trial]) -> Trial:
     return on_postgres[request.param]
 
 
-def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
-    expected = told.counted.copy()
+def test_executions_are_those_of_pg_stat_statements(trial: Trial) -> None:
+    expected = trial.counted.copy()
     # A portal that was bound and never run is a call there, and to us none.
     assert expected.pop("m_unused") == 2 * TURNS
     assert expected["m_skipped"] == 1 and expected["m_cursor"] == 6 * TURNS
     assert (expected["m_pieces"], expected["m_batch"]) == (10, BATCH)
-    if told.attach_mode == "socket":  # it shows a request's statement only if there is one
-        assert expected.pop("m_mixed") == BATCH // 2 == told.run.executions()[SEVERAL] - 1
-    executed = told.run.queries[~told.run.queries["status"].isin(["error"])]
+    if trial.attach_mode == "socket":  # it shows a request's statement only if there is one
+        assert expected.pop("m_mixed") == BATCH // 2 == trial.run.executions()[SEVERAL] - 1
+    executed = trial.run.queries[~trial.run.queries["status"].isin(["error"])]
     assert marker_counts(executed) == expected
-    assert told.run.loss == {}
+    assert trial.run.loss == {}
 
 
-def test_each_error_is_one_call(told: Told) -> None:
-    failed = marker_counts(told.run.queries[told.run.queries["status"].isin(["error"])])
-    assert failed["m_fails"] == TURNS + (told.attach_mode == "symbol")
+def test_each_error_is_one_call(trial: Trial) -> None:
+    failed = marker_counts(trial.run.queries[trial.run.queries["status"].isin(["error"])])
+    assert failed["m_fails"] == TURNS + (trial.attach_mode == "symbol")
     assert failed["m_refused"] == TURNS
     assert failed["m_skipped"] == failed["m_gone"] == failed["m_cursor"] == 0
 
 
-def test_statements_that_are_cut_or_have_no_text(told: Told) -> None:
-    lists = told.run.having("m_list")
+def test_statements_that_are_cut_or_have_no_text(trial: Trial) -> None:
+    lists = trial.run.having("m_list")
     assert list(lists["text"].unique()) == ["select i from m_list where i in (?+…"]
-    if told.attach_mode == "socket":  # the other shows neither
-        assert told.run.executions()["(empty)"] == 2
-        assert told.run.executions()[GONE] == 1
+    if trial.attach_mode == "socket":  # the other shows neither
+        assert trial.run.executions()["(empty)"] == 2
+        assert trial.run.executions()[GONE] == 1

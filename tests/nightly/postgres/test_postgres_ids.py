@@ -52,15 +52,15 @@ PIPELINED = ("select c, b, a from t where a = %s", "select b, c from t where a =
 
 
 @dataclass
-class Told:
+class Trial:
     ids: dict[str, dict[str, set[str]]]  #: by attach mode: of each text of a shape
     statistics: dict[str, str]  #: pg_stat_statements: normalised text by queryid
 
 
 def _servers() -> Iterator[Any]:
     yield pytest.param(None, id="distribution")
-    for one in releases("postgres"):
-        yield pytest.param(one.values[0], id=one.id, marks=pytest.mark.versions)
+    for release in releases("postgres"):
+        yield pytest.param(release.values[0], id=release.id, marks=pytest.mark.versions)
 
 
 @pytest.fixture(scope="module", params=list(_servers()))
@@ -73,14 +73,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 def _ids_in(directory: Path) -> dict[str, set[str]]:
     return {
-        row["shape"]: {one["id"] for one in row["ids"]["pg_queryid"] if one["id"] is not None}
+        row["shape"]: {entry["id"] for entry in row["ids"]["pg_queryid"] if entry["id"] is not None}
         for row in attribute(directory)["rows"]
         if "pg_queryid" in row.get("ids", {})
     }
 
 
 @pytest.fixture(scope="module")
-def told(server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def trial(server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     directory = tmp_path_factory.mktemp("ids")
     with ExitStack() as stack:
         connection = stack.enter_context(server.connect())
@@ -104,29 +104,29 @@ def told(server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> To
                     connection.execute(statement, (1,))
         rows = connection.execute("select queryid::text, query from pg_stat_statements").fetchall()
     ids = {attach_mode: _ids_in(directory / attach_mode) for attach_mode in ("socket", "symbol")}
-    return Told(ids, dict(rows))
+    return Trial(ids, dict(rows))
 
 
 def _like(text: str) -> str:
-    """A text of pg_stat_statements as a shape has it."""
+    """A text of pg_stat_statements in the form of a shape."""
     return fingerprint(text.encode(), registry.dialect("postgres")).text
 
 
 @pytest.mark.parametrize("attach_mode", ["socket", "symbol"])
-def test_every_statement_has_the_id_of_its_row(told: Told, attach_mode: str) -> None:
+def test_every_statement_has_the_id_of_its_row(trial: Trial, attach_mode: str) -> None:
     checked = 0
-    for shape, ids in told.ids[attach_mode].items():
-        for one in ids:
-            if one in told.statistics:
-                assert _like(told.statistics[one]) == shape
+    for shape, ids in trial.ids[attach_mode].items():
+        for queryid in ids:
+            if queryid in trial.statistics:
+                assert _like(trial.statistics[queryid]) == shape
                 checked += 1
     assert checked >= len(SIMPLE) + len(EXTENDED)
 
-    found = {one for ids in told.ids[attach_mode].values() for one in ids}
+    recorded_ids = {queryid for ids in trial.ids[attach_mode].values() for queryid in ids}
     missing = {
         text
-        for queryid, text in told.statistics.items()
-        if queryid not in found and "pg_stat_statements" not in text
+        for queryid, text in trial.statistics.items()
+        if queryid not in recorded_ids and "pg_stat_statements" not in text
     }
     in_one_request = {statement.replace("%s", "$1") for statement in PIPELINED}
     assert missing <= (in_one_request if attach_mode == "socket" else set())

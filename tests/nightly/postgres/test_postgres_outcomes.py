@@ -40,7 +40,7 @@ SHORT_SESSIONS = 300
 
 
 @dataclass
-class Told:
+class Trial:
     runs: dict[str, Run]
     counted: dict[str, tuple[int, int]]  #: pg_stat_statements: (calls, rows)
     short: Counter[tuple[str, ...]]  #: short sessions by user, database and application
@@ -103,7 +103,7 @@ def _short_sessions(server: DatabaseServer) -> Counter[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def trial(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     directory = tmp_path_factory.mktemp("outcomes")
     with (
         postgres.connect() as connection,
@@ -130,39 +130,39 @@ def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
             rows = connection.execute("select query, calls, rows from pg_stat_statements")
             counted: dict[str, tuple[int, int]] = {}
             for text, calls, number in rows.fetchall():
-                if found := MARKER.search(text):
-                    counted[_plain(found, text)] = (calls, number)
+                if marker := MARKER.search(text):
+                    counted[_plain(marker, text)] = (calls, number)
             earlier.execute("select 1 as m_open_before")
             _application_names(postgres)
             short = _short_sessions(postgres)
-    return Told(
+    return Trial(
         {attach_mode: Run(directory / attach_mode) for attach_mode in ATTACH_MODES}, counted, short
     )
 
 
-def _plain(found: re.Match[str], text: str) -> str:
+def _plain(marker: re.Match[str], text: str) -> str:
     """The same name for both spellings of a statement: its first word and its marker."""
     word = re.match(r"\w*", text)
-    return f"{word[0].lower() if word else ''} {found[0]}"
+    return f"{word[0].lower() if word else ''} {marker[0]}"
 
 
-def test_rows_are_those_of_pg_stat_statements(told: Told) -> None:
-    run = told.runs["socket"]
+def test_rows_are_those_of_pg_stat_statements(trial: Trial) -> None:
+    run = trial.runs["socket"]
     rows: Counter[str] = Counter()
     calls: Counter[str] = Counter()
-    for one in run.having("m_rows_").to_dict("records"):
-        found = MARKER.search(one["text"])
-        if found and one["executions"]:
-            assert one["status"] == "ok", one["text"]
-            rows[_plain(found, one["text"])] += one["rows"]
-            calls[_plain(found, one["text"])] += one["executions"]
-    assert {name: (calls[name], rows[name]) for name in calls} == told.counted
-    assert len(told.counted) == 10
-    assert run.loss == told.runs["symbol"].loss == {}
+    for statement in run.having("m_rows_").to_dict("records"):
+        marker = MARKER.search(statement["text"])
+        if marker and statement["executions"]:
+            assert statement["status"] == "ok", statement["text"]
+            rows[_plain(marker, statement["text"])] += statement["rows"]
+            calls[_plain(marker, statement["text"])] += statement["executions"]
+    assert {name: (calls[name], rows[name]) for name in calls} == trial.counted
+    assert len(trial.counted) == 10
+    assert run.loss == trial.runs["symbol"].loss == {}
 
 
-def test_errors_are_those_that_clients_saw(told: Told) -> None:
-    queries = told.runs["socket"].queries
+def test_errors_are_those_that_clients_saw(trial: Trial) -> None:
+    queries = trial.runs["socket"].queries
     failed = queries[queries["status"] == "error"]
     expected = Counter(dict.fromkeys(("23505", "QJ123"), 4))
     expected.update({"22012": 8, "42601": 4 + 1, "42P01": 4})
@@ -172,12 +172,12 @@ def test_errors_are_those_that_clients_saw(told: Told) -> None:
 
 
 @pytest.mark.parametrize("attach_mode", ATTACH_MODES)
-def test_names_of_sessions(told: Told, attach_mode: str) -> None:
-    run = told.runs[attach_mode]
-    named = run.having("m_as_")
-    wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
-    assert list(named["application"]) == [f"m_{name}" for name in wanted]
+def test_names_of_sessions(trial: Trial, attach_mode: str) -> None:
+    run = trial.runs[attach_mode]
+    queries = run.having("m_as_")
+    names = [text.removeprefix("select ? as m_as_") for text in queries["text"]]
+    assert list(queries["application"]) == [f"m_{name}" for name in names]
     short = run.having("m_short")[["user", "database", "application"]]
-    assert Counter(map(tuple, short.to_numpy())) == told.short
+    assert Counter(map(tuple, short.to_numpy())) == trial.short
     before = run.having("m_open_before")[["user", "database", "application"]]
     assert [tuple(row) for row in before.to_numpy()] == [("postgres", "postgres", "m_earlier")]

@@ -73,21 +73,21 @@ def test_shares_are_those_that_explain_times(
 ) -> None:
     executions = run(filled, tmp_path / "t", text, *settings)
     row = executions.alone
-    found = sampled(row)
-    listed = [(one, found.get(number)) for number, one in timed(executions.plans).items()]
-    for one, of in listed:
-        if one.share > LARGE:
-            assert of is not None, listed
-            assert of[0] == one.name, listed
-            assert abs(of[1] - one.share) < FAR + one.rounding, listed
+    sampled_nodes = sampled(row)
+    listed = [(node, sampled_nodes.get(number)) for number, node in timed(executions.plans).items()]
+    for node, sampled_node in listed:
+        if node.share > LARGE:
+            assert sampled_node is not None, listed
+            assert sampled_node[0] == node.name, listed
+            assert abs(sampled_node[1] - node.share) < FAR + node.rounding, listed
     assert in_nodes(row) > 0.95
-    assert sum(one.energy_nj for one in plan_nodes(row)) == row.row.energy_nj
+    assert sum(node.energy_nj for node in plan_nodes(row)) == row.row.energy_nj
 
 
 @pytest.mark.versions
 @pytest.mark.parametrize("release", releases("postgres"))
 def test_a_scan_that_filters_nothing_has_its_samples(release: Release, tmp_path: Path) -> None:
-    """As 18 is compiled, what finds its rows keeps only where they go, and not the node."""
+    """In PostgreSQL 18 as compiled, the function that scans keeps its slot but not its node."""
     with running(release) as server:
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             fill(cursor)
@@ -103,7 +103,7 @@ def test_joins_of_one_plan_are_told_apart_on_the_screen(
     filled: DatabaseServer, tmp_path: Path
 ) -> None:
     row = run(filled, tmp_path / "t", JOINS, *PARALLEL).alone
-    joins = [str(one.name) for one in plan_nodes(row) if str(one.name).startswith("Hash Join")]
+    joins = [str(node.name) for node in plan_nodes(row) if str(node.name).startswith("Hash Join")]
     assert len(set(joins)) == 2
     text = qjoule("flame", str(tmp_path / "t"), "--format", "nodes").stdout
     assert all(f" {name}\n" in text for name in joins)
@@ -120,7 +120,7 @@ def test_a_clients_string_is_no_node(filled: DatabaseServer, tmp_path: Path) -> 
         f"md5(substr(case when n > 0 then '\\x{literal}'::bytea end, 2))"
     )
     row = run(filled, tmp_path / "t", text).alone
-    names = {str(one.name) for one in plan_nodes(row) if one.name}
+    names = {str(node.name) for node in plan_nodes(row) if node.name}
     assert names == {"Aggregate #0", "Function Scan #1"}
     assert row.count > 100
 
@@ -130,13 +130,15 @@ def forged(server: DatabaseServer) -> bytes:
     executable = open_executable(server.executable)
     scan = executable.functions("ExecScan")[0].vaddr - executable.code_vaddr
     maps = list(mapped(Path(f"/proc/{server.pid}/maps").read_bytes()))
-    own = [one for one in maps if one.name == str(server.executable)]
-    code = next(one for one in own if one.executable)
-    constants = next(one for one in own if one.start > code.start and not one.executable)
+    own = [mapping for mapping in maps if mapping.name == str(server.executable)]
+    code = next(mapping for mapping in own if mapping.executable)
+    constants = next(
+        mapping for mapping in own if mapping.start > code.start and not mapping.executable
+    )
     with Path(f"/proc/{server.pid}/mem").open("rb") as memory:
         memory.seek(constants.start)
-        words = np.frombuffer(memory.read(constants.end - constants.start), "<u4")[::2]
-    tags, ids = words[:-5], words[5:]
+        values = np.frombuffer(memory.read(constants.end - constants.start), "<u4")[::2]
+    tags, ids = values[:-5], values[5:]
     plan = constants.start + 8 * int(np.flatnonzero((tags > 0) & (tags < 1024) & (ids < 65536))[0])
     function = code.start + scan
     return struct.pack("<I4Q3QQQQ", 0, plan, plan, function, function, 0, 0, 0, 0, 0, 0)

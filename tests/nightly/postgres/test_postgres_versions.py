@@ -35,7 +35,7 @@ from tracing.releases import (
     DATABASE,
     STATEMENTS,
     USER,
-    Told,
+    Trial,
     check_documented_and_stripped,
     check_names,
     check_sockets,
@@ -48,9 +48,9 @@ pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
 
 
 @pytest.fixture(scope="module", params=releases("postgres"))
-def told(
+def trial(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Told]:
+) -> Iterator[Trial]:
     with running(request.param) as server:
         assert planned(server).choice.attach_mode is AttachMode.SOCKET, "in plain text"
         with server.connect() as connection:
@@ -58,21 +58,21 @@ def told(
             connection.execute(f"create user {USER}")
             connection.execute("create user m_scram password 'secret'")
             offer_tls(server, connection)
-        yield _told(request.param, server, tmp_path_factory.mktemp("versions"))
+        yield _record_release(request.param, server, tmp_path_factory.mktemp("versions"))
 
 
-def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
+def _record_release(release: Release, server: DatabaseServer, directory: Path) -> Trial:
     sent = Counter[str]()
     with ExitStack() as stack:
-        opened = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
-        for connection in opened:
+        connections = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
+        for connection in connections:
             connection.execute("select %s::int as m_before", [1], prepare=True)
         with both_attach_modes(directory, server.pid):
-            for connection in opened:
+            for connection in connections:
                 for value in range(STATEMENTS):
                     connection.execute("select %s::int as m_before", [value], prepare=True)
             later = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
-            for connection in [*opened, *later]:
+            for connection in [*connections, *later]:
                 for value in range(STATEMENTS):
                     connection.execute(f"select {value} as m_text")
                     connection.execute("select %s::int as m_prepared", [value], prepare=True)
@@ -82,7 +82,7 @@ def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
                     secure.execute(f"select {value} as m_tls")
             sent["m_tls"] = STATEMENTS
     symbol, socket = (Run(directory / attach_mode) for attach_mode in ("symbol", "socket"))
-    return Told(release, server, symbol, socket, sent=sent)
+    return Trial(release, server, symbol, socket, sent=sent)
 
 
 def _session(server: DatabaseServer, sslmode: str = "disable") -> psycopg.Connection:
@@ -91,22 +91,22 @@ def _session(server: DatabaseServer, sslmode: str = "disable") -> psycopg.Connec
     return connection
 
 
-def test_its_plan_is_exact_with_tls(told: Told) -> None:
-    check_documented_and_stripped(told)
-    plan = planned(told.server)
-    assert plan.server.version == told.release.version
+def test_its_plan_is_exact_with_tls(trial: Trial) -> None:
+    check_documented_and_stripped(trial)
+    plan = planned(trial.server)
+    assert plan.server.version == trial.release.version
     assert (plan.choice.attach_mode, plan.choice.exact) == (AttachMode.SYMBOL, True)
 
 
-def test_every_statement_counts(told: Told) -> None:
-    assert told.symbol.loss == {}
-    expected = told.sent + Counter(m_before=CLIENTS * STATEMENTS)
-    assert marker_counts(told.symbol.queries) == expected
-    check_sockets(told)
-    early = marker_counts(told.socket.queries)["m_before"]
-    unnamed = told.socket.queries[told.socket.queries["text"].isna()]["executions"].sum()
+def test_every_statement_counts(trial: Trial) -> None:
+    assert trial.symbol.loss == {}
+    expected = trial.sent + Counter(m_before=CLIENTS * STATEMENTS)
+    assert marker_counts(trial.symbol.queries) == expected
+    check_sockets(trial)
+    early = marker_counts(trial.socket.queries)["m_before"]
+    unnamed = trial.socket.queries[trial.socket.queries["text"].isna()]["executions"].sum()
     assert early + unnamed == CLIENTS * STATEMENTS
-    for run in (told.symbol, told.socket):
+    for run in (trial.symbol, trial.socket):
         check_names(run, "m_text")
 
 
@@ -133,7 +133,7 @@ def _with_io_workers(release: Release) -> bool:
 
 @pytest.fixture(
     scope="module",
-    params=[one for one in releases("postgres") if _with_io_workers(one.values[0])],
+    params=[release for release in releases("postgres") if _with_io_workers(release.values[0])],
 )
 def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
     with running(request.param, *OPTIONS) as started:
@@ -177,18 +177,20 @@ def test_io_workers_work_for_the_query_that_reads(
                     for pid in some
                 }
                 at_once(client, [(scans, SCAN), (computes, COMPUTE)])
-            ran = {pid: ns for pid, (ns,) in counted.items()}
+            ran_ns = {pid: ns for pid, (ns,) in counted.items()}
     run = Run(tmp_path / "t")
     assert run.loss == {}
     assert set(check_helpers(run.trace)["pid"]) <= set(workers)
-    found = attribute(tmp_path / "t")
-    of_workers = sum(ran[pid] for pid in workers)
-    assert of_workers > 0.2 * ran[pids["m_scan"][0]], "they have read much of it"
+    result = attribute(tmp_path / "t")
+    of_workers = sum(ran_ns[pid] for pid in workers)
+    assert of_workers > 0.2 * ran_ns[pids["m_scan"][0]], "they have read much of it"
     for marker, some in pids.items():
-        (row,) = (row for row in found["rows"] if marker in row["shape"])
-        expected = sum(ran[pid] for pid in some)
-        shapes = [(one["shape"], one["cpu_ns"]) for one in (*found["rows"], *found["fixed"])]
-        said = f"{marker}: {ran}, {shapes}"
-        assert row["cpu_ns"] == pytest.approx(expected, rel=TOLERANCE), said
-    unjoined = sum(row["cpu_ns"] for row in found["fixed"] if "io worker" in row["shape"])
+        (row,) = (row for row in result["rows"] if marker in row["shape"])
+        expected = sum(ran_ns[pid] for pid in some)
+        shapes = [
+            (other["shape"], other["cpu_ns"]) for other in (*result["rows"], *result["fixed"])
+        ]
+        figures = f"{marker}: {ran_ns}, {shapes}"
+        assert row["cpu_ns"] == pytest.approx(expected, rel=TOLERANCE), figures
+    unjoined = sum(row["cpu_ns"] for row in result["fixed"] if "io worker" in row["shape"])
     assert unjoined < UNJOINED * of_workers

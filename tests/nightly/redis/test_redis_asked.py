@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Redis or Valkey is asked for the names of connections that were open before tracing began.
+"""Redis or Valkey is queried for the names of connections that were open before tracing began.
 Also: CPU time of a Redis, and one that restarts.
 """
 
@@ -53,11 +53,13 @@ def _credentials(server: DatabaseServer, directory: Path, password: str) -> tupl
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("asks", [True, False], ids=["with credentials", "without"])
-def test_names_by_the_servers_list(server: DatabaseServer, tmp_path: Path, asks: bool) -> None:
+@pytest.mark.parametrize("with_credentials", [True, False], ids=["with credentials", "without"])
+def test_names_by_the_servers_list(
+    server: DatabaseServer, tmp_path: Path, with_credentials: bool
+) -> None:
     """Also of a connection that first speaks later. One renamed since then has both names."""
     options = ["--pid", str(server.pid), "--client-tags"]
-    options += _credentials(server, tmp_path, PASSWORD) if asks else ()
+    options += _credentials(server, tmp_path, PASSWORD) if with_credentials else ()
     with ExitStack() as stack:
         clients = [stack.enter_context(redis_client(server.port)) for _ in range(CLIENTS)]
         for at, client in enumerate(clients):
@@ -71,10 +73,10 @@ def test_names_by_the_servers_list(server: DatabaseServer, tmp_path: Path, asks:
                 client.ask(resp(b"GET", b"last"))
             clients[1].ask(resp(b"CLIENT", b"SETNAME", b"renamed"))
             clients[1].ask(resp(b"LLEN", b"renamed"))
-    assert "--credentials" not in recorder.said
+    assert "--credentials" not in recorder.messages
     run = Run(tmp_path / "t")
     assert run.loss == {}
-    names = {f"pool-{at}" for at in range(CLIENTS)} if asks else set()
+    names = {f"pool-{at}" for at in range(CLIENTS)} if with_credentials else set()
     assert set(run.having("GET last")["application"].dropna()) == names
     assert set(run.having("LLEN")["application"]) == {"renamed"}
     rows = attribute(tmp_path / "t", "--by", "application")["rows"]
@@ -89,8 +91,8 @@ def test_why_a_server_cannot_be_asked_is_said(server: DatabaseServer, tmp_path: 
         where = "--pid", str(server.pid), "--client-tags"
         with recording(tmp_path / "t", *where, *options) as recorder:
             client.ask(resp(b"GET", b"x"))
-    assert "CLIENT LIST cannot be read" in recorder.said
-    assert PASSWORD not in recorder.said
+    assert "CLIENT LIST cannot be read" in recorder.messages
+    assert PASSWORD not in recorder.messages
 
 
 _APART = "exec unshare --net sh -c 'ip link set lo up; exec \"$@\"' sh"
@@ -131,28 +133,28 @@ def test_who_listens_where_the_server_does_not_gets_no_password(
 @pytest.mark.beside
 def test_another_user_s_server_gets_no_password(tmp_path: Path) -> None:
     with redis_server(account=Account(SOMEBODY, SOMEBODY)) as server:
-        said = _recorded(server, tmp_path)
+        messages = _recorded(server, tmp_path)
         with server.connect() as client:
             assert not {"auth", "hello"} & command_stats(client).keys()
-    assert f'[redis] is not for servers of {SOMEBODY}: add "{SOMEBODY}" to its users' in said
+    assert f'[redis] is not for servers of {SOMEBODY}: add "{SOMEBODY}" to its users' in messages
 
 
 def _recorded(server: DatabaseServer, directory: Path, address: str = "127.0.0.1") -> str:
-    """What a recording says that has to ask this server for the name of a connection."""
+    """Records a server that has to be queried for a connection's name; returns the messages."""
     network = f"--net=/proc/{server.pid}/ns/net"
-    words = ["nsenter", network, "redis-cli", "-h", address, "-p", str(server.port)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0) as client:
+    command = ["nsenter", network, "redis-cli", "-h", address, "-p", str(server.port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as client:
         assert client.stdin is not None
         client.stdin.write(b"client setname before\n")
         with server.connect() as other:
-            until(lambda: "before" in [one["name"] for one in other.client_list()])
+            until(lambda: "before" in [client_row["name"] for client_row in other.client_list()])
         where = "--pid", str(server.pid), "--client-tags"
         options = _credentials(server, directory, PASSWORD)
         with recording(directory / "t", *where, *options) as recorder:
             for _ in range(3):
                 client.stdin.write(b"get x\n")
                 time.sleep(0.5)
-    return " ".join(recorder.said.split())
+    return " ".join(recorder.messages.split())
 
 
 # ---- encrypted connections -----------------------------------------------------------------------

@@ -25,12 +25,12 @@ from tracing.releases import is_documented, planned, releases, running
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
-def named(name: bytes) -> bytes:
+def set_name(name: bytes) -> bytes:
     return resp(b"CLIENT", b"SETNAME", name)
 
 
 MULTI, EXEC, DISCARD, RESET = (resp(word) for word in (b"MULTI", b"EXEC", b"DISCARD", b"RESET"))
-FIRST, OTHER = named(b"release=1"), named(b"release=2")
+FIRST, OTHER = set_name(b"release=1"), set_name(b"release=2")
 NAMES_ITSELF = b"return redis.call('client', 'setname', 'release=2')"
 
 #: What a client sends, each at once, and how many commands that is: it waits for that many replies.
@@ -39,10 +39,10 @@ SENT: dict[str, list[tuple[bytes, int]]] = {
     "renamed": [(FIRST, 1), (OTHER, 1)],
     "by_hello": [(resp(b"HELLO", b"3", b"SETNAME", b"release=1"), 1)],
     "in_a_pipeline": [(FIRST + resp(b"GET", b"x:1") + OTHER + resp(b"GET", b"x:1"), 4)],
-    "refused": [(FIRST, 1), (named(b"release=2 beta"), 1)],
-    "quotes": [(named(b"""release="1'"""), 1)],
-    "as_long_as_read": [(named(b"release=" + b"x" * 248), 1)],
-    "taken_back": [(FIRST, 1), (named(b""), 1)],
+    "refused": [(FIRST, 1), (set_name(b"release=2 beta"), 1)],
+    "quotes": [(set_name(b"""release="1'"""), 1)],
+    "as_long_as_read": [(set_name(b"release=" + b"x" * 248), 1)],
+    "taken_back": [(FIRST, 1), (set_name(b""), 1)],
     "reset": [(FIRST, 1), (RESET, 1)],
     "transaction": [(MULTI, 1), (FIRST, 1), (EXEC, 1)],
     "discarded": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (DISCARD, 1)],
@@ -51,13 +51,13 @@ SENT: dict[str, list[tuple[bytes, int]]] = {
 }
 #: These are not parsed: whatever name the server has, none is known to the tracer.
 UNREAD: dict[str, list[tuple[bytes, int]]] = {
-    "too_long": [(FIRST, 1), (named(b"release=" + b"x" * 249), 1)],
+    "too_long": [(FIRST, 1), (set_name(b"release=" + b"x" * 249), 1)],
     "escaped": [(b'CLIENT SETNAME "release=\\x31"\r\n', 1)],
 }
 
 
 def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str | None:
-    """Sends it, and then asks for a key of this name; returns the server's name for this client."""
+    """Sends the story, then GET of a key of this name; returns the server's name for the client."""
     for sent, replies in story:
         client.ask(sent, replies)
     (name,) = client.ask(resp(b"CLIENT", b"GETNAME"))
@@ -68,8 +68,8 @@ def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str 
 
 def _names(run: Run) -> dict[str, str | None]:
     """The name of the client that asked for each key."""
-    asked = run.queries[run.queries["text"].str.fullmatch("GET .*:[?]")]
-    pairs = zip(asked["text"].str[4:-2], asked["application"], strict=True)
+    gets = run.queries[run.queries["text"].str.fullmatch("GET .*:[?]")]
+    pairs = zip(gets["text"].str[4:-2], gets["application"], strict=True)
     return {mark: None if pd.isna(name) else str(name) for mark, name in pairs}
 
 
@@ -81,8 +81,8 @@ def _release(run: Run, mark: str) -> str | None:
 def _descriptor(client: RedisClient) -> str:
     """The number of the server's descriptor for this connection."""
     (listed,) = client.ask(resp(b"CLIENT", b"INFO"))
-    words: dict[str, str] = dict(word.partition("=")[::2] for word in listed.decode().split())
-    return words["fd"]
+    fields: dict[str, str] = dict(word.partition("=")[::2] for word in listed.decode().split())
+    return fields["fd"]
 
 
 def _clients_with_one_descriptor(server: DatabaseServer) -> None:
@@ -143,7 +143,7 @@ COMMANDS, CLIENTS = 4000, 8
 @pytest.mark.parametrize("release", releases("redis", "valkey"))
 @pytest.mark.parametrize("options", [(), ("--io-threads", "3")], ids=["plain", "io-threads"])
 def test_every_command_counts(release: Release, options: tuple[str, ...], tmp_path: Path) -> None:
-    """In plain text one thread is exact. Of threads that read, requests are counted."""
+    """In plain text one thread is exact; with reading io-threads, requests are only counted."""
     with running(release, *options) as server:
         plan = planned(server)
         assert is_documented(release), release.version
@@ -159,8 +159,8 @@ def test_every_command_counts(release: Release, options: tuple[str, ...], tmp_pa
             for number in range(COMMANDS):
                 clients[number % CLIENTS].set(f"early:{number}", 1)
             at_once = day.ask_at_once(server)
-            named = ("user:__rand_int__:name", "x")
-            day.benchmark(server, "-n", str(COMMANDS), "-r", "1000", "set", *named)
+            command_options = ("user:__rand_int__:name", "x")
+            day.benchmark(server, "-n", str(COMMANDS), "-r", "1000", "set", *command_options)
             day.benchmark(server, "-n", str(COMMANDS), "-P", "16", "incr", "hits:42")
             after = command_stats(clients[0])
         for client in clients:
@@ -171,9 +171,9 @@ def test_every_command_counts(release: Release, options: tuple[str, ...], tmp_pa
     calls = Counter(
         {name: int(row["calls"] - before.get(name, none)["calls"]) for name, row in after.items()}
     )
-    for mine in ("INFO", "CLIENT SETINFO", "PING"):
-        del counted[mine]
-        del calls[mine.lower().replace(" ", "|")]
+    for own_command in ("INFO", "CLIENT SETINFO", "PING"):
+        del counted[own_command]
+        del calls[own_command.lower().replace(" ", "|")]
     assert counted.total() == calls.total()
     expected = {"SET early:?": COMMANDS, "SET user:?:name": COMMANDS, "INCR hits:?": COMMANDS}
     expected["GET x:?"] = at_once

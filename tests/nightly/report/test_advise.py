@@ -26,9 +26,9 @@ SERVERS = pytest.mark.parametrize(
 
 @pytest.fixture
 def server(name: str, request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """MySQL is that of Debian's newer suites."""
+    """The server of this name; MySQL comes from Debian's newer suites."""
     if name == "mysql":
-        (release,) = (one for one in RELEASES if one.server == name)
+        (release,) = (release_known for release_known in RELEASES if release_known.server == name)
         with running(release) as started:
             yield started
     else:
@@ -42,15 +42,15 @@ def advised(
     root = f"/proc/{server.pid}/root"
     faults = Faults(server)
     faults.tables()
-    found = []
+    advice_kinds = []
     for run in range(RUNS):
         trace = directory / str(run)
         with recording(trace, "--pid", str(server.pid), *OPTIONS):
             load(faults)
         done = qjoule("advise", str(trace), "--json", "--symfs", root)
         assert done.returncode == 0, done.stderr
-        found.append([one["kind"] for one in json.loads(done.stdout)["advice"]])
-    return found
+        advice_kinds.append([advice["kind"] for advice in json.loads(done.stdout)["advice"]])
+    return advice_kinds
 
 
 @SERVERS
@@ -60,16 +60,16 @@ def test_a_planted_fault_is_the_first_advice(
 ) -> None:
     if name != "postgres" and fault == "parallel":
         pytest.skip("it has no parallel plans")
-    found = advised(server, FAULTS[fault], tmp_path)
-    first = Counter(kinds[0] if kinds else "" for kinds in found)
+    advice_kinds = advised(server, FAULTS[fault], tmp_path)
+    first = Counter(kinds[0] if kinds else "" for kinds in advice_kinds)
     print(f"{name}, {fault}: first of {RUNS} runs: {dict(first)}")
-    assert first[fault] >= LEAST, found
+    assert first[fault] >= LEAST, advice_kinds
 
 
 @SERVERS
 def test_without_a_fault_nothing_is_advised(
     name: str, server: DatabaseServer, tmp_path: Path
 ) -> None:
-    found = advised(server, Faults.clean, tmp_path)
-    print(f"{name}, clean: {found}")
-    assert not any(found)
+    advice_kinds = advised(server, Faults.clean, tmp_path)
+    print(f"{name}, clean: {advice_kinds}")
+    assert not any(advice_kinds)

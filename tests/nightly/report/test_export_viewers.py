@@ -22,7 +22,7 @@ from browser import chromium, needs_browser
 from qjoule.cli import cli
 from qjoule.engine.attribute import attribute
 from qjoule.trace.reader import Trace
-from stacked_trace import made
+from stacked_trace import write_stacked_trace
 
 SPEEDSCOPE = "speedscope@1.25.0"
 PERFETTO = "perfetto==0.59.1"
@@ -31,7 +31,7 @@ KEYS = ("fingerprint", "server", "database")
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("export") / "shop.qjoule")
+    return write_stacked_trace(tmp_path_factory.mktemp("export") / "shop.qjoule")
 
 
 def exported(form: str, trace: Path, name: str) -> Path:
@@ -41,21 +41,23 @@ def exported(form: str, trace: Path, name: str) -> Path:
     return output
 
 
-def fetched(*command: str, to: Path) -> Path:
-    """What a package's own client brings; skips where it cannot."""
+def fetched(*command: str, directory: Path) -> Path:
+    """Runs a package manager in a directory; skips the test where it cannot fetch."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run(command, cwd=to, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, timeout=240
+    )
     if done.returncode:
         pytest.skip(f"{command[-1]} cannot be fetched: {done.stderr[-200:]}")
-    return to
+    return directory
 
 
 # ---- pprof ---------------------------------------------------------------------------------------
 
 
 def pprof(profile: Path, *options: str) -> str:
-    """What Go's own pprof prints. It is built when it is first called, which takes minutes."""
+    """Runs Go's own pprof; returns what it prints. It is built on its first call, in minutes."""
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
     environment = {**os.environ, "PPROF_TMPDIR": str(profile.parent)}
@@ -67,15 +69,15 @@ def pprof(profile: Path, *options: str) -> str:
 @pytest.mark.timeout(600)
 def test_gos_pprof_shows_what_was_measured(trace: Path) -> None:
     profile = exported("pprof", trace, "shop.pb.gz")
-    wanted = attribute(Trace(trace), KEYS)
+    expected = attribute(Trace(trace), KEYS)
     top = pprof(profile, "-top")
     assert "File: shop.qjoule" in top and "Type: energy" in top
-    assert f"100% of {wanted.main.measured_nj}nanojoules total" in top
-    cpu_ns = sum(row.cpu_ns for row in (*wanted.rows, *wanted.fixed))
+    assert f"100% of {expected.main.measured_nj}nanojoules total" in top
+    cpu_ns = sum(row.cpu_ns for row in (*expected.rows, *expected.fixed))
     assert f"Total samples = {cpu_ns // 10**6}ms" in pprof(profile, "-top", "-sample_index=cpu")
     raw = pprof(profile, "-raw")
     samples = re.findall(r"^ +(-?\d+) +(-?\d+): [\d ]+$", raw, re.MULTILINE)
-    assert sum(int(energy_nj) for _, energy_nj in samples) == wanted.main.measured_nj
+    assert sum(int(energy_nj) for _, energy_nj in samples) == expected.main.measured_nj
     assert sum(int(time_ns) for time_ns, _ in samples) == cpu_ns
     assert "simulated, idle separate" in pprof(profile, "-comments")
 
@@ -83,14 +85,14 @@ def test_gos_pprof_shows_what_was_measured(trace: Path) -> None:
 @pytest.mark.timeout(600)
 def test_gos_pprof_finds_queries_by_their_labels(trace: Path) -> None:
     profile = exported("pprof", trace, "shop.pb.gz")
-    wanted = attribute(Trace(trace), KEYS)
-    shop_nj = sum(row.energy_nj for row in wanted.rows if row.keys["database"] == "shop")
+    expected = attribute(Trace(trace), KEYS)
+    shop_nj = sum(row.energy_nj for row in expected.rows if row.keys["database"] == "shop")
     focused = pprof(profile, "-top", "-tagfocus=db.namespace=^shop$")
     assert f"Showing nodes accounting for {shop_nj}nanojoules" in focused
     tags = pprof(profile, "-tags")
     for label in ("db.system.name", "db.query.summary", "db.namespace", "qjoule.fingerprint"):
         assert f" {label}: Total" in tags
-    queries_nj = wanted.main.parts_nj["queries"]
+    queries_nj = expected.main.parts_nj["queries"]
     # Go 1.19, which Debian 12 has, writes numbers with a decimal place.
     assert re.search(rf"^ *{queries_nj}(\.0)? .*: queries$", tags, re.MULTILINE)
 
@@ -100,11 +102,11 @@ def test_gos_pprof_finds_queries_by_their_labels(trace: Path) -> None:
 
 @pytest.fixture(scope="module")
 def speedscope(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its page."""
-    to = tmp_path_factory.mktemp("npm")
-    fetched("npm", "pack", "--silent", SPEEDSCOPE, to=to)
-    subprocess.run(["tar", "xzf", next(to.glob("*.tgz"))], cwd=to, check=True)
-    return to / "package/dist/release/index.html"
+    """The directory of speedscope's page."""
+    directory = tmp_path_factory.mktemp("npm")
+    fetched("npm", "pack", "--silent", SPEEDSCOPE, directory=directory)
+    subprocess.run(["tar", "xzf", next(directory.glob("*.tgz"))], cwd=directory, check=True)
+    return directory / "package/dist/release/index.html"
 
 
 @needs_browser
@@ -121,25 +123,25 @@ def test_speedscope_shows_what_was_measured(
     with chromium(tmp_path / "profile") as driver:
         driver.get(f"{speedscope.as_uri()}#localProfilePath={script}")
         rows = _functions(driver)
-    wanted = attribute(Trace(trace), KEYS).main
-    assert sum(own for _, own in rows.values()) == wanted.measured_nj
-    assert rows["queries"][0] == wanted.parts_nj["queries"]
-    assert rows["server background"][0] == wanted.parts_nj["background"]
+    expected = attribute(Trace(trace), KEYS).main
+    assert sum(own for _, own in rows.values()) == expected.measured_nj
+    assert rows["queries"][0] == expected.parts_nj["queries"]
+    assert rows["server background"][0] == expected.parts_nj["background"]
 
 
 def _functions(driver: object) -> dict[str, tuple[int, int]]:
     """By name: the whole and its own, as the table of the view `Sandwich` (key 3) has them."""
     row = re.compile(r"^([\d,]+) \(\S+%\)\n([\d,]+) \(\S+%\)\n(.+)$", re.MULTILINE)
     end = time.monotonic() + 30
-    found: list[tuple[str, str, str]] = []
-    while not found and time.monotonic() < end:
+    cells: list[tuple[str, str, str]] = []
+    while not cells and time.monotonic() < end:
         time.sleep(0.5)
         body = driver.find_element("tag name", "body")  # type: ignore[attr-defined]
         body.send_keys("3")
         time.sleep(0.5)
-        found = row.findall(body.text)
-    numbers = ((name, whole.replace(",", ""), own.replace(",", "")) for whole, own, name in found)
-    return {name: (int(whole), int(own)) for name, whole, own in numbers}
+        cells = row.findall(body.text)
+    numbers = ((name, total.replace(",", ""), own.replace(",", "")) for total, own, name in cells)
+    return {name: (int(total), int(own)) for name, total, own in numbers}
 
 
 # ---- Perfetto ------------------------------------------------------------------------------------
@@ -163,29 +165,31 @@ print(json.dumps({'unknown': unknown(trace), 'packets': packets}))
 def test_perfettos_definitions_have_every_field(trace: Path, tmp_path: Path) -> None:
     """trace_processor itself is in no package: this is what it decodes a file by."""
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", ".", PERFETTO)
-    library = fetched(*pip, to=tmp_path)
+    library = fetched(*pip, directory=tmp_path)
     written = exported("perfetto", trace, "shop.pftrace")
     environment = {**os.environ, "PYTHONPATH": str(library)}
     command = [sys.executable, "-c", _READ, str(written)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    found = json.loads(done.stdout)
-    assert found["unknown"] == 0
-    packets = found["packets"]
+    decoded = json.loads(done.stdout)
+    assert decoded["unknown"] == 0
+    packets = decoded["packets"]
     assert packets[0]["clockSnapshot"]["primaryTraceClock"] == "BUILTIN_CLOCK_MONOTONIC"
     assert packets[0]["tracePacketDefaults"] == {"timestampClockId": 3}
-    tracks = [one["trackDescriptor"] for one in packets if "trackDescriptor" in one]
-    assert {"power", "shop-db", "session 7"} <= {one["name"] for one in tracks}
-    assert all(one["counter"]["unitName"] == "W" for one in tracks if "counter" in one)
-    types = [one["trackEvent"]["type"] for one in packets if "trackEvent" in one]
+    tracks = [packet["trackDescriptor"] for packet in packets if "trackDescriptor" in packet]
+    assert {"power", "shop-db", "session 7"} <= {track["name"] for track in tracks}
+    assert all(track["counter"]["unitName"] == "W" for track in tracks if "counter" in track)
+    types = [packet["trackEvent"]["type"] for packet in packets if "trackEvent" in packet]
     assert types.count("TYPE_SLICE_BEGIN") == types.count("TYPE_SLICE_END") == 4
     energy_nj = {
         int(entry["iid"])
-        for one in packets
-        for entry in one.get("internedData", {}).get("debugAnnotationNames", ())
+        for packet in packets
+        for entry in packet.get("internedData", {}).get("debugAnnotationNames", ())
         if entry["name"] == "qjoule.energy_nj"
     }
-    about = (
-        note for one in packets for note in one.get("trackEvent", {}).get("debugAnnotations", ())
+    annotations = (
+        note
+        for packet in packets
+        for note in packet.get("trackEvent", {}).get("debugAnnotations", ())
     )
-    joules = [int(note["intValue"]) for note in about if int(note["nameIid"]) in energy_nj]
+    joules = [int(note["intValue"]) for note in annotations if int(note["nameIid"]) in energy_nj]
     assert sum(joules) == attribute(Trace(trace)).main.parts_nj["queries"]

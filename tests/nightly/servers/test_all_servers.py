@@ -82,11 +82,11 @@ LOADS = {
 def test_all_at_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     servers: dict[str, DatabaseServer] = {name: request.getfixturevalue(name) for name in LOADS}
     with ExitStack() as stack:
-        clients = {name: stack.enter_context(one.connect()) for name, one in servers.items()}
+        clients = {name: stack.enter_context(server.connect()) for name, server in servers.items()}
         clients["voltdb"].sql("CREATE TABLE five (id INTEGER)")
-        chosen = (word for server in servers.values() for word in ("--pid", str(server.pid)))
+        pid_options = (word for server in servers.values() for word in ("--pid", str(server.pid)))
         options = ("--ring-mb", "64", "--energy", CURVE)
-        stack.enter_context(recording(tmp_path / "t", *chosen, *options))
+        stack.enter_context(recording(tmp_path / "t", *pid_options, *options))
         at_once(lambda name: LOADS[name].repeat(clients[name], LOADS[name].times), LOADS)
         clients["voltdb"].sql("DROP TABLE five")
         clients["ferretdb"].close()
@@ -166,11 +166,11 @@ def test_every_connection_is_a_session(
 
 
 def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
-    ended = threading.Event()
+    stop = threading.Event()
 
     def work() -> None:
         with redis.connect() as client:
-            while not ended.is_set():
+            while not stop.is_set():
                 client.get("doctor:1")
 
     client = threading.Thread(target=work)
@@ -178,16 +178,18 @@ def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
     try:
         done = qjoule("doctor", "--json")
     finally:
-        ended.set()
+        stop.set()
         client.join()
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     traffic = document["traffic"]
     assert (traffic["problem"], traffic["seconds"]) == ("", 1.0)
-    (seen,) = (one["traffic"] for one in document["servers"] if redis.pid in one["pids"])
-    assert seen["requests"] > 0
-    assert seen["attach_modes"] == ["socket"]
-    assert seen["proven_exact"] is (traffic["alarm"] == "")
+    (of_redis,) = (
+        server["traffic"] for server in document["servers"] if redis.pid in server["pids"]
+    )
+    assert of_redis["requests"] > 0
+    assert of_redis["attach_modes"] == ["socket"]
+    assert of_redis["proven_exact"] is (traffic["alarm"] == "")
 
 
 # ---- `record` ends with the number of calls of `attribute` ---------------------------------------
@@ -196,7 +198,9 @@ CALLS = 7
 
 
 def mysql_work(server: DatabaseServer) -> int:
-    """Calls, and beside them logins, prepares, closes, pings and what a procedure executes."""
+    """Executes statements, beside logins, prepares, closes and pings; returns the number of
+    statements without those inside a procedure.
+    """
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("create or replace database counted_calls")
         cursor.execute(
@@ -218,15 +222,15 @@ def test_the_number_at_the_end_is_that_of_the_table(
     mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
     with recording(tmp_path / "t", "--pid", str(mariadb.pid), "--children") as recorder:
-        made = mysql_work(mariadb)
+        executed = mysql_work(mariadb)
     pattern = r": ([\d,]+) calls(?: \(not counted as calls: (.*?)\))?, "
-    (said,) = re.findall(pattern, recorder.said)
-    calls = int(said[0].replace(",", ""))
+    (summary,) = re.findall(pattern, recorder.messages)
+    calls = int(summary[0].replace(",", ""))
     assert calls == sum(row["calls"] for row in attribute(tmp_path / "t")["rows"])
-    assert calls >= made
+    assert calls >= executed
     counted = {
         kind: int(number.replace(",", ""))
-        for number, kind in re.findall(r"(\d[\d,]*) (\w+)", said[1])
+        for number, kind in re.findall(r"(\d[\d,]*) (\w+)", summary[1])
     }
     assert counted["prepare"] >= 1 and counted["child"] == 2 * CALLS
     for kind, number in Run(tmp_path / "t").commands().items():
@@ -248,7 +252,7 @@ def work(server: DatabaseServer, word: str) -> None:
             cursor.execute(f"select {number} as beside_{word}")
 
 
-def seen(rows: Iterator[dict[str, Any]]) -> dict[str, int]:
+def calls_by_server(rows: Iterator[dict[str, Any]]) -> dict[str, int]:
     """Calls of the rounds' statements, by round."""
     calls = dict.fromkeys(ROUNDS, 0)
     for row in rows:
@@ -259,7 +263,7 @@ def seen(rows: Iterator[dict[str, Any]]) -> dict[str, int]:
 
 
 def of_top(snapshots: list[dict[str, Any]]) -> dict[str, int]:
-    return seen(row for snapshot in snapshots for row in snapshot["interval"]["rows"])
+    return calls_by_server(row for snapshot in snapshots for row in snapshot["interval"]["rows"])
 
 
 def has_all(word: str) -> Callable[[list[dict[str, Any]]], bool]:
@@ -267,8 +271,8 @@ def has_all(word: str) -> Callable[[list[dict[str, Any]]], bool]:
     return lambda snapshots: of_top(snapshots)[word] >= ROUND_STATEMENTS
 
 
-def ended(process: Any) -> None:
-    """Ends a recorder: all of its processes and programs go."""
+def wait_for_end(process: Any) -> None:
+    """Stops a recorder and waits until its processes and BPF programs are gone."""
     family, ids = psutil.Process(process.pid).children(recursive=True), bpf_ids(process.pid)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
@@ -290,12 +294,12 @@ def test_top_beside_record_and_a_second_top(
         second = stack.enter_context(live_top(*options))
         work(mariadb, "all")
         second.until(has_all("all"))
-        ended(second.process)
+        wait_for_end(second.process)
         work(mariadb, "without_second")
-        ended(recorder.process)
+        wait_for_end(recorder.process)
         work(mariadb, "without_record")
         first.until(has_all("without_record"))
-        ended(first.process)
+        wait_for_end(first.process)
     assert of_top(first.snapshots) == dict.fromkeys(ROUNDS, ROUND_STATEMENTS)
     assert of_top(second.snapshots) == {
         "all": ROUND_STATEMENTS,

@@ -42,7 +42,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ending() -> Iterator[ExitStack]:
-    """What began while one server ran, and goes on while the next one does."""
+    """Work that began while one server ran and goes on while the next one runs."""
     with ExitStack() as stack:
         yield stack
 
@@ -96,8 +96,8 @@ def root(tmp_path: Path) -> Path:
 @contextmanager
 def in_root(top: Path, port: int) -> Iterator[tuple[int, redis_client.Redis]]:
     """A Redis below this root: its pid, and a client."""
-    words = ("--port", str(port), "--dir", "/tmp", "--save", "")
-    command = ["chroot", str(top), str(installed_redis()), *words]
+    options = ("--port", str(port), "--dir", "/tmp", "--save", "")
+    command = ["chroot", str(top), str(installed_redis()), *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 20
     try:
@@ -200,8 +200,8 @@ def test_another_server_of_the_same_executable_is_not_counted(
 ) -> None:
     """It began later, and is no restart: the chosen server still runs."""
     trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as chosen, recorded(trace, chosen.pid):
-        work(chosen, "mine", COMMANDS)
+    with serving(program, tmp_path / "a") as traced, recorded(trace, traced.pid):
+        work(traced, "mine", COMMANDS)
         with serving(program, tmp_path / "b") as other:
             work(other, "others", COMMANDS)
     assert commands(trace, "mine", "others") == [COMMANDS, 0]

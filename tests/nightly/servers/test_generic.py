@@ -68,12 +68,12 @@ class Unknown:
 
     def cpu_s(self) -> dict[str, float]:
         """CPU time of its live threads by name, with a tick's precision (proc(5))."""
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             name = (task / "comm").read_text().strip()
             fields = (task / "stat").read_text().rpartition(")")[2].split()
-            found[name] = found.get(name, 0.0) + sum(map(int, fields[11:13])) * TICK_S
-        return found
+            seconds[name] = seconds.get(name, 0.0) + sum(map(int, fields[11:13])) * TICK_S
+        return seconds
 
     def end(self) -> None:
         self._stream.close()
@@ -94,10 +94,10 @@ def unknown(port: int | None = None) -> Iterator[Unknown]:
 def role_s(directory: Path, server: str) -> dict[str, float]:
     """CPU seconds by role of one server, from the trace's tables only."""
     trace = Trace(directory)
-    (number,) = (one.id for one in trace.meta.servers if one.name == server)
+    (number,) = (server_row.id for server_row in trace.meta.servers if server_row.name == server)
     owners = trace.pandas("owners")
-    mine = owners[(owners["server"] == number) & (owners["kind"] == "server")]
-    segments = trace.pandas("segments").merge(mine[["owner", "role"]], on="owner")
+    roles = owners[(owners["server"] == number) & (owners["kind"] == "server")]
+    segments = trace.pandas("segments").merge(roles[["owner", "role"]], on="owner")
     seconds: pd.Series[float] = (segments["t1_ns"] - segments["t0_ns"]) * 1e-9
     return {str(role): float(s) for role, s in seconds.groupby(segments["role"]).sum().items()}
 
@@ -113,7 +113,7 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
                 server.ask(f"work {number} {milliseconds}")
             after = server.cpu_s()
             label, main = server.label, server.comm
-            assert f"tracing {label} (by thread)" in recorder.words
+            assert f"tracing {label} (by thread)" in recorder.messages
     used = {name: after[name] - before[name] for name in after}
     workers_s = sum(used[f"worker-{number}"] for number in range(3))
     roles = role_s(trace, label)
@@ -162,18 +162,18 @@ def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> 
         label = server.label
         server.ask("work 0 300")  # those with the most CPU time are traced first
         with recording(trace, "--generic") as recorder:
-            (said,) = (line for line in recorder.words.splitlines() if label in line)
-            if "left out: " in said:
-                pytest.skip(f"more servers run here than are traced at a time: {said}")
+            (line,) = (line for line in recorder.messages.splitlines() if label in line)
+            if "left out: " in line:
+                pytest.skip(f"more servers run here than are traced at a time: {line}")
             server.end()
-            with unknown(port) as again, unknown() as stranger:
-                again.ask("work 0 400")
+            with unknown(port) as restarted, unknown() as stranger:
+                restarted.ask("work 0 400")
                 stranger.ask("work 1 400")
                 strangers = stranger.pid
-                theirs = again.pid
+                restarted_pid = restarted.pid
     owners = Trace(trace).pandas("owners")
     workers = owners[owners["comm"].astype(str).str.startswith("worker-")]
-    assert set(workers[workers["tgid"] == theirs]["kind"]) == {"server"}
+    assert set(workers[workers["tgid"] == restarted_pid]["kind"]) == {"server"}
     assert set(workers[workers["tgid"] == strangers]["kind"]) == {"process"}
     # Not 0.7 or 0.8 s: neither what it did before, nor what the stranger did, counts.
     assert role_s(trace, label)["worker-?"] == pytest.approx(0.4, rel=0.25)

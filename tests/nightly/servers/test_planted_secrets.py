@@ -45,10 +45,10 @@ def _asking_postgres(server: DatabaseServer, _: int | None) -> Callable[[str], s
     connection = psycopg.connect(host=str(server.socket.parent), port=server.port, user="postgres")
 
     def ask(text: str) -> str:
-        found = connection.pgconn.exec_(text.encode())
-        values = [found.get_value(0, column) for column in range(found.nfields)]
+        result = connection.pgconn.exec_(text.encode())
+        values = [result.get_value(0, column) for column in range(result.nfields)]
         connection.rollback()
-        return repr(values) if found.ntuples else ""
+        return repr(values) if result.ntuples else ""
 
     return ask
 
@@ -93,7 +93,7 @@ def test_no_value_is_in_a_shape(
     answers = 0
 
     @given(st.data())
-    def asked(data: st.DataObject) -> None:
+    def values_are_hidden(data: st.DataObject) -> None:
         nonlocal answers
         text = data.draw(planted.statements(grammar))
         values = ask(text)
@@ -103,5 +103,5 @@ def test_no_value_is_in_a_shape(
         shape = fingerprint(text.encode("latin-1"), registry.dialect(kind), rules=rules).text
         assert not literals & set(planted.SECRET.findall(shape)), (text, values, shape)
 
-    asked()
+    values_are_hidden()
     assert answers

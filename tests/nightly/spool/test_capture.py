@@ -34,7 +34,7 @@ STOPPED_S = 10.0
 
 
 def _work(server: DatabaseServer, statements: int = STATEMENTS) -> int:
-    """How many statements the server has answered."""
+    """Executes statements for the test; returns how many the server has answered."""
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         texts = (f"select {number} as m_work, '{CANARY}'" for number in range(statements))
         return sum(map(cursor.execute, texts))
@@ -55,7 +55,7 @@ def test_a_recording_is_converted_later_and_elsewhere(
         assert not _holds_canary(tmp_path / "t"), "while it is recorded"
         with converted_copy(tmp_path / "t") as so_far:
             assert len(Run(so_far).having("m_work")) == STATEMENTS
-    assert "run `qjoule convert` to read it" in recorder.said
+    assert "run `qjoule convert` to read it" in recorder.messages
     (tmp_path / "t").rename(tmp_path / "moved")
     converted = qjoule("convert", str(tmp_path / "moved"))
     assert converted.returncode == 0, converted.stderr
@@ -92,7 +92,7 @@ def test_a_recording_ends_at_its_bound_and_says_so(mariadb: DatabaseServer, tmp_
         while recorder.process.poll() is None and time.monotonic() < deadline:
             _work(mariadb, 3000)
         assert recorder.wait() == 1
-        assert "has reached its limit" in recorder.words
+        assert "has reached its limit" in recorder.messages
     finally:
         recorder.end()
     trace = Trace(tmp_path / "t")
@@ -126,7 +126,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _hanging(disk: Path) -> Iterator[None]:
-    """Whoever writes to it waits (fsfreeze(8))."""
+    """Freezes the file system for the block: writers wait (fsfreeze(8))."""
     descriptor = os.open(disk, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.ioctl(descriptor, _FREEZE, 0)
@@ -155,8 +155,10 @@ def test_a_disk_that_hangs_costs_records_and_never_the_server(
         assert _work(mariadb, AFTER) == AFTER
     with converted_copy(disk / "t") as tables:
         run = Run(tables)
-        recorded, lost = len(run.having("m_work")), run.loss["query"]
-    assert AFTER < recorded < BEFORE + MEANWHILE + AFTER <= recorded + lost, "all loss is counted"
+        recorded, lost_queries = len(run.having("m_work")), run.loss["query"]
+    assert AFTER < recorded < BEFORE + MEANWHILE + AFTER <= recorded + lost_queries, (
+        "all loss is counted"
+    )
 
 
 def test_a_full_disk_ends_the_recording_which_is_converted_elsewhere(
@@ -172,14 +174,14 @@ def test_a_full_disk_ends_the_recording_which_is_converted_elsewhere(
                 break
             assert _work(mariadb, 2_000) == 2_000
         assert recorder.wait() == 1
-        assert "No space left on device" in recorder.words
-        assert "Traceback" not in recorder.words
+        assert "No space left on device" in recorder.messages
+        assert "Traceback" not in recorder.messages
     finally:
         recorder.end()
-    here = qjoule("convert", str(disk / "t"))
-    assert here.returncode == 1
-    assert "no space left on device" in here.stderr.lower()
-    assert "Traceback" not in here.stderr
+    converted_here = qjoule("convert", str(disk / "t"))
+    assert converted_here.returncode == 1
+    assert "no space left on device" in converted_here.stderr.lower()
+    assert "Traceback" not in converted_here.stderr
     assert is_captured(disk / "t")
     with converted_copy(disk / "t") as tables:
         run = Run(tables)
@@ -213,7 +215,7 @@ def test_no_canary_is_on_the_disk(
         assert len(canaries) > 50
         time.sleep(1)
         assert in_files(canaries, tmp_path) == [], "while it is recorded"
-    assert canaries.found_in(recorder.said.encode()) == []
+    assert canaries.found_in(recorder.messages.encode()) == []
     trace = tmp_path / "t"
     if "--keep" in options:
         dumped = qjoule("dump", str(trace))

@@ -34,14 +34,14 @@ CANARY = "canary-4711"
 
 @contextmanager
 def _holding(server: DatabaseServer, directory: Path, *options: str) -> Iterator[Recorder]:
-    """A flight recorder of this server, while the block runs; it is stopped if it still runs."""
+    """A flight recorder of this server during the block, stopped at its end if it still runs."""
     keep = ("--keep", f"{KEEP_S}s", "--pid", str(server.pid), *ENERGY)
     recorder = Recorder(directory, *keep, *options)
     try:
         recorder.attached()
         yield recorder
         if recorder.process.poll() is None:
-            assert recorder.stop() == 0, recorder.words
+            assert recorder.stop() == 0, recorder.messages
     finally:
         recorder.end()
 
@@ -72,7 +72,7 @@ def _work(server: DatabaseServer, seconds: float) -> list[tuple[int, int]]:
 
 
 def attribute(part: Path, *options: str) -> dict[str, Any]:
-    """The document of a part. It is converted first: as root nobody reads captures."""
+    """Converts a saved part, since nobody reads captures as root; returns its attribution."""
     assert part.stat().st_uid or part.stat().st_gid == READER, "its recorder has no rights"
     done = qjoule("convert", str(part))
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_pat
     with _holding(mariadb, tmp_path / "t") as recorder:
         counts = _work(mariadb, 3 * KEEP_S)
         part = _dump(str(tmp_path / "t"))
-        again = _work(mariadb, 1)
+        later_counts = _work(mariadb, 1)
     assert part == _parts(tmp_path / "t", "dump")[0]
     result = attribute(part)
     assert result["trace"]["complete"]
@@ -103,9 +103,9 @@ def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_pat
     assert KEEP_S <= (end - begin) * 1e-9 <= 1.5 * KEEP_S
     assert meta.part is not None and meta.part.why == "dump"
     assert (meta.part.recorder_begin_ns or 0) < begin - KEEP_S * 1_000_000_000
-    assert counts[0][0] < begin < end <= again[0][0]
+    assert counts[0][0] < begin < end <= later_counts[0][0]
     first, last = (
-        max(count for t_ns, count in [*counts, *again] if t_ns <= then_ns)
+        max(count for t_ns, count in [*counts, *later_counts] if t_ns <= then_ns)
         for then_ns in (begin, end)
     )
     counted = last - first
@@ -116,7 +116,7 @@ def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_pat
     assert sum(totals.values()) == pytest.approx(measured, rel=1e-9)
     assert measured > 0
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and CANARY.encode() in p.read_bytes()]
-    assert "still holds what was recorded last" in recorder.said
+    assert "still holds what was recorded last" in recorder.messages
 
 
 def test_a_recorder_that_was_killed_leaves_what_it_held(
@@ -138,15 +138,15 @@ def test_a_recorder_that_was_killed_leaves_what_it_held(
 def test_a_signal_saves(mariadb: DatabaseServer, tmp_path: Path) -> None:
     with _holding(mariadb, tmp_path / "t") as recorder:
         _work(mariadb, 2)
-        found = re.search(r"kill -USR1 (\d+)", recorder.words)
-        assert found and int(found[1]) == recorder.command_pid
-        os.kill(int(found[1]), signal.SIGUSR1)
+        match = re.search(r"kill -USR1 (\d+)", recorder.messages)
+        assert match and int(match[1]) == recorder.command_pid
+        os.kill(int(match[1]), signal.SIGUSR1)
         part = _wait_for(tmp_path / "t", "signal")
         _work(mariadb, 1)
         recorder.process.send_signal(signal.SIGUSR1)  # the root part passes it on
         _wait_for(tmp_path / "t", "signal*", 2)
     attribute(part)
-    assert "(signal USR1)" in recorder.said
+    assert "(signal USR1)" in recorder.messages
 
 
 def test_another_user_may_not_ask(mariadb: DatabaseServer, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_slow_query_saves_by_itself(mariadb: DatabaseServer, tmp_path: Path) -
             cursor.fetchall()
         _work(mariadb, 3)
         part = _wait_for(tmp_path / "t", "query")
-    assert "J, more than 2 J" in recorder.said
+    assert "J, more than 2 J" in recorder.messages
     meta = Trace(part).meta
     assert meta.part is not None and "more than 2 J" in meta.part.what
     result = attribute(part, "--by", "query")
@@ -195,26 +195,29 @@ def test_a_slow_query_saves_by_itself(mariadb: DatabaseServer, tmp_path: Path) -
 
 
 def test_the_key_s_saves(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """On a terminal; q ends the recording, and the terminal is as it was."""
-    ours, theirs = pty.openpty()
+    """On a terminal, s saves and q ends the recording; the terminal is restored."""
+    terminal, terminal_of_command = pty.openpty()
     keep = ("--keep", f"{KEEP_S}s", "--pid", str(mariadb.pid), *ENERGY)
     command = [QJOULE, "record", "-o", str(tmp_path / "t"), *keep]
     process = subprocess.Popen(
-        ["setsid", "--ctty", *command], stdin=theirs, stdout=theirs, stderr=theirs
+        ["setsid", "--ctty", *command],
+        stdin=terminal_of_command,
+        stdout=terminal_of_command,
+        stderr=terminal_of_command,
     )
-    os.close(theirs)
-    words = b""
+    os.close(terminal_of_command)
+    output = b""
     try:
-        while b"or the key s saves them" not in words:
-            words += os.read(ours, 4096)
+        while b"or the key s saves them" not in output:
+            output += os.read(terminal, 4096)
         _work(mariadb, 2)
-        os.write(ours, b"s")
+        os.write(terminal, b"s")
         part = _wait_for(tmp_path / "t", "key")
-        os.write(ours, b"q")
+        os.write(terminal, b"q")
         assert process.wait(60) == 0
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-        os.close(ours)
+        os.close(terminal)
     attribute(part)

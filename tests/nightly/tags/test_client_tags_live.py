@@ -153,19 +153,19 @@ def test_a_client_that_says_something_new_each_time(mariadb: DatabaseServer) -> 
         at_once(_run, clients)
         snapshots = _finish(top, mariadb)
     calls: Counter[str] = Counter()
-    lost = 0
+    lost_texts = 0
     for snapshot in snapshots:
         rows = snapshot["interval"]["rows"]
         assert len(rows) <= most + 2
         calls += _calls(rows, "tag:endpoint")
-        lost += snapshot["interval"]["trace"]["loss"].get("text", 0)
+        lost_texts += snapshot["interval"]["trace"]["loss"].get("text", 0)
     assert calls["a"] == 2 * CALLS
     assert calls["b"] <= CALLS
     # Values that are no longer seen have one row when there are too many of them.
     others = ("other", FORGOTTEN_VALUES)
     new = sum(n for value, n in calls.items() if value in others or value.startswith("new"))
     assert new <= NEW
-    assert new + calls["b"] >= NEW + CALLS - lost
+    assert new + calls["b"] >= NEW + CALLS - lost_texts
 
 
 # ---- the example of joules per endpoint, as its README describes it ------------------------------
@@ -177,9 +177,9 @@ ROUTES = {"/orders/{id}", "/customers/{id}/total"}
 
 @pytest.mark.usefixtures("mariadb")  # skips if there is none
 def test_every_visit_is_its_route_s(tags_socket: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "trace"
+    trace = tmp_path / "trace"
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--seconds", "1.5", "--keep", str(kept)],
+        [sys.executable, str(EXAMPLE), "--seconds", "1.5", "--keep", str(trace)],
         capture_output=True,
         text=True,
         env={**os.environ, "QJOULE_TAGS_SOCKET": str(tags_socket), "COLUMNS": "160"},
@@ -191,8 +191,10 @@ def test_every_visit_is_its_route_s(tags_socket: Path, tmp_path: Path) -> None:
     assert re.search(r"^select .* /orders/\{id\} +[0-9<.]+ ", done.stdout, re.MULTILINE)
     visits = re.search(r"^([0-9]+) visits$", done.stdout, re.MULTILINE)
     assert visits
-    rows = {row["tag:http.route"]: row for row in attribute(kept, "--by", "tag:http.route")["rows"]}
+    rows = {
+        row["tag:http.route"]: row for row in attribute(trace, "--by", "tag:http.route")["rows"]
+    }
     assert rows.keys() >= ROUTES
     calls = sum(rows[route]["calls"] for route in ROUTES)
-    loss = Run(kept).loss
+    loss = Run(trace).loss
     assert calls <= int(visits[1]) <= calls + loss.get("query", 0) + loss.get("tags", 0)

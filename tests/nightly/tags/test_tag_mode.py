@@ -36,8 +36,8 @@ LEAST_CALLS = 200
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DatabaseServer]:
-    with or_skip(), unknown_redis() as found:
-        yield found
+    with or_skip(), unknown_redis() as started:
+        yield started
 
 
 def _ran_ns(pid: int) -> int:
@@ -81,20 +81,20 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
         channel_module.channel.abandon()  # otherwise it looks for the recorder only in a second
         energy = ("--energy", "estimated:5,10,20,30")
         with recording(directory, "--pid", str(server.pid), *energy) as recorder:
-            assert "(by thread)" in recorder.words
+            assert "(by thread)" in recorder.messages
             client.config_resetstat()
             calls, used_ns = _load(client, server.pid)
             stats = command_stats(client)
     assert {name: stats[name]["calls"] for name in calls} == calls
-    found = attribute(directory, "--by", "tag:endpoint")
-    rows = {row["tag:endpoint"]: row for row in found["rows"]}
-    lost = Trace(directory).loss.get("tags", 0)
-    every = [*found["rows"], *found["fixed"]]
+    result = attribute(directory, "--by", "tag:endpoint")
+    rows = {row["tag:endpoint"]: row for row in result["rows"]}
+    lost_tags = Trace(directory).loss.get("tags", 0)
+    every = [*result["rows"], *result["fixed"]]
     of_server = [row for row in every if row["server"].startswith(f"{UNKNOWN}:")]
     server_ns, server_j = (sum(row[key] for row in of_server) for key in ("cpu_ns", "energy_j"))
-    for name, called in calls.items():
+    for name, executed in calls.items():
         row = rows[name]
-        assert row["calls"] <= called <= row["calls"] + lost
+        assert row["calls"] <= executed <= row["calls"] + lost_tags
         assert (row["attach_mode"], row["exact"]) == ("tag", False)
         assert row["latency_ns_p50"] > 0
         # Nothing else sent requests, so the CPU time in an endpoint's turns belongs to that
@@ -133,9 +133,9 @@ def test_calls_over_tls(server: DatabaseServer, tags_socket: Path, tmp_path: Pat
                 client.get("one") if number % 3 else client.set("one", "x")
     assert not Trace(tmp_path / "t").loss.get("tags", 0)
     rows = attribute(tmp_path / "t", "--by", "tag:endpoint")["rows"]
-    told = {row["tag:endpoint"]: row for row in rows if row["attach_mode"] == "tag"}
-    assert {name: told[name]["calls"] for name in ("get", "set")} == {"get": 80, "set": 40}
-    assert all(told[name]["latency_ns_p50"] > 0 for name in ("get", "set"))
+    tagged_rows = {row["tag:endpoint"]: row for row in rows if row["attach_mode"] == "tag"}
+    assert {name: tagged_rows[name]["calls"] for name in ("get", "set")} == {"get": 80, "set": 40}
+    assert all(tagged_rows[name]["latency_ns_p50"] > 0 for name in ("get", "set"))
     del tags_socket
 
 
@@ -203,10 +203,10 @@ def test_what_clients_say_within_tls(
     with recording(tmp_path / "t", "--pid", str(server.pid), "--client-tags", "--ring-mb", "64"):
         at_once(partial(send, server), range(CLIENTS))
     run = Run(tmp_path / "t")
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     queries = run.having("m_said")
     for tags, n in zip(queries["tags"], queries["executions"], strict=True):
-        found[dict(tags)["endpoint"]] += n
-    assert found == _expected()
+        counts[dict(tags)["endpoint"]] += n
+    assert counts == _expected()
     assert set(queries["attach_mode"]) == {"symbol"}
     assert run.loss == {}

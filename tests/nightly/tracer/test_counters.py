@@ -51,8 +51,12 @@ for page in range({PAGES}):
 """
 
 
-def seen(
-    program: str, *counters: str, mode: Mode = Mode.RECORD, tree: Path | None = None, says: str = ""
+def traced(
+    program: str,
+    *counters: str,
+    mode: Mode = Mode.RECORD,
+    tree: Path | None = None,
+    message: str = "",
 ) -> tuple[Session, int]:
     """What a tracer recorded of a Python program, and the program's pid."""
     options = [word for counter in counters for word in ("--counter", counter)]
@@ -60,9 +64,9 @@ def seen(
     with tracing(mode, "--energy", "none", "--ring-mb", "32", *options) as session:
         load = subprocess.Popen([sys.executable, "-I", "-c", program])
         assert load.wait(60) == 0
-        words = session.finish()
-    assert says in words
-    assert words.count("\n") == (1 if says else 0), words
+        messages = session.finish()
+    assert message in messages
+    assert messages.count("\n") == (1 if message else 0), messages
     return session, load.pid
 
 
@@ -77,7 +81,7 @@ def loss(session: Session, cause: Loss, cpu: int) -> int:
 
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_counters_count_what_the_cpu_did() -> None:
-    session, _ = seen(COMPUTE, f"cycles={CLOCK}", f"llc-misses={CLOCK}")
+    session, _ = traced(COMPUTE, f"cycles={CLOCK}", f"llc-misses={CLOCK}")
     assert session.records(Block.HELLO)[0]["counters"] == 0b101
     assert not session.records(Block.SEGMENT).size
     records = session.records(Block.SEGMENT_COUNTERS)
@@ -95,7 +99,7 @@ def test_counters_count_what_the_cpu_did() -> None:
 
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_counters_in_the_live_view() -> None:
-    session, _ = seen(COMPUTE, f"instructions={CLOCK}", mode=Mode.LIVE)
+    session, _ = traced(COMPUTE, f"instructions={CLOCK}", mode=Mode.LIVE)
     sums = session.records(Block.AGGREGATE)
     valid = sums["valid"] == 0b10
     assert valid.mean() > 0.9
@@ -112,35 +116,37 @@ def test_counters_in_the_live_view() -> None:
 
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_each_segment_has_what_was_counted_in_it() -> None:
-    session, pid = seen(FAULT, f"more={FAULTS}", f"more={CLOCK}", f"cycles={CLOCK}")
+    session, pid = traced(FAULT, f"more={FAULTS}", f"more={CLOCK}", f"cycles={CLOCK}")
     counters = int(session.records(Block.HELLO)["counters"][0])
     assert counters == 1 | 3 << len(COUNTER_NAMES)
     assert not session.records(Block.SEGMENT).size
     assert not session.records(Block.SEGMENT_COUNTERS).size
     records = session.records(Block.SEGMENT_MORE)
     segments = records["counted"]["segment"]
-    mine = segments["tgid"] == pid
-    assert (records["shares"][mine, :2] == WHOLE).all()
+    of_process = segments["tgid"] == pid
+    assert (records["shares"][of_process, :2] == WHOLE).all()
     assert not records["shares"][:, 2:].any()
     assert not records["more"][:, 2:].any()
-    assert PAGES <= records["more"][mine, 0].sum() < 5 * PAGES
-    clock_ns = int(records["more"][mine, 1].sum())
-    assert clock_ns == pytest.approx(cpu_ns(segments[mine]), rel=0.05)
-    assert clock_ns == pytest.approx(int(records["counted"]["counters"][mine, 0].sum()), rel=0.05)
+    assert PAGES <= records["more"][of_process, 0].sum() < 5 * PAGES
+    clock_ns = int(records["more"][of_process, 1].sum())
+    assert clock_ns == pytest.approx(cpu_ns(segments[of_process]), rel=0.05)
+    assert clock_ns == pytest.approx(
+        int(records["counted"]["counters"][of_process, 0].sum()), rel=0.05
+    )
     assert Loss.MULTIPLEXED not in session.records(Block.LOSS)["cause"]
 
 
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_further_counters_need_no_others() -> None:
     """And nearly all page faults of a program that writes to its memory are in user space."""
-    session, pid = seen(FAULT, f"more={FAULTS}:u", f"more={FAULTS}:k", f"more={FAULTS}")
+    session, pid = traced(FAULT, f"more={FAULTS}:u", f"more={FAULTS}:k", f"more={FAULTS}")
     records = session.records(Block.SEGMENT_MORE)
     segments = records["counted"]["segment"]
     assert not segments["valid"].any()
-    user, kernel, both = records["more"][segments["tgid"] == pid].sum(axis=0)[:3].tolist()
+    user, kernel, in_both = records["more"][segments["tgid"] == pid].sum(axis=0)[:3].tolist()
     assert user >= PAGES
     assert kernel < PAGES / 10
-    assert user + kernel == both
+    assert user + kernel == in_both
 
 
 # ---- CPUs that differ ----------------------------------------------------------------------------
@@ -156,18 +162,18 @@ def one_cpu(tmp_path: Path) -> Path:
 def test_a_cpu_that_comes_online_later_has_no_counters_and_that_is_counted_as_loss(
     one_cpu: Path,
 ) -> None:
-    session, pid = seen(COMPUTE, f"cycles={CLOCK}", tree=one_cpu)
+    session, pid = traced(COMPUTE, f"cycles={CLOCK}", tree=one_cpu)
     records = session.records(Block.SEGMENT_COUNTERS)
     segments = records["segment"]
-    mine = segments["pid"] == pid
-    here, there = (mine & (segments["cpu"] == cpu) for cpu in (0, 1))
-    assert set(segments["valid"][here]) == {1}
-    assert set(segments["counted"][here]) == {WHOLE}
-    assert cpu_ns(segments[there]) > 0.5 * COMPUTED_NS
-    assert not segments["valid"][there].any()
-    assert not segments["counted"][there].any()
-    assert not records["counters"][there].any()
-    assert loss(session, Loss.COUNTER, 1) >= there.sum()
+    of_thread = segments["pid"] == pid
+    on_first_cpu, on_second_cpu = (of_thread & (segments["cpu"] == cpu) for cpu in (0, 1))
+    assert set(segments["valid"][on_first_cpu]) == {1}
+    assert set(segments["counted"][on_first_cpu]) == {WHOLE}
+    assert cpu_ns(segments[on_second_cpu]) > 0.5 * COMPUTED_NS
+    assert not segments["valid"][on_second_cpu].any()
+    assert not segments["counted"][on_second_cpu].any()
+    assert not records["counters"][on_second_cpu].any()
+    assert loss(session, Loss.COUNTER, 1) >= on_second_cpu.sum()
     assert not loss(session, Loss.COUNTER, 0)
 
 
@@ -175,8 +181,8 @@ def test_a_cpu_that_comes_online_later_has_no_counters_and_that_is_counted_as_lo
 def test_a_counter_that_one_cpu_lacks_is_read_on_the_others(tmp_path: Path) -> None:
     absent = max(os.sched_getaffinity(0)) + 1
     tree = write_topology(tmp_path / "cpus", [(0, [0]), (0, [1]), (1, [absent])])
-    says = "counter cycles is not available on 1 of 3 CPUs: "
-    session, pid = seen(COMPUTE, f"cycles={CLOCK}", tree=tree, says=says)
+    message = "counter cycles is not available on 1 of 3 CPUs: "
+    session, pid = traced(COMPUTE, f"cycles={CLOCK}", tree=tree, message=message)
     assert session.records(Block.HELLO)[0]["counters"] == 1
     segments = session.records(Block.SEGMENT_COUNTERS)["segment"]
     assert set(segments["valid"][segments["pid"] == pid]) == {1}
@@ -222,7 +228,7 @@ def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
         client.exchange(query(SORT))
         faults = _faults(pid) - before
         client.exchange(query(b"SELECT 1"))
-        refused = f"qjoule: not counted: {ABSENT} (" in recorder.words
+        refused = f"qjoule: not counted: {ABSENT} (" in recorder.messages
     trace = Trace(directory)
     accepted = () if refused else (ABSENT,)
     assert trace.meta.more_counters == ("page-faults", "page-faults:k", *accepted)
@@ -233,20 +239,20 @@ def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
         if row["statement_bytes"] == len(SORT)
     ]
     segments = trace.table("segments")
-    mine = segments.filter(pc.equal(segments.column("query"), sort)).to_pylist()
-    told, in_kernel = (sum(segment["more"][i] for segment in mine) for i in (0, 1))
+    of_sort = segments.filter(pc.equal(segments.column("query"), sort)).to_pylist()
+    page_faults, in_kernel = (sum(segment["more"][i] for segment in of_sort) for i in (0, 1))
     assert faults > 1000
-    assert told == pytest.approx(faults, rel=0.05)
-    assert in_kernel < told
-    assert all(segment["more_counted"][:2] == [1.0, 1.0] for segment in mine)
+    assert page_faults == pytest.approx(faults, rel=0.05)
+    assert in_kernel < page_faults
+    assert all(segment["more_counted"][:2] == [1.0, 1.0] for segment in of_sort)
 
-    shown = qjoule("characterise", str(directory), "--json")
-    assert shown.returncode == 0, shown.stderr
-    rows = json.loads(shown.stdout)["rows"]
+    characterised = qjoule("characterise", str(directory), "--json")
+    assert characterised.returncode == 0, characterised.stderr
+    rows = json.loads(characterised.stdout)["rows"]
     by_time = trace.meta.counters.count("instructions") == 0
     name = "page-faults_per_s" if by_time else "page-faults_pki"
     (row,) = [row for row in rows if "generate_series" in row["shape"]]
     assert row["metrics"][name]["value"] > 0
     if by_time:
         told_again = row["metrics"][name]["value"] * row["cpu_ns"] / 1e9
-        assert told_again == pytest.approx(told)
+        assert told_again == pytest.approx(page_faults)

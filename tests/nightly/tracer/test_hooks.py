@@ -41,7 +41,7 @@ def planned(number: int, kind: str, program: Path) -> list[str]:
 
 
 def connected(port: int) -> socket.socket:
-    """To a server that is about to listen."""
+    """Connects to a server that is about to listen."""
     deadline = time.monotonic() + START_S
     while True:
         with suppress(ConnectionRefusedError):
@@ -61,8 +61,8 @@ def memcached(*before: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """`before`: a program that executes memcached, instead of this process."""
     installed = shutil.which("memcached")
     assert installed
-    words = [installed, "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-U", "0"]
-    process = subprocess.Popen([*before, *words], stdin=subprocess.DEVNULL)
+    command = [installed, "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-U", "0"]
+    process = subprocess.Popen([*before, *command], stdin=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -92,7 +92,9 @@ def test_a_process_that_executes_another_kind_of_server_is_that_one(tmp_path: Pa
 
 def test_64_servers_of_all_kinds_are_told_apart(tmp_path: Path) -> None:
     """All programs on reads and writes are loaded at once, and none is called for another's."""
-    kinds = [one.name for one in servers().values() if "socket" in one.attach_modes and not one.of]
+    kinds = [
+        kind.name for kind in servers().values() if "socket" in kind.attach_modes and not kind.of
+    ]
     options = planned(1, "memcached", Path("/usr/bin/memcached"))
     for number in range(2, 65):
         program = tmp_path / str(number)
@@ -148,10 +150,10 @@ FORKS = "while :; do /bin/true & /bin/true & wait; done"
 
 
 @contextmanager
-def disturbed(*words: str) -> Iterator[None]:
+def disturbed(*command: str) -> Iterator[None]:
     """Another user's process, with all that it starts, for the block."""
     nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-    process = subprocess.Popen([*nobody, *words], start_new_session=True)
+    process = subprocess.Popen([*nobody, *command], start_new_session=True)
     try:
         yield
     finally:
@@ -160,26 +162,26 @@ def disturbed(*words: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [(sys.executable, "-c", TIMERS), ("sh", "-c", FORKS)],
     ids=("10^5 timers a second", "forks without end"),
 )
-def test_another_users_storm_costs_no_query(words: tuple[str, ...]) -> None:
-    """What it costs in time is printed by `make bench-hooks`."""
+def test_another_users_storm_costs_no_query(command: tuple[str, ...]) -> None:
+    """`make bench-hooks` prints the cost in time."""
     port = free_port()
     options = planned(1, "memcached", Path("/usr/bin/memcached"))
     with (
         tracing(Mode.RECORD, "--energy", "none", "--ring-mb", "32", *options) as session,
         memcached(port=port),
         closing(connected(port)) as client,
-        disturbed(*words),
+        disturbed(*command),
     ):
         get(client, GETS)
         session.finish()
     assert executions(session, 1) == GETS
-    lost = session.records(Block.LOSS)
-    beyond = ~np.isin(lost["cause"], (Loss.SWITCH, Loss.TASK_RATE))
-    assert not lost["count"][beyond].any(), lost[beyond]
+    loss = session.records(Block.LOSS)
+    beyond = ~np.isin(loss["cause"], (Loss.SWITCH, Loss.TASK_RATE))
+    assert not loss["count"][beyond].any(), loss[beyond]
 
 
 def test_each_of_thousands_of_owners_in_one_window_has_its_row() -> None:

@@ -38,8 +38,8 @@ FOUR_SIGMA = 2 * norm.sf(4)
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    with mounted("bpf") as made:
-        yield made
+    with mounted("bpf") as mount:
+        yield mount
 
 
 def built(out: Path, abi: Path = TREE / "bpf") -> Path:
@@ -82,9 +82,9 @@ def _work(server: DatabaseServer) -> None:
 
 def sampled(place: Place, profiler: Path, work: Callable[[], None]) -> pd.DataFrame:
     """The profiler's counts while `work` runs: samples, shape, query, tgid, tid."""
-    words = [*place.before, str(profiler), "-a", "-f", str(HZ), "600"]
+    command = [*place.before, str(profiler), "-a", "-f", str(HZ), "600"]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
@@ -104,21 +104,21 @@ def test_samples_are_tagged_and_agree_with_attributed_cpu_time(
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
     with place.recorder(tmp_path / "t", "--pid", str(server.pid), "--pin-map") as recorder:
-        assert f"the map of threads is pinned at {PIN}" in recorder.words
+        assert f"the map of threads is pinned at {PIN}" in recorder.messages
         samples = sampled(place, profiler, lambda: _work(server))
-        assert recorder.stop() == 0, recorder.words
+        assert recorder.stop() == 0, recorder.messages
     run = Run(tmp_path / "t")
     queries = run.queries.set_index("query")
     client = samples[samples["tid"].isin(queries["pid"])].copy()
     total = client["samples"].sum()
     assert total > 1000, "or nothing is shown"
     assert client["samples"][client["query"] != 0].sum() >= 0.95 * total
-    ended = client[client["query"].isin(queries.index)]
-    known = ended[ended["shape"] != 0]
-    assert known["samples"].sum() >= 0.95 * total, "they have a statement, too"
-    same = known["shape"].to_numpy() == queries.loc[known["query"], "shape"].to_numpy()
-    assert known["samples"][same].sum() >= 0.995 * known["samples"].sum()
-    check_shares(run, ended)
+    finished = client[client["query"].isin(queries.index)]
+    with_shape = finished[finished["shape"] != 0]
+    assert with_shape["samples"].sum() >= 0.95 * total, "they have a statement, too"
+    same = with_shape["shape"].to_numpy() == queries.loc[with_shape["query"], "shape"].to_numpy()
+    assert with_shape["samples"][same].sum() >= 0.995 * with_shape["samples"].sum()
+    check_shares(run, finished)
     others = samples[samples["tgid"] == 0]
     assert not others[["shape", "query", "tid"]].any(axis=None)
     assert not place.pin.parent.exists()
@@ -141,13 +141,13 @@ def check_shares(run: Run, samples: pd.DataFrame) -> None:
     rows = [row for row in attribute(run.trace.path)["rows"] if row.get("calls")]
     assert counts.keys() <= {row["fingerprint"] for row in rows}
     cpu_ns, total = sum(row["cpu_ns"] for row in rows), counts.total()
-    found = {}
+    tests = {}
     for row in rows:
-        share, seen = row["cpu_ns"] / cpu_ns, counts[row["fingerprint"]]
-        found[row["shape"]] = seen, total * share, binomtest(seen, total, share).pvalue
-    print(found)
-    assert sum(expected > 0.05 * total for _, expected, _ in found.values()) >= 3, found
-    assert min(chance for _, _, chance in found.values()) > FOUR_SIGMA, found
+        share, count = row["cpu_ns"] / cpu_ns, counts[row["fingerprint"]]
+        tests[row["shape"]] = (count, total * share, binomtest(count, total, share).pvalue)
+    print(tests)
+    assert sum(expected > 0.05 * total for _, expected, _ in tests.values()) >= 3, tests
+    assert min(chance for _, _, chance in tests.values()) > FOUR_SIGMA, tests
 
 
 # ---- whose the pin is ----------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_only_root_can_read_the_pin_which_goes_with_the_recording(
         assert (place.pin.stat().st_uid, place.pin.parent.stat().st_uid) == (0, 0)
         number = place.map_id
         with place.recorder(tmp_path / "second", *pid, "--pin-map") as second:
-            assert "not pinned: another recorder has pinned its own" in second.words
+            assert "not pinned: another recorder has pinned its own" in second.messages
             assert second.stop() == 0
         assert place.map_id == number
         first.process.kill()
@@ -178,7 +178,7 @@ def test_only_root_can_read_the_pin_which_goes_with_the_recording(
     assert done.returncode == 2 and "was killed" in done.stderr
     with place.recorder(tmp_path / "third", *pid, "--pin-map") as third:
         assert place.map_id != number
-        assert third.stop(signal.SIGTERM) in (0, 128 + signal.SIGTERM), third.words
+        assert third.stop(signal.SIGTERM) in (0, 128 + signal.SIGTERM), third.messages
     assert not place.pin.parent.exists()
 
 
@@ -192,9 +192,9 @@ def test_a_profiler_of_another_abi_says_so_and_one_ends_with_its_recorder(
     (tmp_path / "abi" / "thread_query.h").write_text(other)
     stranger = built(tmp_path / "other", tmp_path / "abi")
     with place.recorder(tmp_path / "t", "--pid", str(redis.pid), "--pin-map") as recorder:
-        words = [*place.before, str(stranger), "600"]
+        command = [*place.before, str(stranger), "600"]
         with (
-            subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process,
+            subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process,
             closing(redis.connect()) as client,
         ):
             until(lambda: client.ping() and process.poll() is not None)
@@ -206,21 +206,21 @@ def test_a_profiler_of_another_abi_says_so_and_one_ends_with_its_recorder(
         check_ends(place, profiler, recorder, signal.SIGKILL)
 
 
-def check_ends(place: Place, profiler: Path, recorder: Recorder, how: signal.Signals) -> None:
-    words = [*place.before, str(profiler), "600"]
+def check_ends(place: Place, profiler: Path, recorder: Recorder, number: signal.Signals) -> None:
+    command = [*place.before, str(profiler), "600"]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "tagged_profiler: sampling\n"
-        recorder.stop(how)
+        recorder.stop(number)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "tagged_profiler: the recorder has ended\n")
     assert "(other processes)" in output
 
 
 @pytest.mark.parametrize(
-    ("before", "says"),
+    ("before", "message"),
     [
         ("ln -s /tmp {place}", "is not a directory of root's alone"),
         ("mkdir {place} && chown 1234 {place}", "is not a directory of root's alone"),
@@ -234,7 +234,7 @@ def check_ends(place: Place, profiler: Path, recorder: Recorder, how: signal.Sig
     ids=["link", "of another", "open to others", "another map"],
 )
 def test_what_is_not_the_recorders_own_is_left_alone(
-    before: str, says: str, place: Place, tmp_path: Path, redis: DatabaseServer
+    before: str, message: str, place: Place, tmp_path: Path, redis: DatabaseServer
 ) -> None:
     script = before.format(place=Path(PIN).parent, bpffs=BPFFS, pin=PIN)
     assert place.run("sh", "-c", script).returncode == 0
@@ -242,7 +242,7 @@ def test_what_is_not_the_recorders_own_is_left_alone(
     state = place.run(*listing).stdout
     assert state.count("\n") > 1
     with place.recorder(tmp_path / "t", "--pid", str(redis.pid), "--pin-map") as recorder:
-        assert says in recorder.words
+        assert message in recorder.messages
         assert recorder.stop() == 0
     assert place.run(*listing).stdout == state
 
@@ -252,7 +252,7 @@ def test_without_a_bpf_file_system_the_recording_goes_on(
 ) -> None:
     with mounted("tmpfs") as place:
         with place.recorder(tmp_path / "t", "--pid", str(redis.pid), "--pin-map") as recorder:
-            assert f"{BPFFS} is no BPF file system here" in recorder.words
+            assert f"{BPFFS} is no BPF file system here" in recorder.messages
             assert recorder.stop() == 0
         assert os.listdir(place.root / BPFFS.removeprefix("/")) == []  # noqa: PTH208
 
@@ -269,19 +269,19 @@ def test_the_live_view_pins_too(place: Place, redis: DatabaseServer) -> None:
 
 
 def _programs(root_part: int) -> list[tuple[str, str]]:
-    """Names and instructions of the programs that it holds, without the numbers of maps."""
+    """Names and instructions of the BPF programs that a process holds, without numbers of maps."""
     infos = [path.read_text() for path in Path(f"/proc/{root_part}/fdinfo").iterdir()]
-    numbers = {found[1] for info in infos if (found := re.search(r"^prog_id:\s*(\d+)", info, re.M))}
+    numbers = {match[1] for info in infos if (match := re.search(r"^prog_id:\s*(\d+)", info, re.M))}
     programs = []
     for number in numbers:
-        shown = _bpftool("-j", "prog", "show", "id", number)
+        listed = _bpftool("-j", "prog", "show", "id", number)
         instructions = _bpftool("prog", "dump", "xlated", "id", number)
-        programs.append((json.loads(shown)["name"], re.sub(r"\[id:\d+\]", "[id]", instructions)))
+        programs.append((json.loads(listed)["name"], re.sub(r"\[id:\d+\]", "[id]", instructions)))
     return sorted(programs)
 
 
-def _bpftool(*words: str) -> str:
-    done = subprocess.run(["bpftool", *words], check=True, capture_output=True, text=True)
+def _bpftool(*arguments: str) -> str:
+    done = subprocess.run(["bpftool", *arguments], check=True, capture_output=True, text=True)
     return done.stdout
 
 
@@ -289,14 +289,14 @@ def test_the_programs_are_the_same_with_and_without(
     place: Place, tmp_path: Path, mariadb: DatabaseServer
 ) -> None:
     """The hot path pays nothing: instruction by instruction, but for the numbers of maps."""
-    found = []
+    programs = []
     for name, options in (("without", ()), ("with", ("--pin-map",))):
         pid = str(mariadb.pid)
         with place.recorder(tmp_path / name, "--pid", pid, *options) as recorder:
-            found.append(_programs(recorder.process.pid))
+            programs.append(_programs(recorder.process.pid))
             assert recorder.stop() == 0
-    assert {"on_switch", "on_read"} <= {name for name, _ in found[0]}
-    assert found[0] == found[1]
+    assert {"on_switch", "on_read"} <= {name for name, _ in programs[0]}
+    assert programs[0] == programs[1]
 
 
 def test_the_example_needs_nothing_but_the_abi(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def spinning(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_what_is_on_a_stack_is_in_no_file(tmp_path: Path) -> None:
-    """Its process has ended before the recording does, and before anything is named."""
+    """The process ends before the recording does, and before functions are named."""
     trace = tmp_path / "t"
     with spinning(tmp_path) as process:
         memory = Path(f"/proc/{process.pid}/mem")
@@ -73,8 +73,8 @@ def test_what_is_on_a_stack_is_in_no_file(tmp_path: Path) -> None:
 def _on_stack(memory: Path) -> bool:
     maps = memory.with_name("maps").read_text().splitlines()
     start, end = (
-        int(one, 16)
-        for one in next(line for line in maps if line.endswith("[stack]")).split()[0].split("-")
+        int(edge, 16)
+        for edge in next(line for line in maps if line.endswith("[stack]")).split()[0].split("-")
     )
     with memory.open("rb") as file:
         file.seek(start)
@@ -120,13 +120,13 @@ def test_servers_stacks_reach_their_threads_entry(
         while time.monotonic() < end:
             work(server)
     run = Run(tmp_path / "t")
-    whole = run.trace.table("samples").column("whole").to_pylist()
-    assert len(whole) > 100
-    assert sum(whole) >= 0.95 * len(whole)
+    complete = run.trace.table("samples").column("whole").to_pylist()
+    assert len(complete) > 100
+    assert sum(complete) >= 0.95 * len(complete)
     lines = qjoule("flame", str(tmp_path / "t")).stdout.splitlines()
-    found = json.loads(qjoule("attribute", str(tmp_path / "t"), "--format", "json").stdout)
+    result = json.loads(qjoule("attribute", str(tmp_path / "t"), "--format", "json").stdout)
     total = sum(int(line.rpartition(" ")[2]) for line in lines)
-    assert total == round(found["totals_j"]["measured"] * 1e9)
+    assert total == round(result["totals_j"]["measured"] * 1e9)
     assert any(f";{function};" in line for line in lines)
 
 

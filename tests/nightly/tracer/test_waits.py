@@ -240,7 +240,9 @@ SLEEPS = 5
 def _workers(server: DatabaseServer) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         of_server = psutil.Process(server.pid).children()
-        return [one for one in of_server if "parallel worker" in " ".join(one.cmdline())]
+        return [
+            process for process in of_server if "parallel worker" in " ".join(process.cmdline())
+        ]
     return []
 
 
@@ -297,7 +299,7 @@ def test_the_live_view_sums_what_helpers_waited_for(postgres: DatabaseServer) ->
             connection.execute("select pg_sleep(0.2)")
         connection.execute("select 1 as last_one")
         snapshots = top.finish(lambda row: "last_one" in row["shape"])
-    rows = [row for each in snapshots for row in each["interval"]["rows"]]
+    rows = [row for snapshot in snapshots for row in snapshot["interval"]["rows"]]
     sleeps = [row for row in rows if "pg_sleep" in row["shape"]]
     assert sum(row["calls"] for row in sleeps) == SLEEPS
     helped = [row for row in sleeps if row["helpers_ns"]]

@@ -39,8 +39,8 @@ HERE = Path(__file__).parent
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
     """Machines are emulated only on request."""
-    asked = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
-    if any(path.resolve().is_relative_to(HERE) for path in asked):
+    paths = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
+    if any(path.resolve().is_relative_to(HERE) for path in paths):
         return None
     return True
 
@@ -83,7 +83,7 @@ def kernel_vm(
         "SYMBOL": plan_arguments(executable, AttachMode.SYMBOL),
         "SOCKET": plan_arguments(executable, AttachMode.SOCKET, reads=True) if reads else "",
         "ENDED": plan_arguments(executable, AttachMode.SYMBOL, reads=True) if reads else "",
-        "OVER_TCP": "\n".join(" ".join(map(str, one)) for one in OVER_TCP),
+        "OVER_TCP": "\n".join(" ".join(map(str, option)) for option in OVER_TCP),
         "REDIS": "--server 1:redis:socket:DEVICE:INODE",
         "GETS": str(GETS),
     }

@@ -27,34 +27,34 @@ RAW_J = 2.0**-16  #: a count of the register that the kernel extends to 64 bits
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[Trace], Attribution]:
-    """Attributes a trace as if nobody had counted single cores."""
+    """Attributes a trace as if no single cores had been counted."""
 
-    def of(trace: Trace) -> Attribution:
+    def attributed(trace: Trace) -> Attribution:
         with monkeypatch.context() as patch:
             patch.setattr(tables, "core_readings", lambda _energy: None)
             return attribute(trace)
 
-    return of
+    return attributed
 
 
-def loads(found: Attribution) -> tuple[Row, Row]:
+def loads(attribution: Attribution) -> tuple[Row, Row]:
     """The rows of the two loads, that of CPU 0 first."""
-    rows = {row.keys.get("process"): row for row in found.fixed}
+    rows = {row.keys.get("process"): row for row in attribution.fixed}
     return rows["hungry"], rows["frugal"]
 
 
 def _busy_ns(stream: Recorded, cpu: int, t_ns: np.ndarray) -> np.ndarray:
     """How long a CPU was busy until each time."""
     segments = stream.records(Block.SEGMENT)
-    mine = segments[segments["cpu"] == cpu]
-    t0_ns, t1_ns = (mine[edge].astype(np.int64)[:, None] for edge in ("t0_ns", "t1_ns"))
+    of_cpu = segments[segments["cpu"] == cpu]
+    t0_ns, t1_ns = (of_cpu[edge].astype(np.int64)[:, None] for edge in ("t0_ns", "t1_ns"))
     return np.asarray(np.clip(t_ns - t0_ns, 0, t1_ns - t0_ns).sum(axis=0))
 
 
 def _switches_lost(stream: Recorded, cpu: int) -> int:
-    lost = stream.records(Block.LOSS)
-    mine = lost[(lost["cpu"] == cpu) & (lost["cause"] == Loss.SWITCH)]
-    return int(mine["count"].max(initial=0))
+    losses = stream.records(Block.LOSS)
+    switch_losses = losses[(losses["cpu"] == cpu) & (losses["cause"] == Loss.SWITCH)]
+    return int(switch_losses["count"].max(initial=0))
 
 
 def test_each_cores_joules_are_what_it_drew(amd: Run) -> None:
@@ -69,11 +69,11 @@ def test_each_cores_joules_are_what_it_drew(amd: Run) -> None:
     assert cores["package"].tolist() == [0, 0]
     readings = stream.records(Block.ENERGY)
     for core, rest_mw, busy_mw in zip(cores, CORES_MW, BUSY_MW, strict=True):
-        mine = readings[readings["domain"] == core["domain"]]
-        assert len(mine) > 10
-        assert not mine["status"].any()
-        t_ns, half_ns = mine["t_ns"].astype(np.int64), mine["half_width_ns"].astype(np.int64)
-        drawn_j = np.diff(mine["raw"].astype(np.int64)) * core["unit_j"]
+        of_core = readings[readings["domain"] == core["domain"]]
+        assert len(of_core) > 10
+        assert not of_core["status"].any()
+        t_ns, half_ns = of_core["t_ns"].astype(np.int64), of_core["half_width_ns"].astype(np.int64)
+        drawn_j = np.diff(of_core["raw"].astype(np.int64)) * core["unit_j"]
         busy_ns = np.diff(_busy_ns(stream, int(core["die"]), t_ns))
         known_j = (rest_mw * np.diff(t_ns) + busy_mw * busy_ns) * 1e-12
         off_ns = half_ns[:-1] + half_ns[1:] + 2 * NS_PER_MS
@@ -98,10 +98,10 @@ def test_they_help_to_tell_two_loads_apart_that_run_together(
 
 
 def test_a_recording_on_a_kernel_without_them_says_so(amd: Run, tmp_path: Path) -> None:
-    found = attribute(recorded(amd, "without").trace(tmp_path / "trace"))
-    assert found.energy_source.cores == ""
-    words = "no counters of single cores: no PMU power_core (Linux 6.13 or later, module rapl)"
-    assert any(words in text for _, text in heading(found))
+    attribution = attribute(recorded(amd, "without").trace(tmp_path / "trace"))
+    assert attribution.energy_source.cores == ""
+    reason = "no counters of single cores: no PMU power_core (Linux 6.13 or later, module rapl)"
+    assert any(reason in text for _, text in heading(attribution))
 
 
 def test_cores_that_show_more_than_their_package_are_not_believed(
@@ -110,7 +110,7 @@ def test_cores_that_show_more_than_their_package_are_not_believed(
     trace = recorded(amd, "wrong").trace(tmp_path / "trace")
     wrong = attribute(trace)
     assert wrong.energy_source.cores == ""
-    words = "counters of single cores are not used: cores of package 0 show more than the package"
-    assert any(note.startswith(words) for note in wrong.model.notes)
+    reason = "counters of single cores are not used: cores of package 0 show more than the package"
+    assert any(note.startswith(reason) for note in wrong.model.notes)
     for row, same in zip(loads(wrong), loads(unread(trace)), strict=True):
         assert (row.energy_nj, row.energy_nj_ci95) == (same.energy_nj, same.energy_nj_ci95)

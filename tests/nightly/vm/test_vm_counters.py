@@ -58,14 +58,14 @@ def test_every_segment_has_its_cycles_and_instructions(arm64: Run, counted: Reco
     assert counters[:, 0].sum() == pytest.approx(lengths_ns.sum(), rel=0.005)
     assert np.abs(counters[:, 1] - counters[:, 0]).max() < 1_000
     assert not counted.loss.keys() & {Loss.COUNTER, Loss.MULTIPLEXED}
-    one = load(arm64, "counted")
-    cycles = counters[segments["tgid"] == one.pid, 0].sum()
-    assert cycles == pytest.approx(one.cpu_ns, rel=0.01)
+    counted_load = load(arm64, "counted")
+    cycles = counters[segments["tgid"] == counted_load.pid, 0].sum()
+    assert cycles == pytest.approx(counted_load.cpu_ns, rel=0.01)
 
 
 def test_a_counter_that_the_machine_lacks_is_said_and_not_zero(arm64: Run) -> None:
-    words = arm64.text("absent.err")
-    assert words.startswith("qjoule-tracer: counter llc-misses is not available: ")
+    messages = arm64.text("absent.err")
+    assert messages.startswith("qjoule-tracer: counter llc-misses is not available: ")
     stream = recorded(arm64, "absent")
     assert int(stream.records(Block.HELLO)["counters"][0]) == CYCLES
     segments = stream.records(Block.SEGMENT_COUNTERS)["segment"]
@@ -79,9 +79,9 @@ def characterised(
     """The ratios of a process, from the trace that `qjoule record` makes of the stream."""
     trace = stream.trace(directory, names)
     owners = trace.pandas("owners")
-    mine = owners[owners["tgid"] == pid]["owner"].tolist()
+    own_owners = owners[owners["tgid"] == pid]["owner"].tolist()
     table = trace.table("segments")
-    table = table.filter(np.isin(table.column("owner").to_numpy(), mine))
+    table = table.filter(np.isin(table.column("owner").to_numpy(), own_owners))
     lengths = table.column("t1_ns").to_numpy() - table.column("t0_ns").to_numpy()
     sums = MetricSums(metrics_of(events_of(trace)), 1)
     group = np.zeros(table.num_rows, np.int64)
@@ -90,29 +90,29 @@ def characterised(
 
 
 def test_user_and_kernel_are_all_of_the_instructions(arm64: Run, tmp_path: Path) -> None:
-    stream, one = recorded(arm64, "more"), load(arm64, "more")
+    stream, counted_load = recorded(arm64, "more"), load(arm64, "more")
     records = stream.records(Block.SEGMENT_MORE)
-    mine = records[records["counted"]["segment"]["tgid"] == one.pid]
-    assert len(mine) > 10
-    assert (mine["shares"][:, : len(NAMES)] == WHOLE).all()
-    user, kernel, _ = mine["more"][:, : len(NAMES)].sum(axis=0).tolist()
-    instructions = int(mine["counted"]["counters"][:, 1].sum())
+    own_records = records[records["counted"]["segment"]["tgid"] == counted_load.pid]
+    assert len(own_records) > 10
+    assert (own_records["shares"][:, : len(NAMES)] == WHOLE).all()
+    user, kernel, _ = own_records["more"][:, : len(NAMES)].sum(axis=0).tolist()
+    instructions = int(own_records["counted"]["counters"][:, 1].sum())
     assert user + kernel == pytest.approx(instructions, rel=0.001)
     assert not stream.loss.keys() & {Loss.COUNTER, Loss.MULTIPLEXED}
-    found = characterised(stream, tmp_path / "trace", NAMES, one.pid)
-    assert found["ipc"].value == pytest.approx(1, rel=0.01)
-    assert found["frequency_ghz"].value == pytest.approx(1, rel=0.01)
-    assert 0 < found["kernel_instruction_share"].value < 0.3
-    assert found["stall_frontend_share"].value == 0
+    figures = characterised(stream, tmp_path / "trace", NAMES, counted_load.pid)
+    assert figures["ipc"].value == pytest.approx(1, rel=0.01)
+    assert figures["frequency_ghz"].value == pytest.approx(1, rel=0.01)
+    assert 0 < figures["kernel_instruction_share"].value < 0.3
+    assert figures["stall_frontend_share"].value == 0
 
 
 def test_events_that_take_turns_are_scaled_and_said(arm64: Run, tmp_path: Path) -> None:
     """Each counts instructions, of which there are 1000 per 1000; that must be the result."""
-    stream, one = recorded(arm64, "turns"), load(arm64, "turns")
+    stream, counted_load = recorded(arm64, "turns"), load(arm64, "turns")
     assert stream.loss.get(Loss.MULTIPLEXED, 0) > 10
-    found = characterised(stream, tmp_path / "trace", RAW, one.pid)
+    figures = characterised(stream, tmp_path / "trace", RAW, counted_load.pid)
     for name in RAW:
-        estimate = found[f"{name}_pki"]
+        estimate = figures[f"{name}_pki"]
         assert 0.02 < estimate.counted < 0.95
         assert estimate.low is not None
         assert estimate.high is not None
@@ -148,12 +148,14 @@ def test_cores_and_packages_are_the_machines(live: Recorded) -> None:
     assert cpus["sibling"].tolist() == [0, 0, 2, 2]
 
 
-def _overlap_ns(segments: np.ndarray, one: Load) -> int:
+def _overlap_ns(segments: np.ndarray, program_load: Load) -> int:
     """Part of a load's time in which anything ran on the other thread of its core."""
-    mine = segments[segments["tgid"] == one.pid]
-    beside = segments[segments["cpu"] == one.cpu ^ 1]
-    begin = np.maximum.outer(mine["t0_ns"].astype(np.int64), beside["t0_ns"].astype(np.int64))
-    end = np.minimum.outer(mine["t1_ns"].astype(np.int64), beside["t1_ns"].astype(np.int64))
+    own_segments = segments[segments["tgid"] == program_load.pid]
+    beside = segments[segments["cpu"] == program_load.cpu ^ 1]
+    begin = np.maximum.outer(
+        own_segments["t0_ns"].astype(np.int64), beside["t0_ns"].astype(np.int64)
+    )
+    end = np.minimum.outer(own_segments["t1_ns"].astype(np.int64), beside["t1_ns"].astype(np.int64))
     return int(np.maximum(end - begin, 0).sum())
 
 
@@ -166,12 +168,12 @@ def test_the_live_views_overlap_is_that_of_the_segments(
     An emulated CPU stalls for milliseconds between reading the time and reading its sibling's
     clock.
     """
-    one = load(amd64, name)
+    program_load = load(amd64, name)
     sums = live.records(Block.AGGREGATE)
-    sums = sums[sums["tgid"] == one.pid]
-    mine = segments[segments["tgid"] == one.pid]
-    cpu_ns = int((mine["t1_ns"] - mine["t0_ns"]).sum())
-    overlap_ns = _overlap_ns(segments, one)
+    sums = sums[sums["tgid"] == program_load.pid]
+    own_segments = segments[segments["tgid"] == program_load.pid]
+    cpu_ns = int((own_segments["t1_ns"] - own_segments["t0_ns"]).sum())
+    overlap_ns = _overlap_ns(segments, program_load)
     assert int(sums["cpu_ns"].sum()) == pytest.approx(cpu_ns, rel=0.02, abs=1e7)
     assert int(sums["overlap_ns"].sum()) == pytest.approx(overlap_ns, rel=0.1, abs=1e7)
     assert (sums["overlap_ns"] <= sums["cpu_ns"]).all()
@@ -182,8 +184,8 @@ def test_overlap_is_with_the_sibling_and_nobody_else(amd64: Run, segments: np.nd
     first, sibling, other = (load(amd64, name) for name in LOADS)
     together_ns = min(first.t1_ns, sibling.t1_ns) - max(first.t0_ns, sibling.t0_ns)
     assert together_ns > 3e8
-    for one in (first, sibling):
-        assert _overlap_ns(segments, one) >= 0.9 * together_ns
+    for program_load in (first, sibling):
+        assert _overlap_ns(segments, program_load) >= 0.9 * together_ns
     assert _overlap_ns(segments, other) < 0.7 * other.cpu_ns
 
 
@@ -208,8 +210,8 @@ def test_the_source_is_found_without_being_named(stream: Recorded, tmp_path: Pat
     trace = stream.trace(tmp_path / "trace")
     assert trace.meta.energy.source == "powercap"
     assert trace.meta.energy.grade == Grade.MEASURED.name.lower()
-    found = {(d.package, d.name): (d.unit_j, d.range) for d in trace.meta.domains}
-    assert found == dict.fromkeys(POWER_MW, (1e-6, RANGE_UJ))
+    domains = {(d.package, d.name): (d.unit_j, d.range) for d in trace.meta.domains}
+    assert domains == dict.fromkeys(POWER_MW, (1e-6, RANGE_UJ))
 
 
 def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
@@ -218,15 +220,18 @@ def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
     assert not readings["status"].any()
     for domain in stream.records(Block.DOMAIN):
         power_mw = POWER_MW[int(domain["package"]), domain["name"].decode()]
-        mine = readings[readings["domain"] == domain["domain"]]
-        assert len(mine) > 100
-        t_ns, half_ns = mine["t_ns"].astype(np.int64), mine["half_width_ns"].astype(np.int64) + 1
+        of_domain = readings[readings["domain"] == domain["domain"]]
+        assert len(of_domain) > 100
+        t_ns, half_ns = (
+            of_domain["t_ns"].astype(np.int64),
+            of_domain["half_width_ns"].astype(np.int64) + 1,
+        )
         first, last = (t_ns - half_ns) // NS_PER_MS, (t_ns + half_ns) // NS_PER_MS
-        matched = np.zeros(len(mine), bool)
+        matched = np.zeros(len(of_domain), bool)
         for step in range(int((last - first).max()) + 1):
             ms = np.minimum(first + step, last)
-            matched |= counter_uj(power_mw, ms) == mine["raw"].astype(np.int64)
-        assert matched.all(), mine[~matched]
+            matched |= counter_uj(power_mw, ms) == of_domain["raw"].astype(np.int64)
+        assert matched.all(), of_domain[~matched]
         if domain["name"] == b"package":
-            raw = mine["raw"]
+            raw = of_domain["raw"]
             assert np.count_nonzero(raw[1:] < raw[:-1]) >= 1, "the counter should have wrapped"

@@ -20,7 +20,7 @@ import pytest
 
 import qjoule
 from nightly.vm.support import machine
-from nightly.vm.support.machine import Run, made
+from nightly.vm.support.machine import Run, built_package
 from nightly.vm.support.plans import GETS, OVER_TCP, STATEMENTS, Plan, plans
 from nightly.vm.support.streams import recorded
 from qjoule.contract import Loss
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.timeout(1800)
 HIDDEN = {Loss.SWITCH}
 
 
-def _of(kernel_vm: Run, name: str, attach_mode: str, directory: Path) -> Queries:
+def _queries_of(kernel_vm: Run, name: str, attach_mode: str, directory: Path) -> Queries:
     recorded(kernel_vm, name).trace(directory / "trace")
     queries = Queries(directory / "trace")
     assert not queries.loss
@@ -51,7 +51,7 @@ def _of(kernel_vm: Run, name: str, attach_mode: str, directory: Path) -> Queries
 
 
 def test_counts_are_exact_by_symbols(kernel_vm: Run, tmp_path: Path) -> None:
-    queries = _of(kernel_vm, "recorded", "symbol", tmp_path)
+    queries = _queries_of(kernel_vm, "recorded", "symbol", tmp_path)
     selects = int(kernel_vm.text("selects").split()[-1])
     assert int(queries.having("select")["executions"].sum()) == selects
 
@@ -61,10 +61,10 @@ def test_counts_are_exact_by_sockets_where_the_kernel_shows_reads(
 ) -> None:
     if kernel_vm.text("release").startswith("5.10."):
         return
-    queries = _of(kernel_vm, "socket", "socket", tmp_path / "socket")
+    queries = _queries_of(kernel_vm, "socket", "socket", tmp_path / "socket")
     for marker, _, times in OVER_TCP:
         assert int(queries.having(marker)["executions"].sum()) == times
-    _of(kernel_vm, "ended", "symbol", tmp_path / "ended")
+    _queries_of(kernel_vm, "ended", "symbol", tmp_path / "ended")
     recorded(kernel_vm, "redis").trace(tmp_path / "redis")  # its commands end with its writes
     queries = Queries(tmp_path / "redis")
     assert not queries.loss
@@ -111,16 +111,16 @@ HOME = "usr/local/lib/python3.11/dist-packages"
 LOCKED = machine.TREE / "packaging/locked.txt"
 
 
-def installed(to: Path, scratch: Path) -> None:
+def installed(target: Path, scratch: Path) -> None:
     """Unpacks the wheel and what it needs, with the versions of packaging/locked.txt."""
-    wheel = made("wheels", "qjoule-*_aarch64.whl")
+    wheel = built_package("wheels", "qjoule-*_aarch64.whl")
     versions = re.findall(r"^\S+==\S+", LOCKED.read_text(), re.MULTILINE)
     constraints = scratch / "constraints.txt"
     constraints.write_text("\n".join(versions))
-    platforms = [word for one in PLATFORMS for word in ("--platform", one)]
+    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     python = ["--implementation", "cp", "--python-version", "3.11"]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-    command += [*platforms, *python, "-c", str(constraints), "--target", str(to), str(wheel)]
+    command += [*platforms, *python, "-c", str(constraints), "--target", str(target), str(wheel)]
     subprocess.run(command, check=True)
 
 
@@ -147,7 +147,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
 
 
 def devices(directory: str, names: list[str]) -> set[str]:
-    """The machine has its own."""
+    """What a copy of a tree ignores: the machine has devices of its own."""
     return set(names) if Path(directory).name == "dev" else set()
 
 
@@ -156,13 +156,15 @@ def test_the_wheel_finds_the_server_and_counts_what_it_counts(traced: machine.Ru
     lines = traced.text("version").splitlines()
     assert lines[:1] == [f"qjoule {qjoule.__version__}"]
     assert lines[1].startswith(f"tracer {qjoule.__version__} (/{HOME}/qjoule/programs/")
-    said = json.loads(traced.text("doctor.json"))
-    assert [server["flavour"] for server in said["servers"]] == ["redis"], said["servers"]
-    told = dict(
+    document = json.loads(traced.text("doctor.json"))
+    assert [server["flavour"] for server in document["servers"]] == ["redis"], document["servers"]
+    counts = dict(
         re.findall(r"^cmdstat_(\w+):calls=(\d+)", traced.text("commandstats"), re.MULTILINE)
     )
     rows = json.loads(traced.text("rows.json"))["rows"]
     for command in ("set", "get"):
-        assert int(told[command]) == CALLS
-        found = [row["calls"] for row in rows if (row["shape"] or "").lower().startswith(command)]
-        assert sum(found) == CALLS, (command, rows)
+        assert int(counts[command]) == CALLS
+        row_calls = [
+            row["calls"] for row in rows if (row["shape"] or "").lower().startswith(command)
+        ]
+        assert sum(row_calls) == CALLS, (command, rows)

@@ -14,7 +14,7 @@ import pytest
 from metrics_pages import samples
 from nightly.packages.conftest import CleanRoot, clean_root
 from nightly.vm.support import machine
-from nightly.vm.support.machine import made
+from nightly.vm.support.machine import built_package
 from servers.databases import or_skip
 
 pytestmark = pytest.mark.timeout(4000)
@@ -45,7 +45,7 @@ FSTAB = "tmpfs /tmp tmpfs mode=1777 0 0\ntmpfs /var/log tmpfs mode=755 0 0\n"
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Run]:
     machine.build("trixie")
     directory = tmp_path_factory.mktemp("service")
-    deb = made("deb", "qjoule_*.deb")
+    deb = built_package("deb", "qjoule_*.deb")
     shutil.copy(deb, directory / "qjoule.deb")
     with or_skip(), clean_root(directory, PACKAGES, "tree") as root:
         with_systemd(root)
@@ -57,7 +57,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Run]:
 
 
 def with_systemd(root: CleanRoot) -> None:
-    """What systemd needs to boot this tree, and the unit that it is booted for."""
+    """Adds to a tree what systemd needs to boot it, and the unit that the test boots."""
     tree = root.tree
     units = "etc/systemd/system"
     for name in ("run/systemd", "share", "var/log", "var/tmp", "var/lib/redis", units):
@@ -75,19 +75,21 @@ def with_systemd(root: CleanRoot) -> None:
     (tree / units / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
 
 
-def shown(run: machine.Run, name: str) -> list[str]:
+def shown_lines(run: machine.Run, name: str) -> list[str]:
     return run.text(name).splitlines()
 
 
 def calls(service: machine.Run, name: str) -> float:
-    """Of all statements; what came before a statement had a series is in `other`."""
-    found = samples(service.text(name).encode())
-    return sum(number for (of, _), number in found.items() if of == "qjoule_query_calls_total")
+    """Calls of all statements; those from before a statement had its series are in `other`."""
+    values = samples(service.text(name).encode())
+    return sum(
+        number for (metric, _), number in values.items() if metric == "qjoule_query_calls_total"
+    )
 
 
 def test_systemd_is_told_when_the_agent_traces(service: machine.Run) -> None:
-    assert shown(service, "enabled_before") == ["disabled"], "by the installation"
-    status, restarts, state = shown(service, "ready")  # in systemd's own order
+    assert shown_lines(service, "enabled_before") == ["disabled"], "by the installation"
+    status, restarts, state = shown_lines(service, "ready")  # in systemd's own order
     assert (state, restarts) == ("running", "0")
     assert re.search(r"redis|queries/s", status)
 
@@ -95,13 +97,13 @@ def test_systemd_is_told_when_the_agent_traces(service: machine.Run) -> None:
 def test_calls_are_what_clients_sent_across_a_restart_and_an_upgrade(service: machine.Run) -> None:
     assert calls(service, "counted") == 2 * CALLS + SETTINGS
     assert calls(service, "followed") == 3 * CALLS + 2 * SETTINGS
-    assert shown(service, "upgraded_state") == ["active"]
+    assert shown_lines(service, "upgraded_state") == ["active"]
     assert calls(service, "upgraded") == calls(service, "followed")
 
 
 def test_only_the_root_part_has_rights(service: machine.Run) -> None:
     uid = service.text("uid").strip()
-    lines = [line for line in shown(service, "processes") if line.strip()]
+    lines = [line for line in shown_lines(service, "processes") if line.strip()]
     assert len(lines) >= 5
     assert sum("Name: qjoule-root" in line for line in lines) == 1
     for line in lines:
@@ -110,10 +112,10 @@ def test_only_the_root_part_has_rights(service: machine.Run) -> None:
         assert is_root or f"Uid: {uid} {uid} {uid} {uid}" in line
         assert "NoNewPrivs: 1" in line
         assert "Seccomp: 2" in line
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", service.text("security"))
-    assert found
-    assert float(found[1]) <= MOST_EXPOSED
-    for line in shown(service, "store"):
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", service.text("security"))
+    assert exposure
+    assert float(exposure[1]) <= MOST_EXPOSED
+    for line in shown_lines(service, "store"):
         mode, user, path = line.split(maxsplit=2)
         if path.startswith("/var/lib/qjoule/agent"):
             assert (user, mode[5], mode[7:]) == ("qjoule", "-", "---"), line
@@ -133,6 +135,6 @@ def test_the_journal_has_what_happened(service: machine.Run) -> None:
 
 
 def test_removing_the_package_ends_the_service_in_order(service: machine.Run) -> None:
-    assert shown(service, "removed") == ["inactive"]
+    assert shown_lines(service, "removed") == ["inactive"]
     assert not service.text("left").strip()
     assert "Deactivated successfully" in service.text("journal")

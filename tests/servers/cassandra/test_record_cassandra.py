@@ -28,7 +28,7 @@ PREPARED_BEFORE = 200  #: executions
 
 
 @dataclass
-class Told:
+class Trial:
     story: day.Story
     run: Run
     attach_mode: str
@@ -38,7 +38,7 @@ class Told:
 @pytest.fixture(scope="module")
 def on_cassandra(
     cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Told]:
+) -> dict[str, Trial]:
     directory = tmp_path_factory.mktemp("cassandra")
     options = "--pid", str(cassandra.pid), "--ring-mb", "64"
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ def on_cassandra(
         "agent": "select id, note from shop.orders where id = ?",
     }
     return {
-        attach_mode: Told(story, Run(directory / attach_mode), attach_mode, text)
+        attach_mode: Trial(story, Run(directory / attach_mode), attach_mode, text)
         for attach_mode, text in before.items()
     }
 
@@ -70,45 +70,45 @@ def _only_one_may_use_the_agent(directory: Path, *options: str) -> None:
 
 
 @pytest.fixture(params=["statistical", "agent"])
-def told(request: pytest.FixtureRequest, on_cassandra: dict[str, Told]) -> Told:
+def trial(request: pytest.FixtureRequest, on_cassandra: dict[str, Trial]) -> Trial:
     return on_cassandra[request.param]
 
 
-def test_cassandra_nothing_is_lost_and_no_literal_is_told(told: Told) -> None:
-    check_whole(told.run, told.attach_mode)
-    if told.attach_mode == "agent":
-        check_waits(told.run.trace)
-        check_helpers(told.run.trace)
+def test_cassandra_nothing_is_lost_and_no_literal_is_told(trial: Trial) -> None:
+    check_whole(trial.run, trial.attach_mode)
+    if trial.attach_mode == "agent":
+        check_waits(trial.run.trace)
+        check_helpers(trial.run.trace)
     else:
-        check_no_waits(told.run.trace)
+        check_no_waits(trial.run.trace)
 
 
-def test_cassandra_requests_count_under_their_own_shape(told: Told) -> None:
+def test_cassandra_requests_count_under_their_own_shape(trial: Trial) -> None:
     """In every version of the protocol, compressed or not; of a batch by its statements."""
-    prepared, texts = (told.run.executions(command=name) for name in ("execute", "query"))
-    assert {text: prepared[text] for text in told.story.prepared} == told.story.prepared
-    assert {text: texts[text] for text in told.story.text} == told.story.text
+    prepared, texts = (trial.run.executions(command=name) for name in ("execute", "query"))
+    assert {text: prepared[text] for text in trial.story.prepared} == trial.story.prepared
+    assert {text: texts[text] for text in trial.story.text} == trial.story.text
 
 
-def test_cassandra_the_server_counts_the_same(told: Told) -> None:
+def test_cassandra_the_server_counts_the_same(trial: Trial) -> None:
     """Its metrics count statements: a batch is six; a PREPARE and a failed statement are none."""
     # A driver reads the schema again whenever it likes, so only what lies between the two readings
     # of the metrics counts. A reply counts its own query: the first reading is in neither count.
-    first, last = told.run.having("cql_metrics")["begin_ns"].agg(["min", "max"])
-    queries = told.run.queries
+    first, last = trial.run.having("cql_metrics")["begin_ns"].agg(["min", "max"])
+    queries = trial.run.queries
     between = queries[queries["begin_ns"].between(first, last, inclusive="right")]
     executions = between.groupby("command", observed=True)["executions"].sum()
-    assert executions["execute"] == told.story.counted["prepared_statements_executed"]
-    regular = executions["query"] - told.story.text[day.BATCH]
-    assert regular == told.story.counted["regular_statements_executed"]
+    assert executions["execute"] == trial.story.counted["prepared_statements_executed"]
+    regular = executions["query"] - trial.story.text[day.BATCH]
+    assert regular == trial.story.counted["regular_statements_executed"]
 
 
-def test_cassandra_prepared_before_is_known_by_its_id_or_by_the_agent(told: Told) -> None:
-    assert told.run.executions(command="execute")[told.before] == PREPARED_BEFORE
+def test_cassandra_prepared_before_is_known_by_its_id_or_by_the_agent(trial: Trial) -> None:
+    assert trial.run.executions(command="execute")[trial.before] == PREPARED_BEFORE
 
 
 def test_cassandra_without_the_agent_requests_own_no_cpu_time(
-    on_cassandra: dict[str, Told],
+    on_cassandra: dict[str, Trial],
 ) -> None:
     """No thread shows which request it works for, so none is charged or timed; stages have rows."""
     run = on_cassandra["statistical"].run
@@ -116,14 +116,14 @@ def test_cassandra_without_the_agent_requests_own_no_cpu_time(
     assert segments["query"].isna().all()
     assert all(int(flags) & QueryFlag.NO_END for flags in run.queries["flags"])
     assert (run.queries["begin_ns"] == run.queries["end_ns"]).all()
-    mine = segments.merge(run.trace.pandas("owners")[["owner", "kind", "role"]], on="owner")
-    mine = mine[mine["kind"] == "server"]
-    spent = (mine["t1_ns"] - mine["t0_ns"]).groupby(mine["role"].astype(str)).sum()
+    of_server = segments.merge(run.trace.pandas("owners")[["owner", "kind", "role"]], on="owner")
+    of_server = of_server[of_server["kind"] == "server"]
+    spent = (of_server["t1_ns"] - of_server["t0_ns"]).groupby(of_server["role"].astype(str)).sum()
     for stage in ("Native-Transpor", "epollEventLoopG", "ReadStage-?", "MutationStage-?"):
         assert spent.get(stage, 0) > 0, stage
 
 
-def test_cassandra_the_agent_joins_what_other_stages_do(on_cassandra: dict[str, Told]) -> None:
+def test_cassandra_the_agent_joins_what_other_stages_do(on_cassandra: dict[str, Trial]) -> None:
     """Counters are always passed to a separate stage, whose thread works for the request."""
     run = on_cassandra["agent"].run
     queries = run.queries.set_index("query")

@@ -23,45 +23,47 @@ CLIENTS = 64
 EACH = 20
 
 
-class Asked(monitoring.CommandListener):
+class SentCommands(monitoring.CommandListener):
     """Counts the driver's requests and failures, by command and collection."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
-        self._words: dict[int, str] = {}
+        self._command_of: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         name = event.command_name
         target = event.command.get("collection" if name == "getMore" else name)
-        words = (
+        command = (
             f"shop.{target} {name}" if isinstance(target, str) else f"{event.database_name} {name}"
         )
         with self._lock:
-            self.counts[words] += 1
-            self._words[event.request_id] = words
+            self.counts[command] += 1
+            self._command_of[event.request_id] = command
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
         with self._lock:
-            self.failures[self._words[event.request_id]] += 1
+            self.failures[self._command_of[event.request_id]] += 1
 
 
 @pytest.fixture(scope="module")
-def told(ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Run]:
+def recorded(
+    ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[SentCommands, Run]:
     """(requests by the driver's count, requests by the trace)."""
     directory = tmp_path_factory.mktemp("ferretdb") / "trace"
-    asked = Asked()
+    commands = SentCommands()
     with recording(directory, "--pid", str(ferretdb.pid), "--ring-mb", "64"):
-        options: dict[str, Any] = {"event_listeners": [asked], "maxPoolSize": CLIENTS}
+        options: dict[str, Any] = {"event_listeners": [commands], "maxPoolSize": CLIENTS}
         with ferretdb.connect(appname="till", **options) as client:
             _all_commands(client)
             _load(client)
         clients_gone(ferretdb)
-    return asked, Run(directory)
+    return commands, Run(directory)
 
 
 def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
@@ -100,26 +102,28 @@ def _load(client: pymongo.MongoClient[dict[str, Any]]) -> None:
     at_once(work, range(CLIENTS))
 
 
-def test_ferretdb_counts_are_the_drivers_own(told: tuple[Asked, Run]) -> None:
-    asked, run = told
+def test_ferretdb_counts_are_the_drivers_own(recorded: tuple[SentCommands, Run]) -> None:
+    commands, run = recorded
     assert run.loss == {}
     counted: Counter[str] = Counter()
     for text, n in run.executions().items():
         counted[" ".join(text.split(" ")[:2])] += n
     for watching in ("admin hello", "admin ismaster"):  # the driver does not show this to listeners
         counted.pop(watching, None)
-    assert counted == asked.counts
+    assert counted == commands.counts
 
 
-def test_ferretdb_no_text_is_anothers(told: tuple[Asked, Run]) -> None:
-    _, run = told
+def test_ferretdb_no_text_is_anothers(recorded: tuple[SentCommands, Run]) -> None:
+    _, run = recorded
     marked = {text: n for text, n in run.executions().items() if "marker" in text}
     assert len(marked) == CLIENTS
     assert set(marked.values()) == {EACH}
 
 
-def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Asked, Run]) -> None:
-    _, run = told
+def test_ferretdb_shapes_are_readable_and_bear_no_values(
+    recorded: tuple[SentCommands, Run],
+) -> None:
+    _, run = recorded
     texts = set(run.executions())
     assert "shop.orders find {a: {$gte: ?}} sort {a: ?}" in texts
     assert "shop.orders distinct a {a: {$in: [?]}}" in texts
@@ -129,26 +133,26 @@ def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Asked, Run]
     assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}
 
 
-def test_ferretdb_getmores_are_of_their_query(told: tuple[Asked, Run]) -> None:
-    asked, run = told
+def test_ferretdb_getmores_are_of_their_query(recorded: tuple[SentCommands, Run]) -> None:
+    commands, run = recorded
     counted = {text: n for text, n in run.executions().items() if " getMore " in text}
     find = "shop.orders find {a: {$gte: ?}} sort {a: ?}"
-    assert counted == {f"shop.orders getMore of {find}": asked.counts["shop.orders getMore"]}
+    assert counted == {f"shop.orders getMore of {find}": commands.counts["shop.orders getMore"]}
 
 
-def test_ferretdb_replies_say_what_became_of_requests(told: tuple[Asked, Run]) -> None:
-    asked, run = told
+def test_ferretdb_replies_say_what_became_of_requests(recorded: tuple[SentCommands, Run]) -> None:
+    commands, run = recorded
     failed = run.flagged(QueryFlag.ERROR)
-    assert Counter(" ".join(text.split(" ")[:2]) for text in failed["text"]) == asked.failures
-    assert asked.failures["shop no_such_command"] == 1
-    done = run.flagged(QueryFlag.OK)
-    unknown = run.queries[~run.queries["query"].isin({*failed["query"], *done["query"]})]
+    assert Counter(" ".join(text.split(" ")[:2]) for text in failed["text"]) == commands.failures
+    assert commands.failures["shop no_such_command"] == 1
+    succeeded = run.flagged(QueryFlag.OK)
+    unknown = run.queries[~run.queries["query"].isin({*failed["query"], *succeeded["query"]})]
     assert set(unknown["text"]) <= {"admin ismaster", "admin isMaster"}  # before OP_MSG
 
 
-def test_ferretdb_requests_own_no_time(told: tuple[Asked, Run]) -> None:
+def test_ferretdb_requests_own_no_time(recorded: tuple[SentCommands, Run]) -> None:
     """Goroutines move between threads, so the attach mode charges no request; it reports that."""
-    _, run = told
+    _, run = recorded
     assert set(run.queries["attach_mode"]) == {"statistical"}
     assert (run.queries["end_ns"] > run.queries["begin_ns"]).all()
     segments = run.trace.pandas("segments")

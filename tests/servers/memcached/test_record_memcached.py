@@ -22,7 +22,7 @@ from qjoule.contract import QueryFlag
 from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
 from servers.databases import self_signed
-from tracing.recording import Run, Told, at_once, check_no_waits, check_whole, recording
+from tracing.recording import Run, Trial, at_once, check_no_waits, check_whole, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -63,23 +63,23 @@ class Client:
     def _reply(self) -> bytes:
         while True:
             line = self.line()
-            head, *words = line.split()
+            head, *fields = line.split()
             if head == b"VALUE":
-                self._file.read(int(words[2]) + 2)
+                self._file.read(int(fields[2]) + 2)
             elif head == b"VA":
-                self._file.read(int(words[0]) + 2)
+                self._file.read(int(fields[0]) + 2)
                 return line
             else:
                 return line
 
     def stats(self) -> dict[str, int]:
         self.send(b"stats\r\n")
-        found: dict[str, int] = {}
+        values: dict[str, int] = {}
         while (line := self.line()) != b"END":
             _, name, value = line.split(b" ", 2)
             if value.isdigit():
-                found[name.decode()] = int(value)
-        return found
+                values[name.decode()] = int(value)
+        return values
 
 
 @contextmanager
@@ -117,15 +117,15 @@ class Story:
     after: dict[str, int] = field(default_factory=dict)
 
     def count(self, *names: str) -> int:
-        """By how much the sum of these statistics grew."""
+        """The growth of the sum of these statistics."""
         return sum(self.after[name] - self.before[name] for name in names)
 
 
 def tell(server: DatabaseServer) -> Story:
-    """Runs the whole story; returns once the server has done it all."""
+    """Runs the whole workload; returns once the server has executed it."""
     with Client(server) as referee:
         story = Story(referee.stats())
-        at_once(lambda number: _one(server, number), range(CLIENTS))
+        at_once(lambda number: _run_client(server, number), range(CLIENTS))
         _pipelined(server)
         _pieces(server)
         _meta(server)
@@ -133,7 +133,7 @@ def tell(server: DatabaseServer) -> Story:
     return story
 
 
-def _one(server: DatabaseServer, number: int) -> None:
+def _run_client(server: DatabaseServer, number: int) -> None:
     many = b" ".join(b"user:%d" % i for i in range(MANY))
     with Client(server) as client:
         for i in range(ROUNDS):
@@ -183,7 +183,7 @@ JOINED = 20  #: gets of a connection that was open before
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told[Story]]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial[Story]]:
     """A memcached that also listens on UDP, and beside it one that speaks TLS only."""
     directory = tmp_path_factory.mktemp("memcached")
     key, chain = self_signed(directory)
@@ -193,14 +193,14 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told[Story]]:
         secure = stack.enter_context(memcached_server(*tls))
         before = stack.enter_context(Client(server))
         before.text(b"get before:1\r\n")
-        pids = (f"--pid={one.pid}" for one in (server, secure))
+        pids = (f"--pid={traced.pid}" for traced in (server, secure))
         with recording(directory / "trace", *pids, "--ring-mb", "16"):
             story = tell(server)
             for _ in range(JOINED):
                 before.text(b"get joined:7\r\n")
             _over_udp(server)
             _over_tls(secure)
-        yield Told(story, Run(directory / "trace"))
+        yield Trial(story, Run(directory / "trace"))
 
 
 def _over_udp(server: DatabaseServer) -> None:
@@ -222,7 +222,7 @@ def _over_tls(server: DatabaseServer) -> None:
 
 
 def _by_command(run: Run) -> Counter[str]:
-    """Executions by command and pattern. In a request of several, all but the last are single."""
+    """Executions by command and pattern; in a request of several, each but the last occurs once."""
     counted: Counter[str] = Counter()
     for text, executions in run.executions().items():
         commands = text.split("; ")
@@ -236,30 +236,30 @@ def _by_command(run: Run) -> Counter[str]:
     return counted
 
 
-def test_memcached_udp_and_tls_are_loss_and_nothing_else(told: Told[Story]) -> None:
-    check_whole(told.run, "socket", framing=1, opaque_session=1)
-    check_no_waits(told.run.trace)
-    assert told.run.having("over:").empty
+def test_memcached_udp_and_tls_are_loss_and_nothing_else(trial: Trial[Story]) -> None:
+    check_whole(trial.run, "socket", framing=1, opaque_session=1)
+    check_no_waits(trial.run.trace)
+    assert trial.run.having("over:").empty
 
 
-def test_memcached_every_command_counts(told: Told[Story]) -> None:
+def test_memcached_every_command_counts(trial: Trial[Story]) -> None:
     """The server's own counters, command by command."""
-    counted = _by_command(told.run)
+    counted = _by_command(trial.run)
 
-    def named(*names: str) -> int:
+    def count_commands(*names: str) -> int:
         return sum(n for command, n in counted.items() if command.split()[0] in names)
 
-    story = told.story
-    assert named("set", "ms") == story.count("cmd_set")
-    assert named("get", "mg") - JOINED == story.count("cmd_get")
-    assert named("touch", "gat") == story.count("cmd_touch")
-    assert named("incr") == story.count("incr_hits", "incr_misses")
-    assert named("decr") == story.count("decr_hits", "decr_misses")
-    assert named("delete", "md") == story.count("delete_hits", "delete_misses")
+    story = trial.story
+    assert count_commands("set", "ms") == story.count("cmd_set")
+    assert count_commands("get", "mg") - JOINED == story.count("cmd_get")
+    assert count_commands("touch", "gat") == story.count("cmd_touch")
+    assert count_commands("incr") == story.count("incr_hits", "incr_misses")
+    assert count_commands("decr") == story.count("decr_hits", "decr_misses")
+    assert count_commands("delete", "md") == story.count("delete_hits", "delete_misses")
 
 
-def test_memcached_commands_have_their_own_shape(told: Told[Story]) -> None:
-    counted = _by_command(told.run)
+def test_memcached_commands_have_their_own_shape(trial: Trial[Story]) -> None:
+    counted = _by_command(trial.run)
     clients = CLIENTS
     expected = {
         "get user:?": clients * ROUNDS * (1 + MANY),
@@ -278,16 +278,16 @@ def test_memcached_commands_have_their_own_shape(told: Told[Story]) -> None:
     assert {text: counted[text] for text in expected} == expected
 
 
-def test_memcached_a_pipeline_is_one_request(told: Told[Story]) -> None:
-    mixed = told.run.flagged(QueryFlag.PIPELINED)
+def test_memcached_a_pipeline_is_one_request(trial: Trial[Story]) -> None:
+    mixed = trial.run.flagged(QueryFlag.PIPELINED)
     assert (mixed["executions"] >= 2 * PIPELINED - 2).any()
 
 
-def test_memcached_requests_own_the_workers_cpu_time(told: Told[Story]) -> None:
+def test_memcached_requests_own_the_workers_cpu_time(trial: Trial[Story]) -> None:
     """At least half of the CPU time of threads that serve requests belongs to requests."""
-    segments = told.run.trace.pandas("segments")
+    segments = trial.run.trace.pandas("segments")
     segments["ns"] = segments["t1_ns"] - segments["t0_ns"]
     of_queries = segments[segments["query"].notna() & (segments["query"] != 0)]
     workers = segments[segments["owner"].isin(of_queries["owner"])]
-    assert set(of_queries["query"]) <= set(told.run.queries["query"])
+    assert set(of_queries["query"]) <= set(trial.run.queries["query"])
     assert of_queries["ns"].sum() > 0.5 * workers["ns"].sum()

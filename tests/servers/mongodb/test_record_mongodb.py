@@ -64,31 +64,31 @@ TAGGED = {
 
 
 @dataclass
-class Told:
+class Trials:
     runs: dict[str, Run]
     pid: int
 
 
 @pytest.fixture(scope="module", params=["stand-in", "real"])
-def told(
+def trials(
     request: pytest.FixtureRequest,
     no_server_is_left: None,  # noqa: ARG001
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Told]:
+) -> Iterator[Trials]:
     directory = tmp_path_factory.mktemp("mongodb")
     start = mongod_stand_in if request.param == "stand-in" else real_mongod
     with or_skip(), start() as server:
-        _tell(server, directory)
+        _record_story(server, directory)
         runs = {attach_mode: Run(directory / attach_mode) for attach_mode in ("socket", "symbol")}
-        yield Told(runs, server.pid)
+        yield Trials(runs, server.pid)
 
 
 @pytest.fixture(params=["socket", "symbol"])
-def run(request: pytest.FixtureRequest, told: Told) -> Run:
-    return told.runs[request.param]
+def run(request: pytest.FixtureRequest, trials: Trials) -> Run:
+    return trials.runs[request.param]
 
 
-def _tell(server: DatabaseServer, directory: Any) -> None:
+def _record_story(server: DatabaseServer, directory: Any) -> None:
     with clients(server, CLIENTS // 2) as early:
         for client in early:
             client.ask({"ping": 1})
@@ -109,18 +109,18 @@ def _tell(server: DatabaseServer, directory: Any) -> None:
             clients_gone(server)
 
 
-def _find(one: tuple[int, Client]) -> None:
+def _find(numbered_client: tuple[int, Client]) -> None:
     """Each client has its own key; half of them connected before tracing began."""
-    number, client = one
+    number, client = numbered_client
     name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
     for count in range(EACH):
-        asked = {"find": "orders", "filter": {name: count, "s": "secret"}}
-        assert client.ask(asked)["ok"] == 1
+        command = {"find": "orders", "filter": {name: count, "s": "secret"}}
+        assert client.ask(command)["ok"] == 1
 
 
 def _all_kinds(client: Client) -> None:
-    about = {"application": {"name": "till"}}
-    client.exchange(op_query("admin.$cmd", {"isMaster": 1, "client": about}))
+    client_document = {"application": {"name": "till"}}
+    client.exchange(op_query("admin.$cmd", {"isMaster": 1, "client": client_document}))
     documents = [{"a": n, "text": "x" * 400} for n in range(500)]
     client.ask({"insert": "goods"}, documents=documents)
     updates = [{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(20)]
@@ -175,14 +175,14 @@ def _strangers(server: DatabaseServer) -> None:
             good.ask({"find": "other", "filter": {"good": 1}})
 
 
-def _beginning(run: Run, *words: str) -> dict[str, int]:
-    return {text: n for text, n in run.executions().items() if text.startswith(words)}
+def _beginning(run: Run, *prefixes: str) -> dict[str, int]:
+    return {text: n for text, n in run.executions().items() if text.startswith(prefixes)}
 
 
-def test_what_is_no_request_is_loss_and_all_else_counts(told: Told) -> None:
-    assert set(told.runs["socket"].loss) == {"opaque_session", "framing"}
-    assert told.runs["symbol"].loss == {}
-    for attach_mode, run in told.runs.items():
+def test_what_is_no_request_is_loss_and_all_else_counts(trials: Trials) -> None:
+    assert set(trials.runs["socket"].loss) == {"opaque_session", "framing"}
+    assert trials.runs["symbol"].loss == {}
+    for attach_mode, run in trials.runs.items():
         assert set(run.queries["attach_mode"]) == {attach_mode}
         assert _beginning(run, "shop.other") == {"shop.other find {good: ?}": 3}
 
@@ -213,18 +213,18 @@ def test_compressed_requests_have_the_shapes_of_plain_ones(run: Run) -> None:
 
 def test_comments_that_are_tags(run: Run) -> None:
     tagged = run.having("shop.tagged")
-    found = Counter(tagged["text"].str.removeprefix("shop.tagged "))
-    assert found == Counter(dict.fromkeys(TAGGED, 1))
-    tags = [list(of) if isinstance(of, list) else None for of in tagged["tags"]]
+    counts = Counter(tagged["text"].str.removeprefix("shop.tagged "))
+    assert counts == Counter(dict.fromkeys(TAGGED, 1))
+    tags = [list(pairs) if isinstance(pairs, list) else None for pairs in tagged["tags"]]
     assert dict(zip(tagged["text"].str.removeprefix("shop.tagged "), tags, strict=True)) == TAGGED
 
 
-def test_cpu_time_has_owners_with_names(told: Told) -> None:
-    for run in told.runs.values():
+def test_cpu_time_has_owners_with_names(trials: Trials) -> None:
+    for run in trials.runs.values():
         segments = run.trace.pandas("segments")
         owner = run.trace.pandas("owners").set_index("owner").loc[segments["owner"]]
         spent = (segments["t1_ns"] - segments["t0_ns"]).to_numpy()
-        mine = (owner["tgid"] == told.pid).to_numpy()
+        of_server = (owner["tgid"] == trials.pid).to_numpy()
         of_query = segments["query"].isin(run.queries["query"]).to_numpy()
-        named = of_query | ((owner["kind"] == "server") & owner["role"].notna()).to_numpy()
-        assert spent[mine & named].sum() > 0.98 * spent[mine].sum()
+        has_name = of_query | ((owner["kind"] == "server") & owner["role"].notna()).to_numpy()
+        assert spent[of_server & has_name].sum() > 0.98 * spent[of_server].sum()

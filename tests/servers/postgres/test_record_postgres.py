@@ -35,7 +35,7 @@ ROLES = {
 
 
 @dataclass
-class Told:
+class Trial:
     story: day.Story
     run: Run
     attach_mode: str
@@ -45,7 +45,7 @@ class Told:
 @pytest.fixture(scope="module")
 def on_postgres(
     postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Told]:
+) -> dict[str, Trial]:
     directory = tmp_path_factory.mktemp("postgres")
     day.prepare_server(postgres)
     outlives = "pg_stat_activity where query like '%m_outlives%' and pid != pg_backend_pid()"
@@ -60,66 +60,68 @@ def on_postgres(
         observer.execute(f"select pg_cancel_backend(pid) from {outlives}")
         client.replies()
     return {
-        attach_mode: Told(story, Run(directory / attach_mode), attach_mode, directory / attach_mode)
+        attach_mode: Trial(
+            story, Run(directory / attach_mode), attach_mode, directory / attach_mode
+        )
         for attach_mode in ATTACH_MODES
     }
 
 
 @pytest.fixture(params=ATTACH_MODES)
-def told(request: pytest.FixtureRequest, on_postgres: dict[str, Told]) -> Told:
+def trial(request: pytest.FixtureRequest, on_postgres: dict[str, Trial]) -> Trial:
     return on_postgres[request.param]
 
 
-def test_postgres_nothing_is_lost(told: Told) -> None:
-    assert told.run.loss == {}
-    check_waits(told.run.trace)
-    assert told.run.trace.complete
-    assert set(told.run.queries["attach_mode"]) == {told.attach_mode}
+def test_postgres_nothing_is_lost(trial: Trial) -> None:
+    assert trial.run.loss == {}
+    check_waits(trial.run.trace)
+    assert trial.run.trace.complete
+    assert set(trial.run.queries["attach_mode"]) == {trial.attach_mode}
 
 
-def test_executions_are_those_of_pg_stat_statements(told: Told) -> None:
-    """It counts what was executed to its end: here that is everything that did not fail."""
-    expected = told.story.tables.copy()
-    executed = marker_counts(told.run.queries[~told.run.queries["status"].isin(["error"])])
+def test_executions_are_those_of_pg_stat_statements(trial: Trial) -> None:
+    """pg_stat_statements counts what was executed to its end: here everything that did not fail."""
+    expected = trial.story.tables.copy()
+    executed = marker_counts(trial.run.queries[~trial.run.queries["status"].isin(["error"])])
     executed = Counter({marker: executed[marker] for marker in expected})
-    executed["do"] = told.run.executions()["do ?"]
+    executed["do"] = trial.run.executions()["do ?"]
     # It counts each statement of a text, which is one query to us. It does not count PREPARE.
     assert expected.pop("m_multi") == 3 * executed.pop("m_multi") == 3
     executed["m_by_name"] -= 1
-    for marker in MIXED if told.attach_mode == "socket" else ():
+    for marker in MIXED if trial.attach_mode == "socket" else ():
         del expected[marker]
         executed.pop(marker, None)
     assert executed == expected
-    assert told.story.tables["m_portal"] == 4 * day.TURNS
-    assert told.story.tables["m_same"] == 7 * (day.TURNS // 4) * 2
+    assert trial.story.tables["m_portal"] == 4 * day.TURNS
+    assert trial.story.tables["m_same"] == 7 * (day.TURNS // 4) * 2
 
 
-def test_no_text_is_in_anothers_session(told: Told) -> None:
-    queries = told.run.having("m_client_")
+def test_no_text_is_in_anothers_session(trial: Trial) -> None:
+    queries = trial.run.having("m_client_")
     marks = queries["text"].str.extract(r"(m_client_\d+)")[0]
     assert (marks.groupby(queries["session"]).nunique() == 1).all()
 
 
-def test_what_failed_is_told(told: Told) -> None:
-    failed = told.run.queries[told.run.queries["status"].isin(["error"])]
+def test_what_failed_is_told(trial: Trial) -> None:
+    failed = trial.run.queries[trial.run.queries["status"].isin(["error"])]
     texts = failed["text"].dropna()
-    found = Counter(match[0] for text in texts if (match := MARKER.search(text)))
+    counts = Counter(match[0] for text in texts if (match := MARKER.search(text)))
     expected = {"m_fails": 5, "m_failing": 3, "m_aborted": 1, "m_cancelled": 1}
-    assert {marker: found[marker] for marker in expected} == expected
-    assert found.keys() <= {*expected, "m_terminated", "m_failing_pipe", REFUSED}
-    assert "m_gone" not in str(told.run.text_of), "a name that no longer exists"
+    assert {marker: counts[marker] for marker in expected} == expected
+    assert counts.keys() <= {*expected, "m_terminated", "m_failing_pipe", REFUSED}
+    assert "m_gone" not in str(trial.run.text_of), "a name that no longer exists"
 
 
-def test_every_other_statement_counts_under_its_own_shape(told: Told) -> None:
-    sent, counted = told.story.sent.copy(), marker_counts(told.run.queries)
-    if told.attach_mode == "symbol":
+def test_every_other_statement_counts_under_its_own_shape(trial: Trial) -> None:
+    sent, counted = trial.story.sent.copy(), marker_counts(trial.run.queries)
+    if trial.attach_mode == "symbol":
         del sent[REFUSED]
     assert {marker: counted[marker] for marker in sent} == sent
-    assert len(told.run.having("m_fetched")) == 4, "one for each part of its rows"
+    assert len(trial.run.having("m_fetched")) == 4, "one for each part of its rows"
 
 
-def test_simple_extended_and_prepared_protocols_count_the_same(told: Told) -> None:
-    executions = told.run.executions()
+def test_simple_extended_and_prepared_protocols_count_the_same(trial: Trial) -> None:
+    executions = trial.run.executions()
     reads, writes = (day.CLIENTS * n for n in (day.SELECTS_EACH, day.TRANSACTIONS_EACH))
     assert executions["select abalance from pgbench_accounts where aid = ?"] == 3 * (reads + writes)
     for text, count in executions.items():
@@ -127,30 +129,30 @@ def test_simple_extended_and_prepared_protocols_count_the_same(told: Told) -> No
             assert count == 3 * writes, text
 
 
-def test_statements_prepared_before_have_their_text(told: Told) -> None:
-    executed = told.run.executions()
+def test_statements_prepared_before_have_their_text(trial: Trial) -> None:
+    executed = trial.run.executions()
     expected = Counter({day.before_shape(n): day.BEFORE for n in range(day.STATEMENTS)})
     expected += day.BEFORE_EXTRA
-    if told.attach_mode == "symbol":  # it shows each statement of a request
+    if trial.attach_mode == "symbol":  # it shows each statement of a request
         expected.update((day.before_shape(4), day.before_shape(5)))
     assert {text: executed[text] for text in expected} == expected
-    before = told.run.having("m_before_")
+    before = trial.run.having("m_before_")
     assert set(before["user"]) == set(before["database"]) == {"postgres"}
-    assert "secret" not in str(told.run.text_of)
+    assert "secret" not in str(trial.run.text_of)
 
 
-def test_what_stays_unknown_is_a_row_of_its_own(on_postgres: dict[str, Told]) -> None:
+def test_what_stays_unknown_is_a_row_of_its_own(on_postgres: dict[str, Trial]) -> None:
     """The unnamed statement is not in a backend's table."""
-    told = on_postgres["socket"]
-    words = "(prepared before tracing began: the unnamed statement of session "
-    unknown = {text: n for text, n in told.run.executions().items() if text.startswith(words)}
+    trial = on_postgres["socket"]
+    prefix = "(prepared before tracing began: the unnamed statement of session "
+    unknown = {text: n for text, n in trial.run.executions().items() if text.startswith(prefix)}
     assert list(unknown.values()) == [1]
-    rows = attribute(told.directory)["rows"]
+    rows = attribute(trial.directory)["rows"]
     assert [row["calls"] for row in rows if row["shape"] in unknown] == [1]
 
 
-def test_copy_is_one_query_to_its_end(told: Told) -> None:
-    copies = told.run.having("m_filled").sort_values("begin_ns").to_dict("records")
+def test_copy_is_one_query_to_its_end(trial: Trial) -> None:
+    copies = trial.run.having("m_filled").sort_values("begin_ns").to_dict("records")
     coming, going, after = copies
     assert coming["text"].startswith("copy") and going["text"].startswith("copy")
     assert coming["end_ns"] <= going["begin_ns"] < going["end_ns"] <= after["begin_ns"]
@@ -158,33 +160,33 @@ def test_copy_is_one_query_to_its_end(told: Told) -> None:
     assert going["begin_ns"] - coming["end_ns"] < coming["end_ns"] - coming["begin_ns"]
 
 
-def test_parallel_workers_work_for_their_leaders_query(told: Told) -> None:
-    assert told.story.parallel_workers > 0
-    queries = set(told.run.having("m_parallel")["query"])
-    segments = told.run.trace.pandas("segments")
-    owners = told.run.trace.pandas("owners").set_index("owner")
-    mine = segments[segments["query"].isin(queries)]
-    by_process = (mine["t1_ns"] - mine["t0_ns"]).groupby(mine["owner"].map(owners["tgid"])).sum()
-    workers = by_process.drop(told.story.parallel_leader)
-    assert len(workers) >= told.story.parallel_workers
+def test_parallel_workers_work_for_their_leaders_query(trial: Trial) -> None:
+    assert trial.story.parallel_workers > 0
+    queries = set(trial.run.having("m_parallel")["query"])
+    segments = trial.run.trace.pandas("segments")
+    owners = trial.run.trace.pandas("owners").set_index("owner")
+    own = segments[segments["query"].isin(queries)]
+    by_process = (own["t1_ns"] - own["t0_ns"]).groupby(own["owner"].map(owners["tgid"])).sum()
+    workers = by_process.drop(trial.story.parallel_leader)
+    assert len(workers) >= trial.story.parallel_workers
     # They scan together with the leader: a large part of the work, unless they were missed.
     assert workers.sum() > 0.2 * by_process.sum()
 
 
-def test_cpu_time_has_owners_with_names(told: Told) -> None:
-    segments = check_owners(told.run, ROLES)
+def test_cpu_time_has_owners_with_names(trial: Trial) -> None:
+    segments = check_owners(trial.run, ROLES)
     background = segments[segments["kind"] == "server"]
     assert {"backend", "walwriter"} <= set(background["role"]) <= ROLES
     unresolved = background[background["role"] == "postgres"]["ns"].sum()
     assert unresolved < 0.1 * segments["ns"].sum()
 
 
-def test_a_query_that_outlives_the_recording(told: Told) -> None:
-    assert list(told.run.having("m_outlives")["status"]) == ["unfinished"]
+def test_a_query_that_outlives_the_recording(trial: Trial) -> None:
+    assert list(trial.run.having("m_outlives")["status"]) == ["unfinished"]
 
 
-def test_long_statements_are_marked(told: Told) -> None:
-    lengths = told.run.having("m_length_")
+def test_long_statements_are_marked(trial: Trial) -> None:
+    lengths = trial.run.having("m_length_")
     for text, flags in zip(lengths["text"], lengths["flags"], strict=True):
         sent = int(text.split("m_length_")[1].split(",")[0])
         assert bool(flags & QueryFlag.TRUNCATED) == (sent > 4096)

@@ -13,38 +13,38 @@ from qjoule.contract import QueryFlag
 from qjoule_studies.servers.process import DatabaseServer
 from tracing import redis_story as day
 from tracing.live_top import QJOULE, live_top
-from tracing.recording import Run, Told, check_no_waits, check_whole, qjoule, recording
+from tracing.recording import Run, Trial, check_no_waits, check_whole, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 
 @pytest.fixture(scope="module")
-def told(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told[day.Story]:
+def trial(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Trial[day.Story]:
     directory = tmp_path_factory.mktemp("redis") / "trace"
     with redis.connect() as referee:
         with recording(directory, "--pid", str(redis.pid), "--ring-mb", "64"):
             story = day.tell(redis, referee)
-        return Told(story, Run(directory))
+        return Trial(story, Run(directory))
 
 
-def test_redis_nothing_is_lost_and_no_value_is_told(told: Told[day.Story]) -> None:
-    check_whole(told.run, "socket")
-    assert not any("redis.call" in text for text in told.run.text_of.values())
-    check_no_waits(told.run.trace)
+def test_redis_nothing_is_lost_and_no_value_is_told(trial: Trial[day.Story]) -> None:
+    check_whole(trial.run, "socket")
+    assert not any("redis.call" in text for text in trial.run.text_of.values())
+    check_no_waits(trial.run.trace)
 
 
-def test_redis_every_command_counts(told: Told[day.Story]) -> None:
+def test_redis_every_command_counts(trial: Trial[day.Story]) -> None:
     """The server's own count, except for what scripts called: that came over no socket."""
-    calls = told.story.calls
+    calls = trial.story.calls
     assert calls["set"] + calls["get"] + calls["incr"] > 60_000
-    counted = told.run.executions()
+    counted = trial.run.executions()
     del counted["INFO"]  # the queries of this test's own checks
     del counted["CLIENT SETINFO"]  # the driver's greeting: Redis 7.0 has no such subcommand
     assert counted.total() == calls.total() - day.IN_SCRIPT * day.SCRIPTS
 
 
-def test_redis_commands_count_under_their_own_shape(told: Told[day.Story]) -> None:
-    counted = told.run.executions()
+def test_redis_commands_count_under_their_own_shape(trial: Trial[day.Story]) -> None:
+    counted = trial.run.executions()
     expected = {
         **day.COMMON_SHAPES,
         "BLPOP queue:?": day.BLOCKED,
@@ -59,21 +59,23 @@ def test_redis_commands_count_under_their_own_shape(told: Told[day.Story]) -> No
     assert {text: counted[text] for text in expected} == expected
 
 
-def test_redis_pipelines_of_different_commands_are_one_request(told: Told[day.Story]) -> None:
-    mixed = told.run.flagged(QueryFlag.PIPELINED)
+def test_redis_pipelines_of_different_commands_are_one_request(trial: Trial[day.Story]) -> None:
+    mixed = trial.run.flagged(QueryFlag.PIPELINED)
     assert Counter(mixed["text"])["MULTI; SET order:?; LPUSH orders:open; EXEC"] == day.TRANSACTIONS
 
 
-def test_redis_a_command_that_blocks_lasts_until_its_reply(told: Told[day.Story]) -> None:
-    blocked = told.run.queries[told.run.queries["text"] == "BLPOP queue:?"].sort_values("begin_ns")
-    pushed = told.run.queries[told.run.queries["text"] == "RPUSH queue:?"].sort_values("begin_ns")
+def test_redis_a_command_that_blocks_lasts_until_its_reply(trial: Trial[day.Story]) -> None:
+    blocked = trial.run.queries[trial.run.queries["text"] == "BLPOP queue:?"].sort_values(
+        "begin_ns"
+    )
+    pushed = trial.run.queries[trial.run.queries["text"] == "RPUSH queue:?"].sort_values("begin_ns")
     # The n-th element is popped after it was pushed, whenever its reader began to wait.
     assert (blocked["end_ns"].to_numpy() > pushed["begin_ns"].to_numpy()).all()
 
 
-def test_redis_snapshot_is_background(told: Told[day.Story], redis: DatabaseServer) -> None:
-    segments = told.run.trace.pandas("segments")
-    owners = told.run.trace.pandas("owners").set_index("owner")
+def test_redis_snapshot_is_background(trial: Trial[day.Story], redis: DatabaseServer) -> None:
+    segments = trial.run.trace.pandas("segments")
+    owners = trial.run.trace.pandas("owners").set_index("owner")
     spent = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["owner"]).sum()
     forks = owners[(owners["kind"] == "server") & (owners["tgid"] != redis.pid)]
     assert set(forks["role"]) == {"redis-fork"}
@@ -94,7 +96,7 @@ def test_a_recording_comes_whole_when_it_is_stopped(redis: DatabaseServer, tmp_p
             client.set(f"via:{number}", "secret")
     assert Run(output).executions()["SET via:?"] == CALLS
     assert Run(output).trace.complete
-    assert "MB from env" in recorder.said
+    assert "MB from env" in recorder.messages
     assert output.stat().st_mode & 0o077 == 0
     assert list(tmp_path.iterdir()) == [output]
     assert set(Path("/var/tmp").glob("qjoule-*")) == before
@@ -103,8 +105,8 @@ def test_a_recording_comes_whole_when_it_is_stopped(redis: DatabaseServer, tmp_p
 def test_a_program_there_prints_nothing_into_the_trace(
     redis: DatabaseServer, tmp_path: Path
 ) -> None:
-    words = ["--pid", str(redis.pid), "--energy", "none", "-o", str(tmp_path / "t")]
-    done = qjoule("record", *VIA, *words, "--", "sh", "-c", "cat; echo 'hello  you'; exit 7")
+    options = ["--pid", str(redis.pid), "--energy", "none", "-o", str(tmp_path / "t")]
+    done = qjoule("record", *VIA, *options, "--", "sh", "-c", "cat; echo 'hello  you'; exit 7")
     assert done.returncode == 7, done.stderr
     assert "hello  you" in done.stderr and not done.stdout
     assert Run(tmp_path / "t").trace.complete
@@ -115,6 +117,6 @@ def test_the_view_counts_what_the_server_did(redis: DatabaseServer) -> None:
         for number in range(CALLS):
             client.set(f"seen:{number}", "secret")
         client.set("last", "")
-        found = top.finish(lambda row: row["shape"] == "SET last")
-    rows = [row for one in found for row in one["interval"]["rows"]]
+        snapshots = top.finish(lambda row: row["shape"] == "SET last")
+    rows = [row for snapshot in snapshots for row in snapshot["interval"]["rows"]]
     assert sum(row["calls"] for row in rows if row["shape"] == "SET seen:?") == CALLS

@@ -51,11 +51,11 @@ def test_io_threads_that_read_are_counted_only(tmp_path: Path) -> None:
                 clients[0].set(f"user:{number}", 1)
             clients[1].set("before:1", 1)
             clients[1].config_set("io-threads", 3)
-            asked = day.ask_at_once(late)
+            gets = day.ask_at_once(late)
     run = Run(tmp_path / "t")
     assert run.loss == {}
     counted = run.executions()
-    assert (counted["SET user:?"], counted["SET before:?"], counted["GET x:?"]) == (100, 1, asked)
+    assert (counted["SET user:?"], counted["SET before:?"], counted["GET x:?"]) == (100, 1, gets)
     assert set(run.having("SET user:")["attach_mode"]) == {"statistical"}
     assert set(run.having("SET before:")["attach_mode"]) == {"socket"}
     assert "statistical" in set(run.having("GET x:")["attach_mode"])

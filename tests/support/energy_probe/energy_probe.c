@@ -169,7 +169,7 @@ static void show_readings(struct energy_source *source)
 
 static void obey(struct energy_source *source, const char *command)
 {
-	struct qj_domain found[ENERGY_MAX_DOMAINS];
+	struct qj_domain appeared[ENERGY_MAX_DOMAINS];
 	struct qj_energy reading;
 
 	if (!strcmp(command, "read")) {
@@ -181,8 +181,8 @@ static void obey(struct energy_source *source, const char *command)
 		show_reading(&reading);
 	}
 	if (!strcmp(command, "look"))
-		for (unsigned i = 0, count = energy_appeared(source, found); i < count; i++) {
-			say(found[i].name);
+		for (unsigned i = 0, count = energy_appeared(source, appeared); i < count; i++) {
+			say(appeared[i].name);
 			say("\n");
 		}
 	else if (!strcmp(command, "busy -"))

@@ -96,17 +96,17 @@ class Probe:
         self.domains: list[Domain] = []
         self.cores: list[Domain] = []
         for line in answer[1:]:
-            what, *values = line.split("\t")
-            if what == "source":
+            record_type, *values = line.split("\t")
+            if record_type == "source":
                 self.name, self.grade = values[0], int(values[1])
             else:
                 *values, idle_w, die = values
                 index, package, name, unit, modulus, period_ns, kind, error = values
-                of = (int(index), int(package), name, float(unit), int(modulus))
+                fields = (int(index), int(package), name, float(unit), int(modulus))
                 more = (int(period_ns), DomainKind(int(kind)), int(error), float(idle_w))
                 of_die = None if int(die) == WHOLE_PACKAGE else int(die)
-                found = self.cores if what == "core" else self.domains
-                found.append(Domain(*of, *more, of_die))
+                domains = self.cores if record_type == "core" else self.domains
+                domains.append(Domain(*fields, *more, of_die))
 
     def _answer(self) -> list[str]:
         assert self._process.stdout is not None
@@ -139,7 +139,7 @@ class Probe:
         return out
 
     def wait(self, seconds: float) -> None:
-        """Puts the source's clock forward."""
+        """Advances the source's clock."""
         self.tell(f"wait {round(seconds * 1e9)}")
 
     def raws(self) -> list[int]:

@@ -217,9 +217,9 @@ size_t inflate_host(const __u8 *packed, size_t count, __u8 format, size_t limit,
 	b->limit = limit < QJ_INFLATED_MAX ? limit : QJ_INFLATED_MAX;
 	memcpy(b->packed.bytes, packed, b->packed_bytes);
 	if (format == QJ_INFLATE_SNAPPY) {
-		size_t whole = snappy_length(b);
+		size_t length = snappy_length(b);
 
-		b->limit = whole < b->limit ? whole : b->limit;
+		b->limit = length < b->limit ? length : b->limit;
 	}
 	if (b->limit)
 		inflate_run(b);

@@ -18,11 +18,11 @@ from host_library import TRAPPED, compiled
 QUERY, PREPARE, EXECUTE, BATCH, STARTUP = 0x07, 0x09, 0x0A, 0x0D, 0x01
 COMPRESSED, TRACING, PAYLOAD = 0x01, 0x02, 0x04
 SEGMENT_MOST = (1 << 17) - 1
-_TOLD_MOST, _TAGS_MOST = 4096, 1 << 16
+_REQUESTS_MOST, _TAGS_MOST = 4096, 1 << 16
 Size = ctypes.c_size_t
 
 
-class _Told(ctypes.Structure):
+class _Request(ctypes.Structure):
     _fields_ = (
         ("shape", ctypes.c_uint64),
         ("text_bytes", ctypes.c_uint32),
@@ -32,8 +32,8 @@ class _Told(ctypes.Structure):
     )
 
 
-class Told(NamedTuple):
-    """A request."""
+class Request(NamedTuple):
+    """A request as the parser reported it."""
 
     shape: int
     text_bytes: int
@@ -48,18 +48,18 @@ def _library() -> ctypes.CDLL:
     return loaded
 
 
-def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
+def requests_of(connection: bytes, step: int = 0) -> tuple[list[Request], int] | None:
     """The requests of a connection that is read in pieces of `step` bytes (0: at once)."""
-    found, tags = (_Told * _TOLD_MOST)(), ctypes.create_string_buffer(_TAGS_MOST)
+    slots, tags = (_Request * _REQUESTS_MOST)(), ctypes.create_string_buffer(_TAGS_MOST)
     opaque, sizes = Size(), (Size(len(connection)), Size(step))
-    count = _library().cql_host(connection, *sizes, found, ctypes.byref(opaque), tags)
+    count = _library().cql_host(connection, *sizes, slots, ctypes.byref(opaque), tags)
     if count == Size(-1).value:
         return None
-    assert count <= _TOLD_MOST
-    requests, said, at = [], tags.raw, 0
-    for one in found[:count]:
-        end = at + one.tags_bytes
-        requests.append(Told(one.shape, one.text_bytes, one.command, said[at:end]))
+    assert count <= _REQUESTS_MOST
+    requests, tag_bytes, at = [], tags.raw, 0
+    for slot in slots[:count]:
+        end = at + slot.tags_bytes
+        requests.append(Request(slot.shape, slot.text_bytes, slot.command, tag_bytes[at:end]))
         at = end
     return requests, opaque.value
 
@@ -90,7 +90,7 @@ def envelope(version: int, opcode: int, body: bytes, flags: int = 0, stream: int
 
 def payload(entries: Sequence[tuple[bytes, bytes | None]]) -> bytes:
     """[bytes map] that precedes the body of a request with the flag `PAYLOAD`."""
-    return struct.pack(">H", len(entries)) + b"".join(entry(*one) for one in entries)
+    return struct.pack(">H", len(entries)) + b"".join(entry(*fields) for fields in entries)
 
 
 def entry(key: bytes, value: bytes | None) -> bytes:
@@ -138,16 +138,16 @@ def segment(payload: bytes, *, whole: bool, with_lz4: bool) -> bytes:
 def segments(envelopes: Sequence[bytes], *, together: int, with_lz4: bool) -> bytes:
     """Envelopes in segments: as many as fit if `together`; longer ones in parts."""
     sent, gathered = b"", b""
-    for number, one in enumerate(envelopes):
-        if len(gathered) + len(one) > SEGMENT_MOST and gathered:
+    for number, envelope in enumerate(envelopes):
+        if len(gathered) + len(envelope) > SEGMENT_MOST and gathered:
             sent += segment(gathered, whole=True, with_lz4=with_lz4)
             gathered = b""
-        if len(one) > SEGMENT_MOST:
-            for at in range(0, len(one), SEGMENT_MOST):
-                part = one[at : at + SEGMENT_MOST]
+        if len(envelope) > SEGMENT_MOST:
+            for at in range(0, len(envelope), SEGMENT_MOST):
+                part = envelope[at : at + SEGMENT_MOST]
                 sent += segment(part, whole=False, with_lz4=with_lz4)
             continue
-        gathered += one
+        gathered += envelope
         if number % together == together - 1:
             sent += segment(gathered, whole=True, with_lz4=with_lz4)
             gathered = b""

@@ -99,16 +99,16 @@ static void set_up(const __u64 *jvm, const uint8_t *text, uint32_t bytes, bool l
 int hotspot_host(const __u64 *jvm, const uint8_t *text, uint32_t bytes, int list, int reads,
 		 uint32_t moved, const uint8_t *garbage, uint8_t *out)
 {
-	struct java_string found;
+	struct java_string name;
 
 	set_up(jvm, text, bytes, list);
 	memcpy(heap.garbage, garbage, SLOT);
 	heap.moved = moved;
 	heap.reads_left = reads;
-	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &found) || !found.latin1 ||
-	    found.bytes > 128 ||
-	    bpf_probe_read_user(out, found.bytes, (const void *)java_bytes(jvm, &found)) ||
-	    !java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &found))
+	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &name) || !name.latin1 ||
+	    name.bytes > 128 ||
+	    bpf_probe_read_user(out, name.bytes, (const void *)java_bytes(jvm, &name)) ||
+	    !java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &name))
 		return -1;
-	return found.bytes;
+	return name.bytes;
 }

@@ -140,7 +140,7 @@ __u32 mongodb_reply_host(const __u8 *sent, size_t bytes, size_t step, __u32 requ
 			 __u32 command, __s64 *rows)
 {
 	struct qj_mongodb_reply r;
-	__u32 said;
+	__u32 flags;
 
 	qj_mongodb_reply_begin(&r, request);
 	for (size_t at = 0; at < bytes; at += step) {
@@ -148,9 +148,9 @@ __u32 mongodb_reply_host(const __u8 *sent, size_t bytes, size_t step, __u32 requ
 			step = bytes - at;
 		mongodb_reply_feed(&r, sent + at, step);
 	}
-	said = (qj_mongodb_reply_succeeded(&r) ? 1 : 0) | (qj_mongodb_reply_failed(&r) ? 2 : 0) |
-	       (qj_mongodb_reply_has_cursor(&r) ? 4 : 0);
+	flags = (qj_mongodb_reply_succeeded(&r) ? 1 : 0) | (qj_mongodb_reply_failed(&r) ? 2 : 0) |
+		(qj_mongodb_reply_has_cursor(&r) ? 4 : 0);
 	*cursor = r.cursor;
 	*rows = qj_mongodb_reply_rows(&r, command);
-	return said;
+	return flags;
 }

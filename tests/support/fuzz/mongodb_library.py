@@ -52,13 +52,13 @@ def _reply(
     sent: bytes, request: int, step: int, command: str
 ) -> tuple[str | None, int | None, int | None]:
     cursor, rows = ctypes.c_int64(), ctypes.c_int64()
-    said = _library().mongodb_reply_host(
+    flags = _library().mongodb_reply_host(
         *(sent, len(sent), step, request, ctypes.byref(cursor)),
         *(fnv(command.encode()), ctypes.byref(rows)),
     )
-    outcome = {1: "ok", 2: "error"}.get(said & 3)
-    known = cursor.value if said & 4 else None
-    return outcome, known, rows.value if rows.value >= 0 else None
+    outcome = {1: "ok", 2: "error"}.get(flags & 3)
+    cursor_id = cursor.value if flags & 4 else None
+    return outcome, cursor_id, rows.value if rows.value >= 0 else None
 
 
 def kernel_hash(message: bytes, step: int = 0) -> int:
@@ -93,11 +93,11 @@ def op_query(namespace: str, document: Mapping[str, Any]) -> bytes:
     return message(head + bson.encode(document), Opcode.QUERY)
 
 
-def told(whole: bytes, origin: int = 0) -> bytes:
+def kernel_report(message: bytes, origin: int = 0) -> bytes:
     """What the kernel reports of a message. For a getMore, `origin` names its cursor's query."""
-    opcode = struct.unpack_from("<I", whole, 12)[0]
-    head = struct.pack("<IIQ", opcode, len(whole) - 16, origin)
-    return head + whole[16 : 16 + BODY_BYTES]
+    opcode = struct.unpack_from("<I", message, 12)[0]
+    head = struct.pack("<IIQ", opcode, len(message) - 16, origin)
+    return head + message[16 : 16 + BODY_BYTES]
 
 
 #: By the number of MongoDB's compressor: functions to compress and to decompress.
@@ -115,18 +115,18 @@ _UNPACK: dict[int, Callable[[bytes, int], bytes]] = {
 }
 
 
-def compressed(whole: bytes, compressor: int = 2) -> bytes:
+def compressed(plain: bytes, compressor: int = 2) -> bytes:
     """A message as OP_COMPRESSED."""
-    opcode = struct.unpack_from("<I", whole, 12)[0]
-    head = struct.pack("<iiB", opcode, len(whole) - 16, compressor)
-    return message(head + PACK[compressor](whole[16:]), Opcode.COMPRESSED)
+    opcode = struct.unpack_from("<I", plain, 12)[0]
+    head = struct.pack("<iiB", opcode, len(plain) - 16, compressor)
+    return message(head + PACK[compressor](plain[16:]), Opcode.COMPRESSED)
 
 
-def decompressed(whole: bytes) -> bytes:
+def decompressed(message: bytes) -> bytes:
     """The message inside an OP_COMPRESSED; any other message unchanged."""
-    length, number, response_to, opcode = struct.unpack_from("<4I", whole)
+    length, number, response_to, opcode = struct.unpack_from("<4I", message)
     if opcode != Opcode.COMPRESSED:
-        return whole
-    opcode, size, compressor = struct.unpack_from("<IIB", whole, 16)
-    plain = _UNPACK[compressor](whole[25:length], size)
+        return message
+    opcode, size, compressor = struct.unpack_from("<IIB", message, 16)
+    plain = _UNPACK[compressor](message[25:length], size)
     return struct.pack("<4I", 16 + size, number, response_to, opcode) + plain

@@ -110,15 +110,15 @@ def _literals(grammar: Grammar, text: str) -> Iterator[str]:
             at, version_open = at + 2, False
             continue
         token = grammar.tokens.match(text, at)
-        found = token.groupdict() if token else {}
+        groups = token.groupdict() if token else {}
         at = token.end() if token and token.end() > at else at + 1
-        if found.get("literal"):
-            yield found["literal"]
-        elif found.get("block"):
+        if groups.get("literal"):
+            yield groups["literal"]
+        elif groups.get("block"):
             at = _comment_end(text, at, depth=99 if grammar.nests else 0)
-        elif found.get("version") and grammar.skips:
+        elif groups.get("version") and grammar.skips:
             number = re.compile("[0-9]{5,6}").match(text, at)
-            mark = found["version"][2:]
+            mark = groups["version"][2:]
             if mark == "M!" and grammar.skips(mark, 0):
                 at = _comment_end(text, at, depth=0)
             elif number and grammar.skips(mark, int(number[0])):

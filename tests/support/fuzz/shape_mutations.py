@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated statements, and all that the C makes of them.
+"""Mutated statements, and what the C code of shapes makes of them.
 
     PYTHONPATH=tests/support .venv/bin/python tests/support/fuzz/shape_mutations.py HOW_MANY SEED
 
@@ -59,20 +59,20 @@ def corpus() -> list[bytes]:
 def _mutated(statements: list[bytes], chance: random.Random) -> bytes:
     text = bytearray(chance.choice(statements))
     for _ in range(chance.randrange(8)):
-        at, to = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        begin, end = sorted(chance.randrange(len(text) + 1) for _ in range(2))
         match chance.randrange(6):
             case 0:
-                text[at:at] = chance.choice(PIECES)
+                text[begin:begin] = chance.choice(PIECES)
             case 1:
-                text[at : min(to, at + 8)] = chance.choice(PIECES)
+                text[begin : min(end, begin + 8)] = chance.choice(PIECES)
             case 2:
-                text[at:at] = text[at:to]
+                text[begin:begin] = text[begin:end]
             case 3:
-                del text[at : min(to, at + 9)]
+                del text[begin : min(end, begin + 9)]
             case 4:
-                text[at : at + 1] = bytes([chance.randrange(256)])
+                text[begin : begin + 1] = bytes([chance.randrange(256)])
             case 5:
-                text[at:at] = chance.choice(statements)[: chance.randrange(60)]
+                text[begin:begin] = chance.choice(statements)[: chance.randrange(60)]
     return bytes(text[:4096])
 
 
@@ -91,13 +91,13 @@ def cases(number: int, seed: int) -> Iterator[Case]:
 def made_of(case: Case) -> tuple[object, ...]:
     """The reduced statement, its names as a shape quotes them, and its shape."""
     text, lexis, rules, truncated = case
-    whole = reduce_statement(text, lexis, rules)
-    reduced, truncated = closed_early(strip_ellipsis(whole[0])[0], truncated)
+    reduction = reduce_statement(text, lexis, rules)
+    reduced, truncated = closed_early(strip_ellipsis(reduction[0])[0], truncated)
     if lexis is Lexis.BACKTICK:
         reduced = known_part(reduced)
     split = tokens(reduced, lexis)
     names = [lexer(lexis).quoted(token.text) for token in split if token.kind is Kind.NAME]
-    return (*whole, names, lexer(lexis).shape(reduced, truncated))
+    return (*reduction, names, lexer(lexis).shape(reduced, truncated))
 
 
 def digest(some: Iterable[Case]) -> str:

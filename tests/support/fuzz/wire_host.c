@@ -168,18 +168,18 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 
 long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 flags)
 {
-	void *known = bpf_map_lookup_elem(map, key);
+	void *stored = bpf_map_lookup_elem(map, key);
 	struct entry *e;
 
-	if (!known) {
+	if (!stored) {
 		e = calloc(1, sizeof(*e));
 		e->map = map;
 		e->next = entries;
 		memcpy(e->key, key, key_bytes(map));
 		entries = e;
-		known = e->value;
+		stored = e->value;
 	}
-	memcpy(known, value, value_bytes(map));
+	memcpy(stored, value, value_bytes(map));
 	return 0;
 }
 
@@ -317,20 +317,20 @@ static void keep_text(const struct qj_ring_text *r)
 
 static void keep_query(const struct qj_query *q)
 {
-	struct wire_query *kept;
+	struct wire_query *recorded;
 
 	if (!queries)
 		queries = calloc(WIRE_RECORDS, sizeof(*queries));
 	if (n_queries == WIRE_RECORDS)
 		return;
 	query_tags[n_queries] = q->tags;
-	kept = &queries[n_queries++];
-	*kept = (struct wire_query){.shape = q->shape,
-				    .executions = q->executions,
-				    .flags = q->flags,
-				    .command = q->command,
-				    .rows = q->rows};
-	memcpy(kept->sqlstate, q->sqlstate, sizeof(q->sqlstate));
+	recorded = &queries[n_queries++];
+	*recorded = (struct wire_query){.shape = q->shape,
+					.executions = q->executions,
+					.flags = q->flags,
+					.command = q->command,
+					.rows = q->rows};
+	memcpy(recorded->sqlstate, q->sqlstate, sizeof(q->sqlstate));
 	if (q->begin_ns > q->end_ns || !q->query)
 		abort();
 	if (q->flags & QJ_QUERY_OK && q->flags & QJ_QUERY_ERROR)
@@ -339,19 +339,19 @@ static void keep_query(const struct qj_query *q)
 
 static void keep_session(const struct qj_ring_session *r)
 {
-	struct wire_name *kept;
+	struct wire_name *name;
 
 	n_sessions++;
 	session_bytes += r->session.text_bytes;
 	if (r->session.event != QJ_SESSION_APPLICATION || n_names == WIRE_RECORDS)
 		return;
-	if (r->session.text_bytes > sizeof(kept->bytes))
+	if (r->session.text_bytes > sizeof(name->bytes))
 		abort();
 	if (!names)
 		names = calloc(WIRE_RECORDS, sizeof(*names));
-	kept = &names[n_names++];
-	kept->count = r->session.text_bytes;
-	memcpy(kept->bytes, r->bytes, kept->count);
+	name = &names[n_names++];
+	name->count = r->session.text_bytes;
+	memcpy(name->bytes, r->bytes, name->count);
 }
 
 struct wire_record {

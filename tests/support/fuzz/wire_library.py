@@ -41,7 +41,7 @@ class Query:
     command: int
     rows: int | None = None
     sqlstate: str = ""
-    said: bytes | None = None  #: its tags, as sent
+    tags: bytes | None = None  #: its tags, as sent
     shape: int = field(default=0, compare=False)
 
 
@@ -70,8 +70,8 @@ class Connection:
     def receive(self, data: bytes, place: int = 0) -> None:
         self._host.wire_receive(data, len(data), place)
 
-    def failed(self, left: int) -> None:
-        self._host.wire_failed(left)
+    def failed(self, remaining: int) -> None:
+        self._host.wire_failed(remaining)
 
     def follow(self, rules: int) -> None:
         """From here on every session has the rules with this number."""
@@ -89,16 +89,16 @@ class Connection:
         queries = self._host.wire_queries()
         return [
             Query(
-                ctypes.string_at(one.text, one.text_bytes) if one.text else None,
-                one.executions,
-                one.flags,
-                one.command,
-                one.rows if one.flags & QueryFlag.ROWS else None,
-                one.sqlstate.decode(),
-                ctypes.string_at(one.tags, one.tags_bytes) if one.tags else None,
-                one.shape,
+                ctypes.string_at(query.text, query.text_bytes) if query.text else None,
+                query.executions,
+                query.flags,
+                query.command,
+                query.rows if query.flags & QueryFlag.ROWS else None,
+                query.sqlstate.decode(),
+                ctypes.string_at(query.tags, query.tags_bytes) if query.tags else None,
+                query.shape,
             )
-            for one in (queries[i] for i in range(count))
+            for query in (queries[i] for i in range(count))
         ]
 
     @property

@@ -4,23 +4,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from qjoule_studies.servers.process import DatabaseServer
 
 
+def _text(statement: str | Callable[[], str]) -> str:
+    return statement if isinstance(statement, str) else statement()
+
+
 @contextmanager
-def busy(server: DatabaseServer, *statements: str) -> Iterator[None]:
-    """Executes the last statement over and over, after the others, while the block runs."""
-    ended = threading.Event()
+def busy(server: DatabaseServer, *statements: str | Callable[[], str]) -> Iterator[None]:
+    """Executes the last statement over and over, after the others, while the block runs. A function
+    is called for the statement each time.
+    """
+    stop = threading.Event()
 
     def work() -> None:
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             for statement in statements[:-1]:
-                cursor.execute(statement)
-            while not ended.is_set():
-                cursor.execute(statements[-1])
+                cursor.execute(_text(statement))
+            while not stop.is_set():
+                cursor.execute(_text(statements[-1]))
                 cursor.fetchall()
 
     thread = threading.Thread(target=work)
@@ -28,5 +34,5 @@ def busy(server: DatabaseServer, *statements: str) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         thread.join()

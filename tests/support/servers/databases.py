@@ -67,10 +67,10 @@ def mysql_server(
 def offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
     """Turns TLS on in a PostgreSQL, and asks the user m_scram for a password."""
     data = server.directory / "data"
-    for made, name in zip(self_signed(data), ("server.key", "server.crt"), strict=True):
-        shutil.chown(made, (data / "PG_VERSION").stat().st_uid)
-        made.chmod(0o600)
-        made.rename(data / name)
+    for source, name in zip(self_signed(data), ("server.key", "server.crt"), strict=True):
+        shutil.chown(source, (data / "PG_VERSION").stat().st_uid)
+        source.chmod(0o600)
+        source.rename(data / name)
     rules = data / "pg_hba.conf"
     rules.write_text("host all m_scram all scram-sha-256\n" + rules.read_text())
     connection.execute("alter system set ssl = on")

@@ -54,9 +54,9 @@ class FakeProc:
         (entry / "stat").write_text(
             f"{pid} ({name}) S {parent} {pid} {pid} 0 -1 0 0 0 0 0 {ticks} {ticks}"
         )
-        words = [exe, *arguments]
+        argv = [exe, *arguments]
         if command_line is None:
-            command_line = "".join(f"{word}\0" for word in words).encode()
+            command_line = "".join(f"{word}\0" for word in argv).encode()
         (entry / "cmdline").write_bytes(command_line)
         if comm:
             (entry / "comm").write_text(f"{comm}\n", "utf-8")
@@ -100,7 +100,7 @@ class FakeProc:
 
 
 def examined(server: Server) -> Server:
-    """With what its executable offers for the given version and flavour."""
+    """The server with its probe points, as resolved in its executable."""
     file = Candidate(FileAccess(server.exe_path), server.exe_name)
     return replace(server, resolution=resolve(file, server.flavour, server.version))
 

@@ -84,7 +84,7 @@ class OutOfBounds(AssertionError):
 
 def examine_alone(access: Access, facts: Facts) -> Examined:
     """Runs `examine` in a child that is killed at its limits; returns its answer as JSON."""
-    answer, ours = os.pipe()
+    answer, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
@@ -93,22 +93,22 @@ def examine_alone(access: Access, facts: Facts) -> Examined:
             most = _address_space() + MEMORY_BYTES
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            with os.fdopen(ours, "wb") as out:
+            with os.fdopen(write_end, "wb") as out:
                 out.write(json.dumps(examine(access, facts).to_json()).encode())
         except BaseException:
             traceback.print_exc(file=sys.stderr)
             os._exit(1)
         os._exit(0)
-    os.close(ours)
+    os.close(write_end)
     with os.fdopen(answer, "rb") as stream:
         document = stream.read()
     _, status = os.waitpid(child, 0)
     if status:
         raise OutOfBounds(f"the examination ended with status {status:#x}")
-    found = examined_from_json(document)
-    if "MemoryError" in found.problem:
-        raise OutOfBounds(found.problem)
-    return found
+    examined = examined_from_json(document)
+    if "MemoryError" in examined.problem:
+        raise OutOfBounds(examined.problem)
+    return examined
 
 
 def _address_space() -> int:
@@ -181,8 +181,8 @@ def vm_structs(
         return memory.put(text.encode() + b"\0")
 
     structs = [
-        (string(of), string(name), int(static), offset, address)
-        for of, name, static, offset, address in fields
+        (string(klass), string(name), int(static), offset, address)
+        for klass, name, static, offset, address in fields
     ]
     table = memory.words(*(word for row in structs for word in row), 0, 0, 0, 0, 0)
     types = [(string(name), size) for name, size in sizes]

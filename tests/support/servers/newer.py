@@ -51,13 +51,13 @@ def enter(tree: Path, programs: Mapping[str, str], account: Account | None = Non
 
 
 def _script(tree: Path, program: str, account: Account | None) -> str:
-    words = ["chroot", str(tree)]
+    command = ["chroot", str(tree)]
     if account is not None:  # a change of user clears the death signal that was set outside
-        words += ["setpriv", f"--reuid={account.uid}", f"--regid={account.gid}"]
-        words += ["--clear-groups", "--pdeathsig=TERM", "--"]
+        command += ["setpriv", f"--reuid={account.uid}", f"--regid={account.gid}"]
+        command += ["--clear-groups", "--pdeathsig=TERM", "--"]
     # The only locale that every C library has built in.
     environment = "export PATH=/usr/sbin:/usr/bin LC_ALL=C"
-    return f'#!/bin/sh\n{environment}\nexec {shlex.join([*words, program])} "$@"\n'
+    return f'#!/bin/sh\n{environment}\nexec {shlex.join([*command, program])} "$@"\n'
 
 
 #: What the scripts that make MariaDB's and PostgreSQL's first data call.

@@ -78,11 +78,13 @@ def toy_jvm(directory: Path) -> Iterator[ToyJvm]:
     blocks.append(("Interpreter", 0, 0))
     size = 1 << SEGMENT
     heap = memory.put(bytes(len(blocks) * 2 * size))
-    for number, (name, of, compile_id) in enumerate(blocks):
+    for number, (name, method_address, compile_id) in enumerate(blocks):
         at = heap + number * 2 * size
         code = at + 100
         head = struct.pack("<QB7x", 2, bool(name))
-        blob = struct.pack("<QiiiiQQQi", kind.get(name, 0), 240, 5, 4, 0, code, code + 90, of, 0)
+        blob = struct.pack(
+            "<QiiiiQQQi", kind.get(name, 0), 240, 5, 4, 0, code, code + 90, method_address, 0
+        )
         content = head + blob[:-4] + struct.pack("<i", compile_id)
         memory.content[at : at + len(content)] = content
     space = (heap, heap + len(blocks) * 2 * size)

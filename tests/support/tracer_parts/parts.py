@@ -67,9 +67,9 @@ def stolen_ns(path: Path, texts: Sequence[bytes], cpus: Sequence[int]) -> list[i
     for text in texts:
         path.write_bytes(text)
         library.steal_read(steal)
-    found = [int(library.steal_ns(steal, cpu)) for cpu in cpus]
+    stolen = [int(library.steal_ns(steal, cpu)) for cpu in cpus]
     library.steal_free(steal)
-    return found
+    return stolen
 
 
 def topology(directory: Path) -> list[tuple[int, int, int, int]]:
@@ -84,13 +84,13 @@ def topology(directory: Path) -> list[tuple[int, int, int, int]]:
 def firsts(cpus: list[tuple[int, int, int, int]]) -> tuple[list[int], list[int]]:
     """(lowest CPU of the same core, lowest CPU of the same package) for every CPU."""
     records = np.array(cpus, CPU)
-    found = np.zeros((2, MAX_CPUS), np.uint16)
+    table = np.zeros((2, MAX_CPUS), np.uint16)
     _library().topology_firsts(
         ctypes.c_void_p(records.ctypes.data),
         len(cpus),
-        *(ctypes.c_void_p(one.ctypes.data) for one in found),
+        *(ctypes.c_void_p(row.ctypes.data) for row in table),
     )
-    return found[0].tolist(), found[1].tolist()
+    return table[0].tolist(), table[1].tolist()
 
 
 def rings(cpus: list[tuple[int, int, int, int]]) -> tuple[int, list[int]]:

@@ -132,10 +132,10 @@ void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags)
 void bpf_ringbuf_submit(void *record, __u64 flags)
 {
 	const struct qj_segment *s = &((const struct qj_ring_segment *)record)->segment;
-	bool whole = s->query == s->pid && s->query == s->tgid && s->query == s->server;
+	bool consistent = s->query == s->pid && s->query == s->tgid && s->query == s->server;
 
 	helper_called();
-	owned_ns[whole && s->query <= LABELS ? s->query : 0] += s->t1_ns - s->t0_ns;
+	owned_ns[consistent && s->query <= LABELS ? s->query : 0] += s->t1_ns - s->t0_ns;
 	free(record);
 }
 
@@ -171,9 +171,10 @@ __u64 slice_ended(__u32 mode, __u32 counters, __u32 more, __u64 t0, __u64 now, _
 	end_slice(&cpus[0], now);
 	for (__u32 i = 0; i < n_rows; i++) {
 		const struct qj_sums_key *key = &keys[i].key;
-		bool whole = key->shape == key->server;
+		bool consistent = key->shape == key->server;
 
-		owned_ns[whole && key->shape <= LABELS ? key->shape : 0] += rows[i].used.cpu_ns;
+		owned_ns[consistent && key->shape <= LABELS ? key->shape : 0] +=
+		    rows[i].used.cpu_ns;
 	}
 	memcpy(ns, owned_ns, sizeof(owned_ns));
 	return calls;

@@ -46,9 +46,9 @@ struct sums_row {
 };
 static struct sums_row *rows;
 static struct qj_sums sums[2 * QJ_SUMS_ROWS];
-static struct qj_aggregate *found;
+static struct qj_aggregate *written;
 static struct qj_package_time *awake;
-static size_t found_count, awake_count;
+static size_t written_count, awake_count;
 
 /* ---- the kernel and libbpf ------------------------------------------------------------------ */
 
@@ -105,8 +105,8 @@ static void *grown(void *records, size_t count, size_t bytes)
 void stream_add(struct stream *stream, int kind, const void *record, size_t bytes)
 {
 	if (kind == QJ_BLOCK_AGGREGATE) {
-		found = grown(found, found_count, sizeof(*found));
-		memcpy(&found[found_count++], record, bytes);
+		written = grown(written, written_count, sizeof(*written));
+		memcpy(&written[written_count++], record, bytes);
 	} else {
 		awake = grown(awake, awake_count, sizeof(*awake));
 		memcpy(&awake[awake_count++], record, bytes);
@@ -164,7 +164,7 @@ void tails_stop(void)
 		free(rows);
 		rows = next;
 	}
-	found_count = awake_count = 0;
+	written_count = awake_count = 0;
 }
 
 /* As label_slice(): from now on the CPU runs process `tgid`, 0: nothing. Returns what woke. */
@@ -225,8 +225,8 @@ void tails_drain(__u64 t0_ns, __u64 t1_ns)
 size_t tails_found(const struct qj_aggregate **aggregates, const struct qj_package_time **packages,
 		   size_t *package_count)
 {
-	*aggregates = found;
+	*aggregates = written;
 	*packages = awake;
 	*package_count = awake_count;
-	return found_count;
+	return written_count;
 }

@@ -97,16 +97,16 @@ class Waiting:
         pages = int.from_bytes(self.said[_REGISTERS.size : _REGISTERS.size + 8], sys.byteorder)
         head = _head(0, self.pid, pages, int(stat[23]), int(stat[25]), BEGUN_NS, CODE_PAGES)
         content = self.said[_REGISTERS.size + 8 :]
-        said = struct.pack("=II", len(nodes) if count is None else count, 0)
-        said += struct.pack(f"={_FUNCTIONS}Q", *shared, *[0] * (_FUNCTIONS - len(shared)))
+        encoded = struct.pack("=II", len(nodes) if count is None else count, 0)
+        encoded += struct.pack(f"={_FUNCTIONS}Q", *shared, *[0] * (_FUNCTIONS - len(shared)))
         listed = b"".join(_NODE.pack(*astuple(node)) for node in nodes)
-        said += listed.ljust(_NODES * _NODE.size, b"\0")
-        return head + self.said[: _REGISTERS.size] + said + content[: pages * _PAGE]
+        encoded += listed.ljust(_NODES * _NODE.size, b"\0")
+        return head + self.said[: _REGISTERS.size] + encoded + content[: pages * _PAGE]
 
     def address(self, program: Path, symbol: str) -> int:
-        """Where the process has what its program calls so."""
+        """The address of a symbol of the program in the process."""
         listed = subprocess.run(["nm", str(program)], check=True, stdout=subprocess.PIPE, text=True)
-        line = next(one for one in listed.stdout.splitlines() if one.endswith(f" {symbol}"))
+        line = next(line for line in listed.stdout.splitlines() if line.endswith(f" {symbol}"))
         maps = Path(f"/proc/{self.pid}/maps").read_text()
         return int(maps.partition("-")[0], 16) + int(line.split()[0], 16)
 
@@ -170,8 +170,8 @@ def waiting(program: Path, *arguments: str) -> Iterator[Waiting]:
     command = [str(program), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        said = process.stdout.read(_REGISTERS.size + 8 + _PAGES * _PAGE)
-        yield Waiting(process.pid, said)
+        captured = process.stdout.read(_REGISTERS.size + 8 + _PAGES * _PAGE)
+        yield Waiting(process.pid, captured)
 
 
 def follow(
@@ -184,7 +184,7 @@ def follow(
     mutations: int = 0,
     seed: int = 0,
 ) -> Followed:
-    """Follows it with sanitizers, which end the run at any read outside of what is given.
+    """Unwinds a sample under sanitizers, which end the run at any read out of bounds.
     `mutations`: of `compiled` if there is any, else of the tables.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -195,15 +195,16 @@ def follow(
         for path, content in zip(paths, files.values(), strict=True):
             path.write_bytes(content)
         command = [str(built() / "unwind_host"), str(mutations), str(seed), *map(str, paths)]
-        found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        completed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     symbols = Symbols(lambda number: (modules[number - 1].path, modules[number - 1].build_id))
-    lines = [line.split() for line in found.stdout.splitlines()]
+    lines = [line.split() for line in completed.stdout.splitlines()]
     names = [
-        f"{int(two) - NODE >> NODE_KIND} #{int(two) & 0xFFFFFFFF}"
-        if int(two) & NODE
-        else symbols.name(int(one), int(two))
-        for one, two in lines
-        if one.isdigit()
+        f"{int(offset) - NODE >> NODE_KIND} #{int(offset) & 0xFFFFFFFF}"
+        if int(offset) & NODE
+        else symbols.name(int(address), int(offset))
+        for address, offset in lines
+        if address.isdigit()
     ]
-    said = {one: int(two) for one, two in lines if not one.isdigit()}
-    return Followed(names, bool(said["flags"] & WHOLE), said.get("frames", 0), said.get("asked", 0))
+    fields = {name: int(value) for name, value in lines if not name.isdigit()}
+    whole = bool(fields["flags"] & WHOLE)
+    return Followed(names, whole, fields.get("frames", 0), fields.get("asked", 0))

@@ -32,23 +32,23 @@ class Agent:
         store: bool = True,
         more: str = "",
         tag: str = "",
-        words: Sequence[str] = (),
+        arguments: Sequence[str] = (),
         before: Sequence[str] = (),
-        drawn: bool = False,
+        show_samples: bool = False,
     ) -> None:
-        """`more`: of the configuration; `words`: of the command line, its last; `drawn`: it shows
-        the queries that it draws.
+        """`more`: lines added to the configuration; `arguments`: added to the command line;
+        `show_samples`: the metrics page shows sampled queries.
         """
         self.store = directory / "store"
         self.store.mkdir(exist_ok=True)
         os.chown(self.store, self.uid, -1)
         self.port = free_port()
         self.config = directory / "agent.toml"
-        self.tag, self._drawn = tag, drawn
+        self.tag, self._show_samples = tag, show_samples
         self.configure(store=store, more=more)
-        words = [*(word for pid in pids for word in ("--pid", str(pid))), *words]
+        command_line = [*(word for pid in pids for word in ("--pid", str(pid))), *arguments]
         self.process = subprocess.Popen(
-            [*before, QJOULE, "agent", "--config", str(self.config), *words],
+            [*before, QJOULE, "agent", "--config", str(self.config), *command_line],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -57,21 +57,21 @@ class Agent:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of an agent of this user, whatever is installed on the machine."""
+        """The agent's environment: it runs as `uid`, whatever is installed on the machine."""
         return {**os.environ, "QJOULE_UID": str(self.uid), "QJOULE_GID": str(self.uid)}
 
     def configure(self, *, store: bool = True, shapes: int = 100, more: str = "") -> None:
         self.config.write_text(
             f'[tracing]\ninterval_s = {INTERVAL_S}\ntag = "{self.tag}"\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.port}"\nrequests_per_second = 200.0\n'
-            f"shapes = {shapes}\npage = true\nsamples = {str(self._drawn).lower()}\n"
+            f"shapes = {shapes}\npage = true\nsamples = {str(self._show_samples).lower()}\n"
             f'[store]\nenabled = {str(store).lower()}\npath = "{self.store}"\n{more}'
         )
         self.config.chmod(0o644)
 
     @property
     def target(self) -> str:
-        """Where Prometheus finds it."""
+        """The address that Prometheus scrapes."""
         return f"127.0.0.1:{self.port}"
 
     def page(self, path: str = "metrics") -> bytes:
@@ -83,35 +83,37 @@ class Agent:
         return samples(self.page())
 
     def until(self, true: Callable[[Mapping[Key, float]], bool], what: str) -> Mapping[Key, float]:
-        """The first page of which that is true."""
+        """The samples of the first page for which `true` holds; `what` names the failure."""
         deadline = time.monotonic() + 90
-        found: Mapping[Key, float] = {}
+        samples: Mapping[Key, float] = {}
         while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.words()
+            assert self.process.poll() is None, self.messages()
             try:
-                found = self.samples()
+                samples = self.samples()
             except OSError:
-                found = {}
-            if found and true(found):
-                return found
+                samples = {}
+            if samples and true(samples):
+                return samples
             time.sleep(0.2)
-        raise AssertionError(f"{what}: {sorted(found)[:200]}")
+        raise AssertionError(f"{what}: {sorted(samples)[:200]}")
 
     def started(self) -> Mapping[Key, float]:
-        return self.until(lambda found: bool(value(found, "qjoule_windows_total")), "no interval")
+        return self.until(
+            lambda samples: bool(value(samples, "qjoule_windows_total")), "no interval"
+        )
 
     def stop(self) -> str:
-        """Ends it in order; returns what it said."""
+        """Ends it by SIGTERM; returns its messages."""
         self.process.send_signal(signal.SIGTERM)
-        words = self.process.communicate(timeout=60)[1]
-        assert self.process.returncode == 0, words
-        return words
+        messages = self.process.communicate(timeout=60)[1]
+        assert self.process.returncode == 0, messages
+        return messages
 
     def processes(self) -> list[psutil.Process]:
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
 
-    def words(self) -> str:
+    def messages(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read()
 
@@ -121,17 +123,17 @@ class Agent:
         self.process.communicate()
 
 
-def value(found: Mapping[Key, float], name: str, **labels: str) -> float | None:
+def value(samples: Mapping[Key, float], name: str, **labels: str) -> float | None:
     """The one sample with these labels."""
-    for (of, its), number in found.items():
-        if of == name and labels.items() <= set(its):
+    for (sample_name, sample_labels), number in samples.items():
+        if sample_name == name and labels.items() <= set(sample_labels):
             return number
     return None
 
 
-def fingerprint_of(found: Mapping[Key, float], text: str) -> str:
-    """Of the statement whose text begins like this; empty if it has no series."""
-    for (name, labels), _ in found.items():
+def fingerprint_of(samples: Mapping[Key, float], text: str) -> str:
+    """The fingerprint of the statement whose text begins with `text`; empty if it has no series."""
+    for (name, labels), _ in samples.items():
         its = dict(labels)
         if name == "qjoule_query_info" and its.get("text", "").lower().startswith(text.lower()):
             return its["fingerprint"]

@@ -56,22 +56,22 @@ class AgentsByRootPart:
         """The file of the agent's probes, as the root part has it open."""
         # When it answers again, it has closed the descriptor that it sent.
         ask(self.root.connection, Kind.EXE, pid=self.root.pid)
-        (found,) = (
+        (library,) = (
             path
             for path in Path(f"/proc/{self.root.pid}/fd").iterdir()
             if str(path.readlink()) == agent.library
         )
-        return found
+        return library
 
     def loaders(self) -> list[psutil.Process]:
         """The running loaders. The root part starts them."""
-        found = []
+        processes = []
         for child in psutil.Process(self.root.pid).children():
             with suppress(psutil.Error):
                 is_loader = "qjoule.servers.jvm.agent_loader" in child.cmdline()
                 if is_loader and child.status() != psutil.STATUS_ZOMBIE:
-                    found.append(child)
-        return found
+                    processes.append(child)
+        return processes
 
 
 @contextmanager

@@ -108,11 +108,11 @@ static void open_ring(int cpu)
 /* Visiting a CPU makes it switch, so that from then on its busy state is known. */
 static void visit(int cpu)
 {
-	cpu_set_t one;
+	cpu_set_t set;
 
-	CPU_ZERO(&one);
-	CPU_SET(cpu, &one);
-	if (sched_setaffinity(0, sizeof(one), &one))
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
 		die("sched_setaffinity");
 }
 
@@ -163,9 +163,9 @@ static int take(struct ring *ring, int count)
 
 static int by_time(const void *a, const void *b)
 {
-	const struct change *one = a, *other = b;
+	const struct change *first = a, *second = b;
 
-	return (one->t_ns > other->t_ns) - (one->t_ns < other->t_ns);
+	return (first->t_ns > second->t_ns) - (first->t_ns < second->t_ns);
 }
 
 struct books {

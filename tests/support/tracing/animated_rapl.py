@@ -77,9 +77,9 @@ def animated_rapl(
                 if process.stdout.readline() != "ready\n":
                     pytest.skip(f"cannot follow the CPUs: {process.communicate()[1].strip()}")
                 yield rapl
-                words, errors = process.communicate(timeout=END_TIMEOUT_S)
+                output, errors = process.communicate(timeout=END_TIMEOUT_S)
                 assert process.returncode == 0, errors
-                seconds, any_busy, cpu_busy, energy = words.split()
+                seconds, any_busy, cpu_busy, energy = output.split()
                 rapl.totals = Totals(float(seconds), float(any_busy), float(cpu_busy), int(energy))
             finally:
                 process.kill()

@@ -21,7 +21,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 
 def confine(calls: set[str]) -> None:
-    """All others fail with EPERM, as with SystemCallErrorNumber=EPERM."""
+    """Other system calls fail with EPERM, as with SystemCallErrorNumber=EPERM."""
     library = ctypes.CDLL("libseccomp.so.2")
     library.seccomp_init.restype = ctypes.c_void_p
     context = ctypes.c_void_p(library.seccomp_init(_ERRNO | errno.EPERM))

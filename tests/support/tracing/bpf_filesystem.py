@@ -27,13 +27,13 @@ class Place:
 
     @property
     def map_id(self) -> int:
-        shown = self.run("bpftool", "-j", "map", "show", "pinned", PIN)
-        number: int = json.loads(shown.stdout)["id"]
+        completed = self.run("bpftool", "-j", "map", "show", "pinned", PIN)
+        number: int = json.loads(completed.stdout)["id"]
         return number
 
-    def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.before, *words], capture_output=True, text=True, check=False, timeout=60
+            [*self.before, *command], capture_output=True, text=True, check=False, timeout=60
         )
 
     def recorder(self, directory: Path, *options: str) -> Recorder:
@@ -45,8 +45,8 @@ class Place:
 def mounted(system: str) -> Iterator[Place]:
     """A namespace in which /sys/fs/bpf is a new file system of this type."""
     script = f"mount -t {system} x {BPFFS} && echo mounted && exec sleep infinity"
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "mounted\n"

@@ -58,8 +58,8 @@ def _forms(value: bytes) -> Iterator[bytes]:
     yield value
     yield value.hex().encode()
     for shift in range(3):  # of base64, whatever stands before it
-        whole = base64.b64encode(bytes(shift) + value)
-        yield whole[(shift * 8 + 5) // 6 : -4].lower()
+        encoded = base64.b64encode(bytes(shift) + value)
+        yield encoded[(shift * 8 + 5) // 6 : -4].lower()
     if value.isdigit():
         for order in "<>":
             yield struct.pack(f"{order}q", int(value))
@@ -69,19 +69,21 @@ def _forms(value: bytes) -> Iterator[bytes]:
 def in_files(canaries: Canaries, directory: Path) -> list[tuple[str, str]]:
     """(file, position) of each canary in the bytes of a directory's files."""
     files = (path for path in directory.rglob("*") if path.is_file())
-    return [(path.name, one) for path in files for one in canaries.found_in(path.read_bytes())]
+    return [
+        (path.name, canary) for path in files for canary in canaries.found_in(path.read_bytes())
+    ]
 
 
 def in_tables(canaries: Canaries, trace: Path) -> list[tuple[str, str]]:
     """(column, position) of each canary in a trace's tables, which are compressed on the disk."""
-    found = []
+    leaks = []
     for name in TABLES:
         table = Trace(trace).table(name)
         for column in table.column_names:
             values = map(str, table.column(column).to_pylist())
             content = "\n".join(dict.fromkeys(values)).encode()
-            found += [(f"{name}.{column}", one) for one in canaries.found_in(content)]
-    return found
+            leaks += [(f"{name}.{column}", canary) for canary in canaries.found_in(content)]
+    return leaks
 
 
 def plant_in_mariadb(server: DatabaseServer, canaries: Canaries) -> None:
@@ -211,6 +213,6 @@ def plant_in_redis(server: DatabaseServer, canaries: Canaries) -> None:
         (b"APPEND", b"m:bird"),
     ]
     with redis_client(server.port) as client:
-        for words in sent:
-            client.ask(resp(*words))
+        for command in sent:
+            client.ask(resp(*command))
         client.ask(b"SET m:inline %s\r\n" % text("redis inline"))

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time by a trace and by perf's software counter, and how far our account may differ from
-another one.
-"""
+"""CPU time by a trace and by perf's software counter, and how far they may differ."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _taken_before_s = 0.0
 
 
 def tolerance(promised: float = PROMISED) -> float:
-    """Tolerance as a share of the CPU time. `QJOULE_QUIET=1` requires the promised one."""
+    """Tolerance as a share of the CPU time; with `QJOULE_QUIET=1` the one that the docs promise."""
     return promised if _IS_QUIET else max(promised, BUSY)
 
 
@@ -121,10 +119,10 @@ def check_owners(run: Run, roles: Iterable[str] = ()) -> pd.DataFrame:
         run.queries[["query", "text", "command"]], on="query", how="left"
     )
     ns = segments["ns"] = segments["t1_ns"] - segments["t0_ns"]
-    named = segments["role"].isin([*roles]) if roles else segments["role"].notna()
+    has_role = segments["role"].isin([*roles]) if roles else segments["role"].notna()
     statement = segments["text"].notna()
     overhead = segments["command"].isin(["other", "connect"])
-    share = ns[statement | overhead | ((segments["kind"] == "server") & named)].sum() / ns.sum()
+    share = ns[statement | overhead | ((segments["kind"] == "server") & has_role)].sum() / ns.sum()
     keys = [segments[name].astype(str) for name in ("kind", "command", "role")]
     assert share >= 0.98, ns.groupby(keys).sum()
     return segments

@@ -64,7 +64,7 @@ def cql_metrics(client: Client) -> Counter[str]:
 
 
 def together(client: Client, statement: Any, arguments: Iterable[tuple[Any, ...]]) -> int:
-    """Executes it once for each of the arguments, `CONCURRENT` at a time; returns how often."""
+    """Executes it once for each of the arguments, `CONCURRENT` at a time; returns the count."""
     done = execute_concurrent_with_args(
         client.session, statement, list(arguments), concurrency=CONCURRENT
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that answers an attaching one as a JVM does, or as no JVM should.
+"""A process that answers a process that attaches as a JVM does, or as none should.
 
     python fake_jvm.py ROOT UID GID BEHAVIOUR
 
@@ -107,11 +107,11 @@ def serve(behave: Callable[[socket.socket, Path], None]) -> None:
         listening.listen()
         connection, _ = listening.accept()
     with connection:
-        words = b""
-        while words.count(b"\0") < 5:
-            words += connection.recv(4096)
+        request = b""
+        while request.count(b"\0") < 5:
+            request += connection.recv(4096)
         say("asked")
-        behave(connection, Path(os.fsdecode(words.split(b"\0")[4].partition(b"=")[2])))
+        behave(connection, Path(os.fsdecode(request.split(b"\0")[4].partition(b"=")[2])))
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ class Before:
     """The state of the machine before the run, and the run's own directory."""
 
     temporary: Path
-    found: frozenset[str]
+    existing: frozenset[str]
     others_temporary: str | None  #: TMPDIR before the run
 
     def left(self) -> list[str]:
@@ -57,7 +57,7 @@ class Before:
     def left_elsewhere(self) -> list[str]:
         """What is new on the machine, from this run or another one."""
         patience_s = PATIENCE_S if os.environ.get("CI") else 0.0
-        return _wait_for_nothing(lambda: sorted(_machine() - self.found), patience_s)
+        return _wait_for_nothing(lambda: sorted(_machine() - self.existing), patience_s)
 
     def _left(self) -> list[str]:
         files = [p for p in self.temporary.iterdir() if not p.name.startswith(_UNTIL_EXIT)]
@@ -77,15 +77,15 @@ def begin() -> Before:
     """From here on, temporary files of this process and its children go to the run's own
     directory.
     """
-    found, others = _machine(), os.environ.get("TMPDIR")
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_kept()))
+    leftovers, others = _machine(), os.environ.get("TMPDIR")
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_pytest_root()))
     temporary = Path(tempfile.mkdtemp(prefix=PREFIX, dir=for_all_users()))
     temporary.chmod(0o1777)  # servers run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-    return Before(temporary, frozenset(found), others)
+    return Before(temporary, frozenset(leftovers), others)
 
 
-def _kept() -> Path:
+def _pytest_root() -> Path:
     """Where pytest keeps tmp_path of the last runs, to investigate failures.
 
     It belongs to this checkout: a run of another one would close it to other users at its start.
@@ -98,11 +98,11 @@ def _kept() -> Path:
     return place
 
 
-def _wait_for_nothing(left: Callable[[], list[str]], patience_s: float) -> list[str]:
+def _wait_for_nothing(list_leftovers: Callable[[], list[str]], patience_s: float) -> list[str]:
     deadline = time.monotonic() + patience_s
-    while (found := left()) and time.monotonic() < deadline:
+    while (leftovers := list_leftovers()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return leftovers
 
 
 def _machine() -> set[str]:
@@ -110,12 +110,12 @@ def _machine() -> set[str]:
     used.
     """
     points = {line.split()[4] for line in _lines("/proc/self/mountinfo")}
-    found = {f"mount {point}" for point in points if not point.startswith("/sys/")}
-    for place, ours in _PLACES.items():
+    leftovers = {f"mount {point}" for point in points if not point.startswith("/sys/")}
+    for place, pattern in _PLACES.items():
         with suppress(OSError):
-            names = (path for path in Path(place).iterdir() if re.match(ours, path.name))
-            found |= {f"file {path}" for path in names if not _is_served(path)}
-    return found
+            names = (path for path in Path(place).iterdir() if re.match(pattern, path.name))
+            leftovers |= {f"file {path}" for path in names if not _is_served(path)}
+    return leftovers
 
 
 def _is_served(path: Path) -> bool:
@@ -132,12 +132,14 @@ def _lines(path: str) -> list[str]:
 
 def _processes(temporary: Path) -> list[str]:
     """Processes that work in the directory or name it, except for this one and its parents."""
-    mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    found = []
+    own_pids = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    leftovers = []
     for process in psutil.process_iter(["name"]):
         with suppress(psutil.Error, OSError):
-            told = process.environ().get("TMPDIR", "")
-            inside = Path(process.cwd()).is_relative_to(temporary) or told == str(temporary)
-            if inside and process.pid not in mine:
-                found.append(f"process {process.pid} ({process.info['name']})")
-    return found
+            process_tmpdir = process.environ().get("TMPDIR", "")
+            inside = Path(process.cwd()).is_relative_to(temporary) or process_tmpdir == str(
+                temporary
+            )
+            if inside and process.pid not in own_pids:
+                leftovers.append(f"process {process.pid} ({process.info['name']})")
+    return leftovers

@@ -41,8 +41,8 @@ class Top:
 
     def wait_for(self, further: int) -> None:
         """Waits for this many snapshots more than there are now."""
-        wanted = len(self.snapshots) + further
-        self.until(lambda snapshots: len(snapshots) >= wanted)
+        count = len(self.snapshots) + further
+        self.until(lambda snapshots: len(snapshots) >= count)
 
     def until(self, true: Callable[[list[dict[str, Any]]], bool]) -> None:
         """Waits until the snapshots are as they should be."""
@@ -50,21 +50,21 @@ class Top:
             assert self._more.wait_for(
                 lambda: true(self.snapshots) or self.process.poll() is not None, PATIENCE_S
             ), "the snapshots never were as they should be"
-        assert self.process.poll() is None, self.words()
+        assert self.process.poll() is None, self.messages()
 
     def finish(self, last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         """All snapshots up to one with a row of what ran last: the view may lag behind."""
         self.until(
             lambda snapshots: any(
-                last(row) for each in snapshots for row in each["interval"]["rows"]
+                last(row) for snapshot in snapshots for row in snapshot["interval"]["rows"]
             )
         )
         self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(PATIENCE_S) == 0, self.words()
+        assert self.process.wait(PATIENCE_S) == 0, self.messages()
         self._reader.join(PATIENCE_S)
         return self.snapshots
 
-    def words(self) -> str:
+    def messages(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()
 

@@ -42,18 +42,18 @@ class Client:
     def ask(self, command: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
         return self.exchange(op_msg({**command, "$db": "shop"}, sections))
 
-    def exchange(self, whole: bytes) -> dict[str, Any]:
-        self.socket.sendall(whole)
+    def exchange(self, message: bytes) -> dict[str, Any]:
+        self.socket.sendall(message)
         return self.reply()
 
     def reply(self) -> dict[str, Any]:
         size = self._in.read(4)
         if not size:
             raise ConnectionError("the server closed the connection")
-        whole = decompressed(size + self._in.read(struct.unpack("<I", size)[0] - 4))
-        old = struct.unpack_from("<I", whole, 12)[0] == OP_REPLY
-        found: dict[str, Any] = bson.decode(whole[16 + (20 if old else 5) :])
-        return found
+        message = decompressed(size + self._in.read(struct.unpack("<I", size)[0] - 4))
+        old = struct.unpack_from("<I", message, 12)[0] == OP_REPLY
+        document: dict[str, Any] = bson.decode(message[16 + (20 if old else 5) :])
+        return document
 
 
 @contextmanager
@@ -63,6 +63,6 @@ def clients(server: DatabaseServer, count: int) -> Iterator[list[Client]]:
 
 
 def clients_gone(server: DatabaseServer) -> None:
-    """Waits until the server has read the end of every connection."""
+    """Waits until the server has read the end of every peer."""
     connections = psutil.Process(server.pid).net_connections
-    until(lambda: not any(one.raddr for one in connections("tcp")), "the end of its connections")
+    until(lambda: not any(peer.raddr for peer in connections("tcp")), "the end of its connections")

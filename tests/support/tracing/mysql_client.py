@@ -210,8 +210,8 @@ class MysqlClient:
             else:
                 _, status = self._skip_to_eof()  # columns
                 if not (binary and status & CURSOR_EXISTS):
-                    got, status = self._skip_to_eof()
-                    rows += got
+                    result_rows, status = self._skip_to_eof()
+                    rows += result_rows
             if not status & MORE_RESULTS:
                 return rows
 

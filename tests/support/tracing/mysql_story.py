@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long story for a MySQL or MariaDB: every way to send it a statement, each counted.
+"""A workload for MySQL or MariaDB: every way to send a statement, each counted.
 
 Each kind of statement has a marker, an identifier that begins with `m_` and so stays in its shape.
 What the clients sent under each marker is in `Story.sent`; the trace must agree.
@@ -88,10 +88,10 @@ class Story:
     mass: dict[str, int] = field(default_factory=dict)
 
     def ask(self, client: MysqlClient, *texts: bytes) -> None:
-        """Sends texts, which the server may refuse."""
+        """Sends statements as text; the server may refuse them."""
         for text in texts:
-            if found := MARKER.search(text.decode("latin-1")):
-                self.sent[found[0]] += 1
+            if marker := MARKER.search(text.decode("latin-1")):
+                self.sent[marker[0]] += 1
             with suppress(MysqlError):
                 client.query(text)
 
@@ -105,9 +105,9 @@ def marker_counts(queries: pd.DataFrame) -> Counter[str]:
     """Executions by marker; a text with several markers counts under the first."""
     counts: Counter[str] = Counter()
     for text, executions in zip(queries["text"], queries["executions"], strict=True):
-        found = MARKER.search(text) if isinstance(text, str) else None
-        if found and executions:
-            counts[found[0]] += int(executions)
+        marker = MARKER.search(text) if isinstance(text, str) else None
+        if marker and executions:
+            counts[marker[0]] += int(executions)
     return counts
 
 
@@ -298,8 +298,8 @@ def _prepared(client: MysqlClient, story: Story) -> None:
         client.close_statement(statement)
     with suppress(MysqlError):
         client.prepare(b"select from where m_refused")
-    again = client.prepare(b"select ? + 1 as m_prepared_again")
-    client.execute(again, 1)
+    statement_id = client.prepare(b"select ? + 1 as m_prepared_again")
+    client.execute(statement_id, 1)
     client.execute(statements[1], 1)
     many = client.prepare(b"select id as m_cursor from numbers where id < ?")
     client.query(b"insert into numbers values (1),(2),(3),(4),(5)")
@@ -424,8 +424,8 @@ def _hidden(server: DatabaseServer, story: Story) -> None:
     for number in range(HIDDEN):
         with mysql_client(server.socket, flags=wire.ZLIB) as client:
             client.query(b"set @m_packed = %d" % number)
-            one, two = (client.prepare(b"set @m_%s = 1" % name) for name in (b"p_one", b"p_two"))
-            for statement in (one, two, two, one):
+            once, twice = (client.prepare(b"set @m_%s = 1" % name) for name in (b"p_one", b"p_two"))
+            for statement in (once, twice, twice, once):
                 client.execute(statement)
         story.hidden += Counter(m_packed=1, m_p_one=2, m_p_two=2)
         story.hidden_sessions += 1
@@ -461,11 +461,11 @@ def _expect_to_fail(connection: Any, marker: str) -> None:
 
 def _runs(connection: Any, marker: str) -> bool:
     with connection.cursor() as cursor:
-        found: int = cursor.execute(
+        threads: int = cursor.execute(
             "select 1 from information_schema.processlist where info like %s and id != %s",
             (f"select sleep%{marker}%", connection.thread_id()),
         )
-    return found > 0
+    return threads > 0
 
 
 def _take_over(server: DatabaseServer) -> None:

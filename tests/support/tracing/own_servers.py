@@ -25,7 +25,7 @@ def own_program(directory: Path) -> Path:
 
 
 def stranger(program: Path) -> Path:
-    """The same program in another place: with `--pid`, no server that was chosen."""
+    """A copy of the program at another path: to a recorder with `--pid`, a server not chosen."""
     copy = program.parent.parent / "elsewhere" / program.name
     copy.parent.mkdir()
     shutil.copy2(program, copy)
@@ -33,7 +33,7 @@ def stranger(program: Path) -> Path:
 
 
 def upgrade(program: Path) -> None:
-    """In place, as a package manager does it: another file under the same name."""
+    """Replaces the executable as a package manager does: a new file under the same name."""
     new = program.with_suffix(".new")
     shutil.copy2(program, new)
     new.rename(program)
@@ -60,5 +60,5 @@ def recorded(
 
 
 def until_meta_has(trace: Path, text: str) -> None:
-    """Waits until meta.json tells it: the recorder writes it when it is true."""
+    """Waits until meta.json has this text: the recorder rewrites the file as things happen."""
     until(lambda: text in (trace / "meta.json").read_text(), text, seconds=PATIENCE_S)

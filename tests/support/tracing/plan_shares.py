@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each node of a plan took itself, of all: as EXPLAIN (ANALYZE) times it, and as sampled
-stacks show it. Used by a test and by bench/bench_plan_nodes.py.
+"""The share of each plan node in its query: as EXPLAIN (ANALYZE) times it, and as sampled stacks
+show it. Used by a test and by bench/bench_plan_nodes.py.
 """
 
 from __future__ import annotations
@@ -102,11 +102,14 @@ def run(
                 cursor.fetchall()
     read = Trace(trace)
     rows = flame(read, AttributionRequest(("fingerprint",)), frame_names(read.meta.modules)).rows
-    found = [
-        max((one for one in rows if one.row.shape.startswith(begin)), key=lambda one: one.count)
+    most_executed = [
+        max(
+            (group for group in rows if group.row.shape.startswith(begin)),
+            key=lambda group: group.count,
+        )
         for begin in ("select", "explain")
     ]
-    return Executions(plans, *found)
+    return Executions(plans, *most_executed)
 
 
 @contextmanager
@@ -130,10 +133,10 @@ def timing_cost(every: Sequence[Executions]) -> TimingCost:
     for each row. In a loop of its own, reading the clock takes another time.
     """
     clock_ns = other_ns = calls = 0.0
-    for one in every:
-        row = one.explained
+    for executions in every:
+        row = executions.explained
         sample_ns = row.row.cpu_ns / row.row.calls / row.count
-        calls += _calls_below(one.plans[0])
+        calls += _calls_below(executions.plans[0])
         for stack, samples in row.samples.items():
             timing = [at for at, name in enumerate(stack) if name in _TIMING]
             if timing and any("clock_gettime" in name for name in stack[timing[-1] :]):
@@ -144,7 +147,7 @@ def timing_cost(every: Sequence[Executions]) -> TimingCost:
 
 
 def _calls(node: dict[str, Any]) -> float:
-    """Of a node: its rows, and that there are no more."""
+    """How often a node was called: once for each row, and once to learn that there are no more."""
     rows = 0 if node["Node Type"] in _AT_ONCE else node["Actual Rows"]
     return float((rows + 1) * node["Actual Loops"])
 
@@ -198,18 +201,20 @@ def _own_ms(plan: dict[str, Any], cost: TimingCost) -> list[tuple[str, float, fl
 
 
 def sampled(row: RowStacks) -> Nodes:
-    """By the samples that are in a node."""
-    named = (one for one in plan_nodes(row) if one.name is not None)
-    own = {one.name.number: one for one in named if one.name and "Gather" not in one.name}
-    total = sum(one.samples for one in own.values())
+    """Each node's name and its share of the samples in nodes, by the node's number."""
+    named_nodes = (node for node in plan_nodes(row) if node.name is not None)
+    own = {
+        node.name.number: node for node in named_nodes if node.name and "Gather" not in node.name
+    }
+    total = sum(node.samples for node in own.values())
     return {
-        number: (one.name.rpartition(" #")[0], one.samples / total)
-        for number, one in own.items()
-        if one.name
+        number: (node.name.rpartition(" #")[0], node.samples / total)
+        for number, node in own.items()
+        if node.name
     }
 
 
 def in_nodes(row: RowStacks) -> float:
     """The share of a row's samples that are in any node."""
-    outside = sum(one.samples for one in plan_nodes(row) if one.name is None)
+    outside = sum(node.samples for node in plan_nodes(row) if node.name is None)
     return 1 - outside / row.count

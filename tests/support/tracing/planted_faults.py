@@ -60,7 +60,7 @@ class Faults:
         )
 
     def clean(self) -> None:
-        """What the faults do, as it should be done."""
+        """The work of all faults, done as it should be."""
         with closing(self._connect()) as connection, connection.cursor() as cursor:
             for n in range(1000):
                 self._ask(cursor, "select price, word from orders where id = %s", n * 37 % ROWS + 1)

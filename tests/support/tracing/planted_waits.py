@@ -64,8 +64,8 @@ class Story:
     def database(self) -> tuple[str, ...]:
         return () if self.is_postgres else ("create database if not exists waits", "use waits")
 
-    def held(self, wanting: str, *texts: str) -> None:
-        """Executes the statement `wanting` while another session holds what it needs."""
+    def hold_lock(self, wanting: str, *texts: str) -> None:
+        """Executes the statement `wanting` while another session holds the lock that it needs."""
         self.table()
         holder = self.server.connect()
         with closing(holder), holder.cursor() as cursor:
@@ -78,11 +78,11 @@ class Story:
 
     def row_lock(self) -> None:
         update = "update waits_rows set n = {} where id = 1"
-        self.held(update.format(8), "begin", update.format(7))
+        self.hold_lock(update.format(8), "begin", update.format(7))
 
     def table_lock(self) -> None:
         """In MySQL a metadata lock, for which it waits in pieces of a second."""
-        self.held("alter table waits_rows add m int", "begin", "select n from waits_rows")
+        self.hold_lock("alter table waits_rows add m int", "begin", "select n from waits_rows")
 
     def sleep(self) -> None:
         self.execute("select pg_sleep(0.5)" if self.is_postgres else "select sleep(0.5)")

@@ -35,13 +35,13 @@ class PostgresClient:
 
     def replies(self, last: str = "Z") -> Counter[str]:
         """Reads up to a reply of this type."""
-        seen: Counter[str] = Counter()
-        while not seen[last]:
+        kinds: Counter[str] = Counter()
+        while not kinds[last]:
             header = self._in.read(5)
             assert len(header) == 5, "the server closed the connection"
             self._in.read(struct.unpack(">I", header[1:])[0] - 4)
-            seen[chr(header[0])] += 1
-        return seen
+            kinds[chr(header[0])] += 1
+        return kinds
 
     def drop(self) -> None:
         self._in.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long story for a PostgreSQL: every way to send it a statement, each counted.
+"""A workload for PostgreSQL: every way to send a statement, each counted.
 
 Markers as in `mysql_story`; here most are names of tables, which pg_stat_statements distinguishes.
 What drivers cannot do goes through `postgres_client`.
@@ -142,22 +142,22 @@ class Before:
         for client in self._clients:
             for number in range(STATEMENTS):
                 run(client, b"S_%d" % number)
-        one = self._clients[0]
-        run(one, b"S_4", b"S_5")  # of different statements: sockets show neither
-        run(one, b"S_1")
-        run(one, b"S_2", b"S_2")
-        one.exchange(bind(b"S_3", b"a"), bind(b"S_3", b"b"), execute(0, b"b"), SYNC)
-        run(one, b"m")
-        run(one, LONG_NAME)
-        run(one, b"S_0")
-        one.exchange(wire.message("C", b"SS_0\0"), SYNC)
-        prepare(one, b"S_0", b"select 1 as m_new")
-        run(one, b"S_0")
-        one.exchange(query(b"deallocate gone"))
-        assert run(one, b"gone")["E"]
-        prepare(one, b"gone", b"select 1 as m_newer")
-        run(one, b"gone")
-        assert run(one, b"m_unknown")["E"]
+        first = self._clients[0]
+        run(first, b"S_4", b"S_5")  # of different statements: sockets show neither
+        run(first, b"S_1")
+        run(first, b"S_2", b"S_2")
+        first.exchange(bind(b"S_3", b"a"), bind(b"S_3", b"b"), execute(0, b"b"), SYNC)
+        run(first, b"m")
+        run(first, LONG_NAME)
+        run(first, b"S_0")
+        first.exchange(wire.message("C", b"SS_0\0"), SYNC)
+        prepare(first, b"S_0", b"select 1 as m_new")
+        run(first, b"S_0")
+        first.exchange(query(b"deallocate gone"))
+        assert run(first, b"gone")["E"]
+        prepare(first, b"gone", b"select 1 as m_newer")
+        run(first, b"gone")
+        assert run(first, b"m_unknown")["E"]
 
     def run_unnamed(self) -> None:
         run(self._clients[1], b"")
@@ -195,16 +195,16 @@ def tell(server: DatabaseServer, before: Before) -> Story:
 def _counted(rows: Iterable[tuple[str, int]]) -> Counter[str]:
     counted: Counter[str] = Counter()
     for text, calls in rows:
-        found = MARKER.search(text)
-        if found or text.startswith("do "):
-            counted[found[0] if found else "do"] += calls
+        marker = MARKER.search(text)
+        if marker or text.startswith("do "):
+            counted[marker[0] if marker else "do"] += calls
     return counted
 
 
 def _mass(server: DatabaseServer, protocol: str) -> None:
-    each = ["-c", str(CLIENTS), "-j", "2", "-M", protocol]
-    pgbench(server, *each, "-S", "-t", str(SELECTS_EACH))
-    pgbench(server, *each, "-t", str(TRANSACTIONS_EACH))
+    options = ["-c", str(CLIENTS), "-j", "2", "-M", protocol]
+    pgbench(server, *options, "-S", "-t", str(SELECTS_EACH))
+    pgbench(server, *options, "-t", str(TRANSACTIONS_EACH))
 
 
 def _protocols(connection: Any) -> None:
@@ -218,17 +218,17 @@ def _protocols(connection: Any) -> None:
 
 def _pipelines(connection: Any) -> None:
     for is_prepared in (False, True):
-        how = {"prepare": is_prepared}
+        options = {"prepare": is_prepared}
         for turn in range(TURNS // 4):
             with connection.pipeline() as pipeline:
                 for value in range(7):
-                    connection.execute("select %s::int from m_same", [value], **how)
+                    connection.execute("select %s::int from m_same", [value], **options)
                     if value % 3 == turn % 3:
-                        connection.execute("select %s::int from m_other", [value], **how)
+                        connection.execute("select %s::int from m_other", [value], **options)
                     if value == 4:
                         pipeline.sync()
             with connection.transaction(), connection.pipeline():
-                connection.execute("select %s::int from m_inside", [turn], **how)
+                connection.execute("select %s::int from m_inside", [turn], **options)
     with connection.cursor() as cursor:
         cursor.executemany("insert into m_many values (%s)", [(n,) for n in range(TURNS)])
     with suppress(psycopg.Error), connection.pipeline():
@@ -305,8 +305,8 @@ def _many_clients(server: DatabaseServer) -> None:
             ready.wait(60)
             for value in range(ROUNDS):
                 connection.execute(f"select {value} from {table}")
-                for how in (False, True):
-                    connection.execute(f"select %s::int from {table}", [value], prepare=how)
+                for is_prepared in (False, True):
+                    connection.execute(f"select %s::int from {table}", [value], prepare=is_prepared)
             with connection.pipeline():
                 for value in range(10):
                     connection.execute(f"delete from {table} where i = %s", [value], prepare=True)
@@ -382,7 +382,7 @@ def _expect_to_fail(connection: Any, marker: str) -> None:
 
 
 def _sleeps(connection: Any, pid: int) -> bool:
-    found = connection.execute(
+    result = connection.execute(
         "select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'", [pid]
     )
-    return found.fetchone() is not None
+    return result.fetchone() is not None

@@ -43,12 +43,12 @@ class Recorder:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.directory = directory
-        self.said = ""  #: all of its words, once it has ended
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._messages = ""
         # Tests that run under nohup(1) ignore SIGHUP, and so would their children.
-        words = ["env", "--default-signal=HUP", QJOULE, "record", "-o", str(directory), *options]
+        command = ["env", "--default-signal=HUP", QJOULE, "record", "-o", str(directory), *options]
         self.process = subprocess.Popen(
-            [*before, *words],
+            [*before, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._log,
@@ -67,7 +67,10 @@ class Recorder:
         self.end()
 
     @property
-    def words(self) -> str:
+    def messages(self) -> str:
+        """All that it has written to standard error; also once it has ended."""
+        if self._log.closed:
+            return self._messages
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     @property
@@ -80,14 +83,14 @@ class Recorder:
         return tracer_of(self.process.pid)
 
     def attached(self) -> None:
-        until(lambda: "qjoule: tracing" in self.words or self.process.poll() is not None)
-        assert self.process.poll() is None, self.words
+        until(lambda: "qjoule: tracing" in self.messages or self.process.poll() is not None)
+        assert self.process.poll() is None, self.messages
 
     def wait(self) -> int:
         return self.process.wait(STOP_TIMEOUT_S)
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
-        self.process.send_signal(how)
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(number)
         return self.wait()
 
     def end(self) -> None:
@@ -95,7 +98,7 @@ class Recorder:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self.said = self.words
+        self._messages = self.messages
         self._log.close()
 
 
@@ -120,7 +123,7 @@ def recording(directory: Path, *options: str) -> Iterator[Recorder]:
     """Records the block. After it, `Run(directory)` reads the trace."""
     with Recorder(directory, "--energy", "none", *options) as recorder:
         yield recorder
-        assert recorder.stop() == 0, recorder.words
+        assert recorder.stop() == 0, recorder.messages
 
 
 def until_named(directory: Path, *names: str) -> None:
@@ -150,7 +153,7 @@ def both_attach_modes(directory: Path, *pids: int, options: Sequence[str] = ()) 
 
 @contextmanager
 def converted_copy(directory: Path) -> Iterator[Path]:
-    """The tables of a recording so far, or of what was left of it, in a directory of their own."""
+    """Converts a recording that runs, or what is left of one, into a directory of its own."""
     with tempfile.TemporaryDirectory() as folder:
         convert(directory, Path(folder) / "t")
         yield Path(folder) / "t"
@@ -175,11 +178,11 @@ class Run:
 
     def executions(self, **equal: Any) -> Counter[str]:
         """How often each text was executed, for queries with these column values."""
-        chosen = self.queries
+        queries = self.queries
         for column, value in equal.items():
-            chosen = chosen[chosen[column] == value]
+            queries = queries[queries[column] == value]
         counts: Counter[str] = Counter()
-        for text, n in zip(chosen["text"], chosen["executions"], strict=True):
+        for text, n in zip(queries["text"], queries["executions"], strict=True):
             if n:
                 counts[text if isinstance(text, str) else "?"] += int(n)
         return counts
@@ -200,7 +203,7 @@ Story = TypeVar("Story")
 
 
 @dataclass(frozen=True)
-class Told(Generic[Story]):
+class Trial(Generic[Story]):
     """What clients did, by their own count, and what the trace contains."""
 
     story: Story
@@ -208,8 +211,8 @@ class Told(Generic[Story]):
 
 
 def check_waits(trace: Trace) -> pd.DataFrame:
-    """The queries whose waits are recorded: with the time in which their threads ran, by the
-    segments, they add up to the latency of each.
+    """Asserts that each query's waits and the time in which its threads ran, by the segments, add
+    up to its latency; returns the queries whose waits are recorded.
     """
     queries = trace.pandas("queries")
     waited = queries[queries["parent"].isna()].dropna(subset=WAITS)
@@ -218,14 +221,14 @@ def check_waits(trace: Trace) -> pd.DataFrame:
     ran_ns = waited["query"].map(_ran_ns(trace, waited)).fillna(0)
     left_ns = latency_ns - waited[WAITS].astype("int64").sum(axis=1) - ran_ns.astype("int64")
     off = waited.assign(latency_ns=latency_ns, left_ns=left_ns)[left_ns != 0]
-    shown = off[["fingerprint", "command", "flags", "begin_ns", "latency_ns", "left_ns", *WAITS]]
-    assert off.empty, f"{len(off)} of {len(waited)}:\n{shown.head(9).to_string()}"
+    table = off[["fingerprint", "command", "flags", "begin_ns", "latency_ns", "left_ns", *WAITS]]
+    assert off.empty, f"{len(off)} of {len(waited)}:\n{table.head(9).to_string()}"
     return waited.assign(latency_ns=latency_ns)
 
 
 def check_helpers(trace: Trace) -> pd.DataFrame:
-    """The times in which helpers of queries that waited worked for them: with what each ran for its
-    query, by the segments, its waits add up to that time.
+    """Asserts that each helper's waits and the time in which it ran for its query, by the segments,
+    add up to the time in which it worked for it; returns the helpers.
     """
     helpers = trace.pandas("helpers").astype("int64").rename_axis("helper").reset_index()
     assert len(helpers)
@@ -241,7 +244,7 @@ def check_helpers(trace: Trace) -> pd.DataFrame:
 
 
 def check_no_waits(trace: Trace) -> None:
-    """Of requests that share a thread nothing is recorded, and the outputs say so."""
+    """Asserts that a server whose requests share a thread has no waits, and that outputs say so."""
     assert trace.pandas("queries")[WAITS].isna().all(axis=None)
     rows = attribute(trace.path)["rows"]
     assert not {"ran_ns", "waits_latency_ns", *WAITS} & {name for row in rows for name in row}
@@ -251,7 +254,7 @@ def check_no_waits(trace: Trace) -> None:
 
 def _ran_ns(trace: Trace, queries: pd.DataFrame) -> pd.Series:
     """By query: how long its threads ran between its begin and its end, without helpers in
-    parallel. Segments of a child are its query's too.
+    parallel. Segments of a child belong to its query.
     """
     parents = trace.pandas("queries").dropna(subset="parent").set_index("query")["parent"]
     threads = trace.pandas("owners").set_index("owner")["pid"]
@@ -270,7 +273,7 @@ def _inside_ns(parts: pd.DataFrame, by: str) -> pd.Series:
 
 
 def check_whole(run: Run, attach_mode: str, **loss: int) -> None:
-    """Nothing else is lost, and no value is told."""
+    """Asserts this loss and no other, the attach mode, and that no literal is in the trace."""
     assert run.loss == loss
     assert run.trace.complete
     assert set(run.queries["attach_mode"]) == {attach_mode}
@@ -299,9 +302,9 @@ def at_once(work: Callable[[Client], object], clients: Iterable[Client]) -> None
     """Runs the work of all clients, each in its own thread; raises the first error when all have
     ended.
     """
-    each = list(clients)
-    with ThreadPoolExecutor(len(each)) as pool:
-        for _ in pool.map(work, each):
+    all_clients = list(clients)
+    with ThreadPoolExecutor(len(all_clients)) as pool:
+        for _ in pool.map(work, all_clients):
             pass
 
 

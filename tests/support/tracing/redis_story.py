@@ -57,7 +57,7 @@ class Story:
 
 
 def tell(server: DatabaseServer, referee: Any) -> Story:
-    """Runs the whole story; returns once the server has done it all."""
+    """Runs the whole workload; returns once the server has executed it."""
     story = Story(command_stats(referee))
     benchmark(server, "-n", str(PLAIN), "-r", "100000", "set", "user:__rand_int__:name", "x")
     benchmark(server, "-n", str(PLAIN), "-r", "100000", "get", "user:__rand_int__:name")
@@ -99,7 +99,7 @@ def _scripts(server: DatabaseServer) -> None:
 
 
 def _blocking(server: DatabaseServer) -> None:
-    """One client waits for what the other pushes, and nearly always before it is there."""
+    """One client blocks for what the other pushes, nearly always before it is pushed."""
 
     def wait() -> None:
         with server.connect() as client:
@@ -163,10 +163,10 @@ def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> 
                 for wire in wires:
                     wire.sendall(ask)
             for wire in wires:
-                got = b""
-                while len(got) < len(answer):
-                    got += wire.recv(len(answer) - len(got))
-                assert got == answer
+                received = b""
+                while len(received) < len(answer):
+                    received += wire.recv(len(answer) - len(received))
+                assert received == answer
     return clients * rounds
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The releases that the tests of versions run, and what holds for each of them."""
+"""The releases that the tests of versions run, and checks that hold for each of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USER, DATABASE = "m_app", "m_shop"
 
 
 @dataclass
-class Told:
+class Trial:
     """What clients sent to a release, by marker, and both traces of it."""
 
     release: Release
@@ -39,31 +39,33 @@ class Told:
     sent: Counter[str] = field(default_factory=Counter)
 
 
-def check_documented_and_stripped(told: Told) -> None:
-    assert is_documented(told.release), told.release.version
-    executable = open_executable(Path(f"/proc/{told.server.pid}/exe"))
+def check_documented_and_stripped(trial: Trial) -> None:
+    assert is_documented(trial.release), trial.release.version
+    executable = open_executable(Path(f"/proc/{trial.server.pid}/exe"))
     assert executable.tables == (".dynsym",)
 
 
-def check_sockets(told: Told) -> None:
+def check_sockets(trial: Trial) -> None:
     """Everything that was sent in plain text counts; the encrypted session is named."""
-    counted = marker_counts(told.socket.queries)
+    counted = marker_counts(trial.socket.queries)
     counted.pop("m_before", 0)  # where its text is known
-    plain = told.sent.copy()
+    plain = trial.sent.copy()
     del plain["m_tls"]
     assert counted == plain
-    assert {**told.socket.loss, "prepared": 0} == {"opaque_session": 1, "prepared": 0}
+    assert {**trial.socket.loss, "prepared": 0} == {"opaque_session": 1, "prepared": 0}
 
 
 def check_names(run: Run, marker: str) -> None:
-    """Users and databases of these queries."""
-    named = run.having(marker)
-    assert set(zip(named["user"], named["database"], strict=True)) == {(USER, DATABASE)}
+    """Asserts the user and the database of the queries with this marker."""
+    queries = run.having(marker)
+    assert set(zip(queries["user"], queries["database"], strict=True)) == {(USER, DATABASE)}
 
 
 def releases(*servers: str) -> list[Any]:
     """Parameters of a fixture: the releases of these servers."""
-    return [pytest.param(one, id=one.name) for one in RELEASES if one.server in servers]
+    return [
+        pytest.param(release, id=release.name) for release in RELEASES if release.server in servers
+    ]
 
 
 @contextmanager
@@ -74,13 +76,13 @@ def running(release: Release, *options: str) -> Iterator[DatabaseServer]:
 
 
 def planned(server: DatabaseServer) -> PlannedServer:
-    """How it would be traced."""
-    found = [one for one in find_servers() if server.pid in one.tgids]
-    (only,) = build_plan(found, read_kernel_facts()).servers
+    """How `qjoule record` would trace the server."""
+    servers = [process for process in find_servers() if server.pid in process.tgids]
+    (only,) = build_plan(servers, read_kernel_facts()).servers
     return only
 
 
 def is_documented(release: Release) -> bool:
     """Whether docs/servers.md names its version."""
-    tested = [v for one in documented() if one.flavour == release.server for v in one.tested]
+    tested = [v for entry in documented() if entry.flavour == release.server for v in entry.tested]
     return any(f"{release.version}.".startswith(f"{version}.") for version in tested)

@@ -53,12 +53,12 @@ class RootPart:
     def executable(self, pid: int) -> Opened:
         """What an examiner of this process learns about its executable, with a handle."""
         with self.bound(pid) as bound:
-            return _kept(bound, What.EXE)
+            return _request_file(bound, What.EXE)
 
     def mapped(self, pid: int, first: int, end: int) -> Opened:
         """The same for the file that is mapped there."""
         with self.bound(pid) as bound:
-            return _kept(bound, What.MAPPED, offset=first, size=end - first)
+            return _request_file(bound, What.MAPPED, offset=first, size=end - first)
 
     def installed(self, path: Path) -> Opened:
         reply = installed(self.connection, path)
@@ -85,41 +85,41 @@ def bound_socket(connection: socket.socket, pid: int) -> socket.socket:
     return socket.socket(fileno=ask(connection, Kind.BIND, pid=pid).fd)
 
 
-def _kept(bound: socket.socket, what: What, offset: int = 0, size: int = 0) -> Opened:
-    reply = ask(bound, Kind.OPEN, number=what, offset=offset, size=size)
+def _request_file(bound: socket.socket, kind: What, offset: int = 0, size: int = 0) -> Opened:
+    reply = ask(bound, Kind.OPEN, number=kind, offset=offset, size=size)
     os.close(reply.fd)
     return reply.file
 
 
 @contextmanager
 def root_part(
-    *words: str,
+    *command: str,
     program: Path = ROOT_PART,
     python: str = PYTHON,
     environment: Mapping[str, str] | None = None,
     stderr: int | None = None,
 ) -> Iterator[RootPart]:
     """Starts a root part. When the block ends, it has ended and detached what was attached."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with tempfile.TemporaryDirectory() as directory, ours:
+    own_end, root_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryDirectory() as directory, own_end:
         relay = Path(directory) / "relay.py"
         relay.write_text(_RELAY)
         relay.parent.chmod(0o755)
         relay.chmod(0o644)
         process = subprocess.Popen(
-            [str(program), python, "-I", str(relay), *(words or ("record",))],
-            stdin=theirs.fileno(),
+            [str(program), python, "-I", str(relay), *(command or ("record",))],
+            stdin=root_end.fileno(),
             stderr=stderr,
             env={**os.environ, **(environment or {})},
         )
-        theirs.close()
+        root_end.close()
         try:
-            _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+            _, fds, _, _ = socket.recv_fds(own_end, 1, 1)
             if not fds:
                 raise NotStarted("the root part did not start its command")
             with socket.socket(fileno=fds[0]) as connection:
                 yield RootPart(process, connection)
-            ours.shutdown(socket.SHUT_RDWR)
+            own_end.shutdown(socket.SHUT_RDWR)
             process.wait(_END_S)
         finally:
             if process.poll() is None:
@@ -129,19 +129,19 @@ def root_part(
 
 def with_handles(root: RootPart, plan: AttachPlan) -> AttachPlan:
     """The plan with the root part's handles of the files to probe."""
-    return AttachPlan(tuple(_with_handles(root, one) for one in plan.servers))
+    return AttachPlan(tuple(_with_handles(root, planned) for planned in plan.servers))
 
 
-def _with_handles(root: RootPart, one: PlannedServer) -> PlannedServer:
-    if not one.traced or not one.probes or one.library_handle:
-        return one
-    server = one.server
-    if one.library:
-        first, _, end = Path(one.library).name.partition("-")  # a file of /proc/PID/map_files
+def _with_handles(root: RootPart, planned: PlannedServer) -> PlannedServer:
+    if not planned.traced or not planned.probes or planned.library_handle:
+        return planned
+    server = planned.server
+    if planned.library:
+        first, _, end = Path(planned.library).name.partition("-")  # a file of /proc/PID/map_files
         file = root.mapped(server.tgids[0], int(first, 16), int(end, 16))
-        return replace(one, library_handle=file.handle)
+        return replace(planned, library_handle=file.handle)
     file = root.executable(server.tgids[0]) if server.running else root.installed(server.exe_path)
-    return replace(one, server=replace(server, handle=file.handle))
+    return replace(planned, server=replace(server, handle=file.handle))
 
 
 def holds_nothing(pid: int) -> None:
@@ -179,19 +179,19 @@ def refused(kind, **options):
 """
 
 
-def asked(
+def run_code(
     code: str,
-    *words: str,
+    *command: str,
     directory: Path | None = None,
     before: tuple[str, ...] = (),
     status: int = 0,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `code`, which can use `part` and `ask`, without rights, with the command line `words`;
+    """Runs `code`, which can use `part` and `ask`, without rights, with the command line `command`;
     asserts its exit code.
     """
     done = subprocess.run(
-        [*before, ROOT_PART, sys.executable, "-I", __file__, *words],
+        [*before, ROOT_PART, sys.executable, "-I", __file__, *command],
         input=_PREAMBLE + code,
         capture_output=True,
         text=True,

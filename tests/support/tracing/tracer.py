@@ -64,9 +64,9 @@ class Session:
         self._let_go()
         self._reader.join()
         assert self.process.stderr is not None
-        words = self.process.stderr.read().decode()
-        assert self.process.wait(STOP_TIMEOUT_S) == 0, words
-        return words
+        messages = self.process.stderr.read().decode()
+        assert self.process.wait(STOP_TIMEOUT_S) == 0, messages
+        return messages
 
     def end(self) -> None:
         """Ends in any case: no tracer and no thread is left."""
@@ -101,16 +101,16 @@ def tracing(
         if plan is not None:
             arguments += with_handles(root, plan).arguments()
         arguments += probes(root)
-        with root.tracer() as asked:
+        with root.tracer() as control:
             process = subprocess.Popen(
                 [
-                    *(str(tracer), *arguments, "--root", str(asked.fileno())),
+                    *(str(tracer), *arguments, "--root", str(control.fileno())),
                     *("--reader", str(os.getpid()), *options),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read_end, asked.fileno()),
+                pass_fds=(read_end, control.fileno()),
                 env={**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
                 user=NOBODY,
                 group=NOBODY,
@@ -137,8 +137,8 @@ def _numbered(kind: str) -> dict[str, int]:
     skeleton = _TREE / "build" / "bpf" / "qjoule.skel.h"
     if not skeleton.exists():
         pytest.skip("the skeleton is not built: make", allow_module_level=True)
-    found = re.findall(rf's->{kind}\[(\d+)\]\.name = "(.*?)";', skeleton.read_text())
-    return {name: int(number) for number, name in found}
+    matches = re.findall(rf's->{kind}\[(\d+)\]\.name = "(.*?)";', skeleton.read_text())
+    return {name: int(number) for number, name in matches}
 
 
 def maps() -> dict[str, int]:
@@ -165,18 +165,18 @@ def load_bytes(
     """
     numbers = programs()
     head = (version, len(maps()) + counts[0], len(numbers) + counts[1], 0)
-    words = [word for number in head for word in number.to_bytes(4, "little")]
-    words += [*(1).to_bytes(4, "little"), *entries.to_bytes(4, "little")] * _MAPS_MAX
-    wanted = [numbers[name] for name in names]
-    words += [int(number in wanted) for number in range(_PROGRAMS_MAX)]
-    return (bytes(words) + bytes(_plan_bytes()))[:size]
+    values = [word for number in head for word in number.to_bytes(4, "little")]
+    values += [*(1).to_bytes(4, "little"), *entries.to_bytes(4, "little")] * _MAPS_MAX
+    chosen_numbers = [numbers[name] for name in names]
+    values += [int(number in chosen_numbers) for number in range(_PROGRAMS_MAX)]
+    return (bytes(values) + bytes(_plan_bytes()))[:size]
 
 
 def _plan_bytes() -> int:
     skeleton = (_TREE / "build" / "bpf" / "qjoule.skel.h").read_text()
-    found = re.search(r"sizeof\(s->rodata->plan\) == (\d+)", skeleton)
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"sizeof\(s->rodata->plan\) == (\d+)", skeleton)
+    assert match is not None
+    return int(match[1])
 
 
 def load(tracer: socket.socket, content: bytes) -> Reply:
@@ -208,10 +208,10 @@ def refused(number: int) -> Iterator[None]:
     assert errno.errorcode[raised.value.errno] == errno.errorcode[number]
 
 
-def held(root: RootPart) -> Counter[str]:
+def bpf_descriptors(root: RootPart) -> Counter[str]:
     """The descriptors in the root part that keep something loaded or attached, by kind."""
     links: Counter[str] = Counter()
-    for one in Path(f"/proc/{root.pid}/fd").iterdir():
+    for link in Path(f"/proc/{root.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            links[str(one.readlink())] += 1
+            links[str(link.readlink())] += 1
     return Counter({name: links[name] for name in _HOLDING if links[name]})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long story for a VoltDB: procedures on one and on all partitions, ad hoc SQL, failures."""
+"""A workload for VoltDB: procedures on one and on all partitions, ad hoc SQL, failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def prepare(server: DatabaseServer) -> None:
 
 
 @dataclass(frozen=True)
-class Told:
+class ServerCounts:
     """The server's counts in the block, by procedure, and the ad hoc SQL sent to it."""
 
     invocations: Counter[str]
@@ -63,8 +63,8 @@ class Told:
     ad_hoc: Counter[str]  #: by shape
 
 
-def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
-    """Runs the whole story; returns once the server has done it all."""
+def tell(server: DatabaseServer, calls: int = CALLS) -> ServerCounts:
+    """Runs the whole workload; returns once the server has executed it."""
     with server.connect() as referee:
         before, failed_before = referee.invocations(), referee.failures()
         share = calls // CLIENTS
@@ -73,17 +73,17 @@ def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
     after.subtract(before)
     failed.subtract(failed_before)
     rounds = CLIENTS * len(range(0, share, ROUND))
-    return Told(+after, +failed, Counter(dict.fromkeys(AD_HOC.values(), rounds)))
+    return ServerCounts(+after, +failed, Counter(dict.fromkeys(AD_HOC.values(), rounds)))
 
 
 def _client(server: DatabaseServer, number: int, share: int) -> None:
     with server.connect() as client:
         for call in range(share):
-            _one(client, number * share + call, call % ROUND)
+            _call_procedures(client, number * share + call, call % ROUND)
 
 
-def _one(client: Client, key: int, turn: int) -> None:
-    """One call of each turn, and some more of the first."""
+def _call_procedures(client: Client, key: int, turn: int) -> None:
+    """The calls of one turn of a round; turn 0 has the rare ones."""
     if turn == 0:
         client.call("total")
         for statement in AD_HOC:

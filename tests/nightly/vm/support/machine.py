@@ -117,13 +117,13 @@ def run(
     (directory / "run").write_text(assignments + text)
     # The tracing processes there are not root, so the modes of these files matter to them.
     subprocess.run(["chmod", "-R", "go+rX", str(directory)], check=True)
-    found = Run(directory / "out", directory / "console")
-    _emulate(machine, directory, found.console, timeout_s)
-    status = found.out / "status"
-    assert status.exists(), f"the machine died:\n{found.console.read_text(errors='replace')}"
-    complaints = "".join(f"{path.name}: {path.read_text()}" for path in found.out.glob("*.err"))
-    assert status.read_text() == "0\n", found.text("log") + complaints
-    return found
+    finished = Run(directory / "out", directory / "console")
+    _emulate(machine, directory, finished.console, timeout_s)
+    status = finished.out / "status"
+    assert status.exists(), f"the machine died:\n{finished.console.read_text(errors='replace')}"
+    complaints = "".join(f"{path.name}: {path.read_text()}" for path in finished.out.glob("*.err"))
+    assert status.read_text() == "0\n", finished.text("log") + complaints
+    return finished
 
 
 def _emulate(machine: str, share: Path, console: Path, timeout_s: float) -> None:
@@ -154,7 +154,7 @@ def _emulate(machine: str, share: Path, console: Path, timeout_s: float) -> None
     assert done.returncode == 0, done.stderr
 
 
-def made(target: str, pattern: str) -> Path:
+def built_package(target: str, pattern: str) -> Path:
     """A file that a target of packaging/packages.mk makes.
 
     With QJOULE_DIST, as in tests/nightly/packages, it was made before, in that directory.
@@ -163,5 +163,5 @@ def made(target: str, pattern: str) -> Path:
     if "QJOULE_DIST" not in os.environ:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
         subprocess.run(["make", target], cwd=TREE, env=environment, check=True)
-    (found,) = dist.glob(pattern)
-    return found
+    (built,) = dist.glob(pattern)
+    return built

@@ -45,22 +45,22 @@ class Plan:
 
     def arguments(self, program: Path) -> str:
         """DEVICE:INODE stands for the copy of `program`."""
-        known = registry.server_of(self.server)
-        words = [f"--server 1:{self.server}:{self.attach_mode}:DEVICE:INODE"]
-        for fact, most in known.facts.items():
+        server = registry.server_of(self.server)
+        arguments = [f"--server 1:{self.server}:{self.attach_mode}:DEVICE:INODE"]
+        for fact, most in server.facts.items():
             if self.next_read or fact != NEXT_READ:
-                words.append(f"--fact 1:{fact}:{min(most, 64)}")
+                arguments.append(f"--fact 1:{fact}:{min(most, 64)}")
         if self.attach_mode in PROBED:
             offset, code = _entry(program)
-            words += [f"--probe 1:{role}:1:{offset}:{code}" for role in self._roles()]
-        return " ".join(words)
+            arguments += [f"--probe 1:{role}:1:{offset}:{code}" for role in self._roles()]
+        return " ".join(arguments)
 
     def _roles(self) -> list[str]:
         """Without those that a plan has only if reads end queries, or only if none do."""
-        known = registry.server_of(self.server)
-        support = support_of(known.flavours[0])
+        server = registry.server_of(self.server)
+        support = support_of(server.flavours[0])
         out = support.replaced_by_reads if self.next_read else support.beside_reads
-        return [role for role in known.roles if role not in out]
+        return [role for role in server.roles if role not in out]
 
 
 def plans(*, reads: bool, early: bool = False) -> list[Plan]:

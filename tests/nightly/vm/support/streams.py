@@ -72,8 +72,8 @@ class Recorded:
     def loss(self) -> dict[int, int]:
         """Loss by cause, over all CPUs."""
         greatest: dict[tuple[int, int], int] = {}
-        for one in self.records(Block.LOSS):
-            greatest[int(one["cause"]), int(one["cpu"])] = int(one["count"])
+        for row in self.records(Block.LOSS):
+            greatest[int(row["cause"]), int(row["cpu"])] = int(row["count"])
         sums: dict[int, int] = {}
         for (cause, _), count in greatest.items():
             sums[cause] = sums.get(cause, 0) + count

@@ -43,14 +43,14 @@ OPTIONAL: dict[str, Callable[[], Path]] = {
 
 def main(names: list[str]) -> int:
     """Fetches those named, or all but the optional ones; returns the exit code."""
-    known = {**SERVERS, **OPTIONAL}
-    if unknown := [name for name in names if name not in known]:
-        print(f"servers: no {unknown[0]}; there are: {', '.join(known)}", file=sys.stderr)
+    available = {**SERVERS, **OPTIONAL}
+    if unknown := [name for name in names if name not in available]:
+        print(f"servers: no {unknown[0]}; there are: {', '.join(available)}", file=sys.stderr)
         return 2
     for name in names or SERVERS:
         began_s = time.monotonic()
         try:
-            place = known[name]()
+            place = available[name]()
         except Unavailable as reason:
             print(f"servers: {reason}", file=sys.stderr)
             return 1

@@ -45,10 +45,10 @@ def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
 
 def check_sha256(file: Path, expected: str) -> None:
     """Refuses a file that is not the intended one. Raises Unavailable."""
-    with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if found != expected:
-        raise Unavailable(f"{file.name} has SHA-256 {found}, expected {expected}: not used")
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != expected:
+        raise Unavailable(f"{file.name} has SHA-256 {digest}, expected {expected}: not used")
 
 
 def run_tool(
@@ -70,8 +70,8 @@ def run_tool(
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{task}: {argv[0]} did not end in {TOOL_TIMEOUT_S} s") from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
-        error = next((line for line in said if "ERROR" in line), said[-1])
+        lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+        error = next((line for line in lines if "ERROR" in line), lines[-1])
         raise Unavailable(f"{task}: {Path(argv[0]).name} failed: {error} (offline? then try again)")
     return done.stdout
 

@@ -55,36 +55,36 @@ def root_tree(suite: str, packages: Sequence[str], architecture: str = "") -> Pa
 def version(tree: Path, package: str) -> str:
     """The upstream version of a package in a tree: `11.8.6` of `1:11.8.6-0+deb13u1`."""
     lines = (tree / "packages").read_text().splitlines()
-    whole = dict(line.split(" ") for line in lines)[package]
-    return re.sub(r"^\d+:|[-+~].*$", "", whole)
+    full_version = dict(line.split(" ") for line in lines)[package]
+    return re.sub(r"^\d+:|[-+~].*$", "", full_version)
 
 
 def download(
-    suite: str, packages: Sequence[str], to: Path, architecture: str = ""
+    suite: str, packages: Sequence[str], destination: Path, architecture: str = ""
 ) -> dict[str, str]:
     """Puts packages of a suite, and all that they need when they run, into a directory."""
-    to.mkdir(parents=True, exist_ok=True)
+    destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache(), prefix=f".apt-{suite}-") as directory:
         state = _private_state(Path(directory), suite, mirror(), architecture)
         environment = {"APT_CONFIG": str(state)}
         task = f"packages of Debian {suite}"
-        run_tool(["apt-get", "-q", "update"], to, task, environment)
+        run_tool(["apt-get", "-q", "update"], destination, task, environment)
         install = ["apt-get", "-q", "-s", "install", *packages]
-        found = dict(_INSTALLED.findall(run_tool(install, to, task, environment)))
-        wanted = {
+        installed = dict(_INSTALLED.findall(run_tool(install, destination, task, environment)))
+        versions = {
             name: version
-            for name, version in found.items()
+            for name, version in installed.items()
             if name in packages or not name.startswith(_ONLY_FOR_INSTALLING)
         }
-        exact = [f"{name}={version}" for name, version in wanted.items()]
-        run_tool(["apt-get", "-q", "download", *exact], to, task, environment)
-    return wanted
+        exact = [f"{name}={version}" for name, version in versions.items()]
+        run_tool(["apt-get", "-q", "download", *exact], destination, task, environment)
+    return versions
 
 
 def mirror() -> str:
     """Where this machine gets Debian's main archive from: other suites are beside its own."""
-    shown = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
-    for line in run_tool(shown, Path("/"), "the machine's mirror").splitlines():
+    query = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
+    for line in run_tool(query, Path("/"), "the machine's mirror").splitlines():
         label, _, address = line.partition(" ")
         if label == "Debian":
             return address
@@ -176,8 +176,8 @@ def _fill_prometheus(directory: Path) -> None:
         run_tool(["dpkg-deb", "-x", str(package), "unpacked"], directory, package.name)
         package.unlink()
     for program in ("prometheus", "promtool"):
-        found = directory / "unpacked/usr/bin" / program
-        if not found.is_file():
+        unpacked = directory / "unpacked/usr/bin" / program
+        if not unpacked.is_file():
             raise Unavailable(f"Debian's package prometheus has no {program}")
-        found.rename(directory / program)
+        unpacked.rename(directory / program)
     run_tool(["rm", "-r", "unpacked"], directory, "Prometheus")

@@ -23,27 +23,27 @@ TOOLCHAIN_SUM = "h1:5sgfUhn9QCgVl4UYj32GrIYFHI3bi2UX55tNfupXwxc="
 def module(path: str, version: str, h1: str, cwd: Path) -> Path:
     """The zip of a module, in Go's own cache. Raises Unavailable."""
     name = f"{path}@{version}"
-    told = json.loads(run_tool([_any_go(), "mod", "download", "-json", name], cwd, name))
-    if told["Sum"] != h1:
-        raise Unavailable(f"{name} has hash {told['Sum']}, expected {h1}: not used")
-    return Path(told["Zip"])
+    download = json.loads(run_tool([_any_go(), "mod", "download", "-json", name], cwd, name))
+    if download["Sum"] != h1:
+        raise Unavailable(f"{name} has hash {download['Sum']}, expected {h1}: not used")
+    return Path(download["Zip"])
 
 
 def unpack_module(archive: Path, directory: Path) -> None:
     """Extracts a module's files below `directory`, without the zip's leading `path@version`."""
-    with zipfile.ZipFile(archive) as opened:
-        for member in opened.infolist():
+    with zipfile.ZipFile(archive) as zip_file:
+        for member in zip_file.infolist():
             # `path@version/…`: the path contains slashes, and the first part with an `@` ends it.
             parts = PurePosixPath(member.filename).parts
             after = next(i for i, part in enumerate(parts) if "@" in part) + 1
             target = directory.joinpath(*parts[after:])
             target.parent.mkdir(parents=True, exist_ok=True)
-            with opened.open(member) as source, target.open("wb") as sink:
+            with zip_file.open(member) as source, target.open("wb") as sink:
                 shutil.copyfileobj(source, sink)
 
 
 def build(source: Path, package: str, output: Path, task: str) -> None:
-    """Build a command of an unpacked module. Raises Unavailable."""
+    """Builds a command of an unpacked module. Raises Unavailable."""
     environment = {
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",
@@ -65,9 +65,9 @@ def recent_go() -> str:
 
 def go_version(go: str) -> tuple[int, int]:
     """(1, 24) for go1.24.3; (0, 0) if there is no version."""
-    said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"\bgo(\d+)\.(\d+)", said)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    output = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"\bgo(\d+)\.(\d+)", output)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _fill_toolchain(directory: Path) -> None:

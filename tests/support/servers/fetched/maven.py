@@ -47,8 +47,8 @@ def jars(name: str, pom: Path, checksums: Path) -> Path:
         options = ["-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
         _maven([f"{PLUGIN}:copy-dependencies", *options], directory, name)
         expected = read_checksums(checksums)
-        found = {file.name for file in directory.iterdir()}
-        if odd := sorted(found.symmetric_difference(expected)):
+        present = {file.name for file in directory.iterdir()}
+        if odd := sorted(present.symmetric_difference(expected)):
             raise Unavailable(f"{name}: {odd[0]} is only in one of {checksums.name} and the folder")
         for file, sha256 in expected.items():
             check_sha256(directory / file, sha256)
@@ -115,9 +115,9 @@ def _fill_old(directory: Path) -> None:
 
 def _fill_new(directory: Path) -> None:
     archive = artifact(_NEW, _NEW_SHA256, directory)
-    with zipfile.ZipFile(archive) as opened:
-        for member in opened.infolist():
+    with zipfile.ZipFile(archive) as zip_file:
+        for member in zip_file.infolist():
             if member.filename in _FILES or member.filename.startswith(_FOLDERS):
-                path = Path(opened.extract(member, directory))
+                path = Path(zip_file.extract(member, directory))
                 path.chmod(member.external_attr >> 16 & 0o777 or 0o755)  # extract() forgets it
     archive.unlink()
