@@ -41,7 +41,7 @@ class Names(NamedTuple):
     """What a server told of its connections."""
 
     server: int
-    told: tuple[Told, ...]
+    connections: tuple[Told, ...]
 
 
 class AskingNames(Protocol):
@@ -49,7 +49,7 @@ class AskingNames(Protocol):
 
     @property
     def named(self) -> Mapping[int, NamesBefore]:
-        """Who can be asked, by the servers' numbers in the plan."""
+        """How servers can be asked, by their numbers in the plan."""
 
     def ask_names(self, server: int) -> None: ...
 
@@ -64,12 +64,12 @@ class _Waiting:
     frames: dict[str, Frame] = field(default_factory=dict)  #: by the connection's key
     asked_ns: int = 0  #: when the open question was asked; 0: none is open
     next_ns: int = 0
-    asked: int = 0
+    attempts: int = 0
 
     def ask(self, now_ns: int) -> None:
-        self.asked += 1
+        self.attempts += 1
         self.asked_ns = now_ns
-        self.next_ns = now_ns + (PAUSE_NS << max(self.asked - OFTEN, 0))
+        self.next_ns = now_ns + (PAUSE_NS << max(self.attempts - OFTEN, 0))
 
 
 class NamedStream(Stream):
@@ -93,9 +93,9 @@ class NamedStream(Stream):
             if frame.kind is Block.END:
                 yield from self._last()
             yield frame
-            if any(one.frames or one.asked_ns for one in self._waiting.values()):
+            if any(waiting.frames or waiting.asked_ns for waiting in self._waiting.values()):
                 self._ask()
-                yield from self._named(self._asking.take_names())
+                yield from self._name_sessions(self._asking.take_names())
         self._end_as(self._inner)
 
     def _note(self, frame: Frame) -> None:
@@ -106,13 +106,13 @@ class NamedStream(Stream):
             return
         key = self._key(frame)
         opens = record["event"] == SessionEvent.OPEN
-        known = session in self._seen and not opens
+        is_known = session in self._seen and not opens
         self._seen[session] = None
         if len(self._seen) > MAX_SESSIONS:
             self._seen.popitem(last=False)
         if opens and key is not None:  # another connection with this key, whose login was seen
             waiting.frames.pop(key, None)
-        elif not known and key is not None and len(waiting.frames) < MAX_WAITING:
+        elif not is_known and key is not None and len(waiting.frames) < MAX_WAITING:
             waiting.frames[key] = frame
 
     def _note_threads(self, frame: Frame) -> None:
@@ -149,28 +149,28 @@ class NamedStream(Stream):
         """Waits for the open questions, then asks once more for those that still wait."""
         for _ in range(2):
             self._ask(last=True)
-            while any(one.asked_ns for one in self._waiting.values()):
+            while any(waiting.asked_ns for waiting in self._waiting.values()):
                 answers = self._asking.take_names(END_S)
                 if not answers:
                     return
-                yield from self._named(answers)
+                yield from self._name_sessions(answers)
 
-    def _named(self, answers: list[Names]) -> Iterator[Frame]:
+    def _name_sessions(self, answers: list[Names]) -> Iterator[Frame]:
         for answer in answers:
             waiting = self._waiting[answer.server]
-            for told in answer.told:
-                frame = waiting.frames.get(told.key)
+            for connection in answer.connections:
+                frame = waiting.frames.get(connection.key)
                 if frame is not None and frame.t_ns <= waiting.asked_ns:
-                    yield from _frames(frame, told)
+                    yield from _frames(frame, connection)
             rest = waiting.frames.items()
-            waiting.frames = {key: one for key, one in rest if one.t_ns > waiting.asked_ns}
+            waiting.frames = {key: frame for key, frame in rest if frame.t_ns > waiting.asked_ns}
             waiting.asked_ns = 0
 
 
-def _frames(frame: Frame, told: Told) -> Iterator[Frame]:
+def _frames(frame: Frame, connection: Told) -> Iterator[Frame]:
     for event, name in (
-        (SessionEvent.USER, told.user),
-        (SessionEvent.APPLICATION, told.application),
+        (SessionEvent.USER, connection.user),
+        (SessionEvent.APPLICATION, connection.application),
     ):
         if name:
             text = name.encode("utf-8", "replace")
@@ -193,7 +193,7 @@ class Asking(Protocol):
 
     @property
     def kinds(self) -> Mapping[int, TextsById]:
-        """What can be asked for, by the servers' numbers in the plan."""
+        """Which texts servers can be asked for, by their numbers in the plan."""
 
     def ask(self, server: int, shape: int, key: bytes) -> None: ...
 
@@ -208,28 +208,28 @@ class PreparedTextStream(Stream):
         super().__init__(-1)
         self._inner, self._asking = inner, asking
         #: By shape: the block, and when its statement was asked for.
-        self._held: OrderedDict[int, tuple[Frame, int]] = OrderedDict()
+        self._held_texts: OrderedDict[int, tuple[Frame, int]] = OrderedDict()
         self._clock_ns = 0
         self._behind: list[Frame] = []  #: texts that may refer to held ones
-        self._known: dict[int, Frame] = {}  #: answered before; a kernel may send a text again
+        self._resolved: dict[int, Frame] = {}  #: answered before; a kernel may send a text again
         self._threads: OrderedDict[int, int] = OrderedDict()  #: by session
         #: By session: shapes of statements whose session's thread is not known yet. Each CPU's ring
         #: is read to its end, so the session's event may come after the text.
         self._unasked: dict[int, list[int]] = {}
-        self._asked = 0
+        self._questions = 0
 
     def __iter__(self) -> Iterator[Frame]:
         for frame in self._inner:
             self._clock_ns = max(self._clock_ns, frame.t_ns)  # not every block has a time
             if frame.kind is Block.SESSION:
                 self._note(frame)
-            if self._held:
-                yield from self._answered(frame)
+            if self._held_texts:
+                yield from self._release(frame)
             passed = self._known_or_held(frame) if frame.kind is Block.TEXT else frame
             if passed is not None:
                 yield passed
         yield from (
-            *(frame for frame, _ in self._held.values()),
+            *(frame for frame, _ in self._held_texts.values()),
             *self._behind,
         )  # if it was cut off
         self._end_as(self._inner)
@@ -242,8 +242,8 @@ class PreparedTextStream(Stream):
         if len(self._threads) > MAX_PREPARING:
             self._threads.popitem(last=False)
         for shape in self._unasked.pop(session, []):
-            if (held := self._held.get(shape)) is not None:
-                self._ask(held[0])
+            if (waiting := self._held_texts.get(shape)) is not None:
+                self._ask(waiting[0])
 
     def _known_or_held(self, frame: Frame) -> Frame | None:
         """The block to pass on for this text; None: later."""
@@ -252,17 +252,17 @@ class PreparedTextStream(Stream):
         kind = self._asking.kinds.get(server)
         if kind is None:
             return frame
-        if self._held and int(record["dialect"]) in kind.refer:
+        if self._held_texts and int(record["dialect"]) in kind.refer:
             self._behind.append(frame)
             return None
         if int(record["dialect"]) != kind.ids:
             return frame
-        if shape in self._known or shape in self._held:
-            return self._known.get(shape)
-        if self._asked >= MAX_ASKED or not self._ask(frame):
+        if shape in self._resolved or shape in self._held_texts:
+            return self._resolved.get(shape)
+        if self._questions >= MAX_ASKED or not self._ask(frame):
             return frame
-        self._asked += 1
-        self._held[shape] = frame, self._clock_ns
+        self._questions += 1
+        self._held_texts[shape] = frame, self._clock_ns
         return None
 
     def _ask(self, frame: Frame) -> bool:
@@ -280,22 +280,22 @@ class PreparedTextStream(Stream):
             self._asking.ask(server, shape, key)
         return key is not None
 
-    def _answered(self, now: Frame) -> Iterator[Frame]:
+    def _release(self, now: Frame) -> Iterator[Frame]:
         """The blocks that have waited long enough."""
         ends = now.kind is Block.END
         while answers := self._asking.take(END_S if ends else 0.0):
             for answer in answers:
-                if (held := self._held.pop(answer.shape, None)) is not None:
-                    yield self._with_text(held[0], answer)
-            if not self._held:
+                if (waiting := self._held_texts.pop(answer.shape, None)) is not None:
+                    yield self._with_text(waiting[0], answer)
+            if not self._held_texts:
                 break
-        while self._held:
-            shape, (frame, asked_ns) = next(iter(self._held.items()))
+        while self._held_texts:
+            shape, (frame, asked_ns) = next(iter(self._held_texts.items()))
             if not ends and asked_ns + WAIT_NS > self._clock_ns:
                 break
-            del self._held[shape]
+            del self._held_texts[shape]
             yield frame
-        if not self._held:
+        if not self._held_texts:
             self._unasked.clear()
             behind, self._behind = self._behind, []
             yield from behind
@@ -306,5 +306,5 @@ class PreparedTextStream(Stream):
             record["dialect"] = self._asking.kinds[int(record["server"][0])].statements
             record["statement_bytes"], record["text_bytes"] = answer.length, len(answer.text)
             frame = Frame(frame.kind, frame.t_ns, record, answer.text)
-        self._known[answer.shape] = frame
+        self._resolved[answer.shape] = frame
         return frame

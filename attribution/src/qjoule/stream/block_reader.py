@@ -72,8 +72,8 @@ class Announced:
 
     def follow(self, server: Server) -> None:
         """Puts a server that is followed in the place of the one that it was."""
-        others = (one for one in self.meta.servers if one.id != server.id)
-        servers = sorted((*others, server), key=lambda one: one.id)
+        others = (other for other in self.meta.servers if other.id != server.id)
+        servers = sorted((*others, server), key=lambda other: other.id)
         self.meta = replace(self.meta, servers=tuple(servers))
 
     def _hello(self, hello: Any) -> None:
@@ -94,21 +94,23 @@ class Announced:
         )
 
     def _cpus(self, records: Records) -> None:
-        known = {cpu.cpu: cpu for cpu in self.meta.cpus}
+        cpus = {cpu.cpu: cpu for cpu in self.meta.cpus}
         for record in records.tolist():
             cpu = Cpu(*record)
-            known[cpu.cpu] = cpu
+            cpus[cpu.cpu] = cpu
             if cpu.cpu < _CPUS and cpu.package < _PACKAGES:
                 self.packages[cpu.cpu] = cpu.package
             else:
                 self.invalid += 1
-        self.meta = replace(self.meta, cpus=tuple(known[cpu] for cpu in sorted(known)))
+        self.meta = replace(self.meta, cpus=tuple(cpus[cpu] for cpu in sorted(cpus)))
 
     def _domains(self, records: Records) -> None:
-        known = domains(records)
-        self.invalid += len(records) - len(known)
-        appeared = [one.name for one in known.values() if one.kind == _APPEARED]
-        self.domains |= {index: one for index, one in known.items() if one.kind != _APPEARED}
+        by_number = domains(records)
+        self.invalid += len(records) - len(by_number)
+        appeared = [domain.name for domain in by_number.values() if domain.kind == _APPEARED]
+        self.domains |= {
+            index: domain for index, domain in by_number.items() if domain.kind != _APPEARED
+        }
         in_order = tuple(self.domains[number] for number in sorted(self.domains))
         names = tuple(dict.fromkeys((*self.meta.energy.appeared, *appeared)))[:_MOST_APPEARED]
         energy = replace(self.meta.energy, appeared=names)
@@ -131,7 +133,7 @@ def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Fram
 
 def domains(records: Records) -> dict[int, DomainInfo]:
     """Energy domains by their number in the stream. Invalid records are left out."""
-    known = {}
+    by_number = {}
     for record in records.tolist():
         index, package, counts, unit_j, idle_w, period_ns, kind, error, die, name = record
         die = None if die == WHOLE_PACKAGE else die
@@ -139,7 +141,7 @@ def domains(records: Records) -> dict[int, DomainInfo]:
             idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
             period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
             how = DOMAIN_KINDS[kind] if 0 < kind < len(DOMAIN_KINDS) else None
-            known[index] = DomainInfo(
+            by_number[index] = DomainInfo(
                 package,
                 _text(name),
                 unit_j,
@@ -150,7 +152,7 @@ def domains(records: Records) -> dict[int, DomainInfo]:
                 error / 1000 or None,
                 die,
             )
-    return known
+    return by_number
 
 
 def _text(raw: bytes) -> str:
@@ -229,7 +231,7 @@ class Losses:
     def counts(self) -> dict[str, int]:
         """Lost records by cause, in the contract's order. Only causes that occurred."""
         counts: dict[str, int] = {}
-        for (_, cause), (count, _) in sorted(self._sums.items(), key=lambda one: one[0][1]):
+        for (_, cause), (count, _) in sorted(self._sums.items(), key=lambda item: item[0][1]):
             if count:
                 counts[CAUSES[cause]] = counts.get(CAUSES[cause], 0) + count
         return counts
@@ -300,12 +302,12 @@ class BlockReader:
 
     def _on_loss(self, records: Array) -> list[tuple[int, int, int]]:
         """Running sums of loss; returns what is new, as `Losses.add`."""
-        known = known_causes(records)
-        self._invalid += int(np.count_nonzero(~known))
-        return self._losses.add(records[known])
+        valid = known_causes(records)
+        self._invalid += int(np.count_nonzero(~valid))
+        return self._losses.add(records[valid])
 
     def _on_flush(self, t_ns: int) -> None:
-        """All that happened before has been sent."""
+        """Called when everything that happened before `t_ns` has been sent."""
 
     def _on_end(self, t_ns: int) -> None:
         """The stream's last block."""

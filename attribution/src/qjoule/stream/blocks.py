@@ -218,9 +218,9 @@ def forward(begin_ns: Records, end_ns: Records) -> Records:
 def valid_segments(segments: Records) -> Records:
     """Mask of the valid segments: a span of time, a thread, and an owner that is not idle."""
     kind = segments["owner_kind"]
-    known = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
+    owned = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
     threads = (segments["pid"] < PID_LIMIT) & (segments["tgid"] < PID_LIMIT)
-    mask: Records = forward(segments["t0_ns"], segments["t1_ns"]) & known & threads
+    mask: Records = forward(segments["t0_ns"], segments["t1_ns"]) & owned & threads
     return mask
 
 

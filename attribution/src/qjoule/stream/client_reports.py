@@ -91,10 +91,10 @@ class ClientTags:
 
     def learn(self, tagged: Tagged) -> None:
         """Takes in tags that were read before."""
-        known = self._of_query if tagged.single else self._of_hash
-        known[tagged.number] = tagged.tags
-        if len(known) > (MAX_QUERIES if tagged.single else MAX_HASHES):
-            known.pop(next(iter(known)))
+        tags_by_number = self._of_query if tagged.single else self._of_hash
+        tags_by_number[tagged.number] = tagged.tags
+        if len(tags_by_number) > (MAX_QUERIES if tagged.single else MAX_HASHES):
+            tags_by_number.pop(next(iter(tags_by_number)))
         self._on_tags(tagged)
 
     def add(self, number: int, text: bytes, dialect: int, *, single: bool) -> None:
@@ -125,65 +125,67 @@ class ClientTags:
         """
         if connections is None and not self._of_query and not hashes.any():
             return called
-        said = self._said(queries, hashes, connections)
-        if said is None:
+        sent = self._sent_tags(queries, hashes, connections)
+        if sent is None:
             return called
         if called is None:
-            return said
+            return sent
         offsets = called.offsets.to_numpy(zero_copy_only=False)
-        better = (np.diff(offsets) == 0) & said.is_valid().to_numpy(zero_copy_only=False)
-        which = np.where(better, np.arange(len(said)) + len(said), np.arange(len(said)))
-        return pa.concat_arrays([called.cast(tags_type()), said]).take(pa.array(which))
+        better = (np.diff(offsets) == 0) & sent.is_valid().to_numpy(zero_copy_only=False)
+        which = np.where(better, np.arange(len(sent)) + len(sent), np.arange(len(sent)))
+        return pa.concat_arrays([called.cast(tags_type()), sent]).take(pa.array(which))
 
-    def _said(
+    def _sent_tags(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None
     ) -> pa.Array | None:
         """The tags sent to the server; None: no query has any."""
-        codes, found = self.together(queries, hashes, connections)
-        if not any(found):
+        codes, tag_sets = self.together(queries, hashes, connections)
+        if not any(tag_sets):
             return None
-        return pa.array([tags or None for tags in found], tags_type()).take(pa.array(codes))
+        return pa.array([tags or None for tags in tag_sets], tags_type()).take(pa.array(codes))
 
     def of_hash(self, number: int) -> Tags:
-        """What queries with this hash of tags carry; nothing if that is not known (any more)."""
+        """The tags with this hash; empty if they are not known (any more)."""
         return self._of_hash.get(number, ())
 
     def together(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None = None
     ) -> tuple[NDArray[np.int64], list[Tags]]:
         """Merges the tags of queries and of their connections, as `fill` does: codes, and tags."""
-        known: list[Tags] = [()]
-        stated = self._stated(queries, hashes, known)
-        theirs, words = connections or (np.full(queries.size, -1, np.int64), ())
-        every = (*words, ())  # the last entry is for code -1
+        query_tags: list[Tags] = [()]
+        stated = self._tag_codes(queries, hashes, query_tags)
+        theirs, connection_tags = connections or (np.full(queries.size, -1, np.int64), ())
+        every = (*connection_tags, ())  # the last entry is for code -1
         pairs, codes = np.unique(stated * len(every) + theirs + 1, return_inverse=True)
-        found = [
-            _together(known[pair // len(every)], every[pair % len(every) - 1])
+        merged = [
+            _merged(query_tags[pair // len(every)], every[pair % len(every) - 1])
             for pair in pairs.tolist()
         ]
-        return codes.reshape(-1), found
+        return codes.reshape(-1), merged
 
-    def _stated(self, queries: Numbers, hashes: Numbers, known: list[Tags]) -> NDArray[np.int64]:
-        """For each query, the index of its tags in `known`. Adds missing tags to `known`."""
+    def _tag_codes(
+        self, queries: Numbers, hashes: Numbers, query_tags: list[Tags]
+    ) -> NDArray[np.int64]:
+        """For each query, the index of its tags in `query_tags`, which gets those it lacks."""
         uniques, codes = np.unique(hashes, return_inverse=True)
         places = np.zeros(uniques.size, np.int64)
-        for at, number in enumerate(uniques.tolist()):
+        for place, number in enumerate(uniques.tolist()):
             tags = self._of_hash.pop(number, None)
             if tags is not None:
                 self._of_hash[number] = tags  # now the most recently used
-                places[at] = len(known)
-                known.append(tags)
+                places[place] = len(query_tags)
+                query_tags.append(tags)
         stated: NDArray[np.int64] = places[codes.reshape(-1)]
         if self._of_query:
-            for at, query in enumerate(queries.tolist()):
+            for place, query in enumerate(queries.tolist()):
                 tags = self._of_query.pop(query, None)
                 if tags is not None:
-                    stated[at] = len(known)
-                    known.append(tags)
+                    stated[place] = len(query_tags)
+                    query_tags.append(tags)
         return stated
 
 
-def _together(statement: Tags, connection: Tags) -> Tags:
+def _merged(statement: Tags, connection: Tags) -> Tags:
     if not (statement and connection):
         return statement or connection
     return tuple(sorted((dict(connection) | dict(statement)).items()))
@@ -243,7 +245,7 @@ class CallShapes:
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
         self._max_shapes = max_shapes
-        self._known: dict[str, int] = {}
+        self._shapes_by_text: dict[str, int] = {}
         self._new: list[tuple[int, str, str, int]] = []
         self.tags: dict[int, dict[str, str]] = {}  #: by shape
 
@@ -253,12 +255,12 @@ class CallShapes:
         text = text_of(call.system, tags)
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8)
         shape, fingerprint = int.from_bytes(digest.digest(), "big"), digest.hexdigest()
-        if text not in self._known:
-            if len(self._known) >= self._max_shapes:
+        if text not in self._shapes_by_text:
+            if len(self._shapes_by_text) >= self._max_shapes:
                 text, shape, fingerprint = "(other calls)", FIRST_ID, OTHER_FINGERPRINT
                 tags = {}
-            if text not in self._known:
-                self._known[text] = shape
+            if text not in self._shapes_by_text:
+                self._shapes_by_text[text] = shape
                 self.tags[shape] = tags
                 self._new.append((shape, fingerprint, text, call.server))
         return shape, fingerprint
@@ -273,7 +275,7 @@ class CallShapes:
     def take_rows(self) -> pa.Table:
         """The new shapes as rows of `shapes`."""
         names = ("shape", "fingerprint", "text", "server")
-        rows = [dict(zip(names, one, strict=True)) for one in self.take_new()]
+        rows = [dict(zip(names, values, strict=True)) for values in self.take_new()]
         return pa.Table.from_pylist(rows, schema.SHAPES)
 
 
@@ -283,13 +285,13 @@ def text_of(system: str, tags: dict[str, str]) -> str:
     >>> text_of("cache", {"endpoint": "checkout", "tenant": "42"})
     'cache call  endpoint=checkout tenant=42'
     """
-    named = " ".join(f"{key}={value}" for key, value in sorted(tags.items())) or "(no tags)"
-    return shorten(sanitise(f"{system} call  {named}"), TEXT_CHARACTERS)
+    pairs = " ".join(f"{key}={value}" for key, value in sorted(tags.items())) or "(no tags)"
+    return shorten(sanitise(f"{system} call  {pairs}"), TEXT_CHARACTERS)
 
 
 def call_rows(calls: Sequence[ReportedCall], first: int, shapes: CallShapes) -> pa.Table:
     """Rows of `queries`, numbered from `FIRST_ID` + `first`; new shapes go to `shapes`."""
-    found = [shapes.shape(call) for call in calls]
+    names = [shapes.shape(call) for call in calls]
     flags = [
         int(_FLAGS[call.status] | (QueryFlag(0) if call.ended else QueryFlag.NO_END))
         for call in calls
@@ -299,8 +301,8 @@ def call_rows(calls: Sequence[ReportedCall], first: int, shapes: CallShapes) -> 
         "begin_ns": [call.begin_ns for call in calls],
         "end_ns": [call.end_ns for call in calls],
         "server": [call.server for call in calls],
-        "fingerprint": [fingerprint for _, fingerprint in found],
-        "shape": pa.array([shape for shape, _ in found], pa.uint64()),
+        "fingerprint": [fingerprint for _, fingerprint in names],
+        "shape": pa.array([shape for shape, _ in names], pa.uint64()),
         "command": ["query"] * len(calls),
         "status": [_STATUSES[call.status] for call in calls],
         "tags": pa.array([list(call.tags) for call in calls], tags_type()),

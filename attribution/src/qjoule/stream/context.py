@@ -79,9 +79,9 @@ def untraced_cpu_ns(segments: Array, tgids: Collection[int]) -> Iterator[tuple[i
     """
     others = segments["owner_kind"] == OwnerKind.PROCESS
     mine = segments[others & np.isin(segments["tgid"], list(tgids))]
-    found, which = np.unique(mine["tgid"], return_inverse=True)
-    sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(found))
-    yield from zip(found.tolist(), sums.astype(np.int64).tolist(), strict=True)
+    processes, which = np.unique(mine["tgid"], return_inverse=True)
+    sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(processes))
+    yield from zip(processes.tolist(), sums.astype(np.int64).tolist(), strict=True)
 
 
 @dataclass

@@ -27,8 +27,8 @@ from qjoule.stream.names import (
     StatementShape,
 )
 from qjoule.stream.owners import Owners
-from qjoule.stream.pending import PartOf, Pending, chosen
-from qjoule.stream.queries import Known, Queries, Span
+from qjoule.stream.pending import PartOf, Pending, take_rows
+from qjoule.stream.queries import Queries, QuerySources, Span
 from qjoule.stream.rows import OwnLosses
 from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
@@ -83,15 +83,15 @@ class Ingest(BlockReader):
         )
         self._sent_tags = ClientTags()
         self._sessions = Sessions()
-        self._transactions = Transactions(self._statements.named)
+        self._transactions = Transactions(self._statements.name_of)
         self._ending = False
         self._owners = Owners() if self._watch is None else Owners(untraced=self._watch.process_of)
         self._pending = Pending()
-        known = Known(
+        sources = QuerySources(
             self._statements, self._sessions, self._sent_tags, self._transactions, context.reports
         )
         self._queries = Queries(
-            self._pending, known, self._keep, max_shapes, client_tags=context.client_tags
+            self._pending, sources, self._keep, max_shapes, client_tags=context.client_tags
         )
         self._part: PartOf | None = None
         self._code: list[CompiledCode] = []
@@ -320,7 +320,7 @@ class Ingest(BlockReader):
         if valid.all():
             return records
         self._invalid += int(records.size - np.count_nonzero(valid))
-        return chosen(records, valid)
+        return take_rows(records, valid)
 
 
 def record(

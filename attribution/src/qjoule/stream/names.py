@@ -141,8 +141,8 @@ class Names:
             self._by_hash.move_to_end(shape)
             return
         dialect = dialect_of(frame)
-        if self._other_ids is not None and (told := self._other_ids.told(frame.text, dialect)):
-            self._add_ids(told[0], [told[1]])
+        if self._other_ids is not None and (reported := self._other_ids.told(frame.text, dialect)):
+            self._add_ids(reported[0], [reported[1]])
             return
         if dialect not in LANGUAGES:
             return
@@ -157,29 +157,29 @@ class Names:
     def _name(self, shape: int, frame: Frame) -> None:
         dialect = dialect_of(frame)
         text, read_as = self._references.statement(frame.text, dialect)
-        named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
-        self._references.learn(shape, dialect, named.text)
+        statement = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
+        self._references.learn(shape, dialect, statement.text)
         if self._other_ids is not None:
             cut, rules = is_truncated(frame), rules_of(frame)
             self._add_ids(shape, self._other_ids.of(text, read_as, cut, rules))
-        self._by_hash[shape] = (named.fingerprint, named.text)
-        self._text_bytes += len(named.text)
+        self._by_hash[shape] = (statement.fingerprint, statement.text)
+        self._text_bytes += len(statement.text)
         while len(self._by_hash) > MAX_HASHES or self._text_bytes > MAX_TEXT_BYTES:
             self._forget()
 
     def _add_ids(self, shape: int, ids: Iterable[OtherId]) -> None:
-        known = dict.fromkeys((*self._ids.get(shape, ()), *ids))
-        self._ids[shape] = tuple(known)[:IDS_OF_HASH]
+        all_ids = dict.fromkeys((*self._ids.get(shape, ()), *ids))
+        self._ids[shape] = tuple(all_ids)[:IDS_OF_HASH]
         if len(self._ids) > MAX_HASHES:
             self._ids.popitem(last=False)
 
     def ids(self) -> dict[str, tuple[OtherId, ...]]:
         """The ids of other tools, by fingerprint; empty: they are not wanted."""
-        found: dict[str, dict[OtherId, None]] = {}
+        by_fingerprint: dict[str, dict[OtherId, None]] = {}
         for shape, ids in self._ids.items():
-            if known := self._by_hash.get(shape):
-                found.setdefault(known[0], {}).update(dict.fromkeys(ids))
-        return {fingerprint: certain(ids) for fingerprint, ids in found.items()}
+            if statement := self._by_hash.get(shape):
+                by_fingerprint.setdefault(statement[0], {}).update(dict.fromkeys(ids))
+        return {fingerprint: certain(ids) for fingerprint, ids in by_fingerprint.items()}
 
     def _forget(self) -> None:
         """Forgets the least recently used statement."""
@@ -194,8 +194,8 @@ class Names:
     def add_tasks(self, records: Array) -> None:
         """`records`: of `contract.TASK`."""
         # An exited thread's last sums come after its exit, so its name is still needed.
-        named = records[records["event"] != TaskEvent.EXIT]
-        fields = (named[name].tolist() for name in ("pid", "server", "comm"))
+        existing = records[records["event"] != TaskEvent.EXIT]
+        fields = (existing[name].tolist() for name in ("pid", "server", "comm"))
         for pid, server, comm in zip(*fields, strict=True):
             mine, theirs = self._servers_comms, self._others_comms
             if not server:
@@ -209,14 +209,14 @@ class Names:
 
     def statement(self, shape: int) -> tuple[str, str] | None:
         """Fingerprint and text of a shape; None if its text has not arrived."""
-        if (told := self._by_call.get(shape)) is not None:
-            return told
+        if (call := self._by_call.get(shape)) is not None:
+            return call
         if waiting := self._waiting.pop(shape, None):
             self._name(shape, waiting)
-        known = self._by_hash.get(shape)
-        if known is not None:
+        statement = self._by_hash.get(shape)
+        if statement is not None:
             self._by_hash.move_to_end(shape)
-        return known
+        return statement
 
     def add_server(self, server: Server) -> None:
         """Adds a server that is followed, or replaces one that it was."""

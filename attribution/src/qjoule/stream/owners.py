@@ -78,7 +78,7 @@ class Owners:
             lives = self._lives.get(thread, ())
             if len(lives) == 1 and lives[0].is_one(earliest_ns):
                 owners[code] = self._owner(lives[0], lives[0].name, role)
-                lives[0].used = self._batch
+                lives[0].last_batch = self._batch
             else:
                 by_time.append(code)
         result = owners[codes]
@@ -113,7 +113,7 @@ class Owners:
         return pa.concat_tables([pa.Table.from_pylist([idle], OWNERS), changes])
 
     def again(self, tgids: Collection[int]) -> None:
-        """Has the rows of these processes' owners written again: they are known better now."""
+        """Writes the rows of these processes' owners again, because more is known of them now."""
         for (_, tgid), lives in self._lives.items() if tgids else ():
             if tgid in tgids:
                 for life in lives:
@@ -121,8 +121,8 @@ class Owners:
 
     def forget(self, before_ns: int) -> None:
         """Drops lives that ended long before `before_ns`, for which no more segments can come."""
-        gone = [life for life in self._ended if (life.end_ns or 0) + EXIT_TAIL_NS < before_ns]
-        for life in gone:
+        expired = [life for life in self._ended if (life.end_ns or 0) + EXIT_TAIL_NS < before_ns]
+        for life in expired:
             thread = (life.pid, life.tgid)
             rest = [other for other in self._lives.get(thread, ()) if other is not life]
             if rest:
@@ -132,8 +132,8 @@ class Owners:
             self._renamed.pop(id(life), None)
         for life in self._renamed.values():
             life.forget(before_ns)
-        if gone:
-            dropped = {id(life) for life in gone}
+        if expired:
+            dropped = {id(life) for life in expired}
             self._ended = [life for life in self._ended if id(life) not in dropped]
         if len(self._lives) > self._max_threads:
             self._forget_unused()
@@ -142,13 +142,13 @@ class Owners:
         """Drops a quarter of the bound at once: scanning all threads for each new one would be
         slow.
         """
-        used = {
-            thread: max(life.used for life in lives)
+        last_batches = {
+            thread: max(life.last_batch for life in lives)
             for thread, lives in self._lives.items()
             if lives and not any(life.is_servers for life in lives)
         }
         more = len(self._lives) - self._max_threads * 3 // 4
-        for thread in sorted(used, key=used.__getitem__)[:more]:
+        for thread in sorted(last_batches, key=last_batches.__getitem__)[:more]:
             for life in self._lives.pop(thread):
                 self._renamed.pop(id(life), None)
 
@@ -160,7 +160,10 @@ class Owners:
         lives = self._lives.setdefault(thread, [])
         life = lives[-1] if lives else None
         if event == TaskEvent.RENAME:  # dated to the task event that prompted the lookup
-            life = next((one for one in reversed(lives) if (one.begin_ns or 0) <= t_ns), life)
+            life = next(
+                (candidate for candidate in reversed(lives) if (candidate.begin_ns or 0) <= t_ns),
+                life,
+            )
         if event == TaskEvent.FORK:
             if life is None or not _adopts(life, t_ns):
                 if life is not None and life.end_ns is None and (life.begin_ns or 0) < t_ns:
@@ -168,7 +171,7 @@ class Owners:
                     self._ended.append(life)
                 life = _begin(lives, thread, t_ns)
             life.begin_ns = t_ns
-            lives.sort(key=lambda one: one.begin_ns or -1)
+            lives.sort(key=lambda other: other.begin_ns or -1)
         elif life is None:
             life = _begin(lives, thread, None)
         elif life.end_ns is not None and t_ns > life.end_ns:
@@ -237,7 +240,7 @@ class Owners:
             place = np.searchsorted(begins, times.astype(np.int64), side="right") - 1
             for index in np.unique(place).tolist():
                 mine, life = rows[place == index], lives[index]
-                life.used = self._batch
+                life.last_batch = self._batch
                 called = life.called(t0_ns[mine])
                 for number in np.unique(called).tolist():
                     owner = self._owner(life, life.names[number], role)
@@ -261,7 +264,7 @@ def _begin(
 
 
 def _adopts(life: ThreadLifetime, fork_ns: int) -> bool:
-    """Whether a fork announced only now is the beginning of a life already met in segments."""
+    """Whether a fork event that comes after segments of `life` is the beginning of `life`."""
     if life.settled:
         return life.begin_ns == fork_ns
     bounds_ns = (life.end_ns, life.first_seen_ns)

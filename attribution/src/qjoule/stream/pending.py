@@ -39,7 +39,7 @@ class PartOf:
     lost: tuple[LostBefore, ...] = ()
 
     def within(self, kind: Block, records: Array) -> Array:
-        """Those records that belong to the part, with loss since it began."""
+        """The records that belong to the part; sums of loss count from its beginning."""
         match kind:
             case Block.ENERGY:
                 mask = (records["t_ns"] >= self.begin_ns) & (records["t_ns"] <= self.end_ns)
@@ -55,26 +55,26 @@ class PartOf:
 
     def _ended(self, records: Array) -> Array:
         ends_ns = records["end_ns"]
-        kept: Array = records[(ends_ns >= self.begin_ns) & (ends_ns <= self.end_ns)]
-        return kept
+        inside: Array = records[(ends_ns >= self.begin_ns) & (ends_ns <= self.end_ns)]
+        return inside
 
     def _queries(self, records: Array) -> Array:
-        kept = self._ended(records)
-        cut = kept["begin_ns"] < self.begin_ns
+        queries = self._ended(records)
+        cut = queries["begin_ns"] < self.begin_ns
         if cut.any():
-            kept = kept.copy()
-            kept["flags"][cut] |= np.uint32(QueryFlag.CUT)
-        return kept
+            queries = queries.copy()
+            queries["flags"][cut] |= np.uint32(QueryFlag.CUT)
+        return queries
 
     def _since(self, records: Array) -> Array:
-        before = {(one.cpu, one.cause): (one.count, one.lost_ns) for one in self.lost}
+        before = {(loss.cpu, loss.cause): (loss.count, loss.lost_ns) for loss in self.lost}
         since = records.copy()
-        for one in since:
-            count, lost_ns = before.get((int(one["cpu"]), int(one["cause"])), (0, 0))
-            one["count"] = max(int(one["count"]) - count, 0)
-            one["lost_ns"] = max(int(one["lost_ns"]) - lost_ns, 0)
-        kept: Array = since[np.logical_or(since["count"] > 0, since["lost_ns"] > 0)]
-        return kept
+        for record in since:
+            count, lost_ns = before.get((int(record["cpu"]), int(record["cause"])), (0, 0))
+            record["count"] = max(int(record["count"]) - count, 0)
+            record["lost_ns"] = max(int(record["lost_ns"]) - lost_ns, 0)
+        increased: Array = since[np.logical_or(since["count"] > 0, since["lost_ns"] > 0)]
+        return increased
 
 
 class Pending:
@@ -91,9 +91,9 @@ class Pending:
     def take(self, kind: Block) -> Array:
         """Removes and returns all records of a kind, in order of arrival."""
         parts = self._records.pop(kind, [])
-        taken = _joined(parts) if parts else np.empty(0, RECORDS[kind])
-        self.size -= taken.size
-        return taken
+        records = _joined(parts) if parts else np.empty(0, RECORDS[kind])
+        self.size -= records.size
+        return records
 
     def take_segments(self, before_ns: int | None) -> tuple[Array, Array | None, Array | None]:
         """Segments in order of t0_ns that began before `before_ns` (None: all).
@@ -102,14 +102,14 @@ class Pending:
         has the fields `shares` and `more` of further counters, or is None. Segments that began
         later stay pending.
         """
-        plain, counted = self.take(Block.SEGMENT), self.take(Block.SEGMENT_COUNTERS)
+        plain, with_counters = self.take(Block.SEGMENT), self.take(Block.SEGMENT_COUNTERS)
         more = self.take(Block.SEGMENT_MORE)
-        if not counted.size and not more.size:
+        if not with_counters.size and not more.size:
             return self._ready(Block.SEGMENT, plain, plain, before_ns), None, None
         widened = np.zeros(plain.size, SEGMENT_COUNTERS)
         widened["segment"] = plain
         widened["segment"]["valid"] = 0
-        both = np.concatenate([widened, counted])
+        both = np.concatenate([widened, with_counters])
         if not more.size:
             ready = self._ready(Block.SEGMENT_COUNTERS, both, both["segment"], before_ns)
             return ready["segment"], ready["counters"], None
@@ -123,7 +123,7 @@ class Pending:
         t0_ns = segments["t0_ns"]
         if t0_ns.size > 1 and not bool(np.all(t0_ns[1:] >= t0_ns[:-1])):
             order = np.argsort(t0_ns, kind="stable")
-            records, t0_ns = chosen(records, order), t0_ns[order]
+            records, t0_ns = take_rows(records, order), t0_ns[order]
         if before_ns is None:
             return records
         ready = int(np.searchsorted(t0_ns, np.uint64(before_ns)))
@@ -132,10 +132,10 @@ class Pending:
         return records[:ready]
 
 
-def chosen(records: Array, which: Array) -> Array:
+def take_rows(records: Array, which: Array) -> Array:
     """A copy of `records[which]`; `which` is a mask or an array of indices."""
-    taken: Array = _words(records)[which].view(records.dtype)
-    return taken.reshape(-1)
+    rows: Array = _words(records)[which].view(records.dtype)
+    return rows.reshape(-1)
 
 
 def _words(records: Array) -> Array:

@@ -65,7 +65,7 @@ class ProcessTitleStream(Stream):
                 self._note(frame)
             elif frame.kind is Block.SESSION:
                 yield from self._has_client(frame)
-                yield from self._met(frame)
+                yield from self._session_names(frame)
             if self._waiting and frame.t_ns >= self._looked_ns + LOOK_NS:
                 self._looked_ns = frame.t_ns
                 yield from self._look(frame.t_ns)
@@ -89,17 +89,17 @@ class ProcessTitleStream(Stream):
             role = self._servers[int(announced["server"])].with_client
             yield _renamed(announced, role, frame.t_ns)
 
-    def _met(self, frame: Frame) -> Iterator[Frame]:
+    def _session_names(self, frame: Frame) -> Iterator[Frame]:
         """Reads the title at a MET event, which may carry it. The client just sent a request, so
         the title is up to date.
         """
-        met = frame.records[0]
-        if met["event"] != SessionEvent.MET:
+        record = frame.records[0]
+        if record["event"] != SessionEvent.MET:
             return
-        if (titles := self._servers.get(int(met["server"]))) is None:
+        if (titles := self._servers.get(int(record["server"]))) is None:
             return
         title = frame.text.rstrip(b"\0").decode("utf-8", "replace")
-        whose = titles.session(title or self._title_of(int(met["tgid"])))
+        whose = titles.session(title or self._title_of(int(record["tgid"])))
         if whose is None:
             return
         text = b"".join(name.encode("utf-8", "replace") + b"\0" for name in whose)

@@ -19,7 +19,7 @@ from qjoule.stream.client_reports import (
     ReportedCall,
     call_rows,
 )
-from qjoule.stream.pending import Pending, chosen
+from qjoule.stream.pending import Pending, take_rows
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import Statements
 from qjoule.stream.transactions import Transactions
@@ -38,8 +38,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known beside the queries' records. `reports` None: no client reports its calls."""
+class QuerySources:
+    """What describes queries beside their records. `reports` None: no client reports its calls."""
 
     statements: Statements
     sessions: Sessions
@@ -59,16 +59,16 @@ class Queries:
     def __init__(
         self,
         pending: Pending,
-        known: Known,
+        sources: QuerySources,
         keep: Callable[[Array, Array], Array],
         max_shapes: int,
         *,
         client_tags: bool,
     ) -> None:
         self._pending = pending
-        self._statements, self._sessions = known.statements, known.sessions
-        self._sent_tags, self._transactions = known.sent_tags, known.transactions
-        self._reports = known.reports
+        self._statements, self._sessions = sources.statements, sources.sessions
+        self._sent_tags, self._transactions = sources.sent_tags, sources.transactions
+        self._reports = sources.reports
         self._keep = keep
         self._client_tags = client_tags
         self._calls = CallShapes(max_shapes)
@@ -117,9 +117,9 @@ class Queries:
         ended = self._pending.take(kind)
         ended = self._keep(ended, forward(ended["begin_ns"], ended["end_ns"]))
         if not span.everything:
-            sent = ended["end_ns"] < span.sent_ns
-            self._pending.add(kind, chosen(ended, ~sent))
-            ended = chosen(ended, sent)
+            complete = ended["end_ns"] < span.sent_ns
+            self._pending.add(kind, take_rows(ended, ~complete))
+            ended = take_rows(ended, complete)
         return ended
 
     def _query_rows(
@@ -175,7 +175,7 @@ class Queries:
         changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (
             queries["attach_mode"] == AttachMode.SOCKET
         )
-        for one in queries[changes]:
-            done = int(one["flags"]) & QueryFlag.OK
-            name = databases[int(one["shape"])] if done else None
-            self._sessions.use(int(one["session"]), int(one["end_ns"]) + 1, name)
+        for query in queries[changes]:
+            done = int(query["flags"]) & QueryFlag.OK
+            name = databases[int(query["shape"])] if done else None
+            self._sessions.use(int(query["session"]), int(query["end_ns"]) + 1, name)

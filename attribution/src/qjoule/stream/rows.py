@@ -68,8 +68,8 @@ def segment_rows(
         valid = segments["valid"]
         for bit in range(len(COUNTER_NAMES)):
             columns.append(numbers(counters[:, bit], (valid >> bit) & 1 == 1))
-        counted = segments["counted"].astype(np.float32) / np.float32(WHOLE)
-        columns.append(numbers(counted, valid != 0))
+        share = segments["counted"].astype(np.float32) / np.float32(WHOLE)
+        columns.append(numbers(share, valid != 0))
     columns += more or [pa.nulls(segments.size, SEGMENTS.field(name).type) for name in MORE]
     return pa.Table.from_arrays(columns, schema=SEGMENTS)
 
@@ -82,9 +82,9 @@ def more_rows(records: Array, count: int) -> tuple[pa.Array, pa.Array]:
     shares = records["shares"][:, :count].reshape(-1)
     counts = numbers(records["more"][:, :count].reshape(-1), shares > 0)
     offsets = pa.array(np.arange(records.size + 1, dtype=np.int32) * np.int32(count))
-    counted = pa.array(shares.astype(np.float32) / np.float32(WHOLE))
+    counted_shares = pa.array(shares.astype(np.float32) / np.float32(WHOLE))
     of_counts = pa.ListArray.from_arrays(offsets, counts)
-    return of_counts, pa.ListArray.from_arrays(offsets, counted)
+    return of_counts, pa.ListArray.from_arrays(offsets, counted_shares)
 
 
 def query_rows(
@@ -102,14 +102,14 @@ def query_rows(
     application. `transactions`: ids, 0: none. `children`: set if the records are parts of queries;
     holds the ids of these queries, and the fingerprints of what the parts executed.
     """
-    users, databases, applications = (one.column() for one in whose)
+    users, databases, applications = (words.column() for words in whose)
     nobody = pa.nulls(queries.size, NAME)
     parents, executed = children or (np.zeros(queries.size, np.uint64), nobody)
     status = np.full(queries.size, -1, np.int64)
     outcomes = (QueryFlag.OK, "ok"), (QueryFlag.ERROR, "error"), (QueryFlag.OPEN, "unfinished")
     for flag, outcome in outcomes:
         status[queries["flags"] & flag != 0] = STATUSES.index(outcome)
-    known = {
+    by_name = {
         "begin_ns": instants(queries["begin_ns"]),
         "end_ns": instants(queries["end_ns"]),
         "server": numbers(queries["server"], queries["server"] != 0),
@@ -134,8 +134,8 @@ def query_rows(
     }
     recorded = queries["flags"] & QueryFlag.WAITS != 0
     for kind, name in enumerate(WAITS):
-        known[name] = numbers(queries["wait_ns"][:, kind], recorded)
-    columns = [known.get(name) for name in QUERIES.names]
+        by_name[name] = numbers(queries["wait_ns"][:, kind], recorded)
+    columns = [by_name.get(name) for name in QUERIES.names]
     return pa.Table.from_arrays(
         [
             numbers(queries[name]) if column is None else column
@@ -148,10 +148,10 @@ def query_rows(
 def _sqlstates(states: Array) -> pa.DictionaryArray:
     """Codes of five capitals and digits (ISO 9075, "SQLSTATE"); null if there is none."""
     codes = np.zeros(states.size, np.int64)
-    known = states != b""
-    found, codes[known] = np.unique(states[known], return_inverse=True)
-    codes[~known] = -1
-    return names(codes, [state.decode("ascii", "replace") for state in found.tolist()])
+    present = states != b""
+    distinct_states, codes[present] = np.unique(states[present], return_inverse=True)
+    codes[~present] = -1
+    return names(codes, [state.decode("ascii", "replace") for state in distinct_states.tolist()])
 
 
 def as_queries(children: Array) -> Array:
@@ -177,7 +177,10 @@ def helper_rows(helpers: Array) -> pa.Table:
 
 def meter_rows(readings: Sequence[Reading]) -> pa.Table:
     """Readings of an external meter."""
-    rows = [{"t_ns": one.t_ns, "stamp_ns": one.stamp_ns, "raw": one.raw} for one in readings]
+    rows = [
+        {"t_ns": reading.t_ns, "stamp_ns": reading.stamp_ns, "raw": reading.raw}
+        for reading in readings
+    ]
     return pa.Table.from_pylist(rows, METER)
 
 
@@ -187,18 +190,18 @@ def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
     ranges = np.zeros(size, np.uint64)
     units_j = np.zeros(size)
     dies = np.full(size, -1, np.int64)
-    words: list[str | None] = [None] * size
+    domain_names: list[str | None] = [None] * size
     for place, domain in domains.items():
         ranges[place] = domain.range or 0
         units_j[place] = domain.unit_j
-        words[place] = domain.name
+        domain_names[place] = domain.name
         dies[place] = -1 if domain.die is None else domain.die
     index = readings["domain"]
     columns = [
         instants(readings["t_ns"]),
         numbers(readings["half_width_ns"]),
         numbers(readings["package"]),
-        names(index, words),
+        names(index, domain_names),
         numbers(readings["raw"], readings["status"] == 0),
         numbers(units_j[index]),
         numbers(ranges[index], ranges[index] != 0),

@@ -64,31 +64,33 @@ class Session:
         """(times, the state from each time on). The first state has no time: it holds before all
         others.
         """
-        held = [self.state]
-        before = held[0]
+        states = [self.state]
+        before = states[0]
         for _, event, news in self.changes:
-            now = held[-1]
+            now = states[-1]
             if event == SessionEvent.KEPT:
-                held.append(before)
+                states.append(before)
                 continue
             before = now
             user, database, application, tags = (
                 old if new == SAME else new for new, old in zip(news, now, strict=True)
             )
             first = self.first_application
-            held.append((user, database, first if application == FIRST else application, tags))
-        return [change[0] for change in self.changes], held
+            states.append((user, database, first if application == FIRST else application, tags))
+        return [change[0] for change in self.changes], states
 
 
-def held_then(found: list[Session], known: Array, codes: Array, at_ns: Array) -> Array:
-    """The state of each row's session, `found[code]`, at its time; `known`: before any change."""
-    held: Array = known[codes]
-    changing = [code for code, session in enumerate(found) if session.changes]
+def states_at(sessions: list[Session], before: Array, codes: Array, at_ns: Array) -> Array:
+    """The state of each row's session, `sessions[code]`, at its time. `before`: their states before
+    any change.
+    """
+    result: Array = before[codes]
+    changing = [code for code, session in enumerate(sessions) if session.changes]
     for code, rows in rows_of(codes, changing):
-        times, states = found[code].states()
+        times, states = sessions[code].states()
         place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
-        held[rows] = np.array(states, np.int64)[place]
-    return held
+        result[rows] = np.array(states, np.int64)[place]
+    return result
 
 
 class Sessions:
@@ -160,12 +162,12 @@ class Sessions:
         application = self._code(whose.application)
         connections = [(news.t_ns, news.connection)]
         tags = self._set_code(whose.tags)
-        met = Session(user, database, application, connections, application, tags)
+        session = Session(user, database, application, connections, application, tags)
         # A thread moves between CPUs, and each ring is read to its end. So later events may
         # already be here.
-        if known := self._sessions.get(news.session):
-            met.changes = known.changes
-        self._remember(news.session, met)
+        if earlier := self._sessions.get(news.session):
+            session.changes = earlier.changes
+        self._remember(news.session, session)
 
     def use(self, session: int, t_ns: int, database: str | None) -> None:
         """A statement changed the default database; None: to an unknown one."""
@@ -174,8 +176,8 @@ class Sessions:
 
     def names_of(self, sessions: Array, at_ns: Array) -> tuple[Words, Words, Words]:
         """User, database and application of each session at its time; null where unknown."""
-        held, rows = self._held(sessions, at_ns)
-        users, databases, applications, _ = held.T
+        states, rows = self._states_of(sessions, at_ns)
+        users, databases, applications, _ = states.T
         return (
             words(users, self._vocabulary, rows),
             words(databases, self._vocabulary, rows),
@@ -191,32 +193,32 @@ class Sessions:
         `applications`: the application name of each session, which may contain tags. Code -1: no
         tags.
         """
-        held, rows = self._held(sessions, at_ns)
-        given = held[:, 3] if rows is None else held[rows, 3]
-        named = [tags_in_name(name) for name in applications.words]
-        if (given < 0).all() and not any(named):
+        states, rows = self._states_of(sessions, at_ns)
+        set_codes = states[:, 3] if rows is None else states[rows, 3]
+        tags_by_name = [tags_in_name(name) for name in applications.words]
+        if (set_codes < 0).all() and not any(tags_by_name):
             return None
-        used, codes = np.unique(given, return_inverse=True)
-        sets = [self._sets[code] if code >= 0 else () for code in used.tolist()]
+        distinct_codes, codes = np.unique(set_codes, return_inverse=True)
+        sets = [self._sets[code] if code >= 0 else () for code in distinct_codes.tolist()]
         of_names = applications.codes.astype(np.int64)
         by_name = np.where(of_names >= 0, of_names + len(sets), -1)
-        return np.where(given < 0, by_name, codes.reshape(-1)), sets + named
+        return np.where(set_codes < 0, by_name, codes.reshape(-1)), sets + tags_by_name
 
     def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
         """Name of each session's connection at its time, as the client's side also sees it: codes,
         names.
         """
         codes, uniques = distinct(sessions)
-        found = (self._sessions.get(number) for number in uniques.tolist())
-        known = [session.connections if session else [] for session in found]
-        named = [of[0][1] if of else None for of in known]
-        several = [code for code, of in enumerate(known) if len(of) > 1]
+        met = (self._sessions.get(number) for number in uniques.tolist())
+        connections = [session.connections if session else [] for session in met]
+        connection_names = [of[0][1] if of else None for of in connections]
+        several = [code for code, of in enumerate(connections) if len(of) > 1]
         then = codes.astype(np.int64)
         for code, rows in rows_of(codes, several):
-            times = np.array([t_ns for t_ns, _ in known[code][1:]], np.int64)
-            then[rows] = len(named) + np.searchsorted(times, at_ns[rows], side="right")
-            named += [name for _, name in known[code]]
-        return then, named
+            times = np.array([t_ns for t_ns, _ in connections[code][1:]], np.int64)
+            then[rows] = len(connection_names) + np.searchsorted(times, at_ns[rows], side="right")
+            connection_names += [name for _, name in connections[code]]
+        return then, connection_names
 
     def settle(self, before_ns: int) -> None:
         """Forgets old states: no query that ended before `before_ns` will be looked up."""
@@ -234,8 +236,10 @@ class Sessions:
                     done -= 1
             session.user, session.database, session.application, session.tags = states[done]
             del session.changes[:done]
-            met = bisect_right(session.connections, before_ns, key=lambda one: one[0])
-            del session.connections[: max(met - 1, 0)]
+            place = bisect_right(
+                session.connections, before_ns, key=lambda connection: connection[0]
+            )
+            del session.connections[: max(place - 1, 0)]
             if not session.changes and len(session.connections) < 2:
                 self._changing.discard(number)
 
@@ -250,22 +254,22 @@ class Sessions:
 
     def _meet(self, number: int, t_ns: int, connection: str | None) -> None:
         session = self._recall(number)
-        known = session.connections
-        if not known or known[-1][1] != connection:  # some events arrive more than once
-            insort(known, (t_ns, connection), key=lambda one: one[0])
-            del known[:-MAX_CHANGES]
-        if len(known) > 1:
+        connections = session.connections
+        if not connections or connections[-1][1] != connection:  # some events arrive more than once
+            insort(connections, (t_ns, connection), key=lambda connection: connection[0])
+            del connections[:-MAX_CHANGES]
+        if len(connections) > 1:
             self._changing.add(number)
         self._remember(number, session)
 
-    def _held(self, sessions: Array, at_ns: Array) -> tuple[Array, Array | None]:
+    def _states_of(self, sessions: Array, at_ns: Array) -> tuple[Array, Array | None]:
         """`State`s (n, 4), and for each row the index of its state; None: one state per row."""
         codes, uniques = distinct(sessions)
-        found = [self._recall(session) for session in uniques.tolist()]
-        held = np.array([one.state for one in found], np.int64).reshape(-1, 4)
-        if any(session.changes for session in found):
-            return held_then(found, held, codes, at_ns), None
-        return held, codes
+        known_sessions = [self._recall(session) for session in uniques.tolist()]
+        states = np.array([session.state for session in known_sessions], np.int64).reshape(-1, 4)
+        if any(session.changes for session in known_sessions):
+            return states_at(known_sessions, states, codes, at_ns), None
+        return states, codes
 
     def _change(self, number: int, t_ns: int, event: int, news: State) -> None:
         session = self._recall(number)

@@ -64,13 +64,13 @@ class Statements:
         max_shapes: int = MAX_SHAPES,
         capture: bool = False,
         ids: OtherIds | None = None,
-        on_named: Callable[[StatementShape | ReportedQueryId], object] = lambda _named: None,
+        on_named: Callable[[StatementShape | ReportedQueryId], object] = lambda _statement: None,
         starts: bool = True,
     ) -> None:
         self._keeps_starts = starts
         self._other_ids = ids
         self._ids: list[dict[str, object]] = []
-        self._told = 0
+        self._reported_ids = 0
         self._fingerprint = fingerprint
         self._max_shapes = max_shapes
         self._capture = capture
@@ -94,10 +94,10 @@ class Statements:
     @property
     def taken(self) -> int:
         """How many texts and ids take memory."""
-        return len(self._by_hash) + len(self._first) + self._told
+        return len(self._by_hash) + len(self._first) + self._reported_ids
 
-    def anew(self, known: Iterable[StatementShape]) -> Statements:
-        """The same with these texts alone: a recorder must not remember for ever."""
+    def anew(self, statements: Iterable[StatementShape]) -> Statements:
+        """A copy that knows only these texts, so that a recorder's memory stays bounded."""
         fresh = Statements(
             self._fingerprint,
             max_shapes=self._max_shapes,
@@ -105,9 +105,9 @@ class Statements:
             ids=self._other_ids,
             starts=self._keeps_starts,
         )
-        for named in known:
-            fresh.learn(named)
-            fresh._references.learn(named.shape, named.dialect, named.text)
+        for statement in statements:
+            fresh.learn(statement)
+            fresh._references.learn(statement.shape, statement.dialect, statement.text)
         fresh.drop_rows()
         fresh._waiting = self._waiting
         fresh._on_named = self._on_named
@@ -119,14 +119,14 @@ class Statements:
         if shape in self._by_hash:
             return
         dialect = dialect_of(frame)
-        if self._other_ids is not None and (told := self._other_ids.told(frame.text, dialect)):
-            self.learn_id(ReportedQueryId(*told))
+        if self._other_ids is not None and (reported := self._other_ids.told(frame.text, dialect)):
+            self.learn_id(ReportedQueryId(*reported))
             return
-        known = dialect in LANGUAGES
-        if known and frame.records[0]["single"]:
+        has_language = dialect in LANGUAGES
+        if has_language and frame.records[0]["single"]:
             self._single(frame, shape, dialect)
             return
-        if known and self._references.waits(frame.text, dialect):
+        if has_language and self._references.waits(frame.text, dialect):
             if len(self._waiting) < min(self._max_shapes, MAX_WAITING):
                 self._waiting[shape] = frame
             return
@@ -138,38 +138,38 @@ class Statements:
         all.
         """
         text, read_as = self._references.statement(frame.text, dialect)
-        named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
+        normalised = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
         ids: tuple[OtherId, ...] = ()
-        if named.fingerprint not in self._first:
-            self._references.learn(shape, dialect, named.text)
+        if normalised.fingerprint not in self._first:
+            self._references.learn(shape, dialect, normalised.text)
             ids = self._ids_of(frame, text, read_as)
-        self.learn(self._without_literals(frame, named, ids, single=True))
+        self.learn(self._without_literals(frame, normalised, ids, single=True))
 
-    def learn_id(self, told: ReportedQueryId) -> None:
+    def learn_id(self, reported: ReportedQueryId) -> None:
         """Takes in an id that a server told."""
-        self._told += 1
-        if self._told <= HASHES_PER_SHAPE * self._max_shapes:
-            self._on_named(told)
-            self._add_ids(told.shape, [told.id])
+        self._reported_ids += 1
+        if self._reported_ids <= HASHES_PER_SHAPE * self._max_shapes:
+            self._on_named(reported)
+            self._add_ids(reported.shape, [reported.id])
 
-    def learn(self, named: StatementShape) -> None:
+    def learn(self, statement: StatementShape) -> None:
         """Takes in what is known of a text. Repeated hashes cost a lookup."""
-        if named.shape in self._by_hash or named.dialect not in LANGUAGES:
+        if statement.shape in self._by_hash or statement.dialect not in LANGUAGES:
             return
-        self._on_named(named)
-        if named.single:
-            known = self._first.get(named.fingerprint)
-            if known is not None or len(self._first) >= self._max_shapes:
-                self._lend(named.shape, known)
+        self._on_named(statement)
+        if statement.single:
+            first = self._first.get(statement.fingerprint)
+            if first is not None or len(self._first) >= self._max_shapes:
+                self._lend(statement.shape, first)
                 return
-            self._first[named.fingerprint] = named.shape
-        self._learn(named)
+            self._first[statement.fingerprint] = statement.shape
+        self._learn(statement)
 
-    def _lend(self, shape: int, known: int | None) -> None:
-        """Has a single query share the hash of its fingerprint's first one."""
-        if known is None:
+    def _lend(self, shape: int, first: int | None) -> None:
+        """Maps a single query's hash to `first`, that of the first query of its fingerprint."""
+        if first is None:
             self._note_other()
-        self._singles[shape] = SHAPE_OTHER if known is None else known
+        self._singles[shape] = SHAPE_OTHER if first is None else first
         if len(self._singles) > MAX_SINGLES:
             self._singles.pop(next(iter(self._singles)))
 
@@ -192,9 +192,9 @@ class Statements:
         if self._no_more_hashes():
             return
         text, read_as = self._references.statement(frame.text, dialect)
-        named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
-        self._references.learn(int(frame.records[0]["shape"]), dialect, named.text)
-        self.learn(self._without_literals(frame, named, self._ids_of(frame, text, read_as)))
+        normalised = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
+        self._references.learn(int(frame.records[0]["shape"]), dialect, normalised.text)
+        self.learn(self._without_literals(frame, normalised, self._ids_of(frame, text, read_as)))
 
     def _ids_of(self, frame: Frame, text: bytes, read_as: int) -> tuple[OtherId, ...]:
         if self._other_ids is None:
@@ -210,13 +210,13 @@ class Statements:
         return True
 
     def _without_literals(
-        self, frame: Frame, named: Shape, ids: tuple[OtherId, ...], *, single: bool = False
+        self, frame: Frame, normalised: Shape, ids: tuple[OtherId, ...], *, single: bool = False
     ) -> StatementShape:
         record = frame.records[0]
         return StatementShape(
             shape=int(record["shape"]),
-            fingerprint=named.fingerprint,
-            text=named.text,
+            fingerprint=normalised.fingerprint,
+            text=normalised.text,
             dialect=dialect_of(frame),
             server=int(record["server"]) or None,
             truncated=is_truncated(frame),
@@ -227,30 +227,30 @@ class Statements:
             ids=ids,
         )
 
-    def _learn(self, named: StatementShape) -> None:
+    def _learn(self, statement: StatementShape) -> None:
         if self._no_more_hashes():
             return
-        if named.dialect == _UNSEEN:
+        if statement.dialect == _UNSEEN:
             self._unseen += 1
             if self._unseen > MAX_UNSEEN:
-                self._by_hash[named.shape] = -1
+                self._by_hash[statement.shape] = -1
                 return
-        code = self._code(named.fingerprint, named.text)
-        self._by_hash[named.shape] = code
-        if change := LANGUAGES[named.dialect].database(named.text):
-            self.databases[named.shape] = change.database
+        code = self._code(statement.fingerprint, statement.text)
+        self._by_hash[statement.shape] = code
+        if change := LANGUAGES[statement.dialect].database(statement.text):
+            self.databases[statement.shape] = change.database
         if code:
             row: dict[str, object] = {
-                "shape": named.shape,
-                "fingerprint": named.fingerprint,
-                "text": named.text,
+                "shape": statement.shape,
+                "fingerprint": statement.fingerprint,
+                "text": statement.text,
             }
-            row |= {"dialect": DIALECTS[named.dialect], "server": named.server}
-            self._shapes.append(row | {"truncated": named.truncated})
-            self._add_ids(named.shape, named.ids)
-        if named.captured is not None:
-            row = {"shape": named.shape, "t_ns": named.t_ns, "server": named.server}
-            row |= {"text": named.captured, "statement_bytes": named.statement_bytes}
+            row |= {"dialect": DIALECTS[statement.dialect], "server": statement.server}
+            self._shapes.append(row | {"truncated": statement.truncated})
+            self._add_ids(statement.shape, statement.ids)
+        if statement.captured is not None:
+            row = {"shape": statement.shape, "t_ns": statement.t_ns, "server": statement.server}
+            row |= {"text": statement.captured, "statement_bytes": statement.statement_bytes}
             self._statements.append(row)
 
     def settle(self) -> None:
@@ -264,10 +264,10 @@ class Statements:
         for shape in self._waiting.keys() & set(uniques.tolist()):
             self._name(self._waiting.pop(shape))
         unnamed = 0 if self._hashes_full else -1
-        found = [self._by_hash.get(shape, unnamed) for shape in uniques.tolist()]
-        return names(np.array(found, np.int64), self._vocabulary, codes)
+        shape_codes = [self._by_hash.get(shape, unnamed) for shape in uniques.tolist()]
+        return names(np.array(shape_codes, np.int64), self._vocabulary, codes)
 
-    def named(self, shape: int) -> tuple[str, str]:
+    def name_of(self, shape: int) -> tuple[str, str]:
         """Fingerprint and start of the text of a shape hash, or placeholders if it is unknown."""
         code = self._by_hash.get(shape, -1)
         if code < 0:
@@ -294,7 +294,9 @@ class Statements:
         self._shapes, self._ids, self._statements = [], [], []
 
     def _add_ids(self, shape: int, ids: Iterable[OtherId]) -> None:
-        self._ids += [{"shape": shape, **one._asdict(), "why": one.why or None} for one in ids]
+        self._ids += [
+            {"shape": shape, **other_id._asdict(), "why": other_id.why or None} for other_id in ids
+        ]
 
     def _code(self, fingerprint: str, text: str) -> int:
         code = self._codes.get(fingerprint)

@@ -40,7 +40,7 @@ class ThreadLifetime:
     settled: bool = False
     end_ns: int | None = None
     first_seen_ns: int | None = None
-    used: int = 0  #: number of the last batch of segments with this thread, from 1
+    last_batch: int = 0  #: number of the last batch of segments with this thread, from 1
     #: in order of time; a name may occur twice
     names: list[Name] = field(default_factory=lambda: [Name()])
     since_ns: list[int] = field(default_factory=list)  #: when each name was taken, except the first
@@ -53,7 +53,7 @@ class ThreadLifetime:
 
     @property
     def is_servers(self) -> bool:
-        """Whether it was a server's thread at some time."""
+        """Whether the thread belonged to a server at some time."""
         return any(name.role or any(server for _, server in name.owners) for name in self.all_names)
 
     @property
@@ -73,17 +73,17 @@ class ThreadLifetime:
         if self.pid == self.tgid or (is_young and not self.by_role):
             return False
         role, before = thread_role(comm, process_comm), thread_role(name.comm, process_comm)
-        known = self.by_role or {before: name}
-        if role == before or (role not in known and len(known) >= NAMES_MAX):
+        by_role = self.by_role or {before: name}
+        if role == before or (role not in by_role and len(by_role) >= NAMES_MAX):
             return False
         place = bisect_right(self.since_ns, t_ns)
         self.since_ns.insert(place, t_ns)
-        self.names.insert(place + 1, known.setdefault(role, Name(comm, comm)))
-        self.by_role = known
+        self.names.insert(place + 1, by_role.setdefault(role, Name(comm, comm)))
+        self.by_role = by_role
         return True
 
     def is_one(self, since_ns: int) -> bool:
-        """Whether it had begun by `since_ns` and has had only one name since."""
+        """Whether the thread had begun by `since_ns` and has had only one name since."""
         if self.begin_ns is not None and self.begin_ns > since_ns:
             return False
         return not self.since_ns or self.since_ns[-1] <= since_ns
@@ -94,5 +94,5 @@ class ThreadLifetime:
 
     def forget(self, before_ns: int) -> None:
         """Drops names that were used only before `before_ns`."""
-        gone = bisect_right(self.since_ns, before_ns)
-        del self.since_ns[:gone], self.names[:gone]
+        outdated = bisect_right(self.since_ns, before_ns)
+        del self.since_ns[:outdated], self.names[:outdated]

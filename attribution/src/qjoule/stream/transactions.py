@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import AttachMode, Command, QueryFlag, SessionEvent
-from qjoule.stream.pending import chosen
+from qjoule.stream.pending import take_rows
 from qjoule.trace.columns import Array, distinct
 from qjoule.trace.schema import TRANSACTIONS
 
@@ -34,7 +34,7 @@ _IN, _NO = int(QueryFlag.IN_TRANSACTION), int(QueryFlag.NO_TRANSACTION)
 _ERROR = int(QueryFlag.ERROR)
 
 #: Fingerprint and text of a statement, by its shape's hash.
-Named = Callable[[int], tuple[str, str]]
+NameOf = Callable[[int], tuple[str, str]]
 #: Open transactions remembered. Beyond this number the oldest counts as unfinished.
 MAX_OPEN = 100_000
 #: Different sequences of statements that get a name; the others are called `OTHER`.
@@ -59,31 +59,31 @@ class TransactionRows:
     transaction (begin, start, commit, rollback), empty if it says nothing or failed.
     """
 
-    def __init__(self, queries: Array, named: Named) -> None:
+    def __init__(self, queries: Array, name_of: NameOf) -> None:
         self.order = order = np.lexsort((queries["begin_ns"], queries["session"]))
         self.query, self.session = queries["query"][order], queries["session"][order]
         self.server, self.flags = queries["server"][order], queries["flags"][order].astype(np.int64)
         self.begin_ns, self.end_ns = queries["begin_ns"][order], queries["end_ns"][order]
         self.statement = np.isin(queries["command"][order], _STATEMENTS)
         self._codes, shapes = distinct(queries["shape"][order])
-        self._named = [named(shape) for shape in shapes.tolist()]
-        found = [_WORD.match(text) for _, text in self._named]
-        self._words = [word[1].lower() if word else "" for word in found]
-        told = np.array([bool(word) for word in self._words], bool)[self._codes]
-        self._says = told & self.statement & (self.flags & _ERROR == 0)
+        self._names = [name_of(shape) for shape in shapes.tolist()]
+        matches = [_WORD.match(text) for _, text in self._names]
+        self._words = [match[1].lower() if match else "" for match in matches]
+        has_word = np.array([bool(word) for word in self._words], bool)[self._codes]
+        self._says = has_word & self.statement & (self.flags & _ERROR == 0)
         self._inside: list[int] = np.flatnonzero(self.flags & _IN).tolist()
         self._statements = np.flatnonzero(self.statement)
-        self._counted = np.concatenate([[0], np.cumsum(self.statement)])
+        self._statements_before = np.concatenate([[0], np.cumsum(self.statement)])
         self._changes: list[int] = self._new_names().tolist()
 
-    def name(self, at: int) -> str:
-        return self._named[int(self._codes[at])][0]
+    def name(self, row: int) -> str:
+        return self._names[int(self._codes[row])][0]
 
-    def text(self, at: int) -> str:
-        return self._named[int(self._codes[at])][1]
+    def text(self, row: int) -> str:
+        return self._names[int(self._codes[row])][1]
 
-    def word(self, at: int) -> str:
-        return self._words[int(self._codes[at])] if self._says[at] else ""
+    def word(self, row: int) -> str:
+        return self._words[int(self._codes[row])] if self._says[row] else ""
 
     def cuts(self) -> Iterator[tuple[int, int, bool]]:
         """(begin, end, decides) of runs of one session.
@@ -108,19 +108,19 @@ class TransactionRows:
 
     def count(self, begin: int, end: int) -> int:
         """How many of these rows are statements."""
-        return int(self._counted[end] - self._counted[begin])
+        return int(self._statements_before[end] - self._statements_before[begin])
 
     def names_from(self, begin: int, end: int, last: str) -> Iterator[int]:
         """The statements of these rows, without those of the same name as the one before.
 
         `last`: the name before the first row.
         """
-        first, beyond = int(self._counted[begin]), int(self._counted[end])
+        first, beyond = int(self._statements_before[begin]), int(self._statements_before[end])
         if first == beyond:
             return
-        at = int(self._statements[first])
-        if self.name(at) != last:
-            yield at
+        row = int(self._statements[first])
+        if self.name(row) != last:
+            yield row
         low = bisect_left(self._changes, first + 1)
         for number in self._changes[low : bisect_left(self._changes, beyond, low)]:
             yield int(self._statements[number])
@@ -128,7 +128,7 @@ class TransactionRows:
     def _new_names(self) -> Array:
         """Which statements, by their number, have another name than the one before."""
         numbers: dict[str, int] = {}
-        by_shape = [numbers.setdefault(name, len(numbers)) for name, _ in self._named]
+        by_shape = [numbers.setdefault(name, len(numbers)) for name, _ in self._names]
         names = np.array(by_shape, np.int64)[self._codes[self._statements]]
         return np.flatnonzero(names[1:] != names[:-1]) + 1
 
@@ -149,8 +149,8 @@ class _Open:
 class Transactions:
     """Follows the sessions of a stream. Queries must come in order of time."""
 
-    def __init__(self, named: Named) -> None:
-        self._named = named
+    def __init__(self, name_of: NameOf) -> None:
+        self._name_of = name_of
         self._open: dict[int, _Open] = {}
         self._met: dict[int, int] = {}  #: by session: its first event, if no query has come yet
         self._older: set[int] = set()  #: sessions that were open before, until their first report
@@ -169,7 +169,7 @@ class Transactions:
         """The transaction id of each query, (n,), 0: none. It is the id of the transaction's first
         query.
         """
-        found = np.zeros(queries.size, np.uint64)
+        ids = np.zeros(queries.size, np.uint64)
         session = queries["session"]
         begun = session[queries["flags"] & QueryFlag.IN_TRANSACTION != 0]
         sessions = np.union1d(begun, np.fromiter(self._open, np.uint64))
@@ -181,9 +181,9 @@ class Transactions:
             followed[reports[np.isin(session[reports], older)]] = True
         chosen_rows = np.flatnonzero(followed)
         if chosen_rows.size:
-            rows = TransactionRows(chosen(queries, chosen_rows), self._named)
-            found[chosen_rows[rows.order]] = self._follow_all(rows)
-        return found
+            rows = TransactionRows(take_rows(queries, chosen_rows), self._name_of)
+            ids[chosen_rows[rows.order]] = self._follow_all(rows)
+        return ids
 
     def of_running(self, sessions: Array) -> Array:
         """The id of each session's open transaction, (n,), 0: none."""
@@ -192,8 +192,8 @@ class Transactions:
 
     def finish(self) -> None:
         """The trace ends: open transactions stay unfinished."""
-        for one in list(self._open.values()):
-            self._close(one, "unfinished")
+        for transaction in list(self._open.values()):
+            self._close(transaction, "unfinished")
 
     def take_rows(self) -> pa.Table:
         """Rows of `transactions` since the last call."""
@@ -202,67 +202,69 @@ class Transactions:
 
     def _follow_all(self, rows: TransactionRows) -> Array:
         """The transaction id of each row, (n,)."""
-        found = np.zeros(rows.session.size, np.uint64)
+        ids = np.zeros(rows.session.size, np.uint64)
         for begin, end, decides in rows.cuts():
-            at = begin
+            row = begin
             if decides:
-                found[at] = self._follow(rows, at)
-                at += 1
+                ids[row] = self._follow(rows, row)
+                row += 1
             session = int(rows.session[begin])
             if session not in self._open or session in self._older:
-                inside = rows.first_inside(at, end)
+                inside = rows.first_inside(row, end)
                 if inside is None and session not in self._open:
                     continue
                 if inside is not None:
-                    found[at:inside] = self._pass(rows, at, inside)
-                    found[inside] = self._follow(rows, inside)
-                    at = inside + 1
-            found[at:end] = self._pass(rows, at, end)
-        return found
+                    ids[row:inside] = self._pass(rows, row, inside)
+                    ids[inside] = self._follow(rows, inside)
+                    row = inside + 1
+            ids[row:end] = self._pass(rows, row, end)
+        return ids
 
     def _pass(self, rows: TransactionRows, begin: int, end: int) -> int:
         """Adds rows of one session that neither begin nor end a transaction to the open one."""
-        one = self._open.get(int(rows.session[begin])) if begin < end else None
-        if one is None:
+        transaction = self._open.get(int(rows.session[begin])) if begin < end else None
+        if transaction is None:
             return 0
-        one.end_ns = int(rows.end_ns[end - 1])
-        one.statements += rows.count(begin, end)
-        for at in rows.names_from(begin, end, one.sequence[-1] if one.sequence else ""):
-            _add(one, rows.name(at), rows.text(at))
-        return one.transaction
+        transaction.end_ns = int(rows.end_ns[end - 1])
+        transaction.statements += rows.count(begin, end)
+        for row in rows.names_from(
+            begin, end, transaction.sequence[-1] if transaction.sequence else ""
+        ):
+            _add(transaction, rows.name(row), rows.text(row))
+        return transaction.transaction
 
-    def _follow(self, rows: TransactionRows, at: int) -> int:
-        flags, session = int(rows.flags[at]), int(rows.session[at])
-        one = self._open.get(session)
-        statement, word = bool(rows.statement[at]), rows.word(at)
+    def _follow(self, rows: TransactionRows, row: int) -> int:
+        flags, session = int(rows.flags[row]), int(rows.session[row])
+        transaction = self._open.get(session)
+        statement, word = bool(rows.statement[row]), rows.word(row)
         done = statement and not flags & _ERROR
-        if one is not None and word in ("begin", "start"):
-            self._close(one, "committed")
-            one = None
+        if transaction is not None and word in ("begin", "start"):
+            self._close(transaction, "committed")
+            transaction = None
         older = bool(flags & _REPORTS) and session in self._older
         if older:
             self._older.discard(session)
-        if one is None:
+        if transaction is None:
             began = older and word not in ("begin", "start")
             ends = word in ("commit", "rollback")
             if not flags & _IN and not (began and ends):
                 return 0
-            one = self._begin(rows, at)
+            transaction = self._begin(rows, row)
             if began:
-                one.sequence.append(BEFORE)
-                one.texts.append(BEFORE)
-        one.end_ns = int(rows.end_ns[at])
+                transaction.sequence.append(BEFORE)
+                transaction.texts.append(BEFORE)
+        transaction.end_ns = int(rows.end_ns[row])
         if statement:
-            one.statements += 1
-            if not one.sequence or one.sequence[-1] != rows.name(at):
-                _add(one, rows.name(at), rows.text(at))
+            transaction.statements += 1
+            if not transaction.sequence or transaction.sequence[-1] != rows.name(row):
+                _add(transaction, rows.name(row), rows.text(row))
         if flags & _NO or word in ("commit", "rollback"):
-            self._close(one, "committed" if done and word != "rollback" else "rolled back")
-            last = {"last": int(rows.query[at])}
+            self._close(transaction, "committed" if done and word != "rollback" else "rolled back")
+            last = {"last": int(rows.query[row])}
             if word:
-                last["commit_ns"] = int(rows.end_ns[at]) - int(rows.begin_ns[at])
+                last["commit_ns"] = int(rows.end_ns[row]) - int(rows.begin_ns[row])
             self._rows[-1] |= last
-        return one.transaction
+        return transaction.transaction
 
     def _find_older(self, queries: Array) -> None:
         """Decides by each session's first query whether it was open before.
@@ -281,50 +283,50 @@ class Transactions:
             if is_older and len(self._older) < MAX_OLDER:
                 self._older.add(session)
 
-    def _begin(self, rows: TransactionRows, at: int) -> _Open:
+    def _begin(self, rows: TransactionRows, row: int) -> _Open:
         if len(self._open) >= MAX_OPEN:
             self._close(next(iter(self._open.values())), "unfinished")
         columns = (rows.query, rows.session, rows.server, rows.begin_ns)
-        query, session, server, begin_ns = (int(column[at]) for column in columns)
-        self._open[session] = one = _Open(query, session, server, begin_ns)
-        return one
+        query, session, server, begin_ns = (int(column[row]) for column in columns)
+        self._open[session] = transaction = _Open(query, session, server, begin_ns)
+        return transaction
 
-    def _close(self, one: _Open, outcome: str) -> None:
-        del self._open[one.session]
+    def _close(self, transaction: _Open, outcome: str) -> None:
+        del self._open[transaction.session]
         self._rows.append(
             {
-                "transaction": one.transaction,
-                "begin_ns": one.begin_ns,
-                "end_ns": max(one.end_ns, one.begin_ns),
-                "session": one.session,
-                "server": one.server or None,
+                "transaction": transaction.transaction,
+                "begin_ns": transaction.begin_ns,
+                "end_ns": max(transaction.end_ns, transaction.begin_ns),
+                "session": transaction.session,
+                "server": transaction.server or None,
                 "outcome": outcome,
-                "statements": one.statements,
-                "text": self._text(one),
+                "statements": transaction.statements,
+                "text": self._text(transaction),
                 "last": None,
                 "commit_ns": None,
             }
         )
 
-    def _text(self, one: _Open) -> str:
+    def _text(self, transaction: _Open) -> str:
         """The sequence as text for people; if it is cut, with a digest of the whole."""
-        digest = blake2b("\0".join(one.sequence).encode(), digest_size=8).hexdigest()
-        if (known := self._kinds.get(digest)) is not None:
-            return known
+        digest = blake2b("\0".join(transaction.sequence).encode(), digest_size=8).hexdigest()
+        if (cached := self._kinds.get(digest)) is not None:
+            return cached
         if len(self._kinds) >= MAX_KINDS:
             return OTHER
-        text = "; ".join(one.texts[:MAX_SHOWN])
-        if len(one.sequence) > MAX_SHOWN or "…" in text:
+        text = "; ".join(transaction.texts[:MAX_SHOWN])
+        if len(transaction.sequence) > MAX_SHOWN or "…" in text:
             text += f"; … [{digest}]"
         self._kinds[digest] = text
         return text
 
 
-def _add(one: _Open, name: str, text: str) -> None:
+def _add(transaction: _Open, name: str, text: str) -> None:
     """Adds a statement of another name than the one before to the sequence."""
-    if len(one.sequence) == MAX_STATEMENTS:
+    if len(transaction.sequence) == MAX_STATEMENTS:
         return
-    one.sequence.append(name)
-    if len(one.texts) < MAX_SHOWN:
+    transaction.sequence.append(name)
+    if len(transaction.texts) < MAX_SHOWN:
         cut = len(text) > STATEMENT_CHARACTERS
-        one.texts.append(text[: STATEMENT_CHARACTERS - 1] + "…" if cut else text)
+        transaction.texts.append(text[: STATEMENT_CHARACTERS - 1] + "…" if cut else text)

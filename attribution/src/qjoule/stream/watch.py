@@ -36,7 +36,7 @@ BEYOND = "others"  #: name of the last change: there were more than `MAX_CHANGES
 
 
 class Lookout(Protocol):
-    """What everybody may know of a process."""
+    """Recognises servers by what every user may read of a process."""
 
     def may_serve(self, comm: str) -> bool:
         """Whether a known server may run under this name."""
@@ -69,7 +69,7 @@ class Watch:
         unseen: Mapping[str, str] | None = None,
         follower: Follower | None = None,
     ) -> None:
-        self._traced = {one.id: Traced(one.name, one.no_symbol) for one in servers}
+        self._traced = {server.id: Traced(server.name, server.no_symbol) for server in servers}
         self._lookout = lookout
         self._chosen = chosen
         self._reasons = dict(reasons or {})
@@ -99,10 +99,10 @@ class Watch:
 
     def sessions(self, records: Array) -> None:
         """Takes in events of sessions (`contract.SESSION`)."""
-        for one in records[records["event"] == SessionEvent.OPAQUE]:
-            traced = self._traced.get(int(one["server"]))
+        for record in records[records["event"] == SessionEvent.OPAQUE]:
+            traced = self._traced.get(int(record["server"]))
             if traced is not None and traced.hidden_ns is None:
-                traced.hidden_ns = int(one["t_ns"])
+                traced.hidden_ns = int(record["t_ns"])
                 self.news += 1
 
     def ran(self, segments: Array) -> None:
@@ -114,13 +114,13 @@ class Watch:
 
     def process_of(self, tgid: int) -> str:
         """The name of the untraced server that a process belongs to; empty if there is none."""
-        found = self._of.get(tgid)
-        return found.process if found is not None and found.is_server else ""
+        candidate = self._of.get(tgid)
+        return candidate.process if candidate is not None and candidate.is_server else ""
 
     def untraced_now(self, tgid: int) -> str:
-        """The same, while it is untraced."""
-        found = self._of.get(tgid)
-        return "" if found is None or found.until_ns is not None else self.process_of(tgid)
+        """Like `process_of`, but empty once the server is traced or has ended."""
+        candidate = self._of.get(tgid)
+        return "" if candidate is None or candidate.until_ns is not None else self.process_of(tgid)
 
     def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
         """Confirms candidates, has them followed, and updates `changes`.
@@ -129,92 +129,106 @@ class Watch:
         known to belong to an untraced server.
         """
         for answer in self._follower.take():
-            self._answered(answer)
+            self._take_answer(answer)
         newly: set[int] = set()
-        for one in list(self._candidates.values()):
-            young = one.since_ns is not None and t_ns - one.since_ns < CONFIRM_NS
-            if (young and not everything) or not self._concerns(one):
+        for candidate in list(self._candidates.values()):
+            young = candidate.since_ns is not None and t_ns - candidate.since_ns < CONFIRM_NS
+            if (young and not everything) or not self._concerns(candidate):
                 continue
-            del self._candidates[one.pid]
-            above = self._of.get(one.parent)
-            if above is not None and above.comm == one.comm:  # a worker, met before its server
-                self._join(above, one)
-            elif self._lookout.serves(one.pid, one.comm):
-                one.is_server = True
-                self._confirm(one)
+            del self._candidates[candidate.pid]
+            above = self._of.get(candidate.parent)
+            if above is not None and above.comm == candidate.comm:
+                # A worker, met before its server.
+                self._join(above, candidate)
+            elif self._lookout.serves(candidate.pid, candidate.comm):
+                candidate.is_server = True
+                self._confirm(candidate)
             else:
-                self._drop(one)
+                self._drop(candidate)
                 continue
-            newly |= one.tgids
-        self.changes = tuple(self._told())
+            newly |= candidate.tgids
+        self.changes = tuple(self._all_changes())
         return newly
 
-    def _concerns(self, one: Candidate) -> bool:
-        """With chosen processes: whether it may have succeeded one of them."""
-        gone = (traced.comms for traced in self._traced.values() if traced.exited_ns)
-        return not self._chosen or any(one.comm in comms for comms in gone)
+    def _concerns(self, candidate: Candidate) -> bool:
+        """If the user chose processes: whether this one may be the successor of one of them."""
+        exited = (traced.comms for traced in self._traced.values() if traced.exited_ns)
+        return not self._chosen or any(candidate.comm in comms for comms in exited)
 
-    def _join(self, above: Candidate, one: Candidate) -> None:
-        above.tgids |= one.tgids
-        above.cpu_ns += one.cpu_ns
-        for tgid in one.tgids:
+    def _join(self, above: Candidate, candidate: Candidate) -> None:
+        above.tgids |= candidate.tgids
+        above.cpu_ns += candidate.cpu_ns
+        for tgid in candidate.tgids:
             self._of[tgid] = above
 
-    def _confirm(self, one: Candidate) -> None:
-        if one.since_ns is None:  # what ran before was left out on purpose
-            one.why = self._reasons.get(one.pid, "")
+    def _confirm(self, candidate: Candidate) -> None:
+        if candidate.since_ns is None:  # what ran before was left out on purpose
+            candidate.why = self._reasons.get(candidate.pid, "")
         else:
-            self._follower.ask(one.pid)
+            self._follower.ask(candidate.pid)
         if len(self._confirmed) >= MAX_CHANGES:
             self._beyond = True
             ended = (old for old in self._confirmed if old.until_ns is not None)
             if (oldest := next(ended, None)) is None:
                 return
             self._confirmed.remove(oldest)
-        self._confirmed.append(one)
+        self._confirmed.append(candidate)
         self.news += 1
 
-    def _answered(self, answer: Followed) -> None:
+    def _take_answer(self, answer: Followed) -> None:
         server = answer.server
         if server is None:
-            one = self._of.get(answer.pid)
-            if one is not None:
-                one.why = answer.why
+            candidate = self._of.get(answer.pid)
+            if candidate is not None:
+                candidate.why = answer.why
                 self.news += 1
             return
         traced = self._traced.setdefault(server.id, Traced(server.name))
         name, traced.no_symbol = traced.name, server.no_symbol
         for learn in () if answer.attached else self.learnt:
             learn(replace(server, name=name))
-        one = self._of.get(answer.pid)
+        candidate = self._of.get(answer.pid)
         if answer.attached and len(self._followed) < MAX_CHANGES:
             as_what = f"{server.exe} {server.version}".strip()
-            t_ns = None if one is None else one.until_ns
+            t_ns = None if candidate is None else candidate.until_ns
             self._followed.append(Change(FOLLOWED, name, t_ns, pid=answer.pid, why=as_what))
             self.news += 1
 
-    def _told(self) -> Iterable[Change]:
-        found = [*self._unseen]
-        found += [
+    def _all_changes(self) -> Iterable[Change]:
+        changes = [*self._unseen]
+        changes += [
             Change(EXITED, traced.name, t_ns, until_ns)
             for traced in self._traced.values()
             for t_ns, until_ns in traced.exited_ns
         ]
-        found += [
-            Change(HIDDEN, one.name, one.hidden_ns, pid=next(iter(one.alive), 0), why=one.no_symbol)
-            for one in self._traced.values()
-            if one.hidden_ns is not None and one.no_symbol is not None
+        changes += [
+            Change(
+                HIDDEN,
+                traced.name,
+                traced.hidden_ns,
+                pid=next(iter(traced.alive), 0),
+                why=traced.no_symbol,
+            )
+            for traced in self._traced.values()
+            if traced.hidden_ns is not None and traced.no_symbol is not None
         ]
-        found += [
+        changes += [
             Change(
                 UNTRACED,
-                *(one.comm, one.since_ns, one.until_ns, one.pid, one.process, one.cpu_ns),
-                one.why,
+                *(
+                    candidate.comm,
+                    candidate.since_ns,
+                    candidate.until_ns,
+                    candidate.pid,
+                    candidate.process,
+                    candidate.cpu_ns,
+                ),
+                candidate.why,
             )
-            for one in self._confirmed
+            for candidate in self._confirmed
         ]
-        found += self._followed
-        yield from sorted(found, key=lambda change: change.t_ns or 0)
+        changes += self._followed
+        yield from sorted(changes, key=lambda change: change.t_ns or 0)
         if self._beyond:
             yield Change(UNTRACED, BEYOND)
 
@@ -230,17 +244,17 @@ class Watch:
                 self.news += 1
             traced.alive.setdefault(pid, None if event == TaskEvent.ALIVE else t_ns)
             traced.comms.add(comm)
-            self._taken(t_ns, pid)
+            self._became_traced(t_ns, pid)
 
-    def _taken(self, t_ns: int, pid: int) -> None:
+    def _became_traced(self, t_ns: int, pid: int) -> None:
         """A process is a traced server's from now on; it keeps the name that it had before."""
-        one = self._of.get(pid)
-        if one is None:
+        candidate = self._of.get(pid)
+        if candidate is None:
             return
-        one.until_ns = one.until_ns or t_ns
-        self.news += one.is_server
-        if self._candidates.pop(one.pid, None):
-            self._drop(one)
+        candidate.until_ns = candidate.until_ns or t_ns
+        self.news += candidate.is_server
+        if self._candidates.pop(candidate.pid, None):
+            self._drop(candidate)
 
     def _left(self, t_ns: int, pid: int, event: int) -> None:
         """A process of a traced server has ended, or runs another program from now on."""
@@ -266,32 +280,34 @@ class Watch:
         elif event == TaskEvent.EXEC or (event == TaskEvent.ALIVE and not self._chosen):
             self._ended(t_ns, pid)
             self._of.pop(pid, None)
-            known = self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES
-            if known:
+            is_candidate = self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES
+            if is_candidate:
                 since_ns = t_ns if event == TaskEvent.EXEC else None
-                one = Candidate(pid, comm, since_ns, parent, tgids={pid})
-                self._candidates[pid] = self._of[pid] = one
+                candidate = Candidate(pid, comm, since_ns, parent, tgids={pid})
+                self._candidates[pid] = self._of[pid] = candidate
 
     def _ended(self, t_ns: int, pid: int) -> None:
-        one = self._of.get(pid)
-        if one is None:
+        candidate = self._of.get(pid)
+        if candidate is None:
             return
-        one.tgids.discard(pid)
-        if one.tgids and pid == one.pid and pid in self._candidates:
+        candidate.tgids.discard(pid)
+        if candidate.tgids and pid == candidate.pid and pid in self._candidates:
             del self._candidates[pid]
-            one.pid = min(one.tgids)  # it became a daemon: its child is the server
-            self._candidates[one.pid] = one
-        if not one.tgids:
-            one.until_ns = t_ns
-            self.news += one.is_server
-            if self._candidates.pop(one.pid, None):
-                self._drop(one)
+            candidate.pid = min(candidate.tgids)  # it became a daemon: its child is the server
+            self._candidates[candidate.pid] = candidate
+        if not candidate.tgids:
+            candidate.until_ns = t_ns
+            self.news += candidate.is_server
+            if self._candidates.pop(candidate.pid, None):
+                self._drop(candidate)
 
-    def _drop(self, one: Candidate) -> None:
-        """It was no server."""
-        self._of = {tgid: other for tgid, other in self._of.items() if other is not one}
+    def _drop(self, candidate: Candidate) -> None:
+        """Forgets a candidate that turned out to be no server."""
+        self._of = {tgid: other for tgid, other in self._of.items() if other is not candidate}
 
     def _make_room(self) -> None:
         """Forgets processes that have ended: their last segments have come long ago."""
         if len(self._of) >= MAX_PROCESSES:
-            self._of = {tgid: one for tgid, one in self._of.items() if tgid in one.tgids}
+            self._of = {
+                tgid: candidate for tgid, candidate in self._of.items() if tgid in candidate.tgids
+            }
