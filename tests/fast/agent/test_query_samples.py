@@ -252,7 +252,7 @@ def test_a_query_has_the_trace_of_the_tags_that_its_client_sent() -> None:
     sums = TaggedSums(None)
     comments = {5: f"traceparent='00-{TRACE}-{SPAN}-01'", 6: "app='shop'"}
     for number, comment in comments.items():
-        sums._sent.add(number, comment.encode(), registry.dialect("tags"), single=False)
+        sums._client_tags.add(number, comment.encode(), registry.dialect("tags"), single=False)
     assert sums.trace_of(5) == (TRACE, SPAN)
     assert sums.trace_of(6) is None
     assert sums.trace_of(0) is None

@@ -288,7 +288,7 @@ def view(stream: bytes, known_cells: tuple[Cell, ...] = ()) -> tuple[Snapshot, l
     """The last snapshot of a view that knows these cells, and the cells that it learns."""
     cells: list[Cell] = []
     used = Calibrated(memory=Remembered(known_cells, CONDITIONS, "a memory" if known_cells else ""))
-    options = LiveOptions(choose=lambda _meta: used, told=cells.extend)
+    options = LiveOptions(choose=lambda _meta: used, on_learned=cells.extend)
     source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
     return list(source.snapshots(Controls(10.0)))[-1], cells
 

@@ -201,7 +201,7 @@ class _Judged:
             shapes=shapes,
             query_j=query_j,
             patience_s=KEEP_S / 2,
-            found=lambda why, what: self.found.append((why, what)),
+            on_find=lambda why, what: self.found.append((why, what)),
             say=self.said.append,
         )
         ring.capture.whole = self._add

@@ -54,7 +54,7 @@ class FlightRecorderSession:
             shapes=triggers.shapes,
             query_j=triggers.query_j,
             patience_s=self._keeping.keep_s / 2,
-            found=ask_to_save,
+            on_find=ask_to_save,
             say=self._say,
         )
 

@@ -89,7 +89,7 @@ def live(
                     result_options.idle,
                     choose,
                     where=selection(result_options.where),
-                    told=remember,
+                    on_learned=remember,
                     stacks=naming.options(running.no_stacks),
                 ),
                 stop=running.tracer.stop,

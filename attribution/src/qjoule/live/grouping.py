@@ -35,10 +35,10 @@ class IntervalLedgers:
     """
 
     def __init__(
-        self, new_account: Callable[[], Account], counted: Callable[[], bool] = lambda: True
+        self, new_account: Callable[[], Account], has_counted: Callable[[], bool] = lambda: True
     ) -> None:
-        """`counted`: whether any requests are only counted, so that their costs are learned."""
-        self._new_account, self._counted = new_account, counted
+        """`has_counted`: whether any requests are only counted, so that their costs are learned."""
+        self._new_account, self._has_counted = new_account, has_counted
         self._account = new_account()
         self._batches: list[WindowBatch] = []  #: of the current interval
         self._moves: list[tuple[int, int]] = []
@@ -57,7 +57,7 @@ class IntervalLedgers:
     @property
     def interval(self) -> Ledger:
         if self._interval is None:
-            if self._counted():
+            if self._has_counted():
                 _ = self.total  # the costs of requests are learned from the whole total
             self._interval = self._account.split(self._batches)
             for source, target in self._moves:
@@ -125,16 +125,16 @@ class GroupLru:
         self._remembered, self._spare = remembered, spare
         self._full_at = remembered + spare
         self._interval = 1
-        self._used: I64 = np.zeros(0, np.int64)
+        self._last_used: I64 = np.zeros(0, np.int64)
         self._cpu_ns: F64 = np.zeros(0)
 
     def note(self, records: Records, group: I64) -> None:
         """Takes records with their group numbers."""
-        missing = int(group.max(initial=-1)) + 1 - len(self._used)
+        missing = int(group.max(initial=-1)) + 1 - len(self._last_used)
         if missing > 0:
-            self._used = np.append(self._used, np.zeros(missing, np.int64))
+            self._last_used = np.append(self._last_used, np.zeros(missing, np.int64))
             self._cpu_ns = np.append(self._cpu_ns, np.zeros(missing))
-        self._used[group] = self._interval
+        self._last_used[group] = self._interval
         np.add.at(self._cpu_ns, group, records["cpu_ns"].astype(np.float64))
 
     def full(self, groups: int) -> bool:
@@ -148,22 +148,22 @@ class GroupLru:
         Among groups last used in the same interval, those with less CPU time go first.
         """
         goes = np.zeros(len(labels), np.bool_)
-        known = len(self._used)
+        group_count = len(self._last_used)
         by_kind: dict[str, list[int]] = {}
-        for group, label in enumerate(labels[:known]):
+        for group, label in enumerate(labels[:group_count]):
             if may_forget(label):
                 by_kind.setdefault(label.kind, []).append(group)
         for groups in by_kind.values():
-            at = np.array(groups, np.int64)
-            order = np.lexsort((self._cpu_ns[at], self._used[at]))
-            goes[at[order[: max(len(at) - self._remembered, 0)]]] = True
+            members = np.array(groups, np.int64)
+            order = np.lexsort((self._cpu_ns[members], self._last_used[members]))
+            goes[members[order[: max(len(members) - self._remembered, 0)]]] = True
         return goes
 
     def renumber(self, renumbering: Renumbering) -> None:
         """Renumbers the groups."""
-        used = np.zeros(renumbering.groups, np.int64)
-        np.maximum.at(used, renumbering.group[: len(self._used)], self._used)
-        self._used, self._cpu_ns = used, renumbering.sums(self._cpu_ns)
+        last_used = np.zeros(renumbering.groups, np.int64)
+        np.maximum.at(last_used, renumbering.group[: len(self._last_used)], self._last_used)
+        self._last_used, self._cpu_ns = last_used, renumbering.sums(self._cpu_ns)
         self._full_at = renumbering.groups + self._spare
 
     def next_interval(self) -> None:
@@ -240,16 +240,16 @@ class Grouping:
     def resolve_pending_names(self) -> None:
         """Names the statements whose text has arrived since, and merges rows of one statement."""
         for source, target in self._groups.resolve_pending_names():
-            for one in (self._ledgers, self._total_calls, self._interval_calls, self._stacks):
-                one.move(source, target)
+            for sums in (self._ledgers, self._total_calls, self._interval_calls, self._stacks):
+                sums.move(source, target)
 
     def _forget(self) -> None:
         """Merges the groups that were unused for longest into common ones."""
         renumbering = self._groups.forget(self._lru.least(self.labels, self._groups.may_forget))
         self._roles.relearn()
         calls = self._total_calls, self._interval_calls
-        for one in (self._ledgers, *calls, self._stacks, self._lru):
-            one.renumber(renumbering)
+        for by_group in (self._ledgers, *calls, self._stacks, self._lru):
+            by_group.renumber(renumbering)
 
     def reset(self) -> None:
         self._ledgers.reset()

@@ -35,7 +35,7 @@ class LiveOptions:
         where: selects queries.
         groups: the groupings from the beginning; the first is by statement. Beside the usual ones,
             tags that appear are offered too.
-        told: called now and then, and at the end, with what was learned of the machine.
+        on_learned: called now and then, and at the end, with what was learned of the machine.
         stacks: the stream has sampled stacks, which snapshots then have.
         refresh_s: between two snapshots' learning, if no block ends; 0: each snapshot learns.
     """
@@ -45,7 +45,7 @@ class LiveOptions:
     samples: bool = False
     where: Selection = EVERYTHING
     groups: tuple[str, ...] = GROUPS
-    told: Told = nobody
+    on_learned: Told = nobody
     refresh_s: float = 0.0
     stacks: StackOptions | None = None
 
@@ -60,7 +60,7 @@ class LimitedValues:
 
     def __init__(self, source: SnapshotSource, most: int, *, absolute: bool = False) -> None:
         self.name = source.name
-        self._shown = with_total_error if absolute else _as_it_is
+        self._with_errors = with_total_error if absolute else _as_it_is
         self._source = source
         self._most = most
 
@@ -69,14 +69,16 @@ class LimitedValues:
         return self._source.groups
 
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
-        for one in self._source.snapshots(controls):
-            total = bound_tags(one.total, self._most)
-            interval = bound_tags(one.interval, self._most, one.total)
-            yield replace(one, interval=self._shown(interval), total=self._shown(total))
+        for snapshot in self._source.snapshots(controls):
+            total = bound_tags(snapshot.total, self._most)
+            interval = bound_tags(snapshot.interval, self._most, snapshot.total)
+            yield replace(
+                snapshot, interval=self._with_errors(interval), total=self._with_errors(total)
+            )
 
     def close(self) -> None:
         self._source.close()
 
 
-def _as_it_is(found: Attribution) -> Attribution:
-    return found
+def _as_it_is(result: Attribution) -> Attribution:
+    return result

@@ -24,7 +24,7 @@ ROWS_FULL = f"their statements are beyond the {MOST_ROWS:,} that are kept"
 
 @dataclass
 class _Energy:
-    """Of a row in a part."""
+    """Energy and CPU time of one row within a part."""
 
     row: Row  #: as it was last
     energy_nj: int = 0
@@ -102,7 +102,7 @@ class LastMinute:
         elif self._halves[-1].seconds + interval.trace.duration_s > HALF_S:
             self._halves = [self._halves[-1], _Part()]
         self._halves[-1].add(interval, stacks, dropped)
-        return _known(self._halves, self._missing(), sampled=True)
+        return _combined(self._halves, self._missing(), sampled=True)
 
 
 class WholeMinutes:
@@ -120,14 +120,14 @@ class WholeMinutes:
     def add(
         self, by: str, interval: Attribution, stacks: Stacks, dropped: int = 0
     ) -> RecentStacks | None:
-        """As `LastMinute.add`, always by the same keys; None: the minute has not ended."""
+        """Like `LastMinute.add`, but for fixed keys. Returns None until the minute has ended."""
         del by
         self._minute.add(interval, stacks, dropped)
         if self._minute.seconds < MINUTE_S:
             return None
         ended = self._minute
         self.reset()
-        return _known([ended], self._missing(), sampled=False)
+        return _combined([ended], self._missing(), sampled=False)
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ class StackOptions:
 
     name: Name
     missing: Callable[[], tuple[str, ...]] = tuple
-    kept: type[LastMinute] | type[WholeMinutes] = LastMinute
+    history: type[LastMinute] | type[WholeMinutes] = LastMinute
 
 
-def _known(parts: Sequence[_Part], missing: tuple[str, ...], *, sampled: bool) -> RecentStacks:
+def _combined(parts: Sequence[_Part], missing: tuple[str, ...], *, sampled: bool) -> RecentStacks:
     """`sampled`: only the rows with samples."""
     stacks: StackCounts[Identity] = StackCounts()
     for part in parts:
@@ -148,13 +148,13 @@ def _known(parts: Sequence[_Part], missing: tuple[str, ...], *, sampled: bool) -
             stacks.add_all(key, counts)
     energies: dict[Identity, _Energy] = {}
     for part in parts:
-        for key, one in part.energies.items():
+        for key, energy in part.energies.items():
             if not sampled or key in stacks.rows:
-                energies.setdefault(key, _Energy(one.row)).add(one.summed)
+                energies.setdefault(key, _Energy(energy.row)).add(energy.summed)
     return RecentStacks(
         {
-            key: RowStacks(one.summed, stacks.rows.get(key, Counter()))
-            for key, one in energies.items()
+            key: RowStacks(energy.summed, stacks.rows.get(key, Counter()))
+            for key, energy in energies.items()
         },
         sum(part.seconds for part in parts),
         sum((part.losses for part in parts), Counter()),

@@ -53,10 +53,10 @@ class LossSums:
         counts: dict[str, int] = {}
         lost_ns = 0
         for (_, cause), sums in self._series.items():
-            known = np.array([(count, ns) for at, count, ns in sums if at <= t_ns], np.int64)
-            if len(known):
-                counts[cause] = counts.get(cause, 0) + int(known[:, 0].max())
-                lost_ns += int(known[:, 1].max())
+            rows = np.array([(count, ns) for end_ns, count, ns in sums if end_ns <= t_ns], np.int64)
+            if len(rows):
+                counts[cause] = counts.get(cause, 0) + int(rows[:, 0].max())
+                lost_ns += int(rows[:, 1].max())
         return counts, lost_ns
 
 
@@ -156,8 +156,8 @@ class ReplaySource:
     def _interval_end(self, window: int, interval_s: float) -> int:
         """The first window after the interval that begins at `window`."""
         end_ns = int(self._bounds_ns[window]) + round(interval_s * 1e9)
-        found = int(np.searchsorted(self._bounds_ns, end_ns, "left"))
-        return min(max(found, window + 1), len(self._bounds_ns) - 1)
+        index = int(np.searchsorted(self._bounds_ns, end_ns, "left"))
+        return min(max(index, window + 1), len(self._bounds_ns) - 1)
 
     def _pace(self, controls: Controls, place: _Place) -> bool:
         """Sleeps as long as the interval took; returns whether to continue."""
@@ -230,19 +230,19 @@ def _extended(part_ns: tuple[int, int], span_ns: tuple[int, int]) -> tuple[int, 
     return begin_ns, end_ns if end_ns < last_ns else int(_EVER.max)
 
 
-def _add(taken: Iterable[Calls], *sums: Latencies) -> None:
-    for calls in taken:
-        for one in sums:
-            calls.add_to(one)
+def _add(batches: Iterable[Calls], *sums: Latencies) -> None:
+    for calls in batches:
+        for latencies in sums:
+            calls.add_to(latencies)
 
 
 def groups_of_tags(queries: Sequence[Part]) -> tuple[str, ...]:
     """`tag:KEY` of the first keys in a trace's `queries`."""
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for part in queries[:MAX_PARTS]:
         table = part.read(["tags"])
         for chunk in table["tags"].chunks if table is not None else ():
-            found |= dict.fromkeys(offered(pc.unique(chunk.keys).to_pylist()))
-        if len(found) >= MAX_KEYS:
+            keys |= dict.fromkeys(offered(pc.unique(chunk.keys).to_pylist()))
+        if len(keys) >= MAX_KEYS:
             break
-    return tuple(TAG + key for key in list(found)[:MAX_KEYS])
+    return tuple(TAG + key for key in list(keys)[:MAX_KEYS])

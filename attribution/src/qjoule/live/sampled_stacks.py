@@ -93,19 +93,19 @@ class GroupStacks:
     def take(self, labels: Sequence[GroupLabel]) -> Stacks:
         """The samples since the last call."""
         before, self._counts = self._counts, StackCounts()
-        found: dict[RowIdentity, Counter[Stack]] = {}
+        stacks: dict[RowIdentity, Counter[Stack]] = {}
         for group, counts in before.rows.items():
             if group == _NO_GROUP:
-                found[NO_ROW] = counts
+                stacks[NO_ROW] = counts
             else:
                 kind, keys, apart = labels[group].identity
-                found[kind, tuple(sorted(keys)), apart] = counts
-        return found
+                stacks[kind, tuple(sorted(keys)), apart] = counts
+        return stacks
 
 
 @dataclass
 class WindowStacks:
-    """Of complete windows: as sums without time, which have the same owners, and their stacks."""
+    """Samples of complete windows: their owners as sums without CPU time, and their stacks."""
 
     sums: Records
     stacks: Sequence[Stack]
@@ -113,15 +113,15 @@ class WindowStacks:
 
     def tagged(self, tagging: Callable[[Records], SumTags], sums: Records) -> SumTags:
         """The tags of the kernel side's sums; those of the samples are kept here."""
-        found, self._places = tagging(np.concatenate([sums, self.sums])).divided(len(sums))
-        return found
+        tags, self._places = tagging(np.concatenate([sums, self.sums])).divided(len(sums))
+        return tags
 
     def groups(self, by_owner: Mapping[Identity, int], *, by_tags: bool) -> list[int]:
         """The group of each sample; -1: its owner has none, as it has no time in these windows."""
         owners, which = identities(self.sums, self._places if by_tags else None)
         groups = np.array([by_owner.get(owner, _NO_GROUP) for owner in owners], np.int64)
-        found: list[int] = groups[which].tolist()
-        return found
+        numbers: list[int] = groups[which].tolist()
+        return numbers
 
 
 class SampledStacks:
@@ -150,10 +150,10 @@ class SampledStacks:
             self._forget()
 
     def add(self, records: Records) -> None:
-        taken = records[:: max(1, -(-len(records) // MOST_IN_BLOCK))]
-        taken = taken[: max(0, MOST_WAITING - len(self._waiting))]
-        self._dropped += len(records) - len(taken)
-        self._waiting = np.concatenate([self._waiting, taken])
+        sampled = records[:: max(1, -(-len(records) // MOST_IN_BLOCK))]
+        sampled = sampled[: max(0, MOST_WAITING - len(self._waiting))]
+        self._dropped += len(records) - len(sampled)
+        self._waiting = np.concatenate([self._waiting, sampled])
         self._name()
         self._forget()
 
@@ -169,9 +169,9 @@ class SampledStacks:
         """Forgets the frames that the tracer has forgotten: it sends them again."""
         new = np.array(self._new, np.uint64)
         places = new % CALLS
-        gone = set(self._remembered[places].tolist()) | set(self._new)
+        overwritten = set(self._remembered[places].tolist()) | set(self._new)
         self._remembered[places] = new  # of several at one place the last one
-        self._frames.forget(gone - set(self._remembered[places].tolist()) - {0})
+        self._frames.forget(overwritten - set(self._remembered[places].tolist()) - {0})
         self._new.clear()
 
     @property
@@ -185,7 +185,7 @@ class SampledStacks:
         return dropped
 
     def take(self, end_ns: int) -> WindowStacks:
-        """What was sampled before `end_ns`, once."""
+        """Removes and returns the samples that were taken before `end_ns`."""
         self._name()
         before = self._waiting["segment"]["t0_ns"] < end_ns
         before[len(self._stacks) :] = False
@@ -197,7 +197,9 @@ class SampledStacks:
 
 
 def _as_sums(samples: Records) -> Records:
-    """As the kernel side would sum them up (fill_key() in bpf/core/sums.bpf.h)."""
+    """Gives each sample the key that the kernel's sums would have (fill_key() in
+    bpf/core/sums.bpf.h).
+    """
     sums, segments = np.zeros(len(samples), AGGREGATE), samples["segment"]
     for name in ("shape", "tags", "naming"):
         sums[name] = samples[name]

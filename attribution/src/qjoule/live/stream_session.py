@@ -76,7 +76,7 @@ class StreamSession(BlockReader):
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
         self._machine = tables.machine(cpus, np.zeros(0, np.int64))
         self._calibrated = options.choose(meta)
-        self.memory = LiveMemory(self._calibrated.memory, meta, options.told)
+        self.memory = LiveMemory(self._calibrated.memory, meta, options.on_learned)
         series = {
             number: Series(
                 *(domain.package, domain.name, domain.unit_j, domain.range or 0),
@@ -110,7 +110,7 @@ class StreamSession(BlockReader):
         self._samples = Samples(names) if options.samples else None
         stacks = options.stacks
         self._stacks = None if stacks is None else SampledStacks(stacks.name)
-        self._recent = LastMinute() if stacks is None else stacks.kept(stacks.missing)
+        self._recent = LastMinute() if stacks is None else stacks.history(stacks.missing)
         self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
@@ -125,9 +125,9 @@ class StreamSession(BlockReader):
             self._names.add_text(frame)
 
     def _on_session(self, frame: Frame) -> bool:
-        for one in (self._client_tags, self._samples):
-            if one is not None:
-                one.add_session(frame)
+        for consumer in (self._client_tags, self._samples):
+            if consumer is not None:
+                consumer.add_session(frame)
         return True
 
     def _on_tasks(self, records: Records) -> None:
@@ -175,29 +175,29 @@ class StreamSession(BlockReader):
         if controls.resets != self._resets:
             self._resets = controls.resets
             self._total = _Span(self._now_ns, loss=self._loss_counts())
-            for one in self._groupings.values():
-                one.reset()
+            for grouping in self._groupings.values():
+                grouping.reset()
             self._recent.reset()
         if self._watch is not None:
             self._watch.advance(self._assembler.clock_ns, everything=ended)
         self._digest(ended=ended)
         if self._now_ns == self._interval.begin_ns and not ended:
             return None
-        for one in self._groupings.values():
-            one.resolve_pending_names()
+        for grouping in self._groupings.values():
+            grouping.resolve_pending_names()
         by = controls.group if controls.group in self._groupings else self._first
         interval = self._build_result(by, self._interval, whole=False, complete=complete)
         total = interval  # a row for every group ever seen would take most of a snapshot's time
         if controls.totals:
             total = self._build_result(by, self._total, whole=True, complete=complete)
         also = {
-            one: self._build_result(one, self._interval, whole=False, complete=complete)
-            for one in controls.also
-            if one in self._groupings
+            name: self._build_result(name, self._interval, whole=False, complete=complete)
+            for name in controls.also
+            if name in self._groupings
         }
         recent = self._recent_stacks(by, interval)
-        for one in self._groupings.values():
-            one.next_interval()
+        for grouping in self._groupings.values():
+            grouping.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
         self.memory.tell(self._now_ns, at_once=ended)
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
@@ -215,7 +215,7 @@ class StreamSession(BlockReader):
     def _recent_stacks(self, by: str, interval: Attribution) -> RecentStacks | None:
         if self._stacks is None:
             return None
-        stacks = {one: grouping.take_stacks() for one, grouping in self._groupings.items()}
+        stacks = {name: grouping.take_stacks() for name, grouping in self._groupings.items()}
         return self._recent.add(by, interval, stacks[by], self._stacks.take_dropped())
 
     def _group_by(self, by: str) -> None:
@@ -276,9 +276,9 @@ class StreamSession(BlockReader):
                 anomalies=anomalies if grouping.by == self._first else None,
             )
             if grouping.by_tag:
-                counted = np.ones(len(sums), bool)
-                counted[: len(tagging.counts)] = tagging.counts
-                sums, group = sums[counted], group[counted]
+                is_counted = np.ones(len(sums), bool)
+                is_counted[: len(tagging.counts)] = tagging.counts
+                sums, group = sums[is_counted], group[is_counted]
             grouping.add(batch, sums, group)
         for span in (self._interval, self._total):
             span.anomalies.add(anomalies)
@@ -293,7 +293,7 @@ class StreamSession(BlockReader):
 
     def _build_result(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
         """The result for a span: everything since the last reset (`whole`), or the interval."""
-        grouping, named = self._groupings[by], self._groupings[self._first]
+        grouping, first = self._groupings[by], self._groupings[self._first]
         ledger, calls = grouping.sums(whole)
         begin_ns = max(span.begin_ns, grouping.begin_ns)
         meta, before = self._meta, span.loss or {}
@@ -318,7 +318,7 @@ class StreamSession(BlockReader):
             by=(by,),
             where=str(self._where),
             stolen_recorded=self._assembler.stolen.recorded,
-            coverage=assemble.coverage(named.sums(whole)[0], named.labels),
+            coverage=assemble.coverage(first.sums(whole)[0], first.labels),
             anomalies=span.anomalies,
         )
         labels = grouping.labels
@@ -326,10 +326,12 @@ class StreamSession(BlockReader):
         return with_ids(self._calibrated.annotate(result), self._names.ids())
 
     def _changes(self, begin_ns: int) -> tuple[ServerChange, ...]:
-        """What still holds, or ended in the span."""
-        found = () if self._watch is None else self._watch.changes
-        kept = (one for one in found if one.until_ns is None or one.until_ns >= begin_ns)
-        return server_changes(replace(self._meta, changes=tuple(kept)))
+        """The changes of servers that still hold, or that ended after `begin_ns`."""
+        changes = () if self._watch is None else self._watch.changes
+        in_span = (
+            change for change in changes if change.until_ns is None or change.until_ns >= begin_ns
+        )
+        return server_changes(replace(self._meta, changes=tuple(in_span)))
 
     def _account(self, roles: Roles, labels: list[GroupLabel]) -> Account:
         memory = self.memory.of(labels)

@@ -55,7 +55,7 @@ class SumTags:
     counts: Bool  #: (n,) whether its calls are counted by tag here, and not by the clients' reports
 
     def divided(self, count: int) -> tuple[SumTags, I64]:
-        """Those of the first `count` records, and the places of the others."""
+        """Splits off the tags of the first `count` records; also returns the others' `places`."""
         first = SumTags(self.places[:count], self.tags, self.counts[:count])
         return first, self.places[count:]
 
@@ -74,20 +74,20 @@ class TaggedSums:
 
     def __init__(self, reports: CallReports | None) -> None:
         self._reports = reports
-        self._sent = ClientTags()
+        self._client_tags = ClientTags()
         self._sessions = Sessions()
         self._waiting: dict[int, tuple[int, int]] = {}  #: namings: session and time
         #: By naming: its connection's tags, and the connection's name at its other end.
-        self._named: dict[int, tuple[Tags, str | None]] = {}
+        self._by_naming: dict[int, tuple[Tags, str | None]] = {}
 
     def add_text(self, frame: Frame) -> bool:
         """False if it is a statement's text, or does not consist of tags."""
-        return self._sent.take(frame, of_queries=False)
+        return self._client_tags.take(frame, of_queries=False)
 
     def trace_of(self, tags: int) -> tuple[str, str] | None:
         """Trace and span that a query's client sent in it; `tags`: hash of all its tags."""
-        found = dict(self._sent.of_hash(tags))
-        return (found["trace"], found["span"]) if {"trace", "span"} <= found.keys() else None
+        values = dict(self._client_tags.of_hash(tags))
+        return (values["trace"], values["span"]) if {"trace", "span"} <= values.keys() else None
 
     def add_session(self, frame: Frame) -> None:
         record = frame.records[0]
@@ -98,26 +98,28 @@ class TaggedSums:
         """Requires that all earlier blocks of the stream have been added."""
         self._learn()
         namings, rows = np.unique(sums["naming"], return_inverse=True)
-        known = [self._recall(naming) for naming in namings.tolist()]
+        connections = [self._recall(naming) for naming in namings.tolist()]
         rows = rows.reshape(-1)
-        words = [tags for tags, _ in known]
-        places, found = self._sent.together(np.zeros_like(rows), sums["tags"], (rows, words))
+        connection_tags = [tags for tags, _ in connections]
+        places, tag_sets = self._client_tags.together(
+            np.zeros_like(rows), sums["tags"], (rows, connection_tags)
+        )
         crowded = (sums["naming"] == SAID_UNKNOWN) | (sums["shape"] == SHAPE_OTHER)
         unknown = crowded.copy()
         if self._reports is not None:
-            reported = self._reports.calls_on([connection for _, connection in known])
-            nameless = np.array([connection is None for _, connection in known], np.bool_)
-            says = np.array([bool(tags) for tags in found], np.bool_)[places]
+            reported = self._reports.calls_on([connection for _, connection in connections])
+            nameless = np.array([connection is None for _, connection in connections], np.bool_)
+            says = np.array([bool(tags) for tags in tag_sets], np.bool_)[places]
             unknown |= np.array(reported, np.bool_)[rows] & ~(nameless[rows] & says)
-        places = np.where(unknown, len(found), places)
-        return SumTags(places, [*map(dict, found), None], ~unknown | crowded)
+        places = np.where(unknown, len(tag_sets), places)
+        return SumTags(places, [*map(dict, tag_sets), None], ~unknown | crowded)
 
     def _recall(self, naming: int) -> tuple[Tags, str | None]:
-        known = self._named.pop(naming, None)
-        if known is None:
+        connection = self._by_naming.pop(naming, None)
+        if connection is None:
             return (), None
-        self._named[naming] = known  # moved to the end: most recently used
-        return known
+        self._by_naming[naming] = connection  # moved to the end: most recently used
+        return connection
 
     def _learn(self) -> None:
         """An event changes a session's tags only once all earlier events have arrived."""
@@ -132,9 +134,9 @@ class TaggedSums:
         for at, naming in enumerate(self._waiting):
             code = -1 if codes is None else int(codes[at])
             whose = tags[code] if code >= 0 else ()
-            self._named[naming] = whose, connections[int(which[at])]
-            if len(self._named) > MAX_SESSIONS:
-                self._named.pop(next(iter(self._named)))
+            self._by_naming[naming] = whose, connections[int(which[at])]
+            if len(self._by_naming) > MAX_SESSIONS:
+                self._by_naming.pop(next(iter(self._by_naming)))
         self._waiting.clear()
         self._sessions.settle(max(0, int(at_ns.max()) - LATE_NS))
 
@@ -159,7 +161,7 @@ class CallSums:
         return self._shapes.tags.get(shape)
 
     def take(self) -> Records:
-        """What was reported since the last call; each reported call is counted at its end."""
+        """Records of the calls that ended since the last call of this method."""
         calls = self._reports.reported({}) if self._reports is not None else ()
         shapes = np.array([self._shapes.shape(call)[0] for call in calls], np.uint64)
         for shape, fingerprint, text, _ in self._shapes.take_new():
@@ -170,21 +172,21 @@ class CallSums:
 
 def records_of_calls(calls: Sequence[ReportedCall], shapes: npt.NDArray[np.uint64]) -> Records:
     """An aggregate record for each call, without CPU time."""
-    found = np.zeros(len(calls), AGGREGATE)
+    records = np.zeros(len(calls), AGGREGATE)
     if not calls:
-        return found
+        return records
     begin_ns = np.array([call.begin_ns for call in calls], np.int64)
     end_ns = np.array([call.end_ns for call in calls], np.int64)
-    found["t0_ns"] = found["t1_ns"] = end_ns
-    found["shape"] = shapes
-    found["server"] = [call.server for call in calls]
-    found["owner_kind"] = OwnerKind.QUERY
-    found["calls"] = found["unanswered"] = found["rowless"] = 1
+    records["t0_ns"] = records["t1_ns"] = end_ns
+    records["shape"] = shapes
+    records["server"] = [call.server for call in calls]
+    records["owner_kind"] = OwnerKind.QUERY
+    records["calls"] = records["unanswered"] = records["rowless"] = 1
     latency_ns = end_ns - begin_ns
-    found["latency_ns"] = latency_ns
+    records["latency_ns"] = latency_ns
     timed = np.flatnonzero([call.ended for call in calls])
-    found["latency"][timed, _buckets(latency_ns[timed])] = 1
-    return found
+    records["latency"][timed, _buckets(latency_ns[timed])] = 1
+    return records
 
 
 def _buckets(latency_ns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -249,31 +251,34 @@ class Samples:
         self._sessions.settle(max(0, now_ns - LATE_NS))
         if not self._parts:
             return None
-        drawn = np.concatenate(self._parts)
+        samples = np.concatenate(self._parts)
         self._parts, self._waiting = [], 0
-        queries = drawn["query"]
+        queries = samples["query"]
         sessions, end_ns = queries["session"], queries["end_ns"]
         users, databases, applications = self._sessions.names_of(sessions, end_ns)
         which, connections = self._sessions.connections(sessions, end_ns)
-        clients = [None if one is None else one.partition(" ")[0] for one in connections]
+        clients = [
+            None if connection is None else connection.partition(" ")[0]
+            for connection in connections
+        ]
         statements = (self._names.statement(shape) for shape in queries["shape"].tolist())
         return Sampled(
             queries,
-            drawn["cpu_ns"].astype(np.int64),
-            probabilities(drawn),
+            samples["cpu_ns"].astype(np.int64),
+            probabilities(samples),
             now_ns - end_ns.astype(np.int64),
             [self._names.server(server) for server in queries["server"].tolist()],
-            ["" if one is None else one[0] for one in statements],
+            ["" if statement is None else statement[0] for statement in statements],
             users.to_list(),
             databases.to_list(),
             applications.to_list(),
-            [clients[at] for at in which.tolist()],
+            [clients[code] for code in which.tolist()],
             [trace_of(tags) for tags in queries["tags"].tolist()],
         )
 
 
-def probabilities(drawn: npt.NDArray[np.void]) -> F64:
-    """Of being drawn, of `SAMPLE` records."""
-    assert drawn.dtype == SAMPLE
-    parts = drawn["probability"].astype(np.float64)
+def probabilities(samples: npt.NDArray[np.void]) -> F64:
+    """(n,) the probability with which each of these `SAMPLE` records was drawn."""
+    assert samples.dtype == SAMPLE
+    parts = samples["probability"].astype(np.float64)
     return np.where(parts == 0, 1.0, parts * _UNIT)

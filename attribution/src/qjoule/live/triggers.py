@@ -109,19 +109,19 @@ class Judge:
         shapes: bool,
         query_j: float | None,
         patience_s: float,
-        found: Callable[[str, str], object],
+        on_find: Callable[[str, str], object],
         say: Callable[[str], object],
     ) -> None:
         self._files, self._trace = RingFiles(trace), trace
         self._shapes, self._query_j = shapes, query_j
         self._patience_ns = round(patience_s / _NJ)
-        self._found, self._say = found, say
+        self._on_find, self._say = on_find, say
         self._waiting: queue.Queue[_Whole | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
         self._past: dict[str, deque[float]] = {}
         #: Of queries that have not ended: energy so far, in nJ, and when they were met.
         self._running: dict[int, tuple[int, int]] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self.left_out = 0  #: segments that were not looked at
         for slot in range(SEGMENTS):
             folder = self._look(slot + 1)
@@ -205,28 +205,28 @@ class Judge:
             if ends := leaves((low, high), past):
                 was = f"{ends[0] * _NJ:.3g} to {ends[1] * _NJ:.3g}"
                 shape = row.shape[:_TEXT_CHARACTERS]
-                self._found("shape", f"{now * _NJ:.3g} J/call, before {was}: {shape}")
+                self._on_find("shape", f"{now * _NJ:.3g} J/call, before {was}: {shape}")
             past.append(now)
             self._past[name] = past
             if len(self._past) > MAX_SHAPES:
                 self._past.pop(next(iter(self._past)))
 
     def _judge_queries(self, heavy: Sequence[Heavy], segment: _Whole, most_nj: int) -> None:
-        for one in heavy:
+        for query in heavy:
             met = (0, segment.begins.begin_ns)
-            before_nj, since_ns = self._running.pop(one.query, met)
-            energy_nj = before_nj + one.energy_nj
-            due = one.ended or segment.end_ns - since_ns >= self._patience_ns
-            if energy_nj > most_nj and due and one.query not in self._told:
-                self._told.add(one.query)
+            before_nj, since_ns = self._running.pop(query.query, met)
+            energy_nj = before_nj + query.energy_nj
+            due = query.ended or segment.end_ns - since_ns >= self._patience_ns
+            if energy_nj > most_nj and due and query.query not in self._reported:
+                self._reported.add(query.query)
                 what = f"{energy_nj * _NJ:.3g} J, more than {most_nj * _NJ:.3g} J"
-                more = one.text[:_TEXT_CHARACTERS] if one.ended else "so far, and it still runs"
-                self._found("query", f"a query took {what}: {more or 'its text is not known'}")
-            if one.ended:
-                self._told.discard(one.query)
+                more = query.text[:_TEXT_CHARACTERS] if query.ended else "so far, and it still runs"
+                self._on_find("query", f"a query took {what}: {more or 'its text is not known'}")
+            if query.ended:
+                self._reported.discard(query.query)
                 continue
-            self._running[one.query] = energy_nj, since_ns
+            self._running[query.query] = energy_nj, since_ns
             if len(self._running) > MAX_RUNNING:
-                gone = next(iter(self._running))
-                del self._running[gone]
-                self._told.discard(gone)
+                oldest = next(iter(self._running))
+                del self._running[oldest]
+                self._reported.discard(oldest)

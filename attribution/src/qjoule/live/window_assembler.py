@@ -107,9 +107,9 @@ class WindowAssembler:
 
     def add_energy(self, records: Records) -> None:
         # So few records that `np.isin` would take most of the time.
-        known = np.array([one in self._number for one in records["domain"].tolist()], bool)
-        if known.any():
-            self._energy.append(records[known].copy())
+        is_known = np.array([domain in self._number for domain in records["domain"].tolist()], bool)
+        if is_known.any():
+            self._energy.append(records[is_known].copy())
             self.clock_ns = max(self.clock_ns, int(records["t_ns"].max()))
 
     def add_aggregates(self, records: Records) -> None:
@@ -158,18 +158,18 @@ class WindowAssembler:
         # The boundary's own readings are kept: the next window begins with them.
         end = len(readings) if everything else int(starts[-1])
         kept_from = int(starts[-1] if everything else starts[-2])
-        taken = readings[:end]
+        rows = readings[:end]
         self._energy = [readings[kept_from:]]
         begin_ns, self._begin_ns = self._begin_ns, None
-        found = Readings(
-            t_ns=taken["t_ns"].astype(np.int64),
-            raw=taken["raw"].astype(np.uint64),
-            ok=taken["status"] == 0,
-            half_width_ns=taken["half_width_ns"].astype(np.int64),
-            series=np.array([self._number[d] for d in taken["domain"].tolist()], np.int64),
+        window_readings = Readings(
+            t_ns=rows["t_ns"].astype(np.int64),
+            raw=rows["raw"].astype(np.uint64),
+            ok=rows["status"] == 0,
+            half_width_ns=rows["half_width_ns"].astype(np.int64),
+            series=np.array([self._number[d] for d in rows["domain"].tolist()], np.int64),
         )
-        energy = window_energy(found, self.series, begin_ns)
-        add_slow(energy, found, self._slow_counters)
+        energy = window_energy(window_readings, self.series, begin_ns)
+        add_slow(energy, window_readings, self._slow_counters)
         return self._as_summed(energy, begin_ns is None, everything)
 
     def _as_summed(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:
@@ -233,6 +233,6 @@ def _joined(parts: list[Records], dtype: np.dtype[np.void]) -> Records:
     """All records in one array. `parts` then holds that array, so joining again costs nothing."""
     if len(parts) > 1:
         # As bytes: numpy would compare the types of all fields of each part.
-        whole = np.concatenate([np.ascontiguousarray(one).view(np.uint8) for one in parts])
+        whole = np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts])
         parts[:] = [whole.view(parts[0].dtype)]
     return parts[0] if parts else np.empty(0, dtype)
