@@ -39,7 +39,7 @@ from qjoule.agent.handover import take
 from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.service import REFRESH_S, Service, kept, limits
+from qjoule.agent.service import REFRESH_S, Service, limits, retention_of
 from qjoule.agent.store_writer import write_waiting
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
@@ -191,7 +191,7 @@ def run(
     """Runs the simulated time. Also times of pages in ms, and resident MB over time."""
     tracing = Tracing(interval_s=options.interval)
     config = Config(tracing=tracing, store=StoreKeys(path=str(place)))
-    journal = Journal(place, "bench", kept(config))
+    journal = Journal(place, "bench", retention_of(config))
     rollups = Rollups(journal, partial(write_waiting, place), print)
     rollups.start()
     now = [1_795_000_000.0]

@@ -32,7 +32,7 @@ from qjoule.agent.restarts import (
     UntracedServers,
 )
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.service import Service, kept, limits
+from qjoule.agent.service import Service, limits, retention_of
 from qjoule.agent.store_writer import write_waiting
 from qjoule.errors import UsageError
 from qjoule.metrics.counters import Limits
@@ -54,7 +54,7 @@ def service_of(
 ) -> Service:
     rollups = None
     if tmp_path is not None:
-        journal = Journal(tmp_path, "db1", kept(Config()))
+        journal = Journal(tmp_path, "db1", retention_of(Config()))
         rollups = Rollups(journal, partial(write_waiting, tmp_path), say)
         rollups.start()
     handed = handover.take(tmp_path, limits(Config()), WALL_S)

@@ -109,7 +109,7 @@ def test_old_and_too_many_files_go_oldest_first(tmp_path: Path) -> None:
     assert len(days_left) == 3 and foreign.exists()
     assert days("hours") == days_left[:-1], "each day but the last is over"
     assert 0 < store.bytes < 1_000_000
-    store.kept = Retention(2, 0)
+    store.retention = Retention(2, 0)
     store.write(minute(START_S + 4 * DAY_S + 60), "package")
     assert days() == days_left[-1:]
 

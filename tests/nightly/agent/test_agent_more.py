@@ -29,7 +29,7 @@ from qjoule.agent.handover import take
 from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.service import Service, kept, limits
+from qjoule.agent.service import Service, limits, retention_of
 from qjoule.agent.store_writer import write_waiting
 from qjoule.contract import AGGREGATE, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
@@ -245,7 +245,7 @@ class Hours(io.RawIOBase):
 @pytest.mark.beside
 def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
     config = Config(store=StoreKeys(path=str(tmp_path)), metrics=Metrics(shapes=5))
-    journal = Journal(tmp_path, "host", kept(config))
+    journal = Journal(tmp_path, "host", retention_of(config))
     rollups = Rollups(journal, partial(write_waiting, tmp_path), print)
     rollups.start()
     handed = take(None, limits(config), 1e9)

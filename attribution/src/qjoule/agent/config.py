@@ -86,10 +86,10 @@ class Budget(_Section, frozen=True):
             return None
         if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?%", self.cpu, re.ASCII):
             raise ValueError
-        found = float(self.cpu[:-1]) / 100
-        if not 0.001 <= found <= 1:
+        share = float(self.cpu[:-1]) / 100
+        if not 0.001 <= share <= 1:
             raise ValueError
-        return found
+        return share
 
 
 class Metrics(_Section, frozen=True):
@@ -153,7 +153,7 @@ class Config(_Section, frozen=True):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """By key, such as `metrics.shapes`."""
+        """All values by key, such as `metrics.shapes`."""
         tables = msgspec.to_builtins(self)
         return {f"{name}.{key}": of for name, table in tables.items() for key, of in table.items()}
 
@@ -171,18 +171,18 @@ def load(path: Path | None, read: Callable[[Path, int], bytes] = read_some) -> C
     """
     if path is None:
         return Config()
-    found = read_file(path, read)
-    for section in _NO_MORE.keys() & found.keys():
+    settings = read_file(path, read)
+    for section in _NO_MORE.keys() & settings.keys():
         raise UsageError(f"{path}: {_NO_MORE[section]}")
-    recordings = found.get("recordings")
+    recordings = settings.get("recordings")
     if isinstance(recordings, dict) and "seconds" in recordings:
         raise UsageError(f"{path}: {_NO_ORDERS}")
-    tracing = found.get("tracing")
+    tracing = settings.get("tracing")
     if isinstance(tracing, dict) and "rung" in tracing:
         tracing.setdefault("attach", tracing.pop("rung"))  # its former name
-    config = convert(found, Config, str(path))
-    for words in _wrong(config):
-        raise UsageError(f"{path}: {words}")
+    config = convert(settings, Config, str(path))
+    for fault in _wrong(config):
+        raise UsageError(f"{path}: {fault}")
     return config
 
 
@@ -231,7 +231,7 @@ def write_files(directory: Path) -> list[Path]:
     Raises:
         QjouleError: this installation has none, or they cannot be written.
     """
-    place = next((one for one in PLACES if (one / "systemd").is_dir()), None)
+    place = next((folder for folder in PLACES if (folder / "systemd").is_dir()), None)
     if place is None:
         raise QjouleError("this installation lacks the agent's files: install it again")
     written = []

@@ -25,7 +25,7 @@ _PROC = Path("/proc")
 
 def process_families(processes: Mapping[str, int], created: str) -> Iterator[Family]:
     """`processes`: their pids, by what they do. Those that /proc does not show are left out."""
-    found = {name: one for name, pid in processes.items() if (one := _of(pid)) is not None}
+    costs = {name: cost for name, pid in processes.items() if (cost := _of(pid)) is not None}
     yield Family(
         "qjoule_agent_cpu_seconds",
         "counter",
@@ -33,7 +33,7 @@ def process_families(processes: Mapping[str, int], created: str) -> Iterator[Fam
         "seconds",
         [
             Sample((("process", name),), f"{cpu_s:.2f}", created)
-            for name, (cpu_s, _) in found.items()
+            for name, (cpu_s, _) in costs.items()
         ],
     )
     yield Family(
@@ -41,7 +41,7 @@ def process_families(processes: Mapping[str, int], created: str) -> Iterator[Fam
         "gauge",
         "Resident memory of the agent's own processes, shared pages included.",
         "bytes",
-        [Sample((("process", name),), str(size)) for name, (_, size) in found.items()],
+        [Sample((("process", name),), str(size)) for name, (_, size) in costs.items()],
     )
 
 
@@ -140,10 +140,10 @@ class CostMeter:
         now_s = self.clock()
         if self._begun is None and now_s >= self._due_s:
             self._due_s = now_s + EVERY_S * random.uniform(0.5, 1.5)
-            found = self._asked()
-            if found is None:
+            sample = self._sample()
+            if sample is None:
                 return self._measured(now_s, None, None)
-            self._begun = _Begun(self.clock(), *found)
+            self._begun = _Begun(self.clock(), *sample)
         elif self._begun is not None and now_s >= self._begun.at_s + SAMPLE_S:
             return self._end(self._begun)
         return None
@@ -154,12 +154,12 @@ class CostMeter:
             self._begun = None
 
     def _end(self, begun: _Begun) -> Cost | None:
-        found = self._asked()
+        sample = self._sample()
         now_s = self.clock()
         self.close()
-        if found is None:
+        if sample is None:
             return self._measured(now_s, None, None)
-        ran, fd = found
+        ran, fd = sample
         os.close(fd)
         for_s = now_s - begun.at_s
         runs, ns = ran.traps - begun.ran.traps, ran.ns - begun.ran.ns
@@ -188,10 +188,10 @@ class CostMeter:
         return self.cost
 
     def _own(self) -> Mapping[int, float]:
-        found = {pid: cpu_seconds(pid) for pid in self.processes.values()}
-        return {pid: cpu_s for pid, cpu_s in found.items() if cpu_s is not None}
+        times = {pid: cpu_seconds(pid) for pid in self.processes.values()}
+        return {pid: cpu_s for pid, cpu_s in times.items() if cpu_s is not None}
 
-    def _asked(self) -> tuple[ProgramTotals, int] | None:
+    def _sample(self) -> tuple[ProgramTotals, int] | None:
         if self.ask is None:
             return None
         try:

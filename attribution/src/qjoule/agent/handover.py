@@ -94,7 +94,7 @@ def take(
     directory: Path | None,
     limits: Limits,
     now_s: float,
-    say: Callable[[str], object] = lambda _words: None,
+    say: Callable[[str], object] = lambda _message: None,
 ) -> Handover:
     """The counters in a store, or new ones. `now_s`: Unix time. `say`: is told if some are there
     that cannot be used."""
@@ -115,26 +115,26 @@ def take(
     except (OSError, ValueError, TypeError, RecursionError) as error:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-        words = error.strerror if isinstance(error, OSError) else str(error)
-        say(f"the counters begin at 0, as those before cannot be read: {words}")
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        say(f"the counters begin at 0, as those before cannot be read: {reason}")
         return new
 
 
 def leave(directory: Path, handover: Handover) -> None:
     """Writes the file for the next agent. Raises `OSError`."""
-    found = handover.counters
+    counters = handover.counters
     saved = _Saved(
         VERSION,
-        found.created_s,
-        tuple(_query(shape, one) for shape, one in found.queries.items()),
+        counters.created_s,
+        tuple(_query(shape, series) for shape, series in counters.queries.items()),
         tuple(
-            _Owner(tuple(owner), one.created_s, one.spent.cpu_ns, one.spent.energy_nj)
-            for owner, one in found.owners.items()
+            _Owner(tuple(owner), series.created_s, series.spent.cpu_ns, series.spent.energy_nj)
+            for owner, series in counters.owners.items()
         ),
-        tuple(_Node(domain, grade, nj) for (domain, grade), nj in found.node_nj.items()),
-        found.loss,
-        found.folded,
-        *(found.lost_cpu_ns, found.windows, found.unattributed, found.intervals),
+        tuple(_Node(domain, grade, nj) for (domain, grade), nj in counters.node_nj.items()),
+        counters.loss,
+        counters.folded,
+        *(counters.lost_cpu_ns, counters.windows, counters.unattributed, counters.intervals),
         tuple(handover.restarts.tried[-MAX_TRIED:]),
         handover.shed,
         handover.restarts.starts,
@@ -143,12 +143,19 @@ def leave(directory: Path, handover: Handover) -> None:
     write_whole(directory / NAME, json.dumps(asdict(saved)).encode(), mode=0o600)
 
 
-def _query(shape: Shape, one: QuerySeries) -> _Query:
-    amounts = one.amounts
+def _query(shape: Shape, series: QuerySeries) -> _Query:
+    amounts = series.amounts
     numbers = (amounts.energy_nj, amounts.cpu_ns, amounts.calls, amounts.latency_ns)
-    ids = tuple(tuple(part or "" for part in other) for other in one.ids)
+    ids = tuple(tuple(part or "" for part in other) for other in series.ids)
     return _Query(
-        *(tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.attach_mode),
+        *(
+            tuple(shape),
+            series.created_s,
+            numbers,
+            tuple(amounts.latency),
+            series.text,
+            series.attach_mode,
+        ),
         *(ids, tuple(amounts.outcomes), amounts.waits, amounts.helpers),
     )
 
@@ -157,39 +164,46 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
     """The handover that a file contains. Raises `ValueError` or `TypeError` if it is damaged."""
     if saved.version != VERSION or not saved.shed.valid():
         raise ValueError(f"{NAME} is of another version, or its level cannot be")
-    if not all(one.valid() for one in saved.starts):
+    if not all(start.valid() for start in saved.starts):
         raise ValueError(f"{NAME} has starts that cannot be")
-    found = Counters(limits, saved.created_s)
-    for one in saved.queries:
-        energy_nj, cpu_ns, calls, latency_ns = _counts(one.numbers)
-        if len(one.latency) != LATENCY_BUCKETS:
+    counters = Counters(limits, saved.created_s)
+    for query in saved.queries:
+        energy_nj, cpu_ns, calls, latency_ns = _counts(query.numbers)
+        if len(query.latency) != LATENCY_BUCKETS:
             raise ValueError(f"{NAME} has other latencies")
         # What an older agent did not count is not known, and the counters must not fall.
-        ended = (0, calls, 0, calls) if one.outcomes is None else _counts(one.outcomes)
+        ended = (0, calls, 0, calls) if query.outcomes is None else _counts(query.outcomes)
         amounts = Amounts(
-            *(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency)),
+            *(energy_nj, cpu_ns, calls, latency_ns, _counts(query.latency)),
             Outcomes(*ended),
-            *(_waits(one.waits), _waits(one.helpers)),
+            *(_waits(query.waits), _waits(query.helpers)),
         )
-        ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in one.ids)
-        found.queries[Shape(*one.key)] = QuerySeries(
-            one.created_s, amounts, one.text, one.attach_mode, ids
+        ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in query.ids)
+        counters.queries[Shape(*query.key)] = QuerySeries(
+            query.created_s, amounts, query.text, query.attach_mode, ids
         )
-    for its in saved.owners:
-        _counts([its.cpu_ns, *its.energy_nj.values()])
-        found.owners[Owner(*its.key)] = OwnerSeries(its.created_s, Spent(its.cpu_ns, its.energy_nj))
-    found.node_nj = {(one.domain, one.grade): one.energy_nj for one in saved.node}
-    found.loss, found.folded = saved.loss, saved.folded
-    found.lost_cpu_ns, found.windows = saved.lost_cpu_ns, saved.windows
-    found.unattributed, found.intervals = saved.unattributed, saved.intervals
+    for owner in saved.owners:
+        _counts([owner.cpu_ns, *owner.energy_nj.values()])
+        counters.owners[Owner(*owner.key)] = OwnerSeries(
+            owner.created_s, Spent(owner.cpu_ns, owner.energy_nj)
+        )
+    counters.node_nj = {(node.domain, node.grade): node.energy_nj for node in saved.node}
+    counters.loss, counters.folded = saved.loss, saved.folded
+    counters.lost_cpu_ns, counters.windows = saved.lost_cpu_ns, saved.windows
+    counters.unattributed, counters.intervals = saved.unattributed, saved.intervals
     _counts(
-        [*found.node_nj.values(), *found.loss.values(), *found.folded.values(), found.lost_cpu_ns]
+        [
+            *counters.node_nj.values(),
+            *counters.loss.values(),
+            *counters.folded.values(),
+            counters.lost_cpu_ns,
+        ]
     )
-    if not _adds_up(found):
+    if not _adds_up(counters):
         raise ValueError(f"{NAME} has owners that have not the node's energy")
-    found.restore_members()
+    counters.restore_members()
     restarts = Restarts(saved.starts, saved.tried, saved.hidden)
-    return Handover(found, saved.shed, restarts, continued=True)
+    return Handover(counters, saved.shed, restarts, continued=True)
 
 
 def _waits(saved: tuple[int, ...] | None) -> Waits | None:
@@ -197,18 +211,18 @@ def _waits(saved: tuple[int, ...] | None) -> Waits | None:
 
 
 def _counts(values: Any) -> list[int]:
-    found = list(values)
-    if any(value < 0 for value in found):
+    counts = list(values)
+    if any(value < 0 for value in counts):
         raise ValueError(f"{NAME} has a number below 0")
-    return found
+    return counts
 
 
-def _adds_up(found: Counters) -> bool:
+def _adds_up(counters: Counters) -> bool:
     """Whether the owners' energies add up to the node's, in each domain."""
     domains: dict[str, int] = {}
-    for (domain, _), energy_nj in found.node_nj.items():
+    for (domain, _), energy_nj in counters.node_nj.items():
         domains[domain] = domains.get(domain, 0) + energy_nj
-    for series in found.owners.values():
+    for series in counters.owners.values():
         for domain, energy_nj in series.spent.energy_nj.items():
             domains[domain] = domains.get(domain, 0) - energy_nj
     return not any(domains.values())

@@ -24,7 +24,7 @@ from qjoule.model.interval import EnergyErrors
 from qjoule.trace import vocabulary
 
 #: The parts of an energy's 95 % interval.
-ERRORS = tuple(one.name for one in fields(EnergyErrors))
+ERRORS = tuple(field.name for field in fields(EnergyErrors))
 #: The latency of the calls whose waits are recorded, and what they waited for, as `Waits`.
 WAITS = ("waits_latency_ns", *vocabulary.WAITS)
 #: The same of threads that helped these in parallel, and waited: first how long they helped.
@@ -134,22 +134,22 @@ def of_hour(rows: pa.Table, hour_s: int, keys: tuple[str, ...] = KEYS) -> pa.Tab
     group, first = _groups(rows, keys)
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    found: dict[str, Any] = {name: rows[name].take(pa.array(first)) for name in keys}
-    found["minute"] = pa.array(np.full(len(first), hour_s * 1000), pa.int64())
-    found["minute"] = found["minute"].cast(ROWS.field("minute").type)
-    found["seconds"] = pa.array(_seconds(rows, first, order, starts), pa.float32())
+    columns: dict[str, Any] = {name: rows[name].take(pa.array(first)) for name in keys}
+    columns["minute"] = pa.array(np.full(len(first), hour_s * 1000), pa.int64())
+    columns["minute"] = columns["minute"].cast(ROWS.field("minute").type)
+    columns["seconds"] = pa.array(_seconds(rows, first, order, starts), pa.float32())
     for name in AMOUNTS:
-        values, known = _numbers(rows[name], np.int64)
+        values, present = _numbers(rows[name], np.int64)
         total = np.add.reduceat(values[order], starts)
-        some = np.logical_or.reduceat(known[order], starts)
-        found[name] = pa.array(total, pa.int64(), mask=~some)
+        some = np.logical_or.reduceat(present[order], starts)
+        columns[name] = pa.array(total, pa.int64(), mask=~some)
     for name in ERRORS:
-        errors, known = _numbers(rows[name], np.float64)
+        errors, present = _numbers(rows[name], np.float64)
         total = np.add.reduceat(errors[order], starts)
-        every = np.logical_and.reduceat(known[order], starts)
-        found[name] = pa.array(rounded_up(total), pa.float32(), mask=~every)
-    found["latency"] = _latency(rows["latency"], group, len(first))
-    return pa.Table.from_arrays([found[name] for name in rows.schema.names], schema=rows.schema)
+        every = np.logical_and.reduceat(present[order], starts)
+        columns[name] = pa.array(rounded_up(total), pa.float32(), mask=~every)
+    columns["latency"] = _latency(rows["latency"], group, len(first))
+    return pa.Table.from_arrays([columns[name] for name in rows.schema.names], schema=rows.schema)
 
 
 def thinned(rows: pa.Table, most: int) -> pa.Table:
@@ -173,11 +173,11 @@ def thinned(rows: pa.Table, most: int) -> pa.Table:
         return rows
     marked = rows.append_column("goes", pc.if_else(pa.array(goes), "1", ""))
     start_s = rows["minute"].cast(pa.int64()).to_numpy() // 1000 // SPAN_S * SPAN_S
-    found = [rows.filter(pa.array(~goes))]
+    tables = [rows.filter(pa.array(~goes))]
     for span_s in np.unique(start_s[goes]).tolist():
         sums = of_hour(marked.filter(pa.array(start_s == span_s)), span_s, (*KEYS, "goes"))
-        found.append(sums.filter(pc.equal(sums["goes"], "1")).select(rows.schema.names))
-    return pa.concat_tables(found)
+        tables.append(sums.filter(pc.equal(sums["goes"], "1")).select(rows.schema.names))
+    return pa.concat_tables(tables)
 
 
 def rounded_up(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -189,9 +189,9 @@ def rounded_up(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     short = np.abs(near.astype(np.float64)) < np.abs(values)
     near[short] = np.nextafter(near[short], np.float32(np.inf) * np.sign(near[short]))
     bits = near.view(np.uint32)
-    kept = bits >> _DROPPED << _DROPPED
-    kept = kept + ((kept != bits).astype(np.uint32) << _DROPPED)
-    rounded: npt.NDArray[np.float32] = kept.view(np.float32)
+    truncated = bits >> _DROPPED << _DROPPED
+    truncated = truncated + ((truncated != bits).astype(np.uint32) << _DROPPED)
+    rounded: npt.NDArray[np.float32] = truncated.view(np.float32)
     return rounded
 
 
@@ -223,16 +223,16 @@ def _seconds(rows: pa.Table, first: I64, order: I64, starts: I64) -> npt.NDArray
 
 def _numbers(column: pa.ChunkedArray, dtype: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """A column's values, 0 where they are null, and where they are known."""
-    known = pc.is_valid(column).to_numpy()
+    present = pc.is_valid(column).to_numpy()
     values = pc.fill_null(column, 0).to_numpy().astype(dtype)
-    return values, known
+    return values, present
 
 
 def _latency(column: pa.ChunkedArray, group: I64, groups: int) -> pa.Array:
     """Lists added up element by element; null where all are."""
     lists = column.combine_chunks()
-    known = np.zeros(groups, np.bool_)
-    np.logical_or.at(known, group, pc.is_valid(lists).to_numpy(zero_copy_only=False))
+    present = np.zeros(groups, np.bool_)
+    np.logical_or.at(present, group, pc.is_valid(lists).to_numpy(zero_copy_only=False))
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     values = lists.flatten().to_numpy(zero_copy_only=False)
     longest = int(lengths.max(initial=0))
@@ -244,9 +244,9 @@ def _latency(column: pa.ChunkedArray, group: I64, groups: int) -> pa.Array:
     width = np.zeros(groups, np.int64)
     np.maximum.at(width, group, lengths)
     inside = np.arange(longest) < width[:, None]
-    offsets = np.concatenate([[0], np.cumsum(np.where(known, width, 0))]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(np.where(present, width, 0))]).astype(np.int32)
     made = pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32(), mask=np.append(~known, False)), pa.array(sums[inside])
+        pa.array(offsets, pa.int32(), mask=np.append(~present, False)), pa.array(sums[inside])
     )
     return made.cast(ROWS.field("latency").type)
 
@@ -263,13 +263,15 @@ def bounded(rows: pa.Table, hour_s: int, most: int) -> pa.Table:
     """
     by_value = rows.group_by(["tag", "value"]).aggregate([("energy_nj", "sum")])
     by_value = by_value.sort_by([("energy_nj_sum", "descending"), ("value", "ascending")])
-    named: dict[str, set[str]] = {}
-    for one in by_value.to_pylist():
-        values = named.setdefault(one["tag"], set())
-        if len(values) < most and one["value"] != OTHER:
-            values.add(one["value"])
+    named_values: dict[str, set[str]] = {}
+    for row in by_value.to_pylist():
+        values = named_values.setdefault(row["tag"], set())
+        if len(values) < most and row["value"] != OTHER:
+            values.add(row["value"])
     pairs = zip(rows["tag"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    folds = np.array([value != OTHER and value not in named[tag] for tag, value in pairs], np.bool_)
+    folds = np.array(
+        [value != OTHER and value not in named_values[tag] for tag, value in pairs], np.bool_
+    )
     energy_nj = pc.fill_null(rows["energy_nj"], 0).to_numpy()
     beyond = np.zeros(len(rows), np.bool_)
     beyond[np.argsort(-energy_nj, kind="stable")[MAX_TAG_ROWS:]] = True

@@ -68,7 +68,9 @@ class Outcome:
 
     def then(self, later: Outcome) -> Outcome:
         names = ("written", "failures", "damaged", "moved", "dropped_samples")
-        return replace(later, **{one: getattr(self, one) + getattr(later, one) for one in names})
+        return replace(
+            later, **{name: getattr(self, name) + getattr(later, name) for name in names}
+        )
 
 
 @dataclass
@@ -91,36 +93,36 @@ class _Done:
 class Journal:
     """One agent's; `close` it. Another agent cannot have the same store meanwhile."""
 
-    def __init__(self, path: Path, host: str, kept: Retention) -> None:
+    def __init__(self, path: Path, host: str, retention: Retention) -> None:
         """Raises `QjouleError`: not ours to write, or another agent has it."""
-        self.path, self.host, self.kept = path, host, kept
+        self.path, self.host, self.retention = path, host, retention
         self._lock = locked(path)
         try:
             (path / WAITING).mkdir(mode=0o700, exist_ok=True)
             (path / _DONE).unlink(missing_ok=True)
-            last = max((one.name for one in waiting(path)), default="0-")
+            last = max((file.name for file in waiting(path)), default="0-")
         except OSError as error:
             os.close(self._lock)
             raise not_ours(path, error) from None
         self._number, self._run = int(last.partition("-")[0]), os.urandom(4).hex()
 
     def add(self, minute: Minute, main: str, news: list[Described]) -> int:
-        """Has a minute wait; returns how many had to be dropped for it. Raises `OSError`."""
+        """Queues a minute; returns how many older ones were dropped for it. Raises `OSError`."""
         self._number += 1
         path = self.path / WAITING / f"{self._number:08}-{self._run}"
-        content = msgspec.msgpack.encode(Entry(self.host, self.kept, main, minute, news))
+        content = msgspec.msgpack.encode(Entry(self.host, self.retention, main, minute, news))
         write_whole(path, content, durable=False, mode=MODE)
         beyond = list(waiting(self.path))[:-MAX_WAITING]
-        for one in beyond:
-            one.unlink(missing_ok=True)
+        for file in beyond:
+            file.unlink(missing_ok=True)
         return len(beyond)
 
     def outcome(self) -> Outcome:
-        """Of the writer that has just ended. Raises `OSError`: it has left none."""
-        found = _done(self.path)
-        if found is None:
+        """The outcome of the writer that has just ended. Raises `OSError` if it has left none."""
+        done = _done(self.path)
+        if done is None:
             raise OSError(0, "its writer failed")
-        return found.outcome
+        return done.outcome
 
     def close(self) -> None:
         os.close(self._lock)
@@ -128,8 +130,8 @@ class Journal:
 
 def waiting(path: Path) -> Iterator[Path]:
     """The minutes that wait in a store, oldest first."""
-    names = sorted(one.name for one in os.scandir(path / WAITING))
-    return (path / WAITING / one for one in names if one[:8].isdecimal() and one[8:9] == "-")
+    names = sorted(file.name for file in os.scandir(path / WAITING))
+    return (path / WAITING / name for name in names if name[:8].isdecimal() and name[8:9] == "-")
 
 
 def read_entry(path: Path) -> Entry:
@@ -142,10 +144,10 @@ def read_entry(path: Path) -> Entry:
 
 def take_known(path: Path) -> Known | None:
     """What the last writer knew; None if that may not hold any more."""
-    found = _done(path)
+    done = _done(path)
     with suppress(OSError):
         (path / _DONE).unlink()
-    return None if found is None else found.known
+    return None if done is None else done.known
 
 
 def leave(path: Path, outcome: Outcome, known: Known) -> None:
@@ -156,6 +158,6 @@ def leave(path: Path, outcome: Outcome, known: Known) -> None:
 
 def _done(path: Path) -> _Done | None:
     with suppress(OSError, ValueError):
-        found: _Done = msgspec.msgpack.decode((path / _DONE).read_bytes(), type=_Done)
-        return found
+        done: _Done = msgspec.msgpack.decode((path / _DONE).read_bytes(), type=_Done)
+        return done
     return None

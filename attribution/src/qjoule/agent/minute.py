@@ -36,21 +36,21 @@ class Minute:
     #: Drawn queries, those of an interval in one piece: encoded, they take half the memory.
     samples: list[msgspec.Raw] = field(default_factory=list)
 
-    def add(self, found: Interval) -> None:
-        """`found` has the names of the series."""
-        self.seconds += found.seconds
-        self.grade, self.policy = found.grade, found.policy
-        self.lost_records += sum(found.loss.values())
-        self.lost_cpu_ns += found.lost_cpu_ns
-        for domain, energy_nj in found.node_nj.items():
+    def add(self, interval: Interval) -> None:
+        """`interval` has the names of the series."""
+        self.seconds += interval.seconds
+        self.grade, self.policy = interval.grade, interval.policy
+        self.lost_records += sum(interval.loss.values())
+        self.lost_cpu_ns += interval.lost_cpu_ns
+        for domain, energy_nj in interval.node_nj.items():
             self.node_nj[domain] = self.node_nj.get(domain, 0) + energy_nj
-        for owner, spent in found.owners.items():
+        for owner, spent in interval.owners.items():
             self.owners.setdefault(owner, Spent()).add(spent)
-        for shape, query in found.queries.items():
+        for shape, query in interval.queries.items():
             self.queries.setdefault(shape, Query()).add(query)
 
-    def add_tagged(self, found: Mapping[Tagged, Query]) -> None:
-        for key, query in found.items():
+    def add_tagged(self, queries: Mapping[Tagged, Query]) -> None:
+        for key, query in queries.items():
             self.tagged.setdefault(key, Query()).add(query)
 
     def add_samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -68,14 +68,14 @@ TRACE = ("trace", "span")
 _Rates = dict[tuple[str, str], tuple[float, float]]
 
 
-def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[str, Any]]:
+def sample_rows(sampled: Sampled, interval: Interval, wall_s: float) -> list[dict[str, Any]]:
     """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common. Those whose
     clients sent it also have `TRACE`, which the store does not keep.
 
-    `found`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
+    `interval`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
     its statement in the interval, divided by CPU time.
     """
-    rates = _rates(found)
+    rates = _rates(interval)
     columns = zip(
         sampled.queries,
         sampled.cpu_ns.tolist(),
@@ -94,7 +94,7 @@ def sample_rows(sampled: Sampled, found: Interval, wall_s: float) -> list[dict[s
     for query, cpu_ns, probability, ago_ns, server, fingerprint, *session, trace in columns:
         rate = rates.get((safe(server), fingerprint))
         flags = int(query["flags"])
-        user, database, application, client = (_text(one) for one in session)
+        user, database, application, client = (_text(text) for text in session)
         rows.append(
             {
                 "time": round(wall_s * 1e6) - ago_ns // 1000,
@@ -122,10 +122,10 @@ def _waits(query: np.void) -> dict[str, int]:
     return dict(zip(vocabulary.WAITS, query["wait_ns"].tolist(), strict=True)) if recorded else {}
 
 
-def _rates(found: Interval) -> _Rates:
+def _rates(interval: Interval) -> _Rates:
     rates: _Rates = {}
     by_statement: dict[tuple[str, str], Query] = {}
-    for shape, query in found.queries.items():
+    for shape, query in interval.queries.items():
         by_statement.setdefault((shape.server, shape.fingerprint), Query()).add(query)
     for key, query in by_statement.items():
         cpu_ns, energy_nj = query.amounts.cpu_ns, query.amounts.energy_nj

@@ -49,10 +49,10 @@ def parquet(table: pa.Table, metadata: Mapping[str, str], *, closed: bool = Fals
     if "minute" in keys:  # `sort_by` would import acero, which takes longer than all else here
         ordered = table.take(pc.sort_indices(table, [(name, "ascending") for name in keys]))
     # A dictionary of numbers that hardly repeat would make the file a third larger.
-    texts = [one.name for one in table.schema if one.type == pa.string()]
+    texts = [field.name for field in table.schema if field.type == pa.string()]
     # Integers as differences take an eighth less space, and less time. Spark and DuckDB read them,
     # unlike floats as split streams of bytes, which Spark refuses.
-    integers = [one.name for one in table.schema if pa.types.is_integer(one.type)]
+    integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
     if "latency" in table.schema.names:
         integers.append(_LATENCY)
     sink = pa.BufferOutputStream()
@@ -98,21 +98,23 @@ class PartFiles:
         return self.root / replace(part, host_id="").path
 
     def rows(self, path: Path, schema: pa.Schema = ROWS) -> PartContent:
-        """With the columns of `schema`. What cannot be read is put aside."""
-        found = self.read(path)
+        """Metadata and rows of a file, with the columns of `schema`. A file that cannot be read is
+        put aside, and has no rows.
+        """
+        table = self.read(path)
         nothing = PartContent({}, schema.empty_table())
-        if found is None:
+        if table is None:
             return nothing
-        metadata = decoded(found.schema.metadata)
+        metadata = decoded(table.schema.metadata)
         try:
             if unreadable(metadata.get(VERSION_KEY)):
                 raise ValueError
-            rows = as_written_now(found, schema)
+            rows = as_written_now(table, schema)
         except (pa.ArrowException, ValueError):
             self.put_aside(path)
             return nothing
-        known = pc.fill_null(rows["host_id"], self._host_id)
-        rows = rows.set_column(schema.get_field_index("host_id"), schema.field("host_id"), known)
+        host_ids = pc.fill_null(rows["host_id"], self._host_id)
+        rows = rows.set_column(schema.get_field_index("host_id"), schema.field("host_id"), host_ids)
         return PartContent(metadata, rows)
 
     def metadata(self, path: Path) -> dict[str, str] | None:
@@ -166,18 +168,20 @@ class PartFiles:
 
         Other files are not ours to remove.
         """
-        found: list[tuple[Any, Path, int]] = []
+        files: list[tuple[Any, Path, int]] = []
         for table in tables:
             with suppress(FileNotFoundError):
-                days = [one for one in (self.root / table).iterdir() if _DAY.match(one.name)]
+                days = [
+                    folder for folder in (self.root / table).iterdir() if _DAY.match(folder.name)
+                ]
                 for day in days:
                     for path in day.glob("host=*/hour-??*.parquet*"):
                         order = (day.name, path.name[: len("hour-00")], table)
-                        found.append((order, path, path.stat().st_size))
-        return [(path, size) for _, path, size in sorted(found)]
+                        files.append((order, path, path.stat().st_size))
+        return [(path, size) for _, path, size in sorted(files)]
 
     def remove(self, path: Path) -> None:
-        """With directories that are then empty."""
+        """Removes a file, and its directories if they are empty then."""
         path.unlink(missing_ok=True)
         for directory in (path.parent, path.parent.parent):
             with suppress(OSError):  # it is not empty

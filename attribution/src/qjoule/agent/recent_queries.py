@@ -29,7 +29,7 @@ class RecentQueries:
         self._board, self._say = board, say
         self._start = os.urandom(8).hex()
         self._last = 0
-        self._kept: deque[dict[str, Any]] = deque(maxlen=MOST)
+        self._queries: deque[dict[str, Any]] = deque(maxlen=MOST)
         self._show()
 
     def take(
@@ -40,21 +40,21 @@ class RecentQueries:
         """
         for row in rows:
             self._last += 1
-            said = {"number": self._last, "grade": grade, "policy": policy}
-            self._kept.append({**said, **dict(_said(row))})
+            common = {"number": self._last, "grade": grade, "policy": policy}
+            self._queries.append({**common, **dict(_query_fields(row))})
         old_us = (wall_s - KEPT_S) * 1e6
-        kept = dropwhile(lambda one: one["time"] < old_us, self._kept)
-        self._kept = deque(kept, maxlen=MOST)
+        recent = dropwhile(lambda query: query["time"] < old_us, self._queries)
+        self._queries = deque(recent, maxlen=MOST)
         self._show()
 
     def _show(self) -> None:
-        content = {"start": self._start, "last": self._last, "queries": list(self._kept)}
+        content = {"start": self._start, "last": self._last, "queries": list(self._queries)}
         encoded = json.dumps(content, separators=(",", ":")).encode()
         if not self._board.show(encoded, time.monotonic(), math.inf):
             self._say("the drawn queries do not fit their bound, and are not shown")
 
 
-def _said(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _query_fields(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from ((name, of) for name, of in row.items() if of is not None and name not in WAITS)
     kinds = {name: name.removeprefix("wait_").removesuffix("_ns") for name in WAITS}
     yield "waits", {kind: row[name] for name, kind in kinds.items() if name in row}

@@ -60,8 +60,8 @@ class FlightRecorder:
         code = running.exit_code(wait=False)
         if code is not None:
             self._running = None
-            words = "has ended" if not code else f"has failed (exit code {code})"
-            self.say(f"recordings: the flight recorder {words}")
+            outcome = "has ended" if not code else f"has failed (exit code {code})"
+            self.say(f"recordings: the flight recorder {outcome}")
 
     def _start(self) -> None:
         self._remove_old()
@@ -77,20 +77,20 @@ class FlightRecorder:
         recorders = sorted(_directories(self.directory, _NAME))
         # By their own names, whose times are UTC: a recorder's is of the local clock.
         parts = sorted(
-            (part for one in recorders for part in _directories(one, PART)),
+            (part for recorder in recorders for part in _directories(recorder, PART)),
             key=lambda part: part.name,
         )
         for part in parts[: -self.most]:
             shutil.rmtree(part, ignore_errors=True)
-        for one in recorders[:-1]:
-            shutil.rmtree(RingFiles(one).folder, ignore_errors=True)
+        for recorder in recorders[:-1]:
+            shutil.rmtree(RingFiles(recorder).folder, ignore_errors=True)
             with suppress(OSError):  # it has parts
-                one.rmdir()
+                recorder.rmdir()
 
 
 def _directories(where: Path, names: re.Pattern[str]) -> list[Path]:
     with suppress(OSError):
-        return [one for one in where.iterdir() if names.fullmatch(one.name) and one.is_dir()]
+        return [path for path in where.iterdir() if names.fullmatch(path.name) and path.is_dir()]
     return []
 
 

@@ -65,8 +65,8 @@ class DegradationLevel:
         return (
             0 <= self.level < len(LEVELS)
             and len(self.ratios) == len(LEVELS) - 1
-            and all(math.isfinite(one) and one >= 0 for one in numbers)
-            and all(0 < one <= 1 for one in self.ratios)
+            and all(math.isfinite(number) and number >= 0 for number in numbers)
+            and all(0 < ratio <= 1 for ratio in self.ratios)
             and HOLD_S <= self.hold_s <= MOST_HOLD_S
         )
 
@@ -123,9 +123,9 @@ def _learn(shed: DegradationLevel, mean: float) -> DegradationLevel:
     fuller = shed.level - 1 if not shed.recovered else shed.level
     if not 0 <= fuller < len(shed.ratios) or not shed.before or not mean:
         return shed
-    seen = shed.before / mean if shed.recovered else mean / shed.before
+    observed = shed.before / mean if shed.recovered else mean / shed.before
     ratios = list(shed.ratios)
-    ratios[fuller] = min(max(math.sqrt(ratios[fuller] * seen), 0.05), 1.0)
+    ratios[fuller] = min(max(math.sqrt(ratios[fuller] * observed), 0.05), 1.0)
     return replace(shed, ratios=tuple(ratios))
 
 
@@ -180,12 +180,12 @@ class Restarts:
         tried: Iterable[int] = (),
         hidden: Iterable[tuple[str, str]] = (),
     ) -> None:
-        self._of = {one.owner: one for one in starts}
+        self._of = {start.owner: start for start in starts}
         self.tried, self.hidden = list(tried), list(hidden)
 
     @property
     def starts(self) -> tuple[Starts, ...]:
-        latest = sorted(self._of.values(), key=lambda one: one.last_s)
+        latest = sorted(self._of.values(), key=lambda start: start.last_s)
         return tuple(latest[-MAX_OWNERS:])
 
     def wait_s(self, owner: Owner, now_s: float) -> float:
@@ -194,9 +194,9 @@ class Restarts:
         waits = [] if before is None else [_left_s(before.last_s, before.pause_s, now_s)]
         if not owner.trusted:
             waits += [
-                _left_s(one.last_s, ALL_STRANGERS_S, now_s)
-                for one in self._of.values()
-                if not one.trusted
+                _left_s(start.last_s, ALL_STRANGERS_S, now_s)
+                for start in self._of.values()
+                if not start.trusted
             ]
         return max(waits, default=0.0)
 
@@ -236,16 +236,17 @@ class UntracedServers:
     chosen: bool = False
     level: int = 0
     _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
-    _told: set[Owner | str] = field(default_factory=set)  #: whose servers wait, or stay as they are
+    #: whose servers wait, or stay as they are
+    _reported: set[Owner | str] = field(default_factory=set)
 
     def worth_a_start(self, snapshot: Snapshot, wall_s: float) -> str:
         """Why the agent should start again now; empty: it should not. `wall_s`: Unix time."""
         untraced = {
-            one.pid
-            for one in not_traced(snapshot.interval)
-            if one.what == UNTRACED and one.pid and one.pid not in self.restarts.tried
+            change.pid
+            for change in not_traced(snapshot.interval)
+            if change.what == UNTRACED and change.pid and change.pid not in self.restarts.tried
             # Without a store, `tried` is not handed over.
-            if (one.since or self.stored) and not self.chosen
+            if (change.since or self.stored) and not self.chosen
         }
         hiding = dict(self._hiding(snapshot.interval))
         pids = untraced | hiding.keys()
@@ -267,7 +268,7 @@ class UntracedServers:
             return f"the attach mode symbol shows what TLS or compression hides of {names}"
         return f"a server of {owner} runs that was not there at the start"
 
-    def _hiding(self, found: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
+    def _hiding(self, result: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
         """Servers whose sessions TLS or compression hides, and probes would show: pid of the main
         process, and the entry for `Restarts.hidden`.
         """
@@ -278,19 +279,19 @@ class UntracedServers:
             stays = "tracing.attach is not auto"
         elif self.level >= PROBES_LEFT_OUT:
             stays = f"budget level {self.level} leaves out {LEVELS[self.level]}"
-        for one in found.trace.changes:
-            if one.what != HIDDEN:
+        for change in result.trace.changes:
+            if change.what != HIDDEN:
                 continue
-            if why := one.why or stays:
-                if one.name not in self._told:
+            if why := change.why or stays:
+                if change.name not in self._reported:
                     self.say(
-                        f"{one.name} hides sessions by TLS or compression, and stays so: {why}"
+                        f"{change.name} hides sessions by TLS or compression, and stays so: {why}"
                     )
-                self._told.add(one.name)
-            elif (owner := self.owner(one.pid)) is not None:
-                key = str(owner), one.name
+                self._reported.add(change.name)
+            elif (owner := self.owner(change.pid)) is not None:
+                key = str(owner), change.name
                 if key not in self.restarts.hidden:
-                    yield one.pid, key
+                    yield change.pid, key
 
     def _most_trusted(self, pids: Iterable[int], elapsed_s: float, wall_s: float) -> Owner | None:
         """The most trusted owner of one of these servers for whom another start is due."""
@@ -298,7 +299,7 @@ class UntracedServers:
         for pid in pids:
             if (whose := self.owner(pid)) is not None:
                 waited_s[whose] = max(waited_s.get(whose, 0.0), elapsed_s - self._waiting[pid])
-        for owner in sorted(waited_s, key=lambda one: (one.trust, str(one))):
+        for owner in sorted(waited_s, key=lambda owner: (owner.trust, str(owner))):
             wait_s = self.restarts.wait_s(owner, wall_s)
             if not owner.trusted:
                 wait_s = max(wait_s, STRANGERS_PATIENCE_S - waited_s[owner])
@@ -306,15 +307,15 @@ class UntracedServers:
                 wait_s = UNKNOWN_S - elapsed_s if owner.trusted else math.inf
             if wait_s <= 0:
                 return owner
-            if owner not in self._told:
-                self._told.add(owner)
+            if owner not in self._reported:
+                self._reported.add(owner)
                 when = "never without a store" if wait_s == math.inf else f"in {wait_s:.0f} s"
                 self.say(f"a server of {owner} stays as it is: starting again for it {when}")
         return None
 
 
-def not_traced(found: Attribution) -> Iterator[ServerChange]:
+def not_traced(result: Attribution) -> Iterator[ServerChange]:
     """Servers that run untraced now, or have exited."""
-    for one in found.trace.changes:
-        if one.what in (UNTRACED, "exited") and not one.until:
-            yield one
+    for change in result.trace.changes:
+        if change.what in (UNTRACED, "exited") and not change.until:
+            yield change

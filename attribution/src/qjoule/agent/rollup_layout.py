@@ -88,7 +88,7 @@ class Part:
 
     def metadata(self, *, closed: bool = False) -> dict[str, str]:
         """The file's key-value metadata."""
-        found = {
+        metadata = {
             VERSION_KEY: SCHEMA_VERSION,
             TABLE_KEY: self.table,
             HOST_KEY: self.host,
@@ -96,10 +96,10 @@ class Part:
             WRITER_KEY: __version__,
         }
         if self.hour_s is not None:
-            found[HOUR_KEY] = hour_text(self.hour_s)
+            metadata[HOUR_KEY] = hour_text(self.hour_s)
         if closed:
-            found[CLOSED_KEY] = "1"
-        return found
+            metadata[CLOSED_KEY] = "1"
+        return metadata
 
     def contradicts(self, metadata: Mapping[str, str]) -> str:
         """How its metadata contradict its path; empty: not at all. Schema 1 has none of these."""
@@ -112,18 +112,18 @@ class Part:
 def part_at(path: str) -> Part | None:
     """The part that a path, relative to the dataset, names; None if it names none."""
     hourly = _HOURLY_PATH.fullmatch(path)
-    found = hourly or _SLOW_PATH.fullmatch(path)
-    if found is None or not plain(found["host"]):
+    match = hourly or _SLOW_PATH.fullmatch(path)
+    if match is None or not plain(match["host"]):
         return None
     hour_s = None
     if hourly is not None:
         try:
             # `strptime` would take most of the time in which many parts are found.
-            at = datetime.fromisoformat(f"{hourly['date']}T{hourly['hour']}:00:00+00:00")
+            hour = datetime.fromisoformat(f"{hourly['date']}T{hourly['hour']}:00:00+00:00")
         except ValueError:  # there is no such date
             return None
-        hour_s = int(at.timestamp())
-    return Part(found["table"], found["host"], found["host_id"] or "", hour_s)
+        hour_s = int(hour.timestamp())
+    return Part(match["table"], match["host"], match["host_id"] or "", hour_s)
 
 
 def manifest_path(part: Part) -> str:

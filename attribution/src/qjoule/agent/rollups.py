@@ -53,32 +53,32 @@ class Rollups:
         self._unwritten = 0  #: minutes that wait for the next one
         self._begun = False  #: whether there was a writer
         self._waiting: queue.Queue[_Batch | None] = queue.Queue(MAX_WAITING)
-        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}  #: what was described, by key
+        self._described: dict[tuple[str, ...], tuple[str, ...]] = {}  #: what was described, by key
         self._news: list[Described] = []
         self._thread = threading.Thread(target=self._pass_minutes, name="qjoule-store", daemon=True)
-        self._said = ""
+        self._last_trouble = ""
 
     def start(self) -> None:
         self._thread.start()
 
-    def keep(self, kept: Retention) -> None:
+    def keep(self, retention: Retention) -> None:
         """Other bounds from the next minute on."""
-        self._journal.kept = kept
+        self._journal.retention = retention
 
-    def take(self, found: Interval, wall_s: float) -> None:
+    def take(self, interval: Interval, wall_s: float) -> None:
         start_s = int(wall_s) // _MINUTE_S * _MINUTE_S
         if self._minute is not None and self._minute.start_s != start_s:
             self._pass_on()
         if self._minute is None:
             self._minute = Minute(start_s)
-        self._main = found.main or self._main
-        self._minute.add(found)
+        self._main = interval.main or self._main
+        self._minute.add(interval)
 
-    def take_tagged(self, found: Mapping[Tagged, Query], counters: Counters) -> None:
-        """Of the interval that was just taken: its statements by a tag."""
+    def take_tagged(self, tagged: Mapping[Tagged, Query], counters: Counters) -> None:
+        """Adds the statements by a tag of the interval that `take` has just added."""
         if self._minute is not None:
             folded: dict[Tagged, Query] = {}
-            for key, query in found.items():
+            for key, query in tagged.items():
                 own = key._replace(shape=counters.series_of(key.shape))
                 folded.setdefault(own, Query()).add(query)
             self._minute.add_tagged(folded)
@@ -90,16 +90,16 @@ class Rollups:
             self._samples += len(rows)
 
     def describe(self, counters: Counters, servers: Sequence[Server], wall_s: float) -> None:
-        """What is known of the shapes and servers now."""
+        """Records what is known of the shapes and servers now."""
         now_s = int(wall_s)
-        for shape, one in counters.queries.items():
-            if one.text:
-                ids = " ".join(f"{other.name}={other.id}" for other in one.ids if other.id)
+        for shape, series in counters.queries.items():
+            if series.text:
+                ids = " ".join(f"{other.name}={other.id}" for other in series.ids if other.id)
                 key = (shape.fingerprint, shape.server, shape.database)
-                self._tell("shapes", key, (*key, one.text, one.attach_mode, ids), now_s)
-        for its in servers:
-            values = (its.name, its.kind, its.version, its.exe, its.attach_mode)
-            self._tell("servers", (its.name,), values, now_s)
+                self._tell("shapes", key, (*key, series.text, series.attach_mode, ids), now_s)
+        for server in servers:
+            values = (server.name, server.kind, server.version, server.exe, server.attach_mode)
+            self._tell("servers", (server.name,), values, now_s)
 
     def families(self) -> Iterator[Family]:
         store = self._outcome
@@ -149,10 +149,10 @@ class Rollups:
                 self._dropped += 1
 
     def _tell(self, table: str, key: tuple[str, ...], values: tuple[str, ...], now_s: int) -> None:
-        if self._known.get(key) != values:
-            if len(self._known) >= _MAX_NEWS:
-                self._known.clear()
-            self._known[key] = values
+        if self._described.get(key) != values:
+            if len(self._described) >= _MAX_NEWS:
+                self._described.clear()
+            self._described[key] = values
             self._news = [*self._news[-_MAX_NEWS:], (table, values, now_s)]
 
     def _pass_minutes(self) -> None:
@@ -184,7 +184,9 @@ class Rollups:
         self._tell_trouble()
 
     def _tell_trouble(self) -> None:
-        """Once, not every minute."""
-        if self._outcome.trouble != self._said:
-            self._said = self._outcome.trouble
-            self._say(f"store: {self._said}" if self._said else "store: writes again")
+        """Says each trouble once, not every minute."""
+        if self._outcome.trouble != self._last_trouble:
+            self._last_trouble = self._outcome.trouble
+            self._say(
+                f"store: {self._last_trouble}" if self._last_trouble else "store: writes again"
+            )

@@ -60,7 +60,7 @@ class Service:
     recorder: FlightRecorder | None = None  #: beside the agent
     #: Is given each snapshot, the servers and the Unix time, if stacks are sampled.
     profile: Callable[[Snapshot, Sequence[Server], float], object] | None = None
-    drawn: RecentQueries | None = None  #: shows them, if that is wanted
+    recent_queries: RecentQueries | None = None  #: shows them, if that is wanted
     exemplars: Exemplars = field(default_factory=Exemplars)
     processes: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
@@ -76,22 +76,22 @@ class Service:
         """One interval."""
         wall_s = self.clock()
         counters = self.handed.counters
-        found = interval_of(snapshot.interval, self.config.metrics.text_length)
-        folded = counters.take(found, snapshot.elapsed_s, wall_s)
+        interval = interval_of(snapshot.interval, self.config.metrics.text_length)
+        folded = counters.take(interval, snapshot.elapsed_s, wall_s)
         sampled = snapshot.sampled
-        drawn = [] if sampled is None else sample_rows(sampled, found, wall_s)
+        rows = [] if sampled is None else sample_rows(sampled, interval, wall_s)
         by_tag = None if self.tags is None else snapshot.also.get(f"tag:{self.tags.key}")
         if self.tags is not None and by_tag is not None:
             self.tags.take(by_tag, snapshot.elapsed_s, wall_s)
         if self.rollups is not None:
             self.rollups.take(folded, wall_s)
-            for one in snapshot.also.values():
-                self.rollups.take_tagged(tagged_of(one), counters)
-            self.rollups.take_samples(drawn)
+            for result in snapshot.also.values():
+                self.rollups.take_tagged(tagged_of(result), counters)
+            self.rollups.take_samples(rows)
             self.rollups.describe(counters, servers, wall_s)
-        if self.drawn is not None:
-            self.drawn.take(drawn, found.grade, found.policy, wall_s)
-        self.exemplars.take(drawn, wall_s)
+        if self.recent_queries is not None:
+            self.recent_queries.take(rows, interval.grade, interval.policy, wall_s)
+        self.exemplars.take(rows, wall_s)
         self._show(snapshot, servers, wall_s)
         if self.profile is not None:
             self.profile(snapshot, servers, wall_s)
@@ -127,14 +127,14 @@ class Service:
 
     def _keep_budget(self, controller: Controller, share: float) -> None:
         """Ends this run if the next one should trace less, or may trace more."""
-        found = controller.take(share, self.clock())
-        self.handed.shed = found or controller.shed
-        if found is not None and not self.starts_again:
+        shed = controller.take(share, self.clock())
+        self.handed.shed = shed or controller.shed
+        if shed is not None and not self.starts_again:
             self.starts_again = True
             self.say(
-                f"tracing took {found.before:.2%} of the CPU, the budget is "
-                f"{controller.limit:.2%}: starting again at level {found.level}, which leaves out "
-                f"{', '.join(LEVELS[1 : found.level + 1]) or LEVELS[0]}"
+                f"tracing took {shed.before:.2%} of the CPU, the budget is "
+                f"{controller.limit:.2%}: starting again at level {shed.level}, which leaves out "
+                f"{', '.join(LEVELS[1 : shed.level + 1]) or LEVELS[0]}"
             )
             self.stop()
 
@@ -152,16 +152,16 @@ class Service:
             if self.tags is not None:
                 self.tags.set_limits(limits(new))
             if self.rollups is not None:
-                self.rollups.keep(kept(new))
+                self.rollups.keep(retention_of(new))
             self.say("the configuration was read again")
         self.manager.ready(self._status)
 
     def _show(self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float) -> None:
         if self.board is not None:
-            counted = self.exemplars.added(of_counters(self.handed.counters))
-            families = [*counted, *self._own(snapshot, servers, wall_s)]
-            shown = [one for one in families if one.samples]
-            if not self.board.show(shown, time.monotonic(), self._stale_s):
+            counter_families = self.exemplars.added(of_counters(self.handed.counters))
+            families = [*counter_families, *self._own(snapshot, servers, wall_s)]
+            non_empty = [family for family in families if family.samples]
+            if not self.board.show(non_empty, time.monotonic(), self._stale_s):
                 self.say("the metrics do not fit their bound and stay as they were")
 
     def _be_alive(self, wall_s: float) -> None:
@@ -183,7 +183,7 @@ class Service:
 
     def _show_live(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
         if self.live is not None:
-            name = ", ".join(dict.fromkeys(one.name for one in servers))
+            name = ", ".join(dict.fromkeys(server.name for server in servers))
             if not self.live.show(encode(snapshot, name), time.monotonic(), self._stale_s):
                 self.say("a snapshot does not fit its bound: the page stays as it was")
 
@@ -209,8 +209,8 @@ class Service:
         )
         version = (("version", __version__), ("contract", str(CONTRACT_VERSION)))
         yield Family("qjoule_build", "info", "This agent.", samples=[Sample(version, "1")])
-        dark = {one.name for one in not_traced(snapshot.interval)}
-        traced = {one.name: int(one.name not in dark) for one in servers}
+        dark = {change.name for change in not_traced(snapshot.interval)}
+        traced = {server.name: int(server.name not in dark) for server in servers}
         traced |= dict.fromkeys(dark, 0)
         about = "Whether a server's queries are seen; 0: it runs untraced or has exited."
         yield gauge("qjoule_server_traced", about, "server", traced)
@@ -221,12 +221,12 @@ class Service:
             samples=[
                 Sample(
                     (
-                        *(("server", one.name), ("kind", one.kind)),
-                        *(("version", one.version), ("attach_mode", one.attach_mode)),
+                        *(("server", server.name), ("kind", server.kind)),
+                        *(("version", server.version), ("attach_mode", server.attach_mode)),
                     ),
                     "1",
                 )
-                for one in {one.name: one for one in servers}.values()
+                for server in {server.name: server for server in servers}.values()
             ],
         )
         yield of_left_out(snapshot.interval.energy_source.left_out)
@@ -252,30 +252,32 @@ class Service:
                 self.say(f"{why}: starting again")
                 self.stop()
 
-    def _words(self, found: Attribution) -> str:
-        watts = found.main.measured_nj / 1e9 / found.trace.duration_s if self._timed(found) else 0.0
-        calls = sum(row.calls for row in found.rows)
-        rate = calls / found.trace.duration_s if found.trace.duration_s else 0.0
-        self._status = f"{watts:.1f} W ({found.energy_source.grade}), {rate:.0f} queries/s"
-        hiding = [one.name for one in found.trace.changes if one.what == HIDDEN]
+    def _words(self, result: Attribution) -> str:
+        watts = (
+            result.main.measured_nj / 1e9 / result.trace.duration_s if self._timed(result) else 0.0
+        )
+        calls = sum(row.calls for row in result.rows)
+        rate = calls / result.trace.duration_s if result.trace.duration_s else 0.0
+        self._status = f"{watts:.1f} W ({result.energy_source.grade}), {rate:.0f} queries/s"
+        hiding = [change.name for change in result.trace.changes if change.what == HIDDEN]
         if hiding:
             self._status += f", sessions of {', '.join(hiding)} hidden by TLS or compression"
-        for name, why in found.energy_source.left_out.items():
+        for name, why in result.energy_source.left_out.items():
             self._status += f", {name} left out: {why}"
         if self.controller is not None and self.meter is not None and self.meter.cost is not None:
             self._status += f", budget level {self.level}, takes {self.meter.cost.known:.2%} CPU"
         return self._status
 
     @staticmethod
-    def _timed(found: Attribution) -> bool:
-        return bool(found.domains) and found.trace.duration_s > 0
+    def _timed(result: Attribution) -> bool:
+        return bool(result.domains) and result.trace.duration_s > 0
 
 
 def limits(config: Config) -> Limits:
     return Limits(config.metrics.shapes, config.metrics.lifetime_s)
 
 
-def kept(config: Config) -> Retention:
+def retention_of(config: Config) -> Retention:
     return Retention(
         config.store.days,
         config.store.megabytes,

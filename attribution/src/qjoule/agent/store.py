@@ -70,16 +70,18 @@ class _Hour:
 
     @property
     def more(self) -> dict[str, str]:
-        found = {} if self.old is None else {_INCLUDES_KEY: "1"}
-        return found | _has(self.entry)
+        metadata = {} if self.old is None else {_INCLUDES_KEY: "1"}
+        return metadata | _has(self.entry)
 
 
 class Store:
     """A store that one process at a time writes to."""
 
-    def __init__(self, path: Path, host: str, kept: Retention, known: Known | None = None) -> None:
+    def __init__(
+        self, path: Path, host: str, retention: Retention, known: Known | None = None
+    ) -> None:
         """`known`: what an earlier `Store` of this path knew. Raises `OSError`: it is not ours."""
-        self.path, self.kept = path, kept
+        self.path, self.retention = path, retention
         self.failures = self.bytes = self.written = 0
         self.dropped_samples = 0  #: drawn queries beyond `MAX_SAMPLES`
         self.moved = 0  #: minutes that belonged to a closed hour, and are in a later one
@@ -155,7 +157,7 @@ class Store:
     def _look(self) -> set[Part]:
         """The parts that are not closed. Those of schema 1 never are."""
         if self._open is None:
-            found: set[Part] = set()
+            unclosed: set[Part] = set()
             for part in self._files.parts(ROLLUPS):
                 metadata = self._files.metadata(self._files.path(part))
                 if metadata is None or part.hour_s is None:
@@ -163,8 +165,8 @@ class Store:
                 if metadata.get(CLOSED_KEY) == "1":
                     self._closed.add(part.hour_s)
                 else:
-                    found.add(replace(part, host_id=part.host_id or self._host_id))
-            self._open = found
+                    unclosed.add(replace(part, host_id=part.host_id or self._host_id))
+            self._open = unclosed
         return self._open
 
     def _write(self, part: Part, minute: Minute, main: str, entry: str) -> None:
@@ -184,12 +186,12 @@ class Store:
     def _write_tags(self, hour: Part, minute: Minute, entry: str) -> None:
         """The hour's sums by tag until now."""
         part, hour_s = replace(hour, table=TAGS), hour.hour_s or 0
-        found = self._files.rows(self._files.path(part), TAG_ROWS)
-        if entry and found.metadata.get(_ENTRY_KEY) == entry:
+        stored = self._files.rows(self._files.path(part), TAG_ROWS)
+        if entry and stored.metadata.get(_ENTRY_KEY) == entry:
             return
-        rows = pa.concat_tables([found.rows, tag_table(minute, self._host_id)])
+        rows = pa.concat_tables([stored.rows, tag_table(minute, self._host_id)])
         sums = of_hour(rows, hour_s, (*KEYS, "tag", "value"))
-        sums = bounded(sums, hour_s, self.kept.tag_values)
+        sums = bounded(sums, hour_s, self.retention.tag_values)
         self._files.write(part, sums, more=_has(entry))
 
     def _write_samples(self, hour: Part, minute: Minute, entry: str) -> None:
@@ -198,29 +200,29 @@ class Store:
         before = self._files.rows(self._files.path(part), SAMPLE_ROWS)
         if entry and before.metadata.get(_ENTRY_KEY) == entry:
             return
-        drawn = sample_table(minute, self._host_id)
+        samples = sample_table(minute, self._host_id)
         room = max(0, MAX_SAMPLES - before.rows.num_rows)
-        self.dropped_samples += max(0, drawn.num_rows - room)
-        rows = pa.concat_tables([before.rows, drawn.slice(0, room)])
+        self.dropped_samples += max(0, samples.num_rows - room)
+        rows = pa.concat_tables([before.rows, samples.slice(0, room)])
         self._files.write(part, rows, more=_has(entry))
 
     def _before(self, part: Part) -> _Hour:
         """The minutes that the hour's file has already: also after a restart, or a clock's step."""
         if self._hour is not None and self._hour.part == part:
             return self._hour
-        found = self._files.rows(self._files.path(part))
+        stored = self._files.rows(self._files.path(part))
         old = self._files.old(part)
         if not old.exists():
-            return _Hour(part, found.rows, entry=found.metadata.get(_ENTRY_KEY, ""))
-        rows = found.rows
-        if _INCLUDES_KEY not in found.metadata:
+            return _Hour(part, stored.rows, entry=stored.metadata.get(_ENTRY_KEY, ""))
+        rows = stored.rows
+        if _INCLUDES_KEY not in stored.metadata:
             rows = pa.concat_tables([self._files.rows(old).rows, rows])
-        return _Hour(part, rows, old, found.metadata.get(_ENTRY_KEY, ""))
+        return _Hour(part, rows, old, stored.metadata.get(_ENTRY_KEY, ""))
 
     def _close_hours(self, unclosed: set[Part], current: Part, now_s: int) -> None:
         due = [
             part
-            for part in sorted(unclosed - {current}, key=lambda one: one.hour_s or 0)
+            for part in sorted(unclosed - {current}, key=lambda part: part.hour_s or 0)
             if part.hour_s is not None
             and not now_s - HOUR_S - GRACE_S < part.hour_s < now_s + AHEAD_S
         ]
@@ -236,10 +238,10 @@ class Store:
             self._files.write(replace(part, table=HOURS), sums, closed=True)
             for table, schema in ((TAGS, TAG_ROWS), (SAMPLES, SAMPLE_ROWS)):
                 beside = replace(part, table=table)
-                found = self._files.rows(self._files.path(beside), schema)
-                if found.rows.num_rows and not found.closed:
-                    self._files.write(beside, found.rows, closed=True)
-            rows = thinned(hour.rows, self.kept.minute_shapes)
+                stored = self._files.rows(self._files.path(beside), schema)
+                if stored.rows.num_rows and not stored.closed:
+                    self._files.write(beside, stored.rows, closed=True)
+            rows = thinned(hour.rows, self.retention.minute_shapes)
             self._files.write(part, rows, closed=True, more=hour.more)
             self._closed.add(hour_s)
             self._bounded = None
@@ -250,10 +252,10 @@ class Store:
         """Reads what an earlier agent wrote, also under the file name of schema 1."""
         part = Part(name, self._host, self._host_id)
         for path in (self._files.path(part), self._files.old(part)):
-            found = self._files.read(path)
-            if found is None:
+            table_before = self._files.read(path)
+            if table_before is None:
                 continue
-            if not table.load(found):
+            if not table.load(table_before):
                 self._files.put_aside(path)
                 continue
             table.changed = path == self._files.old(part)
@@ -270,22 +272,22 @@ class Store:
 
         All files are looked at once an hour, and whenever there may be too much.
         """
-        limit = self.kept.megabytes * _MEGABYTE
+        limit = self.retention.megabytes * _MEGABYTE
         path = self._files.path(current)
         self.bytes = self._settled_bytes + path.stat().st_size
-        if self._bounded == (current, self.kept) and self.bytes <= limit:
+        if self._bounded == (current, self.retention) and self.bytes <= limit:
             return
         files = self._files.sizes()
         self.bytes = sum(map(self._slow_size, self.tables)) + sum(size for _, size in files)
-        first = datetime.fromtimestamp(now_s, UTC) - timedelta(days=self.kept.days)
+        first = datetime.fromtimestamp(now_s, UTC) - timedelta(days=self.retention.days)
         oldest = f"date={first:%Y-%m-%d}"
-        for one, size in files:
-            too_old = one.parent.parent.name < oldest
-            if one != path and (too_old or self.bytes > limit):
-                self._files.remove(one)
+        for file, size in files:
+            too_old = file.parent.parent.name < oldest
+            if file != path and (too_old or self.bytes > limit):
+                self._files.remove(file)
                 self.bytes -= size
         self._settled_bytes = self.bytes - path.stat().st_size
-        self._bounded = (current, self.kept)
+        self._bounded = (current, self.retention)
 
     def _slow_size(self, name: str) -> int:
         with suppress(OSError):

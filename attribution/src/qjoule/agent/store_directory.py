@@ -49,11 +49,11 @@ def host_id_of(store: Path, root: Path = ROOT) -> str:
 
     Raises `OSError`: they cannot be kept.
     """
-    if found := machine_hash(root, _KEY):
-        return found[:_DIGITS]
-    kept = read_text(store / _FILE)
-    if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", kept):
-        return kept
+    if machine_id := machine_hash(root, _KEY):
+        return machine_id[:_DIGITS]
+    stored = read_text(store / _FILE)
+    if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", stored):
+        return stored
     made = os.urandom(_DIGITS // 2).hex()
     write_whole(store / _FILE, made.encode(), durable=True, mode=MODE)
     return made

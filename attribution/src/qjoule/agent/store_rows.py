@@ -55,7 +55,7 @@ def tag_table(minute: Minute, host_id: str) -> pa.Table:
 def sample_table(minute: Minute, host_id: str) -> pa.Table:
     """The drawn queries, `SAMPLE_ROWS`."""
     common = {"grade": minute.grade, "policy": minute.policy, "host_id": host_id}
-    return pa.Table.from_pylist([{**one, **common} for one in minute.sampled()], SAMPLE_ROWS)
+    return pa.Table.from_pylist([{**sample, **common} for sample in minute.sampled()], SAMPLE_ROWS)
 
 
 def _common(minute: Minute) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ class SlowTable:
         return pa.schema([*((name, pa.string()) for name in self._columns), *times])
 
     def tell(self, values: tuple[str, ...], now_s: int) -> None:
-        """What holds from now on: the values of all columns. Nothing happens if it held before."""
+        """Records that these values of all columns hold from now on, unless they did before."""
         key = values[: self._key]
         at = self._now.get(key)
         if at is not None:
@@ -135,7 +135,7 @@ class SlowTable:
         self.changed = True
 
     def load(self, table: pa.Table) -> bool:
-        """What an earlier agent wrote. False if it is something else."""
+        """Reads the table that an earlier agent wrote. False if its schema is another."""
         if HOST_ID in table.schema.names:
             table = table.drop_columns([HOST_ID])
         present = {former: name for name, former in FORMER_NAMES.items()}
@@ -153,18 +153,18 @@ class SlowTable:
     def table(self, host_id: str = "") -> pa.Table:
         """The rows, with the host's id in each if it is given."""
         columns: list[list[object]] = [
-            [row.values[at] for row in self._rows] for at in range(len(self._columns))
+            [row.values[index] for row in self._rows] for index in range(len(self._columns))
         ]
         columns.append([row.begin_s * 1000 for row in self._rows])
         columns.append([None if row.end_s is None else row.end_s * 1000 for row in self._rows])
         numbers = [
-            pa.array(one, field.type)
-            for one, field in zip(columns, _with_numbers(self.schema), strict=True)
+            pa.array(values, field.type)
+            for values, field in zip(columns, _with_numbers(self.schema), strict=True)
         ]
-        found = pa.Table.from_arrays(numbers, schema=_with_numbers(self.schema)).cast(self.schema)
+        table = pa.Table.from_arrays(numbers, schema=_with_numbers(self.schema)).cast(self.schema)
         if not host_id:
-            return found
-        return found.append_column(HOST_ID, pa.array([host_id] * found.num_rows, pa.string()))
+            return table
+        return table.append_column(HOST_ID, pa.array([host_id] * table.num_rows, pa.string()))
 
     def _make_room(self) -> None:
         """Drops a tenth: rows that ended, then those that began first."""
@@ -180,4 +180,6 @@ class SlowTable:
 
 def _with_numbers(schema: pa.Schema) -> pa.Schema:
     """Times as milliseconds."""
-    return pa.schema([(one.name, pa.int64() if one.type == _TIME else one.type) for one in schema])
+    return pa.schema(
+        [(field.name, pa.int64() if field.type == _TIME else field.type) for field in schema]
+    )

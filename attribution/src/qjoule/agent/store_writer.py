@@ -27,7 +27,7 @@ def write_waiting(path: Path) -> None:
             continue
         if store is None:
             store = Store(path, entry.host, entry.kept, known)
-        store.kept = entry.kept
+        store.retention = entry.kept
         for table, values, now_s in entry.news:
             store.tables[table].tell(values, now_s)
         store.write(entry.minute, entry.main, file.name)

@@ -22,7 +22,7 @@ from qjoule.agent.recordings import FlightRecorder, made
 from qjoule.agent.restarts import PROBES_LEFT_OUT, Controller, DegradationLevel, UntracedServers
 from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
+from qjoule.agent.service import REFRESH_S, Service, limits, retention_of, store_path
 from qjoule.agent.store_directory import let_group_read
 from qjoule.commands.agent_listeners import Listeners
 from qjoule.commands.agent_writer import WriterProcess
@@ -87,7 +87,7 @@ def run(
             say(f"store.path: {error.filename}: {error.strerror}: its group may not read all of it")
     rollups = writer = None
     if path is not None:
-        journal = Journal(path, os.uname().nodename, kept(config))
+        journal = Journal(path, os.uname().nodename, retention_of(config))
         writer = WriterProcess(path)
         rollups = Rollups(journal, writer.run, say)
     handed = handover.take(path, limits(config), time.time(), say)
@@ -170,7 +170,7 @@ def _trace_servers(
 
             service.profile = MinuteProfiles(listeners.profiles, hertz, say).take
         if listeners.samples is not None:
-            service.drawn = RecentQueries(listeners.samples, say)
+            service.recent_queries = RecentQueries(listeners.samples, say)
         service.meter = CostMeter(service.processes, _ran, config.budget.trap_ns, say)
         if service.rollups is not None:
             service.rollups.start()
