@@ -46,7 +46,7 @@ from qjoule.metrics.exposition import (
     Sample,
     content,
     page,
-    wanted,
+    preferred_format,
 )
 from qjoule.metrics.interval import Interval, interval_of, safe
 from qjoule.metrics.tagged import TagCounters
@@ -250,10 +250,10 @@ def test_the_format_is_the_one_that_is_preferred() -> None:
     prometheus = (
         "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
     )
-    assert wanted(prometheus) == OPENMETRICS
-    assert wanted(f"application/vnd.google.protobuf;{prometheus}") == PROTOBUF
+    assert preferred_format(prometheus) == OPENMETRICS
+    assert preferred_format(f"application/vnd.google.protobuf;{prometheus}") == PROTOBUF
     for accept in ("", "text/plain, application/openmetrics-text;q=0.5", "rubbish;;,;q="):
-        assert wanted(accept) == TEXT
+        assert preferred_format(accept) == TEXT
 
 
 def intervals() -> list[tuple[Interval, float]]:

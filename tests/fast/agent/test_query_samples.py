@@ -272,7 +272,7 @@ HISTOGRAM = Family(
 def with_exemplars(*rows: Mapping[str, Any], wall_s: float = NOW_S) -> Family:
     collected = Exemplars()
     collected.take(rows, wall_s)
-    (family,) = collected.added([HISTOGRAM])
+    (family,) = collected.with_exemplars([HISTOGRAM])
     return family
 
 
@@ -316,7 +316,7 @@ def test_exemplars_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     collected = Exemplars()
     collected.take([row(fingerprint=f"f{number}") for number in range(9)], NOW_S)
     assert len(collected._newest) == 3
-    assert list(collected.added([HISTOGRAM])) == [HISTOGRAM], "the oldest have gone"
+    assert list(collected.with_exemplars([HISTOGRAM])) == [HISTOGRAM], "the oldest have gone"
 
 
 def test_a_series_of_one_database_has_no_query_that_may_be_of_another() -> None:
@@ -324,7 +324,7 @@ def test_a_series_of_one_database_has_no_query_that_may_be_of_another() -> None:
     collected = Exemplars()
     collected.take([row()], NOW_S)
     family = Family(FAMILY, "histogram", "", "", [Sample(labels, "1", "", COUNTS, 20)])
-    assert list(collected.added([family])) == [family]
+    assert list(collected.with_exemplars([family])) == [family]
 
 
 def test_pages_without_a_trace_are_as_before() -> None:

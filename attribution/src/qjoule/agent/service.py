@@ -158,7 +158,7 @@ class Service:
 
     def _show(self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float) -> None:
         if self.board is not None:
-            counter_families = self.exemplars.added(of_counters(self.handed.counters))
+            counter_families = self.exemplars.with_exemplars(of_counters(self.handed.counters))
             families = [*counter_families, *self._own(snapshot, servers, wall_s)]
             non_empty = [family for family in families if family.samples]
             if not self.board.show(non_empty, time.monotonic(), self._stale_s):

@@ -76,8 +76,8 @@ def of_left_out(left_out: Mapping[str, str]) -> Family:
         "info",
         "Domains and counters whose energy is in no other series.",
         samples=[
-            Sample((("domain", safe(one)), ("reason", _reason(why))), "1")
-            for one, why in sorted(left_out.items())
+            Sample((("domain", safe(domain)), ("reason", _reason(why))), "1")
+            for domain, why in sorted(left_out.items())
         ],
     )
 
@@ -122,17 +122,23 @@ _BY_STATEMENT: tuple[tuple[str, str, str, Callable[[Amounts], str | None]], ...]
 
 
 def _queries(counters: Counters) -> Iterator[Family]:
-    found = [
+    by_statement = [
         (_shape(shape), series, seconds(series.created_s))
         for shape, series in sorted(counters.queries.items())
     ]
     for name, about, unit, value in _BY_STATEMENT:
-        values = [(labels, value(one.amounts), at) for labels, one, at in found]
-        samples = [Sample(labels, of, at) for labels, of, at in values if of is not None]
+        values = [
+            (labels, value(series.amounts), created) for labels, series, created in by_statement
+        ]
+        samples = [Sample(labels, of, created) for labels, of, created in values if of is not None]
         yield Family(name, "counter", about, unit, samples)
     yield from _unknown(counters)
-    of_queries = [(labels, one.amounts.waits, at) for labels, one, at in found]
-    of_helpers = [(labels, one.amounts.helpers, at) for labels, one, at in found]
+    of_queries = [
+        (labels, series.amounts.waits, created) for labels, series, created in by_statement
+    ]
+    of_helpers = [
+        (labels, series.amounts.helpers, created) for labels, series, created in by_statement
+    ]
     yield _waits(
         "qjoule_query_wait_seconds",
         "What queries waited for, by statement; absent where it is not recorded.",
@@ -141,27 +147,33 @@ def _queries(counters: Counters) -> Iterator[Family]:
     yield _waits(
         "qjoule_query_helper_wait_seconds",
         "Waits of parallel workers and other helpers of queries; absent where there were none.",
-        [(labels, waits, at) for labels, waits, at in of_helpers if waits and waits.latency_ns],
+        [
+            (labels, waits, created)
+            for labels, waits, created in of_helpers
+            if waits and waits.latency_ns
+        ],
     )
     yield Family(
         "qjoule_query_latency_seconds",
         "histogram",
         "Latency of queries by statement.",
         "seconds",
-        [_latency(labels, one, at) for labels, one, at in found],
+        [_latency(labels, series, created) for labels, series, created in by_statement],
     )
     yield Family(
         "qjoule_query",
         "info",
         "Text of each statement, and the ids that other tools have for it.",
-        samples=[Sample(_info(shape, one), "1") for shape, one in sorted(counters.queries.items())],
+        samples=[
+            Sample(_info(shape, series), "1") for shape, series in sorted(counters.queries.items())
+        ],
     )
 
 
-def _waits(name: str, about: str, found: Iterable[tuple[Labels, Waits | None, str]]) -> Family:
+def _waits(name: str, about: str, by_labels: Iterable[tuple[Labels, Waits | None, str]]) -> Family:
     samples = [
-        Sample((*labels, ("kind", kind)), decimal(getattr(waits, kind)), at)
-        for labels, waits, at in found
+        Sample((*labels, ("kind", kind)), decimal(getattr(waits, kind)), created)
+        for labels, waits, created in by_labels
         if waits is not None
         for kind in Waits._fields[1:]
     ]
@@ -193,13 +205,13 @@ def _shape(shape: Shape) -> Labels:
 
 
 def _info(shape: Shape, series: QuerySeries) -> Labels:
-    ids = {one.name: one.id for one in series.ids if one.id is not None}
-    named = tuple((label_name(name), safe(of)) for name, of in sorted(ids.items()))
-    return (*_shape(shape), ("attach_mode", series.attach_mode), ("text", series.text), *named)
+    ids = {other_id.name: other_id.id for other_id in series.ids if other_id.id is not None}
+    id_labels = tuple((label_name(name), safe(of)) for name, of in sorted(ids.items()))
+    return (*_shape(shape), ("attach_mode", series.attach_mode), ("text", series.text), *id_labels)
 
 
 def label_name(name: str) -> str:
-    """What a tool calls its id, as a label: `queryid`, `digest`."""
+    """The label for an id that a tool calls `name`: `queryid`, `digest`."""
     plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())
     return (
         plain if plain not in ("server", "database", "fingerprint", "text", "attach_mode") else "id"
@@ -248,8 +260,8 @@ def _quality(counters: Counters) -> Iterator[Family]:
         "Share of a server's CPU time in the last interval that has a named owner.",
         "ratio",
         [
-            Sample((("server", server),), f"{named / cpu:.6f}")
-            for server, (cpu, named) in sorted(counters.named_cpu_ns.items())
+            Sample((("server", server),), f"{named_ns / cpu:.6f}")
+            for server, (cpu, named_ns) in sorted(counters.named_cpu_ns.items())
             if cpu
         ],
     )

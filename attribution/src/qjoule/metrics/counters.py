@@ -44,7 +44,7 @@ class Admission(Generic[K]):
 
     def admit(self, weights: Mapping[K, int], now_s: float) -> list[K]:
         """Takes the keys of an interval; those of most weight first. Returns who had to leave."""
-        gone = [self._oldest() for _ in range(len(self._members) - self.limit)]
+        evicted = [self._oldest() for _ in range(len(self._members) - self.limit)]
         ready = []
         for key in weights:
             if key in self._members:
@@ -57,13 +57,13 @@ class Admission(Generic[K]):
             if len(self._members) < self.limit:
                 self._see(key, now_s)
             elif self._members and self._expired(now_s):
-                gone.append(self._oldest())
+                evicted.append(self._oldest())
                 self._see(key, now_s)
             else:
                 self._seen[key] = INTERVALS_SEEN
         for key in list(self._seen)[: max(0, len(self._seen) - MAX_CANDIDATES)]:
             del self._seen[key]
-        return gone
+        return evicted
 
     def restore(self, members: Iterable[K], now_s: float) -> None:
         """Members of an agent before this one."""
@@ -159,8 +159,8 @@ class Counters:
 
     def series_of(self, shape: Shape) -> Shape:
         """The series that a shape is counted in."""
-        known = shape in self._of_server(shape.server)
-        return shape if known else Shape(shape.server, "", OTHER)
+        has_series = shape in self._of_server(shape.server)
+        return shape if has_series else Shape(shape.server, "", OTHER)
 
     def set_limits(self, limits: Limits) -> None:
         """Applies from the next interval on."""
@@ -186,17 +186,19 @@ class Counters:
             if query.named:
                 shapes.setdefault(shape.server, {})[shape] = query.amounts.energy_nj
         for server, weights in shapes.items():
-            for gone in self._of_server(server).admit(weights, now_s):
-                self._retire(gone, wall_s)
+            for evicted_shape in self._of_server(server).admit(weights, now_s):
+                self._retire(evicted_shape, wall_s)
         names: dict[tuple[str, str], dict[Owner, int]] = {}
         for owner, spent in interval.owners.items():
             if owner.kind in _NAMED_OWNERS:
                 names.setdefault((owner.kind, owner.server), {})[owner] = spent.cpu_ns
         for weights_of in names.values():
-            for left in self._of_kind(next(iter(weights_of))).admit(weights_of, now_s):
-                series = self.owners.pop(left, None)
+            for evicted_owner in self._of_kind(next(iter(weights_of))).admit(weights_of, now_s):
+                series = self.owners.pop(evicted_owner, None)
                 if series is not None:
-                    self._owner_series(left._replace(name=RETIRED), wall_s).spent.add(series.spent)
+                    self._owner_series(evicted_owner._replace(name=RETIRED), wall_s).spent.add(
+                        series.spent
+                    )
 
     def _retire(self, shape: Shape, wall_s: float) -> None:
         series = self.queries.pop(shape, None)
@@ -219,8 +221,10 @@ class Counters:
     def _owners(self, interval: Interval) -> Mapping[Owner, Spent]:
         folded: dict[Owner, Spent] = {}
         for owner, spent in interval.owners.items():
-            known = owner.kind not in _NAMED_OWNERS or owner in self._of_kind(owner)
-            folded.setdefault(owner if known else owner._replace(name=OTHER), Spent()).add(spent)
+            has_series = owner.kind not in _NAMED_OWNERS or owner in self._of_kind(owner)
+            folded.setdefault(owner if has_series else owner._replace(name=OTHER), Spent()).add(
+                spent
+            )
         return folded
 
     def _of_server(self, server: str) -> Admission[Shape]:

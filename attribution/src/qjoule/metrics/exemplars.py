@@ -32,20 +32,20 @@ class Exemplars:
             if row.get("trace") and row["latency_ns"] >= 0:
                 unix_s = row["time"] / 1e6
                 value = decimal(row["latency_ns"])
-                one = Exemplar(row["trace"], row["span"], value, seconds(unix_s))
-                key = row["server"], row["fingerprint"], one.bucket
+                exemplar = Exemplar(row["trace"], row["span"], value, seconds(unix_s))
+                key = row["server"], row["fingerprint"], exemplar.bucket
                 self._newest.pop(key, None)  # the newest are the last
-                self._newest[key] = unix_s, one
-        for key in [key for key, (at, _) in self._newest.items() if at < wall_s - KEPT_S]:
+                self._newest[key] = unix_s, exemplar
+        for key in [key for key, (sent_s, _) in self._newest.items() if sent_s < wall_s - KEPT_S]:
             del self._newest[key]
         while len(self._newest) > MOST:
             del self._newest[next(iter(self._newest))]
 
-    def added(self, families: Iterable[Family]) -> Iterator[Family]:
+    def with_exemplars(self, families: Iterable[Family]) -> Iterator[Family]:
         """The families, the histogram with exemplars."""
         of_statement: dict[tuple[str, str], list[Exemplar]] = {}
-        for (server, fingerprint, _), (_, one) in self._newest.items():
-            of_statement.setdefault((server, fingerprint), []).append(one)
+        for (server, fingerprint, _), (_, exemplar) in self._newest.items():
+            of_statement.setdefault((server, fingerprint), []).append(exemplar)
         for family in families:
             if family.name == FAMILY and of_statement:
                 samples = [_with(sample, of_statement) for sample in family.samples]
@@ -56,5 +56,5 @@ class Exemplars:
 
 def _with(sample: Sample, of_statement: Mapping[tuple[str, str], Sequence[Exemplar]]) -> Sample:
     labels = dict(sample.labels)
-    found = of_statement.get((labels.get("server", ""), labels.get("fingerprint", "")), ())
-    return sample if labels.get("database") else replace(sample, exemplars=tuple(found))
+    exemplars = of_statement.get((labels.get("server", ""), labels.get("fingerprint", "")), ())
+    return sample if labels.get("database") else replace(sample, exemplars=tuple(exemplars))

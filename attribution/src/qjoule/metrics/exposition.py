@@ -103,15 +103,15 @@ def by_label(name: str, about: str, label: str, values: Mapping[str, int], creat
     return Family(name, "counter", about, samples=samples)
 
 
-def wanted(accept: str) -> str:
+def preferred_format(accept: str) -> str:
     """The format that an Accept header prefers (RFC 9110, 12.5.1); the text format if it does not
     say."""
-    found = {
+    weights = {
         TEXT: _weight(accept, "text/plain"),
         OPENMETRICS: _weight(accept, "application/openmetrics-text"),
         PROTOBUF: _weight(accept, "application/vnd.google.protobuf"),
     }
-    return max(found, key=lambda kind: found[kind])
+    return max(weights, key=lambda kind: weights[kind])
 
 
 def content(families: Iterable[Family], kind: str) -> bytes:
@@ -132,8 +132,8 @@ def page(families: Iterable[Family], *, openmetrics: bool) -> bytes:
 
 
 def _weight(accept: str, kind: str) -> float:
-    for one in accept.split(","):
-        name, *parameters = (part.strip() for part in one.split(";"))
+    for choice in accept.split(","):
+        name, *parameters = (part.strip() for part in choice.split(";"))
         if name.lower() == kind:
             weights = [p[2:] for p in parameters if p.startswith("q=")]
             try:
@@ -172,10 +172,10 @@ def _add_sample(lines: list[str], family: Family, sample: Sample, openmetrics: b
             lines.append(f"{name}_info{braced} {sample.value}")
         case "histogram":
             before = f'{name}_bucket{{{inside}{"," if inside else ""}le="'
-            shown = _exemplars(sample) if openmetrics else {}
+            exemplars = _exemplars(sample) if openmetrics else {}
             counts = zip((*EDGES_S, "+Inf"), (*sample.buckets, sample.count), strict=True)
-            for at, (edge, count) in enumerate(counts):
-                lines.append(f'{before}{edge}"}} {count}{shown.get(at, "")}')
+            for bucket, (edge, count) in enumerate(counts):
+                lines.append(f'{before}{edge}"}} {count}{exemplars.get(bucket, "")}')
             lines.append(f"{name}_sum{braced} {sample.value}")
             lines.append(f"{name}_count{braced} {sample.count}")
         case _:
@@ -187,13 +187,13 @@ def _add_sample(lines: list[str], family: Family, sample: Sample, openmetrics: b
 def _exemplars(sample: Sample) -> dict[int, str]:
     """What follows the count of a bucket."""
     return {
-        one.bucket: f" # {{{labelled(_ids(one))}}} {one.value} {one.unix_s}"
-        for one in sample.exemplars
+        exemplar.bucket: f" # {{{labelled(_ids(exemplar))}}} {exemplar.value} {exemplar.unix_s}"
+        for exemplar in sample.exemplars
     }
 
 
-def _ids(one: Exemplar) -> Labels:
-    return ("trace_id", one.trace), ("span_id", one.span)
+def _ids(exemplar: Exemplar) -> Labels:
+    return ("trace_id", exemplar.trace), ("span_id", exemplar.span)
 
 
 def labelled(labels: Labels) -> str:
@@ -250,11 +250,13 @@ def _labels(labels: Labels) -> bytes:
 
 
 def _histogram(sample: Sample) -> bytes:
-    exemplars = {one.bucket: _exemplar(one) for one in sample.exemplars}
-    found = [[exemplars[at]] if at in exemplars else [] for at in range(len(EDGES))]
+    exemplars = {exemplar.bucket: _exemplar(exemplar) for exemplar in sample.exemplars}
+    by_bucket = [[exemplars[bucket]] if bucket in exemplars else [] for bucket in range(len(EDGES))]
     classic = [
-        number(1, n) + double(2, float(edge)) + b"".join(message(3, one) for one in of_bucket)
-        for edge, n, of_bucket in zip(EDGES_S, sample.buckets, found, strict=True)
+        number(1, n)
+        + double(2, float(edge))
+        + b"".join(message(3, exemplar) for exemplar in of_bucket)
+        for edge, n, of_bucket in zip(EDGES_S, sample.buckets, by_bucket, strict=True)
     ]
     return b"".join(
         [
@@ -266,13 +268,13 @@ def _histogram(sample: Sample) -> bytes:
             number(7, 0),
             *_native(sample.octaves),
             _created(15, sample.created),
-            *(message(16, one) for one in exemplars.values()),
+            *(message(16, exemplar) for exemplar in exemplars.values()),
         ]
     )
 
 
-def _exemplar(one: Exemplar) -> bytes:
-    return _labels(_ids(one)) + double(2, float(one.value)) + _created(3, one.unix_s)
+def _exemplar(exemplar: Exemplar) -> bytes:
+    return _labels(_ids(exemplar)) + double(2, float(exemplar.value)) + _created(3, exemplar.unix_s)
 
 
 def _native(octaves: Sequence[int]) -> Iterable[bytes]:

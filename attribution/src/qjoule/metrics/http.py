@@ -57,16 +57,16 @@ class Bucket:
 
     def __init__(self, per_second: float) -> None:
         self._rate, self._most = per_second, max(1.0, per_second * _BURST_S)
-        self._left, self._at_s = self._most, time.monotonic()
+        self._tokens, self._at_s = self._most, time.monotonic()
 
     def take(self) -> bool:
-        """Whether one more is within the rate."""
+        """Takes a token. False: there is none, the rate is exceeded."""
         now_s = time.monotonic()
-        self._left = min(self._most, self._left + (now_s - self._at_s) * self._rate)
+        self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self._rate)
         self._at_s = now_s
-        if self._left < 1:
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
@@ -78,7 +78,7 @@ class Rates:
         self._buckets: dict[str, Bucket] = {}  #: the one that asked least recently first
 
     def take(self, origin: str) -> bool:
-        """Whether one more answer is within both rates."""
+        """Whether one more answer is within the rates, of this origin and of all together."""
         bucket = self._buckets.pop(origin, None) or Bucket(self._of_one_s)
         self._buckets[origin] = bucket
         if len(self._buckets) > _MAX_ORIGINS:
@@ -129,7 +129,7 @@ class HttpServer:
             elif (client := self._clients.get(key.fd)) is not None:
                 self._go_on(client)
         now_s = time.monotonic()
-        for client in [one for one in self._clients.values() if one.until_s < now_s]:
+        for client in [client for client in self._clients.values() if client.until_s < now_s]:
             if client.answer is None:
                 self._answers[408] = self._answers.get(408, 0) + 1
             self._close(client)
@@ -167,7 +167,7 @@ class HttpServer:
         self._go_on(client)
 
     def _make_room(self, origin: str, now_s: float) -> bool:
-        """Whether there is a place for one more; whoever was idle longest gives way."""
+        """Closes the connection that was idle longest if there is no room. False: none is idle."""
         own = [client for client in self._clients.values() if client.origin == origin]
         if len(own) >= self._bounds.connections_of_one:
             return self._give_way(own, now_s)

@@ -118,9 +118,9 @@ class Interval:
     policy: str = ""  #: who pays for power at rest
 
 
-def added_errors(one: RowErrors | None, other: RowErrors | None) -> RowErrors | None:
+def added_errors(first: RowErrors | None, second: RowErrors | None) -> RowErrors | None:
     """Errors of a sum of energies; None if one of them is unknown."""
-    return None if one is None or other is None else of_recordings((one, other))
+    return None if first is None or second is None else of_recordings((first, second))
 
 
 def interval_of(result: Attribution, text_length: int = TEXT_LENGTH) -> Interval:
@@ -130,8 +130,8 @@ def interval_of(result: Attribution, text_length: int = TEXT_LENGTH) -> Interval
     owners: dict[Owner, Spent] = {}
     queries: dict[Shape, Query] = {}
     main = result.main.name if result.domains else ""
-    for at, row in enumerate(rows):
-        spent = Spent(row.cpu_ns, {name: nj[at] for name, nj in energies.items()})
+    for index, row in enumerate(rows):
+        spent = Spent(row.cpu_ns, {name: nj[index] for name, nj in energies.items()})
         owners.setdefault(_owner(row), Spent()).add(spent)
         if row.kind == "queries":
             energy_nj = spent.energy_nj.get(main, 0)
@@ -154,7 +154,8 @@ def interval_of(result: Attribution, text_length: int = TEXT_LENGTH) -> Interval
         loss=result.trace.loss,
         lost_cpu_ns=result.trace.lost_cpu_ns,
         named_cpu_ns={
-            safe(one.server): (one.cpu_ns, one.queries_ns + one.roles_ns) for one in result.servers
+            safe(server.server): (server.cpu_ns, server.queries_ns + server.roles_ns)
+            for server in result.servers
         },
         windows=result.windows,
         unattributed=result.unattributed_windows,
@@ -204,20 +205,20 @@ def _energies(rows: Sequence[Row], domain: Domain, main: Domain) -> list[int]:
         energies = [row.energy_nj for row in rows]
     else:
         energies = [row.energy_by_domain_nj.get(domain.name, 0) for row in rows]
-    left = dict(domain.parts_nj)
+    remaining = dict(domain.parts_nj)
     for row, energy_nj in zip(rows, energies, strict=True):
-        left[row.kind] -= energy_nj
-    return without_negatives([*energies, *(left[part] for part in PARTS)])
+        remaining[row.kind] -= energy_nj
+    return without_negatives([*energies, *(remaining[part] for part in PARTS)])
 
 
 def without_negatives(values: Sequence[int]) -> list[int]:
     """The values with the same sum and none below 0, if their sum is not; the largest give way."""
     below = -sum(value for value in values if value < 0)
     rest = [max(value, 0) for value in values]
-    for at in sorted(range(len(rest)), key=lambda row: -rest[row]) if below else ():
-        given = min(below, rest[at])
-        rest[at] -= given
-        below -= given
+    for index in sorted(range(len(rest)), key=lambda row: -rest[row]) if below else ():
+        reduction = min(below, rest[index])
+        rest[index] -= reduction
+        below -= reduction
     return rest
 
 

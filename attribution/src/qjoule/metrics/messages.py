@@ -70,8 +70,8 @@ def parse_request(content: bytes) -> Request:
         raise RequestError(Response(405, content=b"only GET and HEAD\n"))
     headers: dict[str, str] = {}
     for name, _, of in (line.partition(":") for line in rest):
-        named = name.strip().lower()
-        headers[named] = f"{headers[named]},{of.strip()}" if named in headers else of.strip()
+        header = name.strip().lower()
+        headers[header] = f"{headers[header]},{of.strip()}" if header in headers else of.strip()
     return Request(parts[1].partition("?")[0], headers, parts[0] == "HEAD")
 
 

@@ -72,8 +72,8 @@ class MetricsServer(HttpServer):
 
     def _refresh(self) -> None:
         version = self._board.version
-        if version != self._version and (shown := self._board.read()) is not None:
-            self._shown_s, self._stale_s, self._families = shown
+        if version != self._version and (page := self._board.read()) is not None:
+            self._shown_s, self._stale_s, self._families = page
             self._version = version
             self._pages.clear()
 
@@ -82,7 +82,7 @@ class MetricsServer(HttpServer):
         return _unwell(shown_s, self._stale_s) or Response(200, content=b"ok\n")
 
     def _metrics(self, accept: str) -> Response:
-        kind = exposition.wanted(accept)
+        kind = exposition.preferred_format(accept)
         if kind not in self._pages:
             self._pages[kind] = exposition.content([*self._families, self._own()], kind)
         return Response(200, kind, self._pages[kind])
@@ -121,7 +121,7 @@ def is_no_strangers(host: str) -> bool:
 
 def warm_up(families: Iterable[Family]) -> None:
     """Runs what a request needs, so that nothing is imported later, when no file can be opened."""
-    exposition.content(families, exposition.wanted("text/plain;q=0.5"))
+    exposition.content(families, exposition.preferred_format("text/plain;q=0.5"))
     exposition.content(families, exposition.PROTOBUF)
     with suppress(PermissionError):  # a service's own filter may refuse it
         os.nice(5)
@@ -135,8 +135,8 @@ class ShownBytes:
         self._start = os.urandom(8).hex()
 
     def respond(self, request: Request) -> Response:
-        version, shown = self._board.version, self._board.read()
-        shown_s, stale_s, content = shown or (None, 0.0, b"")
+        version, document = self._board.version, self._board.read()
+        shown_s, stale_s, content = document or (None, 0.0, b"")
         if (unwell := _unwell(shown_s, stale_s)) is not None:
             return unwell
         tag = f'"{self._start}-{version}"'

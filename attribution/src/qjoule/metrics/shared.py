@@ -43,16 +43,16 @@ class SharedBytes:
             self._readable = mmap.mmap(file, BYTES, prot=mmap.PROT_READ)
         finally:
             os.close(file)
-        self._shown = 0
+        self._version = 0
 
     def put(self, content: bytes) -> bool:
         """Replaces the content. False if it does not fit: then the last one stays."""
         if len(content) > BYTES - _HEAD.size:
             return False
-        self._shown += 2
-        _HEAD.pack_into(self._writable, 0, self._shown - 1, len(content))
+        self._version += 2
+        _HEAD.pack_into(self._writable, 0, self._version - 1, len(content))
         self._writable[_HEAD.size : _HEAD.size + len(content)] = content
-        _HEAD.pack_into(self._writable, 0, self._shown, len(content))
+        _HEAD.pack_into(self._writable, 0, self._version, len(content))
         return True
 
     @property
@@ -119,7 +119,10 @@ class SnapshotBoard(SharedBytes):
 
 def _values(sample: Sample) -> tuple[object, ...]:
     amounts = sample.buckets, sample.count, sample.octaves
-    exemplars = [(one.trace, one.span, one.value, one.unix_s) for one in sample.exemplars]
+    exemplars = [
+        (exemplar.trace, exemplar.span, exemplar.value, exemplar.unix_s)
+        for exemplar in sample.exemplars
+    ]
     return sample.labels, sample.value, sample.created, *amounts, exemplars
 
 
@@ -130,4 +133,4 @@ def _family(name: str, kind: str, about: str, unit: str, samples: list[list[Any]
 def _sample(labels: list[list[str]], *rest: Any) -> Sample:
     *amounts, exemplars = rest
     sample = Sample(tuple((name, of) for name, of in labels), *amounts)
-    return replace(sample, exemplars=tuple(Exemplar(*one) for one in exemplars))
+    return replace(sample, exemplars=tuple(Exemplar(*values) for values in exemplars))

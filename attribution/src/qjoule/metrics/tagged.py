@@ -52,13 +52,15 @@ class TagCounters:
         time, for new series."""
         sums = self._sums(result, wall_s)
         by_server: dict[str, dict[str, int]] = {server: {} for server in self._admitted}
-        for one, spent in sums.items():
-            by_server.setdefault(one.server, {})[one.value] = spent.energy_nj
+        for tag_value, spent in sums.items():
+            by_server.setdefault(tag_value.server, {})[tag_value.value] = spent.energy_nj
         for server, weights in by_server.items():
             self._settle(server, weights, now_s, wall_s)
-        for one, spent in sums.items():
-            known = one.value in self._of_server(one.server)
-            self._of(one if known else one._replace(value=OTHER), wall_s).add(spent)
+        for tag_value, spent in sums.items():
+            has_series = tag_value.value in self._of_server(tag_value.server)
+            self._of(tag_value if has_series else tag_value._replace(value=OTHER), wall_s).add(
+                spent
+            )
 
     def set_limits(self, limits: Limits) -> None:
         """Applies from the next interval on."""
@@ -69,31 +71,39 @@ class TagCounters:
     def families(self) -> Iterator[Family]:
         series_of = [
             (
-                (("server", one.server), ("key", self.key), ("value", one.value)),
+                (("server", tag_value.server), ("key", self.key), ("value", tag_value.value)),
                 series,
                 seconds(series.created_s),
             )
-            for one, series in sorted(self._series.items())
+            for tag_value, series in sorted(self._series.items())
         ]
         yield Family(
             "qjoule_tag_joules",
             "counter",
             "Energy of queries by the value of a tag that applications send.",
             "joules",
-            [Sample(labels, decimal(one.energy_nj), at) for labels, one, at in series_of],
+            [
+                Sample(labels, decimal(series.energy_nj), created)
+                for labels, series, created in series_of
+            ],
         )
         yield Family(
             "qjoule_tag_cpu_seconds",
             "counter",
             "CPU time of queries by the value of a tag.",
             "seconds",
-            [Sample(labels, decimal(one.cpu_ns), at) for labels, one, at in series_of],
+            [
+                Sample(labels, decimal(series.cpu_ns), created)
+                for labels, series, created in series_of
+            ],
         )
         yield Family(
             "qjoule_tag_calls",
             "counter",
             "Executions by the value of a tag.",
-            samples=[Sample(labels, str(one.calls), at) for labels, one, at in series_of],
+            samples=[
+                Sample(labels, str(series.calls), created) for labels, series, created in series_of
+            ],
         )
 
     def _sums(self, result: Attribution, wall_s: float) -> dict[TagValue, _Series]:
@@ -110,8 +120,8 @@ class TagCounters:
 
     def _settle(self, server: str, weights: dict[str, int], now_s: float, wall_s: float) -> None:
         weights.pop(OTHER, None)
-        gone: Sequence[str] = self._of_server(server).admit(weights, now_s)
-        for value in gone:
+        evicted: Sequence[str] = self._of_server(server).admit(weights, now_s)
+        for value in evicted:
             series = self._series.pop(TagValue(server, value), None)
             if series is not None:
                 self._of(TagValue(server, RETIRED), wall_s).add(series)
