@@ -62,8 +62,8 @@ def main() -> NoReturn:
         if os.environ.get("OTEL_LOGS_EXPORTER") == "otlp":
             check_receiver("logs")
             host, about = os.uname().nodename, sender.about
-            drawn = QuerySamples(host, about, lambda: read(urljoin(url, "/samples")))
-            send = with_events(send, TopQueries(host, about).send, drawn.send)
+            samples = QuerySamples(host, about, lambda: read(urljoin(url, "/samples")))
+            send = with_events(send, TopQueries(host, about).send, samples.send)
         every_s = _interval_s()
         profiles = None
         if os.environ.get("OTEL_PROFILES_EXPORTER") == "otlp":
@@ -93,10 +93,13 @@ def with_events(metrics: Pages, *events: Pages) -> Pages:
         nonlocal refused
         if not metrics(families, unix_s):
             return False
-        before, refused = refused, False in [one(families, unix_s) for one in events]
+        before, refused = (
+            refused,
+            False in [send_events(families, unix_s) for send_events in events],
+        )
         if refused != before:
-            words = "the receiver did not take the events" if refused else "sends events again"
-            print(f"qjoule: {words}", file=sys.stderr, flush=True)
+            message = "the receiver did not take the events" if refused else "sends events again"
+            print(f"qjoule: {message}", file=sys.stderr, flush=True)
         return True
 
     return send
@@ -169,10 +172,10 @@ def read_page(url: str) -> tuple[float, list[Family]]:
     not such a page.
     """
     families = families_of(read(url).decode("utf-8", "replace"))
-    shown = next((one for one in families if one.name == _SHOWN), None)
-    if shown is None:
+    interval_end = next((family for family in families if family.name == _SHOWN), None)
+    if interval_end is None:
         raise ValueError("it is not the page of an agent that has counted an interval")
-    return float(shown.samples[0].value), families
+    return float(interval_end.samples[0].value), families
 
 
 def read(url: str) -> bytes:
@@ -196,27 +199,27 @@ def read(url: str) -> bytes:
 
 def families_of(page: str) -> list[Family]:
     """Raises `ValueError` or `LookupError`: it is no page of ours."""
-    found: list[_Found] = []
+    parsed: list[_Found] = []
     for line in page.split("\n"):
         word, _, rest = line.partition(" ")[2].partition(" ")
         if not line.startswith("#"):
-            _add_sample(found[-1], line) if line else None
+            _add_sample(parsed[-1], line) if line else None
         elif word == "HELP":
             name, _, about = rest.partition(" ")
-            found.append(_Found(name, _unescaped(about)))
+            parsed.append(_Found(name, _unescaped(about)))
         elif word == "TYPE":
-            found[-1].kind = rest.partition(" ")[2]
+            parsed[-1].kind = rest.partition(" ")[2]
         elif word == "UNIT":
-            found[-1].unit = rest.partition(" ")[2]
+            parsed[-1].unit = rest.partition(" ")[2]
     return [
         Family(
-            *(one.name, one.kind, one.help, one.unit),
+            *(family.name, family.kind, family.help, family.unit),
             [
-                _sample(one.kind, labels, values, one.exemplars.get(labels, ()))
-                for labels, values in one.series.items()
+                _sample(family.kind, labels, values, family.exemplars.get(labels, ()))
+                for labels, values in family.series.items()
             ],
         )
-        for one in found
+        for family in parsed
     ]
 
 
@@ -231,8 +234,8 @@ def _add_sample(family: _Found, line: str) -> None:
     family.series.setdefault(tuple(labels), {})[ending] = match[3]
     if match[4] is not None:
         ids = dict(_LABEL.findall(match[4]))
-        one = Exemplar(ids["trace_id"], ids["span_id"], match[5], match[6])
-        family.exemplars.setdefault(tuple(labels), []).append(one)
+        exemplar = Exemplar(ids["trace_id"], ids["span_id"], match[5], match[6])
+        family.exemplars.setdefault(tuple(labels), []).append(exemplar)
 
 
 def _sample(

@@ -41,9 +41,9 @@ class TopQueries:
 
     def send(self, families: Sequence[Family], unix_s: float) -> bool:
         """True if the events were taken, or there are none."""
-        found = self.events(families)
+        events = self.events(families)
         try:
-            if found and self._exporter.export(self._records(found, unix_s)).name != "SUCCESS":
+            if events and self._exporter.export(self._records(events, unix_s)).name != "SUCCESS":
                 return False
         except Exception:  # of requests, urllib3 or the SDK: none may end the process
             return False
@@ -56,22 +56,25 @@ class TopQueries:
         """
         if not self._began or self._began != _began(families):
             return []
-        found = []
+        increases = []
         for key, sums in _sums(families).items():
             before = self._sums.get(key, {})
-            added = {name: total - before.get(name, Decimal()) for name, total in sums.items()}
+            increase = {name: total - before.get(name, Decimal()) for name, total in sums.items()}
             # A statement that was forgotten and came back has less than before.
-            if any(added.values()) and min(added.values()) >= 0:
-                found.append((key, added))
+            if any(increase.values()) and min(increase.values()) >= 0:
+                increases.append((key, increase))
         nothing = Decimal()
-        found.sort(key=lambda one: (one[1].get(_ENERGY, nothing), one[1].get(_CPU, nothing)))
-        about, known, grade = self._about(families), infos(families), _grade(families)
+        increases.sort(key=lambda item: (item[1].get(_ENERGY, nothing), item[1].get(_CPU, nothing)))
+        about, info_by_query, grade = self._about(families), infos(families), _grade(families)
         return [
-            {"qjoule.grade": grade, **dict(_attributes(key, added, about, known.get(key, {})))}
-            for key, added in found[: -MOST_EVENTS - 1 : -1]
+            {
+                "qjoule.grade": grade,
+                **dict(_attributes(key, increase, about, info_by_query.get(key, {}))),
+            }
+            for key, increase in increases[: -MOST_EVENTS - 1 : -1]
         ]
 
-    def _records(self, found: Sequence[dict[str, Any]], unix_s: float) -> list[Any]:
+    def _records(self, events: Sequence[dict[str, Any]], unix_s: float) -> list[Any]:
         from opentelemetry._logs import LogRecord  # noqa: PLC0415
         from opentelemetry.sdk._logs import ReadableLogRecord  # noqa: PLC0415
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
@@ -82,12 +85,12 @@ class TopQueries:
             ReadableLogRecord(
                 LogRecord(timestamp=unix_ns, event_name=EVENT, attributes=attributes), of, scope
             )
-            for attributes in found
+            for attributes in events
         ]
 
 
 def _attributes(
-    key: Key, added: Mapping[str, Decimal], about: About, info: Mapping[str, str]
+    key: Key, increase: Mapping[str, Decimal], about: About, info: Mapping[str, str]
 ) -> Iterator[tuple[str, Any]]:
     server, database, fingerprint = key
     kind = about.kinds.get(server, "")
@@ -99,7 +102,7 @@ def _attributes(
         "qjoule.server": server,
         "qjoule.fingerprint": fingerprint,
     }
-    sums = {name: int(n) if name in _COUNTS else float(n) for name, n in added.items()}
+    sums = {name: int(n) if name in _COUNTS else float(n) for name, n in increase.items()}
     yield from ((name, text) for name, text in texts.items() if text)
     yield from sums.items()
     for ours, theirs in decoding_of_flavour(kind).collector.items():
@@ -108,14 +111,14 @@ def _attributes(
 
 
 def _began(families: Sequence[Family]) -> str:
-    found = (one.samples for one in families if one.name == "qjoule_start_time_seconds")
-    return next((samples[0].value for samples in found), "")
+    series = (family.samples for family in families if family.name == "qjoule_start_time_seconds")
+    return next((samples[0].value for samples in series), "")
 
 
 def _grade(families: Sequence[Family]) -> str:
     """How the joules were found: measured, estimated or simulated; of several domains, all."""
-    found = (one.samples for one in families if one.name == "qjoule_node_joules")
-    return ", ".join(sorted({dict(sample.labels)["grade"] for of in found for sample in of}))
+    series = (family.samples for family in families if family.name == "qjoule_node_joules")
+    return ", ".join(sorted({dict(sample.labels)["grade"] for of in series for sample in of}))
 
 
 def _sums(families: Sequence[Family]) -> Sums:
@@ -135,9 +138,13 @@ def _sums(families: Sequence[Family]) -> Sums:
 
 
 def infos(families: Sequence[Family]) -> dict[Key, dict[str, str]]:
-    found = (one.samples for one in families if one.name == "qjoule_query" and one.kind == "info")
-    labels = (dict(sample.labels) for samples in found for sample in samples)
-    return {_key(one): one for one in labels}
+    series = (
+        family.samples
+        for family in families
+        if family.name == "qjoule_query" and family.kind == "info"
+    )
+    labels = (dict(sample.labels) for samples in series for sample in samples)
+    return {_key(info): info for info in labels}
 
 
 def _key(labels: Mapping[str, str]) -> Key:

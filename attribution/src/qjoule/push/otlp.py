@@ -98,7 +98,7 @@ class Otlp:
 
     def about(self, families: Sequence[Family]) -> About:
         """What the info families of a page say."""
-        infos = {one.name: one.samples for one in families if one.kind == "info"}
+        infos = {family.name: family.samples for family in families if family.kind == "info"}
         kinds: dict[str, str] = {}
         for sample in infos.get("qjoule_server", ()):
             labels = dict(sample.labels)
@@ -138,13 +138,13 @@ def check_receiver(signal: str, version: str = "v1/") -> str:
 
 
 def setting(signal: str, what: str) -> str:
-    """Of the environment, of this signal or else of all."""
+    """A setting from the environment: the signal's own, or else the one for all signals."""
     own, common = (f"OTEL_EXPORTER_OTLP_{of}{what}" for of in (f"{signal.upper()}_", ""))
     return os.environ.get(own) or os.environ.get(common) or ""
 
 
 def quiet_session() -> Any:
-    """Of requests: it sends headers nowhere but to the configured address."""
+    """A session of `requests` that sends headers only to the configured address."""
     import requests  # noqa: PLC0415 (optional, and slow to import)
 
     session = requests.Session()
@@ -165,38 +165,38 @@ def _metrics(family: Family, about: About, unix_ns: int) -> Iterator[Any]:
 
     points: dict[tuple[str, str], list[Any]] = {}
     for sample in family.samples:
-        name, unit, attributes = _named(family, sample.labels, about)
+        name, unit, attributes = _metric_of(family, sample.labels, about)
         point = _point(family, sample, attributes, unix_ns)
         points.setdefault((name, unit), []).append(point)
     cumulative = export.AggregationTemporality.CUMULATIVE
     make: Callable[[list[Any]], Any] = {
-        "counter": lambda found: export.Sum(found, cumulative, is_monotonic=True),
-        "histogram": lambda found: export.Histogram(found, cumulative),
+        "counter": lambda data: export.Sum(data, cumulative, is_monotonic=True),
+        "histogram": lambda data: export.Histogram(data, cumulative),
     }.get(family.kind, export.Gauge)
-    for (name, unit), found in points.items():
-        yield export.Metric(name, family.help, unit, make(found))
+    for (name, unit), metric_points in points.items():
+        yield export.Metric(name, family.help, unit, make(metric_points))
 
 
-def _named(family: Family, labels: Labels, about: About) -> tuple[str, str, dict[str, str]]:
+def _metric_of(family: Family, labels: Labels, about: About) -> tuple[str, str, dict[str, str]]:
     """The metric that a sample belongs to, its unit, and the sample's attributes."""
-    given = dict(labels)
+    values = dict(labels)
     if family.name == "qjoule_node_joules":
-        domain = given["domain"]
-        attributes = {"hw.id": domain, "qjoule.grade": given["grade"]}
+        domain = values["domain"]
+        attributes = {"hw.id": domain, "qjoule.grade": values["grade"]}
         if domain == "psys":
             return "hw.host.energy", "J", attributes
         if domain in _HARDWARE:
             attributes["hw.type"] = _HARDWARE[domain]
             return "hw.energy", "J", attributes
         return "qjoule.domain.energy", "J", attributes
-    server = given.get("server", "")
+    server = values.get("server", "")
     attributes = {_ATTRIBUTES.get(name, f"qjoule.{name}"): of for name, of in labels if of}
     if kind := about.kinds.get(server):
         attributes["db.system.name"] = system_name(kind)
     if family.name not in QUERIES:
         name = "qjoule." + family.name.removeprefix("qjoule_").replace("_joules", "_energy")
         return name, _UNITS.get(family.unit, "1"), attributes
-    if summary := about.summaries.get((server, given.get("fingerprint", ""))):
+    if summary := about.summaries.get((server, values.get("fingerprint", ""))):
         attributes["db.query.summary"] = summary
     return *QUERIES[family.name], attributes
 
@@ -221,10 +221,10 @@ def _point(family: Family, sample: Sample, attributes: Mapping[str, str], unix_n
 def _exemplars(sample: Sample) -> Iterator[Any]:
     from opentelemetry.sdk.metrics import Exemplar  # noqa: PLC0415
 
-    for one in sample.exemplars:
-        if ids := trace_context(one.trace, one.span):
-            unix_ns = round(float(one.unix_s) * 1e9)
-            yield Exemplar({}, float(one.value), unix_ns, span_id=ids[1], trace_id=ids[0])
+    for exemplar in sample.exemplars:
+        if ids := trace_context(exemplar.trace, exemplar.span):
+            unix_ns = round(float(exemplar.unix_s) * 1e9)
+            yield Exemplar({}, float(exemplar.value), unix_ns, span_id=ids[1], trace_id=ids[0])
 
 
 def trace_context(trace: str, span: str) -> tuple[int, int] | None:

@@ -37,8 +37,8 @@ class Profiles:
         """The Unix time at which the agent's profile begins, and the profile. Raises `ValueError`
         or `LookupError`: it is none.
         """
-        found = read_pprof(content, self._host)
-        return found.began_unix_ns / 1e9, found
+        profile = read_pprof(content, self._host)
+        return profile.began_unix_ns / 1e9, profile
 
     def send(self, profile: Profile, _unix_s: float) -> bool:
         """Whether the receiver took it."""

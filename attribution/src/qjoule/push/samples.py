@@ -86,13 +86,17 @@ class QuerySamples:
         """True if the events were taken, or there are none. `families`: of the page."""
         del unix_s
         try:
-            shown = msgspec.json.decode(self._read(), type=Document)
+            document = msgspec.json.decode(self._read(), type=Document)
         except NotServed:
             return True
         except (OSError, HTTPException, ValueError):  # the metrics' own trouble is said
             return False
-        sent = self._sent if shown.start == self._start else 0
-        new = [one for one in shown.queries if one.number > sent and one.time >= self._since_us]
+        sent = self._sent if document.start == self._start else 0
+        new = [
+            query
+            for query in document.queries
+            if query.number > sent and query.time >= self._since_us
+        ]
         try:
             if new and self._exporter.export(self._records(new, families)).name != "SUCCESS":
                 return False
@@ -103,7 +107,7 @@ class QuerySamples:
             print(
                 f"qjoule: {lost} drawn queries were not sent in time", file=sys.stderr, flush=True
             )
-        self._start, self._sent = shown.start, shown.last
+        self._start, self._sent = document.start, document.last
         return True
 
     def _records(self, queries: Sequence[Drawn], families: Sequence[Family]) -> list[Any]:
@@ -114,60 +118,63 @@ class QuerySamples:
 
         scope, of = InstrumentationScope("qjoule", __version__), resource(self._host)
         about = self._about(families)
-        known = {(server, shape): of for (server, _, shape), of in infos(families).items()}
+        info_by_query = {(server, shape): of for (server, _, shape), of in infos(families).items()}
         return [
             ReadableLogRecord(
                 LogRecord(
-                    timestamp=one.time * 1000,
+                    timestamp=query.time * 1000,
                     event_name=EVENT,
-                    attributes=dict(attributes(one, about, known)),
-                    **trace_of(one, TraceFlags(0)),
+                    attributes=dict(attributes(query, about, info_by_query)),
+                    **trace_of(query, TraceFlags(0)),
                 ),
                 of,
                 scope,
             )
-            for one in queries
+            for query in queries
         ]
 
 
-def trace_of(one: Drawn, flags: Any) -> dict[str, Any]:
+def trace_of(query: Drawn, flags: Any) -> dict[str, Any]:
     """Arguments of a `LogRecord`; none if the query is of no trace."""
-    ids = trace_context(one.trace, one.span)
+    ids = trace_context(query.trace, query.span)
     return {"trace_id": ids[0], "span_id": ids[1], "trace_flags": flags} if ids else {}
 
 
 def attributes(
-    one: Drawn, about: About, known: Mapping[tuple[str, str], Mapping[str, str]]
+    query: Drawn, about: About, info_by_query: Mapping[tuple[str, str], Mapping[str, str]]
 ) -> Iterator[tuple[str, Any]]:
-    """Of an event. `known`: labels of the page's info family by server and fingerprint."""
-    kind = about.kinds.get(one.server, "")
-    info = known.get((one.server, one.fingerprint), {})
-    address = "" if one.client == _SOCKET else one.client
+    """Attributes of a query's event.
+
+    `info_by_query`: labels of the page's info family by server and fingerprint.
+    """
+    kind = about.kinds.get(query.server, "")
+    info = info_by_query.get((query.server, query.fingerprint), {})
+    address = "" if query.client == _SOCKET else query.client
     texts = {
         "db.system.name": system_name(kind) if kind else "",
-        "db.namespace": one.database,
+        "db.namespace": query.database,
         "db.query.text": info.get("text", ""),
-        "db.query.summary": about.summaries.get((one.server, one.fingerprint), ""),
-        "user.name": one.user,
+        "db.query.summary": about.summaries.get((query.server, query.fingerprint), ""),
+        "user.name": query.user,
         "client.address": address,
         "network.peer.address": address,
-        "qjoule.application": one.application,
-        "qjoule.server": one.server,
-        "qjoule.fingerprint": one.fingerprint,
-        "qjoule.query.outcome": one.outcome,
-        "qjoule.grade": one.grade,
-        "qjoule.idle": one.policy,
+        "qjoule.application": query.application,
+        "qjoule.server": query.server,
+        "qjoule.fingerprint": query.fingerprint,
+        "qjoule.query.outcome": query.outcome,
+        "qjoule.grade": query.grade,
+        "qjoule.idle": query.policy,
     }
     yield from ((name, text) for name, text in texts.items() if text)
-    yield "qjoule.query.duration", one.latency_ns / 1e9
-    yield "qjoule.query.cpu.time", one.cpu_ns / 1e9
-    yield "qjoule.sample.probability", one.probability
-    if one.energy_nj is not None and one.error_nj is not None:
-        yield "qjoule.query.energy", one.energy_nj / 1e9
-        yield "qjoule.query.energy.error", one.error_nj / 1e9
-    if one.rows is not None:
-        yield "qjoule.query.rows", one.rows
-    for name, wait_ns in one.waits.items():
+    yield "qjoule.query.duration", query.latency_ns / 1e9
+    yield "qjoule.query.cpu.time", query.cpu_ns / 1e9
+    yield "qjoule.sample.probability", query.probability
+    if query.energy_nj is not None and query.error_nj is not None:
+        yield "qjoule.query.energy", query.energy_nj / 1e9
+        yield "qjoule.query.energy.error", query.error_nj / 1e9
+    if query.rows is not None:
+        yield "qjoule.query.rows", query.rows
+    for name, wait_ns in query.waits.items():
         yield f"qjoule.query.wait.time.{name}", wait_ns / 1e9
     for ours, theirs in decoding_of_flavour(kind).collector_sample.items():
         if value := texts.get(ours) or info.get(ours):
