@@ -13,7 +13,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.process import READER, by_descriptor, drop_privileges
 from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
 from qjoule.spool.files import RingFiles
-from qjoule.spool.recorder import said
+from qjoule.spool.recorder import describe_saved
 from qjoule.spool.save import left_behind, save
 from qjoule.trace.meta import Part
 
@@ -81,7 +81,7 @@ def _of_ended(directory: Path) -> Answer:
     moment, meta = left_behind(trace)
     part = Part("end", "what the recorder held when it ended")
     saved = save(trace, moment, meta, part)
-    say(said(saved, "the recorder has ended"))
+    say(describe_saved(saved, "the recorder has ended"))
     return Answer(saved.directory.name, saved.seconds, saved.late)
 
 

@@ -107,12 +107,12 @@ class Capture(BlockReader):
         Raises:
             QjouleError: the stream is damaged, or the disk is full; what came before is kept.
         """
-        told = None
+        written_news = None
         try:
             for frame in stream:
                 # Who looks meanwhile sees which servers have exited or are followed.
-                if told != self.news and frame.kind not in _FIRST:
-                    told = self.news
+                if written_news != self.news and frame.kind not in _FIRST:
+                    written_news = self.news
                     replace_meta(self._directory, self.meta)
                 self.add(frame)
         except OSError as error:
@@ -185,15 +185,18 @@ class Capture(BlockReader):
         """Takes in what applications and an external meter reported."""
         lost, unverified, bad = 0, 0, 0
         if self._reports is not None:
-            for kept in self._reports.take_finished(everything=everything):
-                self._names.add(kept)
+            for finished in self._reports.take_finished(everything=everything):
+                self._names.add(finished)
             for call in self._reports.reported(self._opaque.servers, everything=everything):
                 self._names.add(call)
             lost, unverified = self._reports.lost, self._reports.unverified
         if self._meter is not None:
             bad = self._meter.bad
             if readings := self._meter.readings():
-                rows = (MeterReading(one.t_ns, one.stamp_ns, one.raw) for one in readings)
+                rows = (
+                    MeterReading(reading.t_ns, reading.stamp_ns, reading.raw)
+                    for reading in readings
+                )
                 self._names.add(Metered(tuple(rows)))
             self._announced.meta = with_meter(self._announced.meta, self._meter.info)
         if everything and (lost or unverified or bad):
@@ -270,13 +273,15 @@ class RingCapture(Capture):
         self._recorder.process_requests(self.now)
 
     def now(self) -> Now:
-        """Up to where the ring can be saved."""
+        """What a save needs to know now, such as the point up to which the ring can be saved."""
         return Now(self._ring.moment(), self.meta, self._ring.needed.counted)
 
     def _turn(self, segment: int) -> None:
         if self._statements.taken > MAX_TEXTS:
-            known = self._ring.needed.shapes
-            self._statements = self._statements.anew(known)
-        before = [one for one in self._ring.moment().segments if one.segment == segment - 1]
+            shapes = self._ring.needed.shapes
+            self._statements = self._statements.anew(shapes)
+        before = [
+            begins for begins in self._ring.moment().segments if begins.segment == segment - 1
+        ]
         if before and self._flushed_ns > before[0].begin_ns:
             self.whole(before[0], self._flushed_ns, self.meta)

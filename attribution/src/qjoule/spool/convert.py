@@ -48,14 +48,16 @@ class ShareWorker:
         self.share = share
         self.done = self.total = 0
         self.made: Made | None = None
-        self._left = b""
+        self._partial_line = b""
         # A name below /proc/self/fd leads to something else in the worker.
-        kept: list[int] = []
+        descriptors: list[int] = []
         try:
-            kept += (os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (trace, folder.parent))
-            self._child = Child.start(lambda pipe: _work(trace, folder, share, pipe), kept)
+            descriptors += (
+                os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (trace, folder.parent)
+            )
+            self._child = Child.start(lambda pipe: _work(trace, folder, share, pipe), descriptors)
         finally:
-            for descriptor in kept:
+            for descriptor in descriptors:
                 os.close(descriptor)
 
     def fileno(self) -> int:
@@ -64,7 +66,7 @@ class ShareWorker:
     def hear(self) -> bool:
         """Takes in what it says; False: it has ended. Raises QjouleError: it failed."""
         data = os.read(self._child.pipe, _READ_BYTES)
-        *lines, self._left = (self._left + data).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in lines:
             self._take(json.loads(line))
         return bool(data)
@@ -72,14 +74,14 @@ class ShareWorker:
     def close(self) -> None:
         self._child.end()
 
-    def _take(self, said: dict[str, Any]) -> None:
-        if "error" in said:
-            raise QjouleError(said["error"])
-        if "meta" in said:
-            meta = parse_meta(said.pop("meta").encode())
-            self.made = Made(meta, **said)
+    def _take(self, message: dict[str, Any]) -> None:
+        if "error" in message:
+            raise QjouleError(message["error"])
+        if "meta" in message:
+            meta = parse_meta(message.pop("meta").encode())
+            self.made = Made(meta, **message)
         else:
-            self.done, self.total = said["done"], said["total"]
+            self.done, self.total = message["done"], message["total"]
 
 
 def make_shares(trace: Path, folders: dict[Share, Path], progress: Any) -> Sequence[Made]:
@@ -121,15 +123,15 @@ def _wait(workers: Sequence[ShareWorker], progress: Any) -> None:
 
 def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
     """The whole life of such a process. It has both directories, by descriptor."""
-    words = [as_given(str(path)) for path in (trace, folder.parent)]
+    paths = [as_given(str(path)) for path in (trace, folder.parent)]
     opened_directories.clear()
-    trace, unfinished = (by_descriptor(FIRST + at, word) for at, word in enumerate(words))
+    trace, unfinished = (by_descriptor(FIRST + index, path) for index, path in enumerate(paths))
     try:
         tables = Tables(trace, unfinished / folder.name, share)
-        told = 0
+        reported = 0
         for done, total in tables.steps():
-            if done - told >= _STEP_BYTES:
-                told = done
+            if done - reported >= _STEP_BYTES:
+                reported = done
                 _say(pipe, done=done, total=total)
         made = tables.finish()
         values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
@@ -140,7 +142,7 @@ def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
         where = error.filename or trace
         _say(pipe, error=as_given(f"{where}: {error.strerror}; the recording is as it was"))
     except MemoryError:
-        _say(pipe, error=f"{words[0]}: there is not enough memory; the recording is as it was")
+        _say(pipe, error=f"{paths[0]}: there is not enough memory; the recording is as it was")
 
 
 def _say(pipe: int, **values: Any) -> None:
@@ -222,7 +224,7 @@ def _convert(trace: Path, output: Path, jobs: int, progress: Progress) -> Conver
         made = make_shares(trace, folders, progress)
     else:
         made = [_made_here(trace, folders[Share.ALL], progress)]
-    meta = _together(trace, made)
+    meta = _combined_meta(trace, made)
     for folder in folders.values():
         for name in TABLES:
             with suppress(FileNotFoundError):
@@ -230,7 +232,7 @@ def _convert(trace: Path, output: Path, jobs: int, progress: Progress) -> Conver
     replace_meta(output, meta)
     sync(output)
     shutil.rmtree(unfinished)
-    return Converted(meta, sum(one.tagged for one in made))
+    return Converted(meta, sum(part.tagged for part in made))
 
 
 def _made_here(trace: Path, folder: Path, progress: Progress) -> Made:
@@ -240,17 +242,17 @@ def _made_here(trace: Path, folder: Path, progress: Progress) -> Made:
     return tables.finish()
 
 
-def _together(trace: Path, made: Sequence[Made]) -> Meta:
+def _combined_meta(trace: Path, made: Sequence[Made]) -> Meta:
     """What the shares say together; the first one has counted loss."""
     stopped = meta_of(trace).stopped
     if stopped is None and not names_of(trace).is_file():
         stopped = "the names of the recording are missing"
-    elif stopped is None and any(one.damaged for one in made):
+    elif stopped is None and any(part.damaged for part in made):
         stopped = "parts of the recording are damaged"
-    elif stopped is None and not all(one.whole for one in made):
+    elif stopped is None and not all(part.whole for part in made):
         stopped = "the recording was cut off"
     rows = {
-        name: sum(count for one in made if (count := one.meta.rows.get(name))) for name in TABLES
+        name: sum(count for part in made if (count := part.meta.rows.get(name))) for name in TABLES
     }
     return replace(
         made[0].meta, rows=rows, captured=None, complete=stopped is None, stopped=stopped

@@ -89,17 +89,17 @@ class DumpSocket:
             return Answer(error="not saved: only who started the recorder and root may ask")
         if request != _SAVE:
             return Answer(error="not saved: that is no request")
-        found: list[Saved | str] = []
+        results: list[Saved | str] = []
         done = threading.Event()
 
         def answer(result: Saved | str) -> None:
-            found.append(result)
+            results.append(result)
             done.set()
 
         self._recorder.ask(SaveRequest("dump", f"qjoule dump, process {pid}", answer=answer))
         if not done.wait(_SAVE_S):
             return Answer(error=f"no answer within {_SAVE_S:g} s: see what the recorder says")
-        result = found[0]
+        result = results[0]
         if isinstance(result, str):
             return Answer(error=result)
         return Answer(result.directory.name, result.seconds, result.late)
@@ -154,16 +154,16 @@ def directory_of(pid: int) -> tuple[Path, int]:
         QjouleError: there is no such process, it is no recorder, or it may not be looked at.
     """
     denied = False
-    for one in _with_children(pid):
+    for process in _with_children(pid):
         try:
-            where = Path(f"/proc/{one}/cwd").readlink()
+            where = Path(f"/proc/{process}/cwd").readlink()
         except PermissionError:
             denied = True
             continue
         except OSError:
             continue
-        if RingFiles(where).are_there and _listens(where) == one:
-            return where, one
+        if RingFiles(where).are_there and _listens(where) == process:
+            return where, process
     if not Path(f"/proc/{pid}").exists():
         raise QjouleError(f"there is no process {pid}")
     if denied:
@@ -172,14 +172,14 @@ def directory_of(pid: int) -> tuple[Path, int]:
 
 
 def _with_children(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
+    processes = [pid]
+    for process in processes:
         with suppress(OSError, ValueError):
-            words = Path(f"/proc/{one}/task/{one}/children").read_text().split()
-            found += [int(word) for word in words if int(word) not in found]
-        if len(found) > 64:  # a recorder has a handful
+            children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            processes += [int(child) for child in children if int(child) not in processes]
+        if len(processes) > 64:  # a recorder has a handful
             break
-    return found
+    return processes
 
 
 def _listens(trace: Path) -> int | None:

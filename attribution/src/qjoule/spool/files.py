@@ -93,13 +93,13 @@ class RingFiles:
 
     def segments(self) -> list[SegmentBegins]:
         """The segments whose names are there, oldest first. Damaged ones are left out."""
-        found: list[SegmentBegins] = []
+        segments: list[SegmentBegins] = []
         for path in self.folder.glob("state-*"):
             with suppress(OSError, QjouleError), open_regular(path) as file:
                 first = next(iter(NamesReader(file)), None)
                 if isinstance(first, SegmentBegins):
-                    found.append(first)
-        return sorted(found, key=lambda one: one.segment)
+                    segments.append(first)
+        return sorted(segments, key=lambda segment: segment.segment)
 
     def forget(self, before: int) -> None:
         """Removes the names of segments before this one, whose records are written over."""
@@ -131,7 +131,8 @@ def open_ring(trace: Path) -> Iterator[tuple[int, ...]]:
         try:
             yield tuple(descriptors)
         finally:
-            if not any(os.fstat(one).st_size for one in descriptors):  # tracing did not begin
+            # If tracing did not begin:
+            if not any(os.fstat(descriptor).st_size for descriptor in descriptors):
                 with suppress(OSError):
                     for path in files.folder.iterdir():
                         path.unlink()

@@ -55,14 +55,14 @@ class SpoolReader:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._at = 0
+        self._position = 0
         self._number = 0
         self.damage = Damage()
 
     @property
     def position(self) -> int:
         """The byte up to which it was read."""
-        return self._at
+        return self._position
 
     def __iter__(self) -> Iterator[SpoolFrame]:
         self._file.seek(0)
@@ -71,50 +71,52 @@ class SpoolReader:
                 "the recording was captured on a machine of another byte order: convert it there"
             )
         while True:
-            begin = self._at
+            begin = self._position
             frame = self._frame(begin)
             if frame is None:
-                found = self._search(begin + 1)
-                self.damage.bytes += (self._file.seek(0, 2) if found is None else found) - begin
-                if found is None:
+                next_begin = self._search(begin + 1)
+                self.damage.bytes += (
+                    self._file.seek(0, 2) if next_begin is None else next_begin
+                ) - begin
+                if next_begin is None:
                     return
-                self._at = found
+                self._position = next_begin
                 continue
             self.damage.frames += frame.missing
             self._number = frame.number
             yield frame
 
-    def _frame(self, at: int) -> SpoolFrame | None:
-        """The whole frame that begins at `at`, or None."""
-        found = stored_frame(self._file, at)
-        if found is None:
+    def _frame(self, begin: int) -> SpoolFrame | None:
+        """The whole frame that begins at `begin`, or None."""
+        stored = stored_frame(self._file, begin)
+        if stored is None:
             return None
-        payload = found.payload
-        if payload is None or found.number <= self._number:
+        payload = stored.payload
+        if payload is None or stored.number <= self._number:
             return None
-        self._at = at + found.size
-        return SpoolFrame(found.number, found.t_ns, payload, found.number - self._number - 1)
+        self._position = begin + stored.size
+        return SpoolFrame(stored.number, stored.t_ns, payload, stored.number - self._number - 1)
 
     def _search(self, begin: int) -> int | None:
         """Where the next whole frame begins, at `begin` or later."""
-        at = begin
+        position = begin
         while True:
-            self._file.seek(at)
+            self._file.seek(position)
             piece = self._file.read(_SEARCH_BYTES)
-            found = piece.find(_MAGIC)
-            if found < 0 and len(piece) < _SEARCH_BYTES:
+            offset = piece.find(_MAGIC)
+            if offset < 0 and len(piece) < _SEARCH_BYTES:
                 return None
-            if found < 0:
-                at += len(piece) - len(_MAGIC) + 1
+            if offset < 0:
+                position += len(piece) - len(_MAGIC) + 1
                 continue
-            if self._is_whole(at + found):
-                return at + found
-            at += found + 1
+            if self._is_whole(position + offset):
+                return position + offset
+            position += offset + 1
 
-    def _is_whole(self, at: int) -> bool:
-        before = self._at
-        whole = self._frame(at) is not None
-        self._at = before
+    def _is_whole(self, begin: int) -> bool:
+        before = self._position
+        whole = self._frame(begin) is not None
+        self._position = before
         return whole
 
 

@@ -39,7 +39,7 @@ _MOST_LINE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Spooled:
-    """All that the frames up to this number refer to has been named before."""
+    """Marks that all names have been written that the frames up to this number refer to."""
 
     frames: int
 
@@ -132,12 +132,12 @@ class NamesWriter:
     def flush(self) -> None:
         """Writes the lines. Raises `OSError`."""
         lines, self._lines = self._lines, []
-        left = memoryview(b"".join(lines))
-        while left.nbytes:
-            left = left[self._file.write(left) :]
+        unwritten = memoryview(b"".join(lines))
+        while unwritten.nbytes:
+            unwritten = unwritten[self._file.write(unwritten) :]
 
     def spooled(self, frames: int, segment: int, segment_begins: int) -> None:
-        """All that these frames refer to was added before. Raises `OSError`.
+        """Called when all names that these frames refer to have been added. Raises `OSError`.
 
         The segment is of a ring, see `qjoule.spool.ring_names`.
         """
@@ -152,7 +152,7 @@ class NamesWriter:
 
 
 def line_of(news: CaptureEvent | SegmentBegins) -> bytes:
-    """What `NamesWriter` writes of it."""
+    """The line that `NamesWriter` writes for `news`, with its checksum."""
     line = json.dumps(_encoded(news), separators=(",", ":")).encode()
     return xxh3_64_hexdigest(line).encode() + b" " + line + b"\n"
 
@@ -221,35 +221,35 @@ def _decoded(line: Any) -> CaptureEvent:
     if kind is None or not isinstance(fields, dict):
         raise ValueError("it says nothing that is known")
     _check_values(fields)
-    captured, told = fields.pop("captured", None), fields.pop("ids", [])
-    if not isinstance(told, list):
+    captured, id_values = fields.pop("captured", None), fields.pop("ids", [])
+    if not isinstance(id_values, list):
         raise ValueError("ids are a list")
     if kind is ReportedQueryId:
         return ReportedQueryId(read_as(int, fields.get("shape"), name), _other_id(fields.get("id")))
     news: CaptureEvent = read_as(kind, fields, name)
     if isinstance(news, StatementShape):
         statement = read_as(str | None, captured, name)
-        ids = tuple(_other_id(one) for one in told)
-        kept = None if statement is None else base64.b64decode(statement)
-        return replace(news, captured=kept, ids=ids)
+        ids = tuple(_other_id(values) for values in id_values)
+        text = None if statement is None else base64.b64decode(statement)
+        return replace(news, captured=text, ids=ids)
     return news
 
 
 def _other_id(values: Any) -> OtherId:
-    found = read_as(tuple[str | None, ...], values, "id")
-    if len(found) != len(OtherId._fields) or any(found[at] is None for at in (0, 2, 3)):
+    fields = read_as(tuple[str | None, ...], values, "id")
+    if len(fields) != len(OtherId._fields) or any(fields[index] is None for index in (0, 2, 3)):
         raise ValueError("an id lacks a field")
-    return OtherId(*found)
+    return OtherId(*fields)
 
 
 def _check_values(value: Any, name: str = "") -> None:
     """Raises `ValueError` for a number or a text that no column of a trace can hold."""
     if isinstance(value, dict):
-        for key, one in value.items():
-            _check_values(one, key)
+        for key, item in value.items():
+            _check_values(item, key)
     elif isinstance(value, list):
-        for one in value:
-            _check_values(one, name)
+        for item in value:
+            _check_values(item, name)
     elif isinstance(value, str):
         value.encode()
     elif isinstance(value, int) and not 0 <= value < _BOUNDS.get(name, TIME_LIMIT_NS):

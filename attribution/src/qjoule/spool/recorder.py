@@ -84,7 +84,7 @@ class Recorder:
     ) -> None:
         self._trace, self._keep_s = trace, keep_s
         self._bounds, self._say, self._clock = bounds, say, clock
-        self._asked: queue.SimpleQueue[SaveRequest] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[SaveRequest] = queue.SimpleQueue()
         self._jobs: queue.Queue[tuple[SaveRequest, Now] | None] = queue.Queue(MAX_WAITING)
         self._stats = _SaveStats()
         self._pending = 0  #: saves that are due or run
@@ -96,26 +96,26 @@ class Recorder:
         """Begins to save. Before it, requests wait."""
         self._thread.start()
 
-    def ask(self, asked: SaveRequest) -> None:
+    def ask(self, request: SaveRequest) -> None:
         """Asks for a save, from any thread or a signal handler."""
-        self._asked.put(asked)
+        self._requests.put(request)
 
     def process_requests(self, now: Callable[[], Now]) -> None:
         """Has what was asked for saved up to now. Called by whoever reads the stream."""
-        found: Now | None = None
-        while not self._asked.empty():
-            asked = self._asked.get()
-            if refused := self._refused(asked):
-                self._refuse(asked, refused)
+        current: Now | None = None
+        while not self._requests.empty():
+            request = self._requests.get()
+            if refused := self._refused(request):
+                self._refuse(request, refused)
                 continue
-            found = found or now()
+            current = current or now()
             with self._lock:
                 self._pending += 1
             try:
-                self._jobs.put_nowait((asked, found))
+                self._jobs.put_nowait((request, current))
             except queue.Full:
                 self._done()
-                self._refuse(asked, f"{MAX_WAITING} saves wait already")
+                self._refuse(request, f"{MAX_WAITING} saves wait already")
 
     def close(self, now: Callable[[], Now]) -> None:
         """Saves what was asked for; later requests are refused."""
@@ -131,7 +131,7 @@ class Recorder:
             lines.append(f"not saved {times} time{'s' if times > 1 else ''}: {why}")
         return lines
 
-    def _refused(self, asked: SaveRequest) -> str:
+    def _refused(self, request: SaveRequest) -> str:
         """Why a request is refused; empty: it is not."""
         with self._lock:
             stats, pending = self._stats, self._pending
@@ -139,7 +139,7 @@ class Recorder:
                 return "the recording has ended"
             if stats.saved + pending >= self._bounds.saves:
                 return f"{self._bounds.saves} parts are saved, which is the bound (--saves)"
-            if not asked.triggered:
+            if not request.triggered:
                 return ""
             if pending:
                 return "another save runs"
@@ -148,12 +148,12 @@ class Recorder:
                 return f"within {self._bounds.pause_s:g} s of the save before (--pause)"
         return ""
 
-    def _refuse(self, asked: SaveRequest, why: str) -> None:
+    def _refuse(self, request: SaveRequest, why: str) -> None:
         with self._lock:
             times = self._stats.refused[why] = self._stats.refused.get(why, 0) + 1
-        if times == 1 or not asked.triggered:
-            self._say(f"not saved: {why}; {asked.what}")
-        asked.answer(f"not saved: {why}")
+        if times == 1 or not request.triggered:
+            self._say(f"not saved: {why}; {request.what}")
+        request.answer(f"not saved: {why}")
 
     def _done(self) -> None:
         with self._lock:
@@ -161,27 +161,27 @@ class Recorder:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            asked, now = job
-            part = Part(asked.why, asked.what, keep_s=self._keep_s)
+            request, now = job
+            part = Part(request.why, request.what, keep_s=self._keep_s)
             try:
                 saved = save(self._trace, now.moment, now.meta, part, counted=now.counted)
             except QjouleError as error:
-                self._say(f"{error}; {asked.what}")
+                self._say(f"{error}; {request.what}")
                 result: Saved | str = str(error)
             except Exception as error:  # who asks waits, and the next save may succeed
                 result = f"not saved: {type(error).__name__}: {error}"
-                self._say(f"{result}; {asked.what}")
+                self._say(f"{result}; {request.what}")
             else:
                 with self._lock:
                     self._stats.saved += 1
                     self._stats.last_s = self._clock()
                 result = saved
-                self._say(said(saved, asked.what))
+                self._say(describe_saved(saved, request.what))
             self._done()
-            asked.answer(result)
+            request.answer(result)
 
 
-def said(saved: Saved, what: str) -> str:
+def describe_saved(saved: Saved, what: str) -> str:
     """What was saved, for people."""
     late = "" if not saved.late else ", its begin was written over meanwhile"
     return f"saved {saved.seconds:.1f} s to {saved.directory.name} ({what}){late}"

@@ -91,8 +91,8 @@ class LiveNameTable:
             case Tagged():
                 _put(self._tags, news.number, news, MAX_TAGS)
             case ReportedQueryId():
-                known = [one for one in self._ids.pop(news.shape, []) if one != news]
-                _put(self._ids, news.shape, [*known, news][-MAX_IDS:], MAX_SHAPES)
+                ids = [other for other in self._ids.pop(news.shape, []) if other != news]
+                _put(self._ids, news.shape, [*ids, news][-MAX_IDS:], MAX_SHAPES)
             case SessionUpdate():
                 self._session(news)
             case Untraced():
@@ -120,13 +120,13 @@ class LiveNameTable:
         changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (
             queries["attach_mode"] == AttachMode.SOCKET
         )
-        for one in queries[changes]:
-            if known := self._sessions.get(int(one["session"])):
-                done = int(one["flags"]) & QueryFlag.OK
-                name = databases[int(one["shape"])] if done else None
-                event, t_ns = SessionEvent.DATABASE, int(one["end_ns"]) + 1
+        for query in queries[changes]:
+            if events := self._sessions.get(int(query["session"])):
+                done = int(query["flags"]) & QueryFlag.OK
+                name = databases[int(query["shape"])] if done else None
+                event, t_ns = SessionEvent.DATABASE, int(query["end_ns"]) + 1
                 startup = Startup(database=name)
-                self._session(replace(known[0], event=event, t_ns=t_ns, startup=startup))
+                self._session(replace(events[0], event=event, t_ns=t_ns, startup=startup))
 
     def turn(self) -> None:
         """The ring's next segment begins: queries of two segments ago have ended, or lose their
@@ -135,19 +135,19 @@ class LiveNameTable:
         self._singles_before, self._singles = self._singles, {}
 
     def lines(self) -> Iterator[CaptureEvent]:
-        """What is needed from here on."""
+        """The names that later frames may refer to."""
         yield from self._shapes.values()
-        for told in self._ids.values():
-            yield from told
+        for ids in self._ids.values():
+            yield from ids
         yield from self._tags.values()
         yield from self._singles_before.values()
         yield from self._singles.values()
         for events in self._sessions.values():
             yield from events
-        records = b"".join(one for of in self._threads.values() for one in of.values())
+        records = b"".join(record for of in self._threads.values() for record in of.values())
         tasks = np.frombuffer(records, TASK)
-        for at in range(0, tasks.size, 10_000):
-            yield tasks[at : at + 10_000]
+        for begin in range(0, tasks.size, 10_000):
+            yield tasks[begin : begin + 10_000]
         by_process: dict[str, list[int]] = {}
         for tgid, process in self._untraced.items():
             by_process.setdefault(process, []).append(tgid)
@@ -160,46 +160,46 @@ class LiveNameTable:
         if news.event == SessionEvent.OPEN:
             events = []
         elif news.event == SessionEvent.KEPT:
-            last = [one for one in events if one.event in _CHANGES][-1:]
-            events = [one for one in events if one not in last]
+            last = [event for event in events if event.event in _CHANGES][-1:]
+            events = [event for event in events if event not in last]
         if news.event != SessionEvent.KEPT:
-            events = [one for one in events if one.event != news.event]
+            events = [event for event in events if event.event != news.event]
             events.append(news)
         if events:
             _put(self._sessions, news.session, events, MAX_SESSIONS)
 
     def _tasks(self, records: Array) -> None:
-        for at, (pid, tgid, event) in enumerate(records[["pid", "tgid", "event"]].tolist()):
+        for row, (pid, tgid, event) in enumerate(records[["pid", "tgid", "event"]].tolist()):
             thread = (pid, tgid)
             if event == TaskEvent.EXIT:
                 self._threads.pop(thread, None)
                 if pid == tgid:
                     self._untraced.pop(tgid, None)
                 continue
-            known = {} if event in _BEGINS else self._threads.pop(thread, {})
+            by_event = {} if event in _BEGINS else self._threads.pop(thread, {})
             if event == TaskEvent.EXEC:
-                known.pop(TaskEvent.RENAME, None)
-            known.pop(event, None)
-            known[event] = records[at].tobytes()
-            _put(self._threads, thread, known, MAX_THREADS)
+                by_event.pop(TaskEvent.RENAME, None)
+            by_event.pop(event, None)
+            by_event[event] = records[row].tobytes()
+            _put(self._threads, thread, by_event, MAX_THREADS)
 
 
-def _put(held: dict[K, V], key: K, value: V, most: int) -> None:
-    held.pop(key, None)
-    held[key] = value
-    if len(held) > most:
-        held.pop(next(iter(held)))
+def _put(table: dict[K, V], key: K, value: V, most: int) -> None:
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > most:
+        table.pop(next(iter(table)))
 
 
-def _use(held: dict[int, V], numbers: Array) -> None:
+def _use(table: dict[int, V], numbers: Array) -> None:
     for number in np.unique(numbers).tolist():
-        if (value := held.pop(number, None)) is not None:
-            held[number] = value
+        if (value := table.pop(number, None)) is not None:
+            table[number] = value
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Up to where the ring can be saved.
+    """The point up to which the ring can be saved.
 
     `names`: the size of each segment's names, by number, oldest first.
     """
@@ -245,11 +245,11 @@ class RingNames(NamesWriter):
         return Moment(tuple(self._segments), dict(self._sizes), self._frame, self.t_ns)
 
     def lost(self, sums: Sums, t_ns: int) -> None:
-        """What was lost, and the time, up to the frames of the next call of `spooled`."""
+        """Sets the loss and the time up to the frames that the next call of `spooled` names."""
         self._lost_then, self._then_ns = sums, t_ns
 
     def spooled(self, frames: int, segment: int, segment_begins: int) -> None:
-        """All that these frames refer to was added before. Raises `OSError`."""
+        """Called when all names that these frames refer to have been added. Raises `OSError`."""
         if not self._segments or segment != self._segment:
             self._begin(segment, segment_begins)
         super().add(Spooled(frames))
@@ -270,11 +270,11 @@ class RingNames(NamesWriter):
             self.needed.turn()
             self._file = self._files.names(segment).open("wb", buffering=0)
         self._segment = segment
-        lost = tuple(LostBefore(*one, *sums) for one, sums in sorted(self._lost.items()))
+        lost = tuple(LostBefore(*key, *sums) for key, sums in sorted(self._lost.items()))
         begins = SegmentBegins(segment, frame, self.t_ns, lost, self.needed.counted)
         self._write_state(begins)
         oldest = segment - SEGMENTS + 1
-        self._segments = [one for one in self._segments if one.segment >= oldest] + [begins]
+        self._segments = [other for other in self._segments if other.segment >= oldest] + [begins]
         self._sizes = {n: size for n, size in self._sizes.items() if n >= oldest}
         self._files.forget(oldest)
         self._turned(segment)

@@ -67,7 +67,7 @@ def save(
         QjouleError: nothing is there yet, or there is no room. Nothing is left behind then.
     """
     unfinished = trace / f".saving-{os.getpid()}"
-    segments = _wanted(moment, part)
+    segments = _segments_to_keep(moment, part)
     late = 0
     try:
         _need_room(trace, segments)
@@ -76,10 +76,12 @@ def save(
             try:
                 copied = _Copy(trace, unfinished, moment, counted).save(segments, meta, part)
                 sync(unfinished)
-                return replace(copied, directory=_named(unfinished, trace, part), late=late)
+                return replace(copied, directory=_give_name(unfinished, trace, part), late=late)
             except _WrittenOver as over:
                 late += 1
-                segments = [one for one in segments if one.segment > over.segment.segment]
+                segments = [
+                    segment for segment in segments if segment.segment > over.segment.segment
+                ]
         raise QjouleError("not saved: nothing is recorded yet")
     except OSError as error:
         raise QjouleError(f"not saved: {error.strerror}") from None
@@ -97,31 +99,35 @@ def left_behind(trace: Path) -> tuple[Moment, Meta]:
     sizes, frame = {}, 0
     segments = files.segments()
     try:
-        for one in segments:
-            with open_regular(files.names(one.segment)) as file:
-                told = [line.frames for line in NamesReader(file) if isinstance(line, Spooled)]
-                sizes[one.segment] = file.tell()
-            frame = max([frame, *told])
+        for segment in segments:
+            with open_regular(files.names(segment.segment)) as file:
+                frame_counts = [
+                    line.frames for line in NamesReader(file) if isinstance(line, Spooled)
+                ]
+                sizes[segment.segment] = file.tell()
+            frame = max([frame, *frame_counts])
         meta = meta_of(trace)
     except OSError as error:
         raise QjouleError(f"{error.filename or trace}: {error.strerror}") from None
     return Moment(tuple(segments), sizes, frame), meta
 
 
-def _wanted(moment: Moment, part: Part) -> list[SegmentBegins]:
+def _segments_to_keep(moment: Moment, part: Part) -> list[SegmentBegins]:
     """The segments that together hold what is to be kept; none more."""
     segments = list(moment.segments)
     if part.keep_s is None or not segments or not moment.t_ns:
         return segments
     since_ns = moment.t_ns - round(part.keep_s * 1e9)
-    first = max((at for at, one in enumerate(segments) if one.begin_ns <= since_ns), default=0)
+    first = max(
+        (index for index, segment in enumerate(segments) if segment.begin_ns <= since_ns), default=0
+    )
     return segments[first:]
 
 
 def _need_room(trace: Path, segments: Sequence[SegmentBegins]) -> None:
     """Raises unless the part has room, and the ring afterwards has what it may still take."""
     files = RingFiles(trace)
-    sizes = [files.spool(one.segment).stat().st_size for one in segments]
+    sizes = [files.spool(segment.segment).stat().st_size for segment in segments]
     needed = sum(sizes) + max(sizes, default=0) + STEP_BYTES
     room = os.statvfs(trace)
     free = room.f_bavail * room.f_frsize
@@ -131,7 +137,7 @@ def _need_room(trace: Path, segments: Sequence[SegmentBegins]) -> None:
         )
 
 
-def _named(unfinished: Path, trace: Path, part: Part) -> Path:
+def _give_name(unfinished: Path, trace: Path, part: Part) -> Path:
     """Gives a finished part its name: when it was saved and why."""
     name = f"kept-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{part.why}"
     for number in range(1, 1000):
@@ -158,10 +164,10 @@ class _Copy:
         (self._output / FOLDER).mkdir()
         with ExitStack() as stack:
             # Opened at once: the recorder may remove names while segments are copied.
-            names = [self._open_names(stack, one, segments[0]) for one in segments]
+            names = [self._open_names(stack, segment, segments[0]) for segment in segments]
             with spool_of(self._output).open("xb") as spool:
-                for one in segments:
-                    self._copy_segment(one, spool)
+                for segment in segments:
+                    self._copy_segment(segment, spool)
                 if self._last is None or self._end_ns <= segments[0].begin_ns:
                     raise QjouleError("not saved: nothing is recorded yet")
                 ended = self._end(spool)
@@ -183,7 +189,7 @@ class _Copy:
                 (self._output / name).write_bytes(file.read(_MOST_ALONG_BYTES))
         captured = replace(meta.captured or Captured(), frames=0, queries=0, bytes=self._bytes)
         part = replace(part, recorder_begin_ns=meta.begin_ns)
-        changes = tuple(one for one in meta.changes if _concerns(one, begin_ns))
+        changes = tuple(change for change in meta.changes if _concerns(change, begin_ns))
         meta = replace(meta, changes=changes)
         saved = replace(meta, begin_ns=begin_ns, end_ns=self._end_ns, loss={}, lost_cpu_ns=0)
         saved = replace(saved, complete=False, stopped=None, captured=captured, part=part)
@@ -191,43 +197,43 @@ class _Copy:
         return Saved(self._output, (self._end_ns - begin_ns) * 1e-9)
 
     def _open_names(
-        self, stack: ExitStack, one: SegmentBegins, first: SegmentBegins
+        self, stack: ExitStack, segment: SegmentBegins, first: SegmentBegins
     ) -> tuple[BinaryIO | None, BinaryIO, int]:
         """The state, for the first segment alone; the names, and how much of them counts."""
         try:
             state = None
-            if one is first:
-                state = stack.enter_context(open_regular(self._files.state(one.segment)))
-            names = stack.enter_context(open_regular(self._files.names(one.segment)))
+            if segment is first:
+                state = stack.enter_context(open_regular(self._files.state(segment.segment)))
+            names = stack.enter_context(open_regular(self._files.names(segment.segment)))
         except FileNotFoundError:
-            raise _WrittenOver(one) from None
-        return state, names, self._moment.names.get(one.segment, 0)
+            raise _WrittenOver(segment) from None
+        return state, names, self._moment.names.get(segment.segment, 0)
 
-    def _copy_segment(self, one: SegmentBegins, spool: BinaryIO) -> None:
+    def _copy_segment(self, segment: SegmentBegins, spool: BinaryIO) -> None:
         """Copies whole frames whose numbers follow on each other, up to the moment's."""
-        at, stepped = 0, 0
-        with open_regular(self._files.spool(one.segment)) as file:
-            number = one.frame
-            while number <= self._moment.frame and number < self._after(one):
-                frame = stored_frame(file, at)
-                if frame is None and one is self._moment.segments[-1]:
+        position, stepped = 0, 0
+        with open_regular(self._files.spool(segment.segment)) as file:
+            number = segment.frame
+            while number <= self._moment.frame and number < self._after(segment):
+                frame = stored_frame(file, position)
+                if frame is None and segment is self._moment.segments[-1]:
                     break  # of a recorder that was killed: up to its last whole frame
                 if frame is None or frame.number != number:
-                    raise _WrittenOver(one)
+                    raise _WrittenOver(segment)
                 spool.write(frame.head)
                 spool.write(frame.stored)
-                at += frame.size
+                position += frame.size
                 number += 1
                 self._last = frame
                 self._end_ns = _flushed_ns(frame) or self._end_ns
-                if at - stepped >= STEP_BYTES:
-                    stepped = at
+                if position - stepped >= STEP_BYTES:
+                    stepped = position
                     _to_disk(spool)
-        self._bytes += at
+        self._bytes += position
 
-    def _after(self, one: SegmentBegins) -> int:
+    def _after(self, segment: SegmentBegins) -> int:
         """Number of the first frame after a segment."""
-        later = [other.frame for other in self._moment.segments if other.segment > one.segment]
+        later = [other.frame for other in self._moment.segments if other.segment > segment.segment]
         return min(later, default=self._moment.frame + 1)
 
     def _end(self, spool: BinaryIO) -> bool:
@@ -277,7 +283,7 @@ def _copy_names(state: BinaryIO | None, names: BinaryIO, size: int, output: Bina
 
 
 def _flushed_ns(frame: StoredFrame) -> int:
-    """Up to when all is known after a frame; 0: it does not say."""
+    """The time of the FLUSH block that ends a frame: all before it was sent; 0: it ends in none."""
     payload = frame.payload or b""
     if len(payload) < BLOCK.itemsize:
         return 0

@@ -78,8 +78,8 @@ class CapturedInputs(KeptCalls):
     @property
     def changes(self) -> tuple[Change, ...]:
         return tuple(
-            replace(one, cpu_ns=self._cpu_ns[one.process]) if one.process else one
-            for one in self._changes
+            replace(change, cpu_ns=self._cpu_ns[change.process]) if change.process else change
+            for change in self._changes
         )
 
     def process_of(self, tgid: int) -> str:
@@ -105,7 +105,7 @@ class CapturedInputs(KeptCalls):
     # ---- applications: qjoule.stream.client_reports.CallReports ----------------------------------
 
     def reported(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
-        """All calls to servers whose queries no probe sees, at once."""
+        """Returns all calls to servers whose queries no probe sees, the first time it is called."""
         del opaque, everything
         unseen, self._unseen = self._unseen, []
         return unseen
@@ -113,14 +113,14 @@ class CapturedInputs(KeptCalls):
     # ---- meter: qjoule.stream.context.Metering --------------------------------------------------
 
     def readings(self) -> list[MeterReading]:
-        """All readings, at once."""
+        """Returns all readings the first time it is called."""
         readings, self._readings = self._readings, []
         return readings
 
 
 @dataclass(frozen=True)
 class Made:
-    """What one share says of the whole trace."""
+    """The result of converting one share of a trace."""
 
     meta: Meta
     tagged: int  #: queries whose call was reported
@@ -138,16 +138,16 @@ class Tables:
     def __init__(self, trace: Path, folder: Path, share: Share = Share.ALL) -> None:
         self._trace, self._share = trace, share
         meta = meta_of(trace)
-        self._kept = self._read_kept(meta)
+        self._captured = self._read_kept(meta)
         # One batch waits for the disk at most: nobody needs what we read in time.
         self._writer = TraceWriter(folder, waiting=1, merging=False)
         context = StreamContext(
             _unasked,
             _begun(meta),
             client_tags=meta.captured is not None and meta.captured.client_tags,
-            reports=self._kept,
-            meter=None if meta.meter is None else self._kept,
-            watch=self._kept,
+            reports=self._captured,
+            meter=None if meta.meter is None else self._captured,
+            watch=self._captured,
         )
         self._ingest = Ingest(self._writer.write, context, share=share)
         self._ended = self._spooled_all = False
@@ -174,7 +174,7 @@ class Tables:
         """Writes the rest."""
         made = self._writer.close(self._ingest.finish(complete=False))
         whole = self._ended and self._spooled_all
-        return Made(made, self._kept.joined, bool(self._damaged), whole)
+        return Made(made, self._captured.joined, bool(self._damaged), whole)
 
     def _read_kept(self, meta: Meta) -> CapturedInputs:
         with _names(self._trace) as names:
@@ -182,14 +182,14 @@ class Tables:
 
     def _learn_until(self, news: Iterator[CaptureEvent], number: int | None) -> None:
         """Takes in the names that frame `number` refers to; None: all the rest."""
-        for one in news:
-            if isinstance(one, Ended):
+        for event in news:
+            if isinstance(event, Ended):
                 self._ended = True
-            elif isinstance(one, Spooled):
-                if number is not None and one.frames >= number:
+            elif isinstance(event, Spooled):
+                if number is not None and event.frames >= number:
                     return
             else:
-                self._ingest.apply_metadata(one)  # type: ignore[arg-type] # other kinds are not read
+                self._ingest.apply_metadata(event)  # type: ignore[arg-type] # other kinds are not read
 
     def _add(self, frame: SpoolFrame) -> None:
         for block in Stream(BytesIO(frame.payload), begun=frame.number > 1):
