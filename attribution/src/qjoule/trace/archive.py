@@ -73,8 +73,8 @@ def unpack(read: Callable[[int], bytes], directory: Path) -> tuple[int, int]:
         total += size
         (directory / name).parent.mkdir(mode=0o700, exist_ok=True)
         with (directory / name).open("xb") as file:
-            for left in range(size, 0, -_PIECE):
-                file.write(read(min(left, _PIECE)))
+            for remaining in range(size, 0, -_PIECE):
+                file.write(read(min(remaining, _PIECE)))
         read(-size % _BLOCK)
     try:
         read_meta(directory)

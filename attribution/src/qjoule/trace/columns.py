@@ -48,19 +48,17 @@ def distinct(values: Array) -> tuple[Array, Array]:
     return plain(encoded.indices, np.int32), plain(encoded.dictionary, values.dtype)
 
 
-def rows_of(codes: Array, chosen: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """For each of the chosen codes, in ascending order, the rows that have it. Meant for few
-    codes.
-    """
-    if not len(chosen):
+def rows_of(codes: Array, wanted: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """For each of the `wanted` codes, which ascend, the rows that have it. Meant for few codes."""
+    if not len(wanted):
         return
-    sought = np.zeros(int(codes.max(initial=chosen[-1])) + 1, bool)
-    sought[list(chosen)] = True
+    sought = np.zeros(int(codes.max(initial=wanted[-1])) + 1, bool)
+    sought[list(wanted)] = True
     some = np.flatnonzero(sought[codes])
     order = some[np.argsort(codes[some], kind="stable")]
-    begins = np.searchsorted(codes[order], chosen)
-    ends = np.searchsorted(codes[order], chosen, side="right")
-    for code, begin, end in zip(chosen, begins, ends, strict=True):
+    begins = np.searchsorted(codes[order], wanted)
+    ends = np.searchsorted(codes[order], wanted, side="right")
+    for code, begin, end in zip(wanted, begins, ends, strict=True):
         yield code, order[begin:end]
 
 
@@ -107,16 +105,16 @@ def words(codes: Array, vocabulary: Sequence[str | None], rows: Array | None = N
         safe, entries = codes, max(256, size)
     else:
         safe, entries = np.where((codes >= 0) & (codes < size), codes, size).astype(np.int64), size
-    used = np.zeros(entries + 1, bool)
-    used[safe] = True
+    in_use = np.zeros(entries + 1, bool)
+    in_use[safe] = True
     indices = np.full(entries + 1, -1, np.int32)
     place: dict[str, int] = {}
-    for code in np.flatnonzero(used).tolist():
+    for code in np.flatnonzero(in_use).tolist():
         word = vocabulary[code] if code < size else None
         if word:
             indices[code] = place.setdefault(word, len(place))
-    found = indices[safe] if rows is None else indices[safe][rows]
-    return Words(found, list(place))
+    row_indices = indices[safe] if rows is None else indices[safe][rows]
+    return Words(row_indices, list(place))
 
 
 def looked_up(wanted: Array, keys: Array, values: Array, missing: Array) -> Array:
@@ -129,9 +127,9 @@ def looked_up(wanted: Array, keys: Array, values: Array, missing: Array) -> Arra
     if not keys.size:
         return missing
     order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
-    found: Array = np.where(keys[order][at] == wanted, values[order][at], missing)
-    return found
+    places = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
+    result: Array = np.where(keys[order][places] == wanted, values[order][places], missing)
+    return result
 
 
 def strings(values: Sequence[str | None]) -> pa.DictionaryArray:

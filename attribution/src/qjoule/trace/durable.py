@@ -34,9 +34,9 @@ def write_whole(
     try:
         opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(opened, "wb", buffering=0) as file:
-            left = memoryview(data)
-            while left.nbytes:
-                left = left[file.write(left) :]
+            unwritten = memoryview(data)
+            while unwritten.nbytes:
+                unwritten = unwritten[file.write(unwritten) :]
             if durable:
                 os.fsync(file.fileno())
             else:

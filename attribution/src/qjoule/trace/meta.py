@@ -94,8 +94,8 @@ class IdleState:
     def __post_init__(self) -> None:
         times = (self.latency_us, self.residency_us or 0)
         counts = (self.cpus, self.disabled, self.usage or 0, self.time_us or 0)
-        good = all(0 <= one <= MOST_US for one in times)
-        good = good and all(0 <= one <= MOST_COUNT for one in counts)
+        good = all(0 <= number <= MOST_US for number in times)
+        good = good and all(0 <= number <= MOST_COUNT for number in counts)
         if not good or len(self.name) > _LONGEST_NAME:
             raise ValueError("an idle state has an impossible value")
 
@@ -288,9 +288,9 @@ class Meta:
         return json.dumps(head | fields, indent=1) + "\n"
 
 
-def _known_of(one: dict[str, Any]) -> dict[str, Any]:
+def _known_of(entry: dict[str, Any]) -> dict[str, Any]:
     """A domain or server, with what is not known of it left out."""
-    return {k: v for k, v in one.items() if v is not None or k not in _MAY_BE_UNKNOWN}
+    return {k: v for k, v in entry.items() if v is not None or k not in _MAY_BE_UNKNOWN}
 
 
 def parse_meta(text: bytes) -> Meta:

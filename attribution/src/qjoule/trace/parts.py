@@ -61,20 +61,20 @@ def list_parts(trace: Path, name: str) -> list[Part]:
     folder = trace / name
     if not folder.is_dir():
         return []
-    found = []
+    parts = []
     for path in folder.iterdir():
         if match := _NAME.fullmatch(path.name):
             first = int(match[1])
-            found.append(Part(first, int(match[2] or first), path))
-    return _uncovered(found)
+            parts.append(Part(first, int(match[2] or first), path))
+    return _uncovered(parts)
 
 
 def _uncovered(parts: list[Part]) -> list[Part]:
-    kept: list[Part] = []
+    uncovered: list[Part] = []
     for part in sorted(parts, key=lambda part: (part.first, -part.last)):
-        if not kept or part.last > kept[-1].last:
-            kept.append(part)
-    return kept
+        if not uncovered or part.last > uncovered[-1].last:
+            uncovered.append(part)
+    return uncovered
 
 
 def missing_parts(parts: list[Part]) -> int:
@@ -110,7 +110,9 @@ def read_footer(part: Part) -> Footer:
         if version is not None:
             check_version(int(version))
         groups = (file.metadata.row_group(group) for group in range(file.metadata.num_row_groups))
-        if any(one.num_rows > MOST_ROWS or one.total_byte_size > MOST_BYTES for one in groups):
+        if any(
+            group.num_rows > MOST_ROWS or group.total_byte_size > MOST_BYTES for group in groups
+        ):
             raise ValueError("a row group is too large")
         texts = tuple(field.name for field in schema if pa.types.is_string(field.type))
         return Footer(part, tuple(schema.names), texts, file.metadata)
@@ -150,16 +152,16 @@ def read_group(
     file is not memory-mapped: if it were cut short, SIGBUS would kill the process.
     """
     former = {n: old for n, old in FORMER_NAMES.items() if old in footer.columns}
-    wanted = None if columns is None else [former.get(name, name) for name in columns]
-    if wanted is not None:
-        wanted = [name for name in wanted if name in footer.columns]
+    file_columns = None if columns is None else [former.get(name, name) for name in columns]
+    if file_columns is not None:
+        file_columns = [name for name in file_columns if name in footer.columns]
     options = {
         "metadata": footer.metadata,
         "page_checksum_verification": True,
         "read_dictionary": footer.texts if repeats else None,
     }
     with pq.ParquetFile(footer.part.path, **options) as file:
-        table = file.read_row_group(group, columns=wanted, use_threads=use_threads)
+        table = file.read_row_group(group, columns=file_columns, use_threads=use_threads)
     present = {old: name for name, old in former.items()}
     return cast(pa.Table, table.rename_columns([present.get(n, n) for n in table.column_names]))
 

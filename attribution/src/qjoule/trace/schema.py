@@ -323,8 +323,8 @@ def conform(name: str, table: pa.Table, columns: Iterable[str] | None = None) ->
     Nullable columns that are missing become null; other integer widths and plain strings are
     cast where every value fits. Raises `Mismatch` otherwise.
     """
-    wanted = TABLES[name]
-    fields = list(wanted) if columns is None else [wanted.field(column) for column in columns]
+    schema = TABLES[name]
+    fields = list(schema) if columns is None else [schema.field(column) for column in columns]
     arrays = [_conform_column(table, field) for field in fields]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 

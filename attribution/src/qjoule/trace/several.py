@@ -21,24 +21,24 @@ def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
     traces = [Trace(path) for path in paths]
     short = [trace.path.resolve().name for trace in traces]
     names = short if len(set(short)) == len(short) else [as_given(str(path)) for path in paths]
-    found = list(zip(names, traces, strict=True))
-    for (one, a), (other, b) in combinations(found, 2):
+    named_traces = list(zip(names, traces, strict=True))
+    for (first, a), (second, b) in combinations(named_traces, 2):
         if _is_same(a, b):
-            raise UsageError(f"{one} and {other} are the same recording: give it once")
+            raise UsageError(f"{first} and {second} are the same recording: give it once")
         both = _servers(a) & _servers(b)
         if both and _at_once(a, b):
             raise UsageError(
-                f"{one} and {other} both recorded {', '.join(sorted(both))} on {a.meta.host} at "
+                f"{first} and {second} both recorded {', '.join(sorted(both))} on {a.meta.host} at "
                 "the same time: its queries would count twice"
             )
-    return dict(found)
+    return dict(named_traces)
 
 
 def counted_twice(traces: dict[str, Trace]) -> list[str]:
     """Notes on traces of one machine that cover the same time: both totals have its energy."""
     return [
-        f"{one} and {other} cover the same time of {a.meta.host}: what it drew is in both totals"
-        for (one, a), (other, b) in combinations(traces.items(), 2)
+        f"{first} and {second} cover the same time of {a.meta.host}: what it drew is in both totals"
+        for (first, a), (second, b) in combinations(traces.items(), 2)
         if _at_once(a, b)
     ]
 
@@ -59,8 +59,12 @@ def _at_once(a: Trace, b: Trace) -> bool:
     """Whether both were recorded on one machine at overlapping times, as far as is known."""
     if not a.meta.host or a.meta.host != b.meta.host:
         return False
-    one, other = _span_ns(a), _span_ns(b)
-    return one is not None and other is not None and max(one[0], other[0]) < min(one[1], other[1])
+    first_ns, second_ns = _span_ns(a), _span_ns(b)
+    return (
+        first_ns is not None
+        and second_ns is not None
+        and max(first_ns[0], second_ns[0]) < min(first_ns[1], second_ns[1])
+    )
 
 
 def _span_ns(trace: Trace) -> tuple[int, int] | None:

@@ -64,11 +64,11 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
         for field in schema
         if field.type in (pa.int64(), pa.uint64()) and field.name not in hashes
     ]
-    named = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     small = [name for name in ("cpu", "package", "owner", "server") if name in schema.names]
     return {
         "compression": "snappy",
-        "use_dictionary": named + small + hashes,
+        "use_dictionary": dictionaries + small + hashes,
         "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
         "write_page_checksum": True,
         # Nobody queries the minimum and maximum of the other columns.
