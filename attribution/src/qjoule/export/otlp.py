@@ -37,20 +37,20 @@ def otlp_profiles(profile: Profile) -> bytes:
     scope = of_resource.scope_profiles.add()
     scope.scope.name, scope.scope.version = "qjoule", __version__
     tables = _Tables(request.dictionary)
-    for at in reversed(range(len(profile.types))):  # viewers show the first one first
-        kind, unit = profile.types[at]
-        one = scope.profiles.add(
+    for index in reversed(range(len(profile.types))):  # viewers show the first one first
+        kind, unit = profile.types[index]
+        of_type = scope.profiles.add(
             time_unix_nano=profile.began_unix_ns, duration_nano=profile.duration_ns
         )
-        one.sample_type.type_strindex = tables.texts[kind]
-        one.sample_type.unit_strindex = tables.texts[unit]
-        one.attribute_indices.append(tables.notes(profile.notes))
+        of_type.sample_type.type_strindex = tables.texts[kind]
+        of_type.sample_type.unit_strindex = tables.texts[unit]
+        of_type.attribute_indices.append(tables.notes(profile.notes))
         for sample in profile.samples:
-            if sample.values[at]:
-                one.samples.add(
+            if sample.values[index]:
+                of_type.samples.add(
                     stack_index=tables.stacks[sample.frames],
                     attribute_indices=[tables.attributes[label] for label in sample.labels],
-                    values=[sample.values[at]],
+                    values=[sample.values[index]],
                 )
     tables.write()
     return request.SerializeToString(deterministic=True)
@@ -66,7 +66,7 @@ class _Tables:
 
     def __init__(self, dictionary: pb.ProfilesDictionary) -> None:
         self._dictionary = dictionary
-        self.texts = Numbered(known=[""])
+        self.texts = Numbered(entries=[""])
         self.stacks = Numbered[Stack](1)
         self.attributes = Numbered[tuple[str, str]](2)  #: after the empty one and the notes
 
@@ -74,11 +74,11 @@ class _Tables:
         """The attribute that holds the profile's notes."""
         if not self._dictionary.attribute_table:
             self._dictionary.attribute_table.add()
-            added = self._dictionary.attribute_table.add(
+            attribute = self._dictionary.attribute_table.add(
                 key_strindex=self.texts["pprof.profile.comment"]
             )
             for line in lines:
-                added.value.array_value.values.add().string_value = line
+                attribute.value.array_value.values.add().string_value = line
         return 1
 
     def write(self) -> None:

@@ -64,8 +64,8 @@ class _Writer:
     def packets(self) -> Iterator[bytes]:
         yield self._clocks()
         yield from self._counters()
-        for one in self._of.slices:
-            yield from self._slice(one)
+        for query in self._of.slices:
+            yield from self._slice(query)
 
     def _clocks(self) -> bytes:
         begin_ns, offset_ns = self._of.begin_ns, self._of.realtime_offset_ns
@@ -81,7 +81,7 @@ class _Writer:
     def _counters(self) -> Iterator[bytes]:
         power = self._of.power
         width_ns = np.where(power.known_ns > 0, power.known_ns, 1)
-        known = np.flatnonzero(power.known_ns > 0).tolist()
+        measured = np.flatnonzero(power.known_ns > 0).tolist()
         edges_ns = (self._of.begin_ns + power.edges_ns).tolist()
         parent, added = self._track("power", "power")
         yield from added
@@ -93,37 +93,41 @@ class _Writer:
             track, added = self._track(("power", part), name, parent, unit)
             yield from added
             watts = (energy_nj / width_ns).tolist()
-            for at in known:
-                yield self._count(track, edges_ns[at], watts[at])
+            for index in measured:
+                yield self._count(track, edges_ns[index], watts[index])
             yield self._count(track, edges_ns[-1], 0.0)
 
     def _count(self, track: int, t_ns: int, value: float) -> bytes:
         event = number(9, _COUNTER) + number(11, track) + double(44, value)
         return self._packet(t_ns, event)
 
-    def _slice(self, one: QuerySlice) -> Iterator[bytes]:
-        track, added = self._lane(one.lane)
+    def _slice(self, query: QuerySlice) -> Iterator[bytes]:
+        track, added = self._lane(query.lane)
         yield from added
-        begin_ns = one.record["begin_ns"]
-        kind = self._kind(one.lane.server)
-        name = (summary_of(kind, one.text) if one.text else "") or one.record["command"] or "query"
+        begin_ns = query.record["begin_ns"]
+        kind = self._kind(query.lane.server)
+        name = (
+            (summary_of(kind, query.text) if query.text else "")
+            or query.record["command"]
+            or "query"
+        )
         event = number(9, _BEGIN) + number(11, track) + number(10, self._name(fmt.one_line(name)))
-        event += b"".join(self._argument(*each) for each in self._about(one, kind))
+        event += b"".join(self._argument(*each) for each in self._about(query, kind))
         yield self._packet(begin_ns, event)
         end = number(9, _END) + number(11, track)
-        yield self._packet(max(one.record["end_ns"], begin_ns), end)
+        yield self._packet(max(query.record["end_ns"], begin_ns), end)
 
-    def _about(self, one: QuerySlice, kind: str) -> Iterator[tuple[str, Value]]:
-        row = self._of.rows.get(one.record["query"])
+    def _about(self, query: QuerySlice, kind: str) -> Iterator[tuple[str, Value]]:
+        row = self._of.rows.get(query.record["query"])
         if row is not None:
             yield "qjoule.energy_nj", row.energy_nj
             yield "qjoule.cpu_ns", row.cpu_ns
-        yield "qjoule.query", one.record["query"]
+        yield "qjoule.query", query.record["query"]
         texts = {
             "db.system.name": system_name(kind) if kind else "",
-            "db.query.text": one.text,
-            label_name("fingerprint"): one.record["fingerprint"],
-            **{label_name(key): one.record[key] for key in _SHOWN},
+            "db.query.text": query.text,
+            label_name("fingerprint"): query.record["fingerprint"],
+            **{label_name(key): query.record[key] for key in _SHOWN},
         }
         for name, value in texts.items():
             if isinstance(value, int):
@@ -167,8 +171,8 @@ class _Writer:
         return self._tracks[key], (number(10, _SEQUENCE) + described,)
 
     def _kind(self, server: int | None) -> str:
-        found = self._of.servers.get(server or 0)
-        return found.kind if found else ""
+        server_info = self._of.servers.get(server or 0)
+        return server_info.kind if server_info else ""
 
     def _packet(self, t_ns: int, event: bytes) -> bytes:
         head = number(8, t_ns) + number(10, _SEQUENCE) + number(13, _NEEDED)

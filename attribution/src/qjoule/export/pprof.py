@@ -24,17 +24,17 @@ def pprof(profile: Profile) -> bytes:
 
 def pprof_message(profile: Profile) -> bytes:
     """The message, not compressed."""
-    texts, frames = Numbered(known=[""]), Numbered[str](1)
+    texts, frames = Numbered(entries=[""]), Numbered[str](1)
     types = [
         message(1, number(1, texts[kind]) + number(2, texts[unit])) for kind, unit in profile.types
     ]
-    samples = [message(2, _sample(one, texts, frames)) for one in profile.samples]
+    samples = [message(2, _sample(sample, texts, frames)) for sample in profile.samples]
     mapping = message(3, number(1, 1) + number(5, texts[profile.title]) + number(7, 1))
-    places = [message(4, _place(at)) for at in frames.values()]
-    functions = [message(5, _function(at, texts[name])) for name, at in frames.items()]
+    places = [message(4, _place(index)) for index in frames.values()]
+    functions = [message(5, _function(index, texts[name])) for name, index in frames.items()]
     notes = packed(13, [texts[line] for line in profile.notes])
     about = number(9, profile.began_unix_ns) + number(10, profile.duration_ns) + notes
-    table = [text(6, one) for one in texts]
+    table = [text(6, line) for line in texts]
     # Perfetto recognises the file by its beginning, the types.
     parts = (*types, *samples, mapping, *places, *functions, *table, about)
     return b"".join(parts)
@@ -63,26 +63,29 @@ def read_pprof(content: bytes, host: str) -> Profile:
     """A profile of a host from what `pprof_message` makes. Raises `ValueError` or `LookupError`: it
     is none.
     """
-    found: defaultdict[int, list[bytes]] = defaultdict(list)
-    at: dict[int, int] = {}
+    submessages: defaultdict[int, list[bytes]] = defaultdict(list)
+    values: dict[int, int] = {}
     for field, value in fields(content):
         if isinstance(value, bytes):
-            found[field].append(value)
+            submessages[field].append(value)
         else:
-            at[field] = value
-    texts = [one.decode("utf-8", "replace") for one in found[6]]
+            values[field] = value
+    texts = [line.decode("utf-8", "replace") for line in submessages[6]]
     names: dict[int, str] = {}
-    for one in found[5]:
-        function = _of_numbers(one)
+    for entry in submessages[5]:
+        function = _of_numbers(entry)
         names[function[1]] = texts[function[2]]
     return Profile(
-        texts[_of_numbers(found[3][0])[5]],
+        texts[_of_numbers(submessages[3][0])[5]],
         host,
-        at.get(9, 0),
-        at.get(10, 0),
-        tuple(texts[one] for notes in found[13] for one in numbers(notes)),
-        tuple((texts[one[1]], texts[one[2]]) for one in map(_of_numbers, found[1])),
-        tuple(_sample_of(one, texts, names) for one in found[2]),
+        values.get(9, 0),
+        values.get(10, 0),
+        tuple(texts[line] for notes in submessages[13] for line in numbers(notes)),
+        tuple(
+            (texts[value_type[1]], texts[value_type[2]])
+            for value_type in map(_of_numbers, submessages[1])
+        ),
+        tuple(_sample_of(sample, texts, names) for sample in submessages[2]),
     )
 
 
@@ -94,7 +97,7 @@ def _sample_of(content: bytes, texts: list[str], names: dict[int, str]) -> Profi
         if not isinstance(value, bytes):
             raise ValueError("it has a sample that is none")
         if field == 1:
-            frames = [names[one] for one in numbers(value)]
+            frames = [names[location] for location in numbers(value)]
         elif field == 2:
             values = list(numbers(value))
         else:
@@ -105,4 +108,4 @@ def _sample_of(content: bytes, texts: list[str], names: dict[int, str]) -> Profi
 
 def _of_numbers(content: bytes) -> dict[int, int]:
     """A message's fields that are numbers."""
-    return {field: one for field, one in fields(content) if isinstance(one, int)}
+    return {field: value for field, value in fields(content) if isinstance(value, int)}

@@ -55,24 +55,24 @@ class Profile:
 def samples_of(
     rows: Iterable[RowStacks], kinds: Mapping[str, str], types: Collection[object], *, stacks: bool
 ) -> Iterator[ProfileSample]:
-    """What all rows took, in the order of `types_of`: a sample for each stack. Without `stacks`, a
-    row is one sample, with its name as the innermost frame.
+    """A sample for each stack of each row, its values in the order of `types_of`. Without `stacks`,
+    each row is one sample, with its name as the innermost frame.
 
     `kinds`: of the servers, by name.
     """
     with_energy = ENERGY in types
-    for one in rows:
-        first, labels = first_frames(one.row), labels_of(one.row, kinds)
-        times_ns, energies_nj = one.divided(one.row.cpu_ns), one.energies_nj()
+    for row in rows:
+        first, labels = first_frames(row.row), labels_of(row.row, kinds)
+        times_ns, energies_nj = row.divided(row.row.cpu_ns), row.energies_nj()
         for (stack, cpu_ns), (_, energy_nj) in zip(times_ns, energies_nj, strict=True):
             values = (cpu_ns, energy_nj) if with_energy else (cpu_ns,)
             if any(values):
                 yield ProfileSample((*first, *(stack if stacks else ())), labels, values)
 
 
-def types_of(found: Attribution) -> tuple[tuple[str, str], ...]:
+def types_of(result: Attribution) -> tuple[tuple[str, str], ...]:
     """The types of the values of a profile of these rows."""
-    return (CPU_TIME, ENERGY) if found.domains else (CPU_TIME,)
+    return (CPU_TIME, ENERGY) if result.domains else (CPU_TIME,)
 
 
 def labels_of(row: Row, kinds: Mapping[str, str]) -> Labels:
@@ -85,12 +85,12 @@ def labels_of(row: Row, kinds: Mapping[str, str]) -> Labels:
             labels[label_name(key)] = "" if value == NONE_LABEL else value
         labels[label_name("fingerprint")] = fingerprint(row)
         labels["db.query.summary"] = summary(row, kind)
-    found = ((name, fmt.one_line(value)) for name, value in labels.items())
-    return tuple((fmt.one_line(name), value) for name, value in found if value)
+    label_texts = ((name, fmt.one_line(value)) for name, value in labels.items())
+    return tuple((fmt.one_line(name), value) for name, value in label_texts if value)
 
 
 def label_name(key: str) -> str:
-    """Of a key that rows are grouped by."""
+    """The label of a key that rows are grouped by."""
     if key.startswith(TAG):
         return f"qjoule.tag.{key.removeprefix(TAG)}"
     return _OTHER_NAMES.get(key, f"qjoule.{key}")
@@ -106,11 +106,11 @@ def summary(row: Row, kind: str) -> str:
 class Numbered(dict[T, int]):
     """Values by number, in the order in which they are first asked for; from `first` on."""
 
-    def __init__(self, first: int = 0, known: Iterable[T] = ()) -> None:
+    def __init__(self, first: int = 0, entries: Iterable[T] = ()) -> None:
         super().__init__()
         self._first = first
-        for one in known:
-            self[one]
+        for entry in entries:
+            self[entry]
 
     def __missing__(self, value: T) -> int:
         self[value] = number = self._first + len(self)

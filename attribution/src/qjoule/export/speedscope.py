@@ -32,15 +32,15 @@ def speedscope(profile: Profile) -> str:
     return json.dumps(document) + "\n"
 
 
-def _of_type(profile: Profile, at: int, frames: Numbered[str]) -> dict[str, Any]:
-    kind, unit = profile.types[at]
-    shown = [one for one in profile.samples if one.values[at] > 0]
+def _of_type(profile: Profile, index: int, frames: Numbered[str]) -> dict[str, Any]:
+    kind, unit = profile.types[index]
+    samples = [sample for sample in profile.samples if sample.values[index] > 0]
     return {
         "type": "sampled",
         "name": f"{kind} in {unit}",
         "unit": unit if unit in _UNITS else "none",
         "startValue": 0,
-        "endValue": sum(one.values[at] for one in shown),
-        "samples": [[frames[name] for name in one.frames] for one in shown],
-        "weights": [one.values[at] for one in shown],
+        "endValue": sum(sample.values[index] for sample in samples),
+        "samples": [[frames[name] for name in sample.frames] for sample in samples],
+        "weights": [sample.values[index] for sample in samples],
     }

@@ -46,7 +46,7 @@ class QuerySlice:
 
 @dataclass
 class _Lanes:
-    """Of each lane of a session, the ends of the slices that are open, the outermost first."""
+    """Ends of the open slices of each lane of a session, the outermost slice first."""
 
     ends_ns: list[list[int]] = field(default_factory=list)
 
