@@ -173,11 +173,11 @@ def test_the_end_of_a_connection_of_many_streams_is_one_record(
     for stream in range(200):
         began_ns = call(following, peer, "a", stream)
     source.poll()
-    held = source._calls._held
+    held = source._calls._call_count
     for _ in range(100):
         following.over(peer)
     source.poll()
-    assert source._calls._held <= held + 100
+    assert source._calls._call_count <= held + 100
     assert ask(source, began_ns, time.monotonic_ns(), stream=199) == ["a", None]
 
 

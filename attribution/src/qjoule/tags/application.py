@@ -218,7 +218,7 @@ class Application:
     @property
     def lost(self) -> int:
         """Records that it dropped, or that were lost on the way."""
-        return self.ring.lost + self.ring.told_lost if self.ring is not None else 0
+        return self.ring.lost + self.ring.reported_lost if self.ring is not None else 0
 
     @property
     def gaps(self) -> list[tuple[int, int]]:

@@ -72,7 +72,7 @@ class Calls:
         self._ends = Ends()
         self._calls = np.empty(0, CALL)
         self._new: list[Array] = []
-        self._held = 0
+        self._call_count = 0
         self.unbelievable = 0  #: records that refer to no definition, or whose time is far from now
         self.unverified = 0  #: records of connections that may not be the reporter's own
         self.dropped = 0  #: calls that were forgotten for lack of room
@@ -123,12 +123,12 @@ class Calls:
             if not calls.size:
                 self._forget(calls, 0)
                 return pa.nulls(codes.size, tags_type())
-            wanted, wholes = self._numbers_of(connections, codes, streams)
-            found = last_before(calls, wanted, begins_ns)
-            found = self._still_open(calls, found, begins_ns)
-            found[is_over(calls, found, wholes, begins_ns)] = -1
-            found[calls["tags"][found] < 0] = -1
-            maps = as_maps(list(self._tags), calls, found)
+            keys, wholes = self._numbers_of(connections, codes, streams)
+            indices = last_before(calls, keys, begins_ns)
+            indices = self._still_open(calls, indices, begins_ns)
+            indices[is_over(calls, indices, wholes, begins_ns)] = -1
+            indices[calls["tags"][indices] < 0] = -1
+            maps = as_maps(list(self._tags), calls, indices)
             self._forget(calls, int(begins_ns.max(initial=0)))
             return maps
 
@@ -142,12 +142,12 @@ class Calls:
             calls = self._sorted()
             until_ns = self._until(calls)
             done = (calls["t_ns"] < before_ns) & (until_ns <= before_ns)
-            kept = kept_calls(calls[done], until_ns[done], self._keys.names(), list(self._tags))
+            finished = kept_calls(calls[done], until_ns[done], self._keys.names(), list(self._tags))
             self._calls = calls[~done]
-            self._held = self._calls.size
-            if len(self._tags) > 2 * self._held + 1024:
+            self._call_count = self._calls.size
+            if len(self._tags) > 2 * self._call_count + 1024:
                 self._renumber(self._calls)
-            return kept
+            return finished
 
     def _until(self, calls: Array) -> Array:
         """Until when each call holds, NEVER_NS: it still does. `calls` are sorted."""
@@ -195,14 +195,14 @@ class Calls:
             connections = records[["connection", "stream"]][rows]
             calls["key"][rows] = self._each(connections, application, number)
         calls["tags"] = self._each(records[["tags"]], application, self._tag_set)
-        known = calls["key"] >= 0
+        has_key = calls["key"] >= 0
         undefined = (calls["tags"] < 0) & (records["tags"] != NOT_DEFINED)
-        self.unbelievable += int(np.count_nonzero(~known | undefined))
-        if known.any():
+        self.unbelievable += int(np.count_nonzero(~has_key | undefined))
+        if has_key.any():
             self._users[application.number] = application.uid
-        self._new.append(calls[known])
-        self._held += int(np.count_nonzero(known))
-        if self._held > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
+        self._new.append(calls[has_key])
+        self._call_count += int(np.count_nonzero(has_key))
+        if self._call_count > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             self._drop_oldest()
 
     @staticmethod
@@ -210,8 +210,8 @@ class Calls:
         """`number(application, *values)` for every record, called once per distinct record."""
         uniques, codes = np.unique(fields, return_inverse=True)
         numbers = [number(application, *values) for values in uniques.tolist()]
-        found: Array = np.array(numbers, np.int64)[codes.reshape(-1)]
-        return found
+        result: Array = np.array(numbers, np.int64)[codes.reshape(-1)]
+        return result
 
     def _key(self, application: Application, connection: int, stream: int) -> int:
         described = application.definitions.connection(connection)
@@ -251,23 +251,23 @@ class Calls:
         self, connections: list[str | None], codes: Array, streams: Array
     ) -> tuple[Array, Array]:
         """The key of each query's connection and stream, and of its whole connection; -1: none."""
-        wanted, wholes = np.full((2, codes.size), -1, np.int64)
-        for at, (code, stream) in distinct_pairs(codes, streams):
+        keys, wholes = np.full((2, codes.size), -1, np.int64)
+        for rows, (code, stream) in distinct_pairs(codes, streams):
             name = connections[code] if code >= 0 else None
             if name is not None:
-                wanted[at] = self._keys.known(name, stream)
-                wholes[at] = self._keys.known(name, WHOLE)
-        return wanted, wholes
+                keys[rows] = self._keys.number_of(name, stream)
+                wholes[rows] = self._keys.number_of(name, WHOLE)
+        return keys, wholes
 
-    def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
+    def _still_open(self, calls: Array, indices: Array, begins_ns: Array) -> Array:
         """Removes calls that had ended, or no longer held, when the query began."""
-        hit = np.flatnonzero(found >= 0)
-        its = calls[found[hit]]
+        hit = np.flatnonzero(indices >= 0)
+        its = calls[indices[hit]]
         ends, missed = self._ends_of(its)
-        ended = np.zeros(found.size, np.bool_)
+        ended = np.zeros(indices.size, np.bool_)
         ended[hit] = np.where(ends > 0, ends <= begins_ns[hit], missed) & ~its["holds"]
         ended[hit] |= self._did_not_hold(its, begins_ns[hit])
-        return np.where(ended, -1, found)
+        return np.where(ended, -1, indices)
 
     def _ends_of(self, calls: Array) -> tuple[Array, Array]:
         """When each call ended, 0: not known; and whether it may have, though no end is known."""
@@ -308,31 +308,31 @@ class Calls:
         last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
         recent = calls["t_ns"] > newest_ns - KEPT_NS
         if (calls["over"] & ~recent).any():  # drop the calls that they end, too
-            at, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
-            last &= ~is_over(calls, at, wholes, np.full(calls.size, NEVER_NS))
-        kept = calls[recent | (last & ~calls["over"])]
+            indices, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
+            last &= ~is_over(calls, indices, wholes, np.full(calls.size, NEVER_NS))
+        remaining = calls[recent | (last & ~calls["over"])]
         remembered = max(len(self._tags), len(self._users))
-        if kept.size < calls.size // 2 or remembered > 2 * kept.size + 1024:
-            self._renumber(kept)
-        elif kept.size < calls.size:
-            self._calls = kept
-        self._held = self._calls.size
+        if remaining.size < calls.size // 2 or remembered > 2 * remaining.size + 1024:
+            self._renumber(remaining)
+        elif remaining.size < calls.size:
+            self._calls = remaining
+        self._call_count = self._calls.size
 
-    def _renumber(self, kept: Array) -> None:
-        keys, key_codes = np.unique(kept["key"], return_inverse=True)
-        tags, tag_codes = np.unique(kept["tags"], return_inverse=True)
+    def _renumber(self, calls: Array) -> None:
+        keys, key_codes = np.unique(calls["key"], return_inverse=True)
+        tags, tag_codes = np.unique(calls["tags"], return_inverse=True)
         sets = list(self._tags)
         self._keys.renumber(keys.tolist())
-        applications = set(np.unique(kept["application"]).tolist())
+        applications = set(np.unique(calls["application"]).tolist())
         self._parted = {n: how for n, how in self._parted.items() if n in applications}
         applications |= self._applications.keys()
         self._users = {n: uid for n, uid in self._users.items() if n in applications}
         unknown = int((tags < 0).sum())  # code -1 is kept as it is
         self._tags = {sets[old]: new for new, old in enumerate(tags[unknown:].tolist())}
         self._characters = sum(map(characters, self._tags))
-        kept = kept.copy()
-        kept["key"], kept["tags"] = key_codes.reshape(-1), tag_codes.reshape(-1) - unknown
-        self._calls = kept
+        calls = calls.copy()
+        calls["key"], calls["tags"] = key_codes.reshape(-1), tag_codes.reshape(-1) - unknown
+        self._calls = calls
 
     def _drop_oldest(self) -> None:
         """Drops the older half of the calls of the user who takes the most room."""
@@ -340,5 +340,5 @@ class Calls:
         while self._calls.size > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             sizes = None if self._calls.size > MAX_CALLS else list(map(characters, self._tags))
             self._renumber(without_the_biggest(self._calls, self._users, sizes))
-        self._held = self._calls.size
-        self.dropped += calls.size - self._held
+        self._call_count = self._calls.size
+        self.dropped += calls.size - self._call_count

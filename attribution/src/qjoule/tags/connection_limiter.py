@@ -32,12 +32,12 @@ def room() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_PROCESSES
-    wanted = _RESERVED + _DESCRIPTORS * MAX_PROCESSES
+    target = _RESERVED + _DESCRIPTORS * MAX_PROCESSES
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+        target = min(target, hard)
+    if soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        soft = target
     return min(MAX_PROCESSES, (soft - min(_RESERVED, soft // 2)) // _DESCRIPTORS)
 
 
@@ -82,7 +82,9 @@ class ConnectionLimiter:
         """These come first in the next turn."""
         first = list(applications)
         behind = {application.number for application in first}
-        self._all = first + [one for one in self._all if one.number not in behind]
+        self._all = first + [
+            application for application in self._all if application.number not in behind
+        ]
 
     def may_come(self, process: Process) -> bool:
         """Whether this process may have one more connection, if there is room."""

@@ -146,30 +146,30 @@ class SocketOwners:
         if address.version != its_address.version:
             return None
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        asked = _INET_REQUEST.pack(
+        request = _INET_REQUEST.pack(
             *(family, socket.IPPROTO_TCP, 0, _EVERY_STATE, port, its_port),
             *(address.packed.ljust(16, b"\0"), its_address.packed.ljust(16, b"\0")),
             *(0, _NO_COOKIE),
         )
-        answer = self._ask(asked)
+        answer = self._ask(request)
         return None if answer is None else _INET_MESSAGE.unpack_from(answer)
 
     def _of_unix(self, inode: int) -> Owner | None:
         if not 0 < inode < _UNIX_INODES:
             return None
-        asked = _UNIX_REQUEST.pack(
+        request = _UNIX_REQUEST.pack(
             socket.AF_UNIX, 0, 0, _EVERY_STATE, inode, _UDIAG_SHOW_UID, _NO_COOKIE
         )
-        answer = self._ask(asked)
+        answer = self._ask(request)
         if answer is None:
             return None
         _, _, _, its_inode, cookie = _UNIX_MESSAGE.unpack_from(answer)
-        at = _UNIX_MESSAGE.size
-        while its_inode == inode and at + _ATTRIBUTE.size <= len(answer):
-            length, kind = _ATTRIBUTE.unpack_from(answer, at)
+        offset = _UNIX_MESSAGE.size
+        while its_inode == inode and offset + _ATTRIBUTE.size <= len(answer):
+            length, kind = _ATTRIBUTE.unpack_from(answer, offset)
             if kind == _UNIX_DIAG_UID:
-                return Owner(struct.unpack_from("=I", answer, at + _ATTRIBUTE.size)[0], cookie)
-            at += max((length + 3) & ~3, _ATTRIBUTE.size)
+                return Owner(struct.unpack_from("=I", answer, offset + _ATTRIBUTE.size)[0], cookie)
+            offset += max((length + 3) & ~3, _ATTRIBUTE.size)
         return None  # before Linux 5.3 the answer has no owner
 
     def _ask(self, request: bytes) -> bytes | None:
@@ -197,13 +197,13 @@ def _end(text: str) -> _Side:
 def is_local(address: str, proc: Path = Path("/proc")) -> bool:
     """Whether this network namespace's host has the address now."""
     try:
-        wanted = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(wanted, ipaddress.IPv6Address) and wanted.ipv4_mapped:
-        wanted = wanted.ipv4_mapped
-    return wanted.is_unspecified or any(
-        wanted in network for network in _networks(wanted.version, proc / "self" / "net")
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    return ip.is_unspecified or any(
+        ip in network for network in _networks(ip.version, proc / "self" / "net")
     )
 
 
@@ -289,16 +289,16 @@ class Addresses:
 
     def _is_local(self, address: str) -> bool:
         """Whether the address is one of this host's."""
-        known = self._local.get(address)
-        if known is None:
-            known = is_local(address)
+        local = self._local.get(address)
+        if local is None:
+            local = is_local(address)
             if len(self._local) >= _MAX_REMEMBERED:
                 self._local.clear()
-            self._local[address] = known
-        return known
+            self._local[address] = local
+        return local
 
 
-def is_same_network(one: socket.socket, other: socket.socket) -> bool:
+def is_same_network(first: socket.socket, second: socket.socket) -> bool:
     """Whether two sockets are in the same network namespace. An accepted Unix socket is in its
     client's.
 
@@ -307,7 +307,7 @@ def is_same_network(one: socket.socket, other: socket.socket) -> bool:
     try:
         cookies = [
             end.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, _COOKIE_BYTES)
-            for end in (one, other)
+            for end in (first, second)
         ]
     except OSError:
         return False

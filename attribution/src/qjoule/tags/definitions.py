@@ -105,10 +105,12 @@ class Definitions:
         tags = self._tags.get(number) if number else NO_TAGS
         return tags[0] if tags is not None else None
 
-    def _remember(self, known: dict[int, Any], number: int, value: tuple[object, int]) -> None:
-        self.bytes += value[1] - known.get(number, NO_TAGS)[1]
-        known[number] = value
-        self.is_full |= len(known) >= MAX_DEFINITIONS or self.bytes >= MAX_KEPT_BYTES
+    def _remember(
+        self, definitions: dict[int, Any], number: int, value: tuple[object, int]
+    ) -> None:
+        self.bytes += value[1] - definitions.get(number, NO_TAGS)[1]
+        definitions[number] = value
+        self.is_full |= len(definitions) >= MAX_DEFINITIONS or self.bytes >= MAX_KEPT_BYTES
 
 
 def characters(tags: Tags) -> int:

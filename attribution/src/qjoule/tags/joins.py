@@ -35,20 +35,20 @@ def distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
     ]
 
 
-def last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
+def last_before(calls: Array, keys: Array, begins_ns: Array) -> Array:
     """Index of each query's last call on its key that began at or before it; -1: none.
 
     `calls` are sorted by key and time. Times are replaced by their ranks, so that key and time fit
     into one integer for the binary search.
     """
     if not calls.size:
-        return np.full(wanted.size, -1, np.int64)
+        return np.full(keys.size, -1, np.int64)
     times = np.unique(np.concatenate([calls["t_ns"], begins_ns]))
     width = np.int64(times.size + 1)
-    at = calls["key"] * width + np.searchsorted(times, calls["t_ns"])
-    sought = wanted * width + np.searchsorted(times, begins_ns)
-    last = np.searchsorted(at, sought, side="right") - 1
-    is_its = (wanted >= 0) & (last >= 0) & (calls["key"][np.maximum(last, 0)] == wanted)
+    ranks = calls["key"] * width + np.searchsorted(times, calls["t_ns"])
+    sought = keys * width + np.searchsorted(times, begins_ns)
+    last = np.searchsorted(ranks, sought, side="right") - 1
+    is_its = (keys >= 0) & (last >= 0) & (calls["key"][np.maximum(last, 0)] == keys)
     return np.where(is_its, last, -1)
 
 
@@ -149,15 +149,15 @@ def as_maps(sets: Sequence[Tags], calls: Array, of_query: Array) -> pa.MapArray:
     names: list[str] = []
     values: list[str] = []
     offsets = np.zeros(of_query.size + 1, np.int32)
-    chosen = calls[np.maximum(of_query, 0)] if calls.size else calls
-    tags = chosen["tags"].tolist()
-    traced = chosen["traced"].tolist()
-    for at in np.flatnonzero(of_query >= 0).tolist():
-        pairs = sets[tags[at]]
-        if traced[at]:
-            ids = (("span", chosen["span"][at]), ("trace", chosen["trace"][at]))
+    query_calls = calls[np.maximum(of_query, 0)] if calls.size else calls
+    tags = query_calls["tags"].tolist()
+    traced = query_calls["traced"].tolist()
+    for query in np.flatnonzero(of_query >= 0).tolist():
+        pairs = sets[tags[query]]
+        if traced[query]:
+            ids = (("span", query_calls["span"][query]), ("trace", query_calls["trace"][query]))
             pairs = (*pairs, *((name, bytes(value).hex()) for name, value in ids))
-        offsets[at + 1] = len(pairs)
+        offsets[query + 1] = len(pairs)
         names += [name for name, _ in pairs]
         values += [value for _, value in pairs]
     ends = np.cumsum(offsets, dtype=np.int64).astype(np.int32)
@@ -198,7 +198,7 @@ class Keys:
             self._next += 1
         return streams[stream]
 
-    def known(self, connection: str, stream: int) -> int:
+    def number_of(self, connection: str, stream: int) -> int:
         """Its number; -1 if it has none."""
         return self._streams.get(connection, {}).get(stream, -1)
 
@@ -222,12 +222,12 @@ class Keys:
                 numbers[list(streams.values())] = streams[WHOLE]
         return numbers
 
-    def renumber(self, kept: Iterable[int]) -> None:
+    def renumber(self, keys: Iterable[int]) -> None:
         """Renumbers these from 0, in this order, and forgets the others."""
-        new = {old: number for number, old in enumerate(kept)}
-        found = {
+        new = {old: number for number, old in enumerate(keys)}
+        streams_by_name = {
             name: {stream: new[key] for stream, key in streams.items() if key in new}
             for name, streams in self._streams.items()
         }
-        self._streams = {name: streams for name, streams in found.items() if streams}
+        self._streams = {name: streams for name, streams in streams_by_name.items() if streams}
         self._next = len(new)

@@ -69,13 +69,13 @@ def kept_calls(
         names: connection and stream of each key.
         sets: tags by the numbers that calls have.
     """
-    found = []
+    kept = []
     for call, until in zip(calls, until_ns.tolist(), strict=True):
         if call["over"] or call["tags"] < 0:
             continue
         connection, stream = names[int(call["key"])]
         traced = bool(call["traced"])
-        found.append(
+        kept.append(
             KeptCall(
                 connection=connection,
                 stream=stream,
@@ -86,7 +86,7 @@ def kept_calls(
                 span=bytes(call["span"]).hex() if traced else "",
             )
         )
-    return found
+    return kept
 
 
 class KeptCalls:
@@ -100,7 +100,8 @@ class KeptCalls:
         for call in calls:
             by_key.setdefault((call.connection, call.stream), []).append(call)
         self._calls = {
-            key: sorted(found, key=lambda call: call.begin_ns) for key, found in by_key.items()
+            key: sorted(key_calls, key=lambda call: call.begin_ns)
+            for key, key_calls in by_key.items()
         }
         self.joined = 0
 
@@ -108,17 +109,17 @@ class KeptCalls:
         self, connections: Sequence[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
         """Tags of queries; see `Calls.tags_of`."""
-        found: list[Tags | None] = [None] * codes.size
+        tags: list[Tags | None] = [None] * codes.size
         if self._calls:
             keys = codes.astype(np.int64) * (1 << 32) + streams.astype(np.int64)
             for key in np.unique(keys[codes >= 0]).tolist():
                 rows = np.flatnonzero(keys == key)
                 name = connections[key >> 32]
-                known = self._calls.get((name, key & 0xFFFF_FFFF)) if name is not None else None
-                for at, call in _at(known or [], begins_ns[rows]):
-                    found[int(rows[at])] = call.all_tags
+                calls = self._calls.get((name, key & 0xFFFF_FFFF)) if name is not None else None
+                for index, call in _at(calls or [], begins_ns[rows]):
+                    tags[int(rows[index])] = call.all_tags
                     self.joined += 1
-        return pa.array(found, tags_type())
+        return pa.array(tags, tags_type())
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         """Whether any calls on each connection were reported. None (unknown): on any connection."""

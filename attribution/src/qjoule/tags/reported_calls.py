@@ -176,13 +176,13 @@ class ReportedCalls:
     def _servers(self, application: Application, records: Slots) -> Array:
         """Each record's server if that has no probes; 0: to be found out; -1: none."""
         numbers, places = np.unique(records["connection"], return_inverse=True)
-        found = np.full(len(numbers), -1, np.int64)
-        for at, number in enumerate(numbers.tolist()):
+        server_of_number = np.full(len(numbers), -1, np.int64)
+        for index, number in enumerate(numbers.tolist()):
             connection = application.definitions.connection(number)
             server = self._server_of(connection) if connection is not None else 0
             if server:
-                found[at] = 0 if server in self._probed else server
-        servers: Array = found[places.reshape(-1)]
+                server_of_number[index] = 0 if server in self._probed else server
+        servers: Array = server_of_number[places.reshape(-1)]
         return servers
 
     def _look_for_ends(self) -> None:

@@ -59,7 +59,7 @@ _F_GET_SEALS = 1034
 
 
 class NotARing(Exception):
-    """What was handed over does not match PROTOCOL.md."""
+    """The memory that a process handed over is no ring as PROTOCOL.md describes it."""
 
 
 class RingReader:
@@ -117,7 +117,7 @@ class RingReader:
         #: start.
         self.gaps: list[tuple[int, int]] = []
         self.lost = 0  #: records that were never complete, or were overwritten
-        self._told_lost = 0
+        self._reported_lost = 0
         self._was_late = False
 
     def ask(self, *, each_call: bool) -> None:
@@ -127,11 +127,11 @@ class RingReader:
         _WORD.pack_into(self._memory, _CHANGES, not each_call)
 
     @property
-    def told_lost(self) -> int:
+    def reported_lost(self) -> int:
         """Records that the process counts as dropped, limited to a plausible number."""
         if self._shared is not None:
-            self._told_lost = min(int(_WORD.unpack_from(self._memory, _DROPPED)[0]), 1 << 40)
-        return self._told_lost
+            self._reported_lost = min(int(_WORD.unpack_from(self._memory, _DROPPED)[0]), 1 << 40)
+        return self._reported_lost
 
     @property
     def errors(self) -> int:
@@ -146,13 +146,13 @@ class RingReader:
         NotARing if the process contradicts itself.
         """
         self._look_for_a_gap(now_ns)
-        left = len(self._slots)
+        remaining = len(self._slots)
         before = self._taken
-        while left > 0:
-            for found in self._whole_ones():
-                left -= found.size
-                yield found
-            left -= 1  # ends the loop, whatever the process writes meanwhile
+        while remaining > 0:
+            for records in self._whole_ones():
+                remaining -= records.size
+                yield records
+            remaining -= 1  # ends the loop, whatever the process writes meanwhile
             if not (self._advance() or self._pass_over(now_ns)):
                 break
         self._was_late |= self._taken - before > len(self._slots) // 2
@@ -164,9 +164,9 @@ class RingReader:
         slots = self._shared
         now = None if slots is None else self._ends_in(slots, calls)
         # Looked up second: an end that has left its record has been kept by then.
-        at = (calls - 1) & (KEPT_ENDS - 1)
-        kept = np.where(self._ended[at] == calls, self._ends[at], np.uint64(0))
-        return kept if now is None else np.where(now > 0, now, kept)
+        places = (calls - 1) & (KEPT_ENDS - 1)
+        remembered = np.where(self._ended[places] == calls, self._ends[places], np.uint64(0))
+        return remembered if now is None else np.where(now > 0, now, remembered)
 
     def _ends_in(self, slots: Slots, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Ends found in these calls' own records."""
@@ -181,7 +181,7 @@ class RingReader:
         is so old that its slot may have been reused.
         """
         slots = self._shared
-        if not (self.lost or self.told_lost or self._was_late):
+        if not (self.lost or self.reported_lost or self._was_late):
             return np.zeros(calls.size, np.bool_)
         if slots is None:
             return calls <= self._taken - len(self._before)
@@ -215,7 +215,7 @@ class RingReader:
         _WORD.pack_into(self._memory, _CLOSED, 1)
         self._kept_up_to = 0  # also the ends of calls that have long been under way
         self._keep_ends()
-        self._told_lost = self.told_lost
+        self._reported_lost = self.reported_lost
         self._shared = None
         # Another thread may still be looking: the mapping goes with its last user.
         del self._slots, self._numbers, self._memory
@@ -235,11 +235,11 @@ class RingReader:
 
     def _whole_ones(self) -> Iterator[Slots]:
         """Copies of new records, until a part of the ring has no complete one."""
-        at, end = self._taken, self._taken + len(self._slots)
-        while at < end:
-            first = at & self._mask
-            count = min(STRETCH, len(self._slots) - first, end - at)
-            expected = np.arange(at + 1, at + 1 + count, dtype=np.uint64)
+        position, end = self._taken, self._taken + len(self._slots)
+        while position < end:
+            first = position & self._mask
+            count = min(STRETCH, len(self._slots) - first, end - position)
+            expected = np.arange(position + 1, position + 1 + count, dtype=np.uint64)
             # Read the numbers first, because the process writes them last.
             whole = self._numbers[first : first + count] == expected
             if not whole.any():
@@ -247,10 +247,10 @@ class RingReader:
             before = self._before[first : first + count]
             new = whole & (before != expected)
             if new.any():
-                found = self._slots[first : first + count][new]
+                records = self._slots[first : first + count][new]
                 before[new] = expected[new]
-                yield found
-            at += count
+                yield records
+            position += count
 
     def _advance(self) -> bool:
         """Counts the records taken without a gap. Returns false if the count has not grown."""
@@ -274,13 +274,14 @@ class RingReader:
         self._kept_up_to = self._taken
         if not calls.size:
             return
-        at = (calls - 1) & self._mask
-        ends = self._slots["end"][at]
-        known = (ends > 0) & (self._numbers[at] == calls.astype(np.uint64))
-        at = (calls[known] - 1) & (KEPT_ENDS - 1)
-        self._ends[at] = ends[known]  # written before the numbers: another thread may be reading
-        self._ended[at] = calls[known]
-        self._open = calls[~known & (calls > self._taken - self.keeps - WRITERS)]
+        places = (calls - 1) & self._mask
+        ends = self._slots["end"][places]
+        has_end = (ends > 0) & (self._numbers[places] == calls.astype(np.uint64))
+        places = (calls[has_end] - 1) & (KEPT_ENDS - 1)
+        # Ends are written before the numbers, because another thread may be reading.
+        self._ends[places] = ends[has_end]
+        self._ended[places] = calls[has_end]
+        self._open = calls[~has_end & (calls > self._taken - self.keeps - WRITERS)]
 
     def _pass_over(self, now_ns: int) -> bool:
         """Whether to skip an incomplete slot: it was overwritten, or its writer died."""

@@ -73,8 +73,8 @@ class Waiting:
         """An application has gone. Its definitions are still needed, and so is its ring, which
         knows the ends of its calls at 16 bytes each.
         """
-        known = 0 if application.ring is None else application.ring.remembers
-        weight = (16 * known + application.definitions.bytes) // SLOT_BYTES
+        remembered_calls = 0 if application.ring is None else application.ring.remembers
+        weight = (16 * remembered_calls + application.definitions.bytes) // SLOT_BYTES
         self._add(application, None, now_ns, weight)
 
     def hand_on(self) -> None:
@@ -127,12 +127,12 @@ class TagSource:
             addresses: of the servers whose calls are to be reported one by one.
             hidden: those of them of which only some connections are, see `reported`.
         """
-        named = os.environ.get("QJOULE_TAGS_SOCKET")
+        configured = os.environ.get("QJOULE_TAGS_SOCKET")
         self._calls = Calls()
         where = addresses or Addresses()
         any_server = bool(where.ports or where.paths)
         self._reported = ReportedCalls(where.server_of, hidden, any_server=any_server)
-        path = path or (Path(named) if named else DEFAULT_PATH)
+        path = path or (Path(configured) if configured else DEFAULT_PATH)
         self._waiting = Waiting(self._calls, self._reported)
         self._listener = Listener(
             listening or listen_at(path), _Reads(self._waiting, self._reported), owners
