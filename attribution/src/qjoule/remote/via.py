@@ -49,15 +49,15 @@ def command_of(prefix: str, words: Sequence[str]) -> list[str]:
     for others (`sudo`, `kubectl exec -i POD --`), which pass arguments as they are.
     """
     try:
-        found = shlex.split(prefix)
+        command = shlex.split(prefix)
     except ValueError as error:
         raise UsageError(f"--via: {error}") from None
-    if not found:
+    if not command:
         raise UsageError("--via needs a command, such as 'ssh db1 sudo'")
-    asked = ["qjoule", *words]
-    for _ in [one for one in found if Path(one).name == "ssh"]:
-        asked = [shlex.quote(one) for one in asked]
-    return [*found, *asked]
+    arguments = ["qjoule", *words]
+    for _ in [word for word in command if Path(word).name == "ssh"]:
+        arguments = [shlex.quote(argument) for argument in arguments]
+    return [*command, *arguments]
 
 
 class OtherEnd:
@@ -79,9 +79,9 @@ class OtherEnd:
             raise QjouleError(f"--via: {command[0]}: {error.strerror}") from None
         finally:
             signal.signal(signal.SIGINT, before)
-        self._shows, self._said = shows, deque[str](maxlen=_LAST)
+        self._shows, self._last_messages = shows, deque[str](maxlen=_LAST)
         self._closed = self._stopped = False
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._messages = threading.Thread(target=self._hear, daemon=True)
         self._messages.start()
 
@@ -91,41 +91,41 @@ class OtherEnd:
         if line is None:
             raise self.failure()
         text = line.decode("latin-1")
-        if (found := _FIRST.fullmatch(text)) is None:
-            shown = shorten(sanitise(text), 80)
-            raise QjouleError(f"{self.name}: what came is not qjoule's: {shown!r}")
-        if found[1] != __version__:
-            self._show(f"qjoule {found[1]} runs there, and {__version__} here")
+        if (match := _FIRST.fullmatch(text)) is None:
+            received = shorten(sanitise(text), 80)
+            raise QjouleError(f"{self.name}: what came is not qjoule's: {received!r}")
+        if match[1] != __version__:
+            self._show(f"qjoule {match[1]} runs there, and {__version__} here")
 
     def line(self, most: int = MAX_BYTES, silence_s: float | None = None) -> bytes | None:
         """The next line that is not empty; None: it has ended."""
         while True:
-            line, found, rest = self._held.lstrip(b"\n").partition(b"\n")
+            line, newline, rest = self._buffer.lstrip(b"\n").partition(b"\n")
             if len(line) > most:
                 raise QjouleError(f"{self.name}: a line without an end")
-            if found:
-                self._held = rest
+            if newline:
+                self._buffer = rest
                 return bytes(line)
-            self._held = line
+            self._buffer = line
             if not self._more(silence_s):
                 return None
 
     def read(self, size: int) -> bytes:
         """The next `size` bytes, after signs of life."""
-        while len(self._held) < size:
+        while len(self._buffer) < size:
             if not self._more():
                 raise self.failure()
-        found = bytes(self._held[:size])
-        del self._held[:size]
-        return found
+        content = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return content
 
     def skip_signs(self) -> None:
         """Leaves out empty lines, until something else comes."""
-        while not self._held.strip(b"\n"):
-            self._held.clear()
+        while not self._buffer.strip(b"\n"):
+            self._buffer.clear()
             if not self._more():
                 raise self.failure()
-        self._held = self._held.lstrip(b"\n")
+        self._buffer = self._buffer.lstrip(b"\n")
 
     def stop(self) -> None:
         """Asks the other end to finish; may be called by a signal handler. The second call gives
@@ -161,8 +161,8 @@ class OtherEnd:
     def show_held(self) -> None:
         """Its last messages, if they were not shown at once."""
         self._shows = True
-        while self._said:
-            self._show(self._said.popleft())
+        while self._last_messages:
+            self._show(self._last_messages.popleft())
 
     def failure(self) -> QjouleError:
         """An error that says why the other end ended too early."""
@@ -186,7 +186,7 @@ class OtherEnd:
         while not self._closed:
             if select.select([self._output], [], [], _TICK_S)[0]:
                 part = os.read(self._output, _PIECE)
-                self._held += part
+                self._buffer += part
                 return bool(part)
             if time.monotonic() > until_s:
                 raise QjouleError(f"{self.name}: nothing came for {silence_s:g} s")
@@ -204,24 +204,24 @@ class OtherEnd:
             if number < _MOST_SAID:
                 self._show(shorten(sanitise(line.decode("utf-8", "replace").strip()), _MOST_WORDS))
 
-    def _show(self, words: str) -> None:
+    def _show(self, message: str) -> None:
         if not self._shows:
-            self._said.append(words)
-        elif words:
+            self._last_messages.append(message)
+        elif message:
             with suppress(OSError):
-                print(words, file=sys.stderr, flush=True)
+                print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def other_end(prefix: str, words: Sequence[str], *, shows: bool) -> Iterator[OtherEnd]:
     """Runs qjoule there while the block runs."""
-    found = OtherEnd(prefix, words, shows=shows)
+    end = OtherEnd(prefix, words, shows=shows)
     try:
-        found.greet()
-        yield found
+        end.greet()
+        yield end
     finally:
-        found.ended()
-        found.show_held()
+        end.ended()
+        end.show_held()
 
 
 class RemoteSource:
@@ -245,7 +245,7 @@ class RemoteSource:
             if controls.resets != resets:
                 total, resets = None, controls.resets
             if controls.totals:
-                total = _added(total, snapshot.interval)
+                total = _sum_of(total, snapshot.interval)
             yield replace(snapshot, total=total or snapshot.interval)
             if snapshot.ended:
                 return
@@ -253,17 +253,17 @@ class RemoteSource:
             raise self._end.failure()
 
 
-def _added(total: Attribution | None, interval: Attribution) -> Attribution:
+def _sum_of(total: Attribution | None, interval: Attribution) -> Attribution:
     """The sum of both; `interval` alone if they do not fit together or have too many rows."""
     if total is None or len(total.rows) + len(total.fixed) > MAX_ROWS:
         return interval
     same = (total.trace.host, total.policy) == (interval.trace.host, interval.policy)
     if not same or len(total.domains) != len(interval.domains):
         return interval
-    found = combine_results([TracePart("", total), TracePart("", interval)])
+    combined = combine_results([TracePart("", total), TracePart("", interval)])
     # Intervals do not overlap, even if all give the time at which tracing began. What is said of
     # the model and of changes would grow with each of them.
     duration_s = total.trace.duration_s + interval.trace.duration_s
-    trace = replace(found.trace, changes=interval.trace.changes, duration_s=duration_s)
+    trace = replace(combined.trace, changes=interval.trace.changes, duration_s=duration_s)
     source = interval.energy_source
-    return replace(found, trace=trace, energy_source=source, model=interval.model, parts=())
+    return replace(combined, trace=trace, energy_source=source, model=interval.model, parts=())

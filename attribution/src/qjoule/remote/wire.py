@@ -103,9 +103,9 @@ class Streams:
             return self._is_line
 
     def _write(self, content: bytes) -> None:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(self._output, left) :]
+        unwritten = memoryview(content)
+        while unwritten:
+            unwritten = unwritten[os.write(self._output, unwritten) :]
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,12 @@ def _decoded(content: bytes) -> tuple[Snapshot, str]:
             interval.pop(name, None)
         for rows in ("rows", "fixed"):
             use_present_names(interval.get(rows))
-    found: _Document = read_as(_Document, value, SCHEMA)
-    _check(found)
-    shown = Snapshot(found.interval, found.interval, found.elapsed_s, found.ended, found.groups)
-    return shown, found.name
+    document: _Document = read_as(_Document, value, SCHEMA)
+    _check(document)
+    snapshot = Snapshot(
+        document.interval, document.interval, document.elapsed_s, document.ended, document.groups
+    )
+    return snapshot, document.name
 
 
 def _plain(value: Any) -> Any:
@@ -170,7 +172,9 @@ def _plain(value: Any) -> Any:
         }
     if is_dataclass(value):
         return {
-            one.name: getattr(value, one.name) for one in fields(value) if one.name not in _LEFT_OUT
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if field.name not in _LEFT_OUT
         }
     return value.item()  # a number of numpy's
 
@@ -181,9 +185,9 @@ def _defaults() -> dict[str, Any]:
     bare = Row({}, "", "", "", 0, 0, (0.0, 0.0), 0.0, 0)
     has_none = (MISSING, MISSING)
     return {
-        one.name: getattr(bare, one.name)
-        for one in fields(Row)
-        if (one.default, one.default_factory) != has_none
+        field.name: getattr(bare, field.name)
+        for field in fields(Row)
+        if (field.default, field.default_factory) != has_none
     }
 
 
@@ -212,18 +216,18 @@ def _safe(value: Any) -> Any:
             raise ValueError("a text is too long")
         return sanitise(value)
     if isinstance(value, list):
-        return [_safe(one) for one in value]
+        return [_safe(item) for item in value]
     if isinstance(value, dict):
-        return {_safe(name): _safe(one) for name, one in value.items()}
+        return {_safe(name): _safe(item) for name, item in value.items()}
     return value
 
 
-def _check(found: _Document) -> None:
-    interval = found.interval
+def _check(document: _Document) -> None:
+    interval = document.interval
     rows = (*interval.rows, *interval.fixed)
-    if len(rows) > MAX_ROWS or len(interval.domains) > MAX_DOMAINS or len(found.groups) != 1:
+    if len(rows) > MAX_ROWS or len(interval.domains) > MAX_DOMAINS or len(document.groups) != 1:
         raise ValueError("too many rows, domains or groups")
-    if found.elapsed_s < 0 or interval.trace.duration_s < 0:
+    if document.elapsed_s < 0 or interval.trace.duration_s < 0:
         raise ValueError("a time is negative")
     if start := interval.trace.start:
         datetime.fromisoformat(start)
@@ -234,7 +238,7 @@ def _check(found: _Document) -> None:
             raise ValueError("a domain lacks a part")
         if sum(domain.parts_nj.values()) != domain.measured_nj:
             raise ValueError("the parts of a domain do not add up to it")
-    if any(one.cpu_ns <= 0 for one in interval.servers):
+    if any(server.cpu_ns <= 0 for server in interval.servers):
         raise ValueError("a server without CPU time")
     for row in rows:
         _check_row(row)
@@ -262,5 +266,8 @@ def _check_row(row: Row) -> None:
     if row.stolen_ns is not None and not 0 <= row.stolen_ns <= row.cpu_ns:
         raise ValueError("a row has an impossible figure")
     latencies = (row.latency_ns_mean, row.latency_ns_p50, row.latency_ns_p95, row.latency_ns_p99)
-    if any(one is not None and not (math.isfinite(one) and one >= 0) for one in latencies):
+    if any(
+        latency is not None and not (math.isfinite(latency) and latency >= 0)
+        for latency in latencies
+    ):
         raise ValueError("a row has an impossible latency")
