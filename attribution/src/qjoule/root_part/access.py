@@ -43,7 +43,7 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Who:
-    """What everybody may know of a process."""
+    """Identity, parent and user of a process, which everybody may read."""
 
     started: int  #: clock ticks since boot; identifies the process together with its pid
     parent: int
@@ -61,30 +61,30 @@ def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
     except (ValueError, LookupError):
         raise QjouleError("it has ended") from None
     reply = ask(connection, Kind.BIND, pid=pid)
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
-    found.set_inheritable(False)
+    bound_socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
+    bound_socket.set_inheritable(False)
     # If the process is the same before and after, this is its user and not a predecessor's.
     try:
         started = who_is(pid).started
     except (ValueError, LookupError):
         started = -1
     if started != who.started:
-        found.close()
+        bound_socket.close()
         raise QjouleError("it has ended")
-    return who.uid, found
+    return who.uid, bound_socket
 
 
 def who_is(pid: int) -> Who:
     """Raises ValueError or LookupError if there is no such process."""
     directory = _PROC / str(pid)
     lines = read_bytes(directory / "status").decode(errors="replace").splitlines()
-    said = dict(line.partition(":\t")[::2] for line in lines)
+    fields = dict(line.partition(":\t")[::2] for line in lines)
     # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
     started = int(read_bytes(directory / "stat").rpartition(b")")[2].split()[19])
     return Who(
         started,
-        int(said["PPid"]),
-        int(said["Uid"].split()[1]),  # real, effective, saved, file system
+        int(fields["PPid"]),
+        int(fields["Uid"].split()[1]),  # real, effective, saved, file system
     )
 
 
@@ -121,26 +121,26 @@ class SocketAccess:
 
     def file(self, path: str) -> bytes | None:
         try:
-            found = self._ask(What.FILE, path)
+            reply = self._ask(What.FILE, path)
         except _NoSuchFile:
             return None
-        if not stat.S_ISREG(found.file.mode):
-            os.close(found.fd)
+        if not stat.S_ISREG(reply.file.mode):
+            os.close(reply.fd)
             raise Unreadable(f"{path}: no regular file")
-        return _read(found.fd, FILE_BYTES_MAX)
+        return _read(reply.fd, FILE_BYTES_MAX)
 
     def names(self, path: str) -> list[str]:
         try:
-            found = self._ask(What.FILE, path)
+            reply = self._ask(What.FILE, path)
         except _NoSuchFile:
             return []
         try:
-            is_directory = stat.S_ISDIR(found.file.mode)
-            names = sorted(os.listdir(found.fd)) if is_directory else []  # noqa: PTH208
+            is_directory = stat.S_ISDIR(reply.file.mode)
+            names = sorted(os.listdir(reply.fd)) if is_directory else []  # noqa: PTH208
         except OSError as error:
             raise Unreadable(f"{path}: {error.strerror}") from None
         finally:
-            os.close(found.fd)
+            os.close(reply.fd)
         if len(names) > DIRECTORY_ENTRIES_MAX:
             raise Unreadable(f"{path} has more than {DIRECTORY_ENTRIES_MAX} entries")
         return names
@@ -163,10 +163,10 @@ class SocketAccess:
 
     def file_id(self, path: str) -> tuple[int, int] | None:
         try:
-            found = self._ask(What.SAME, path).file
+            opened = self._ask(What.SAME, path).file
         except Unreadable:
             return None
-        return identity_of(found).key if stat.S_ISREG(found.mode) else None
+        return identity_of(opened).key if stat.S_ISREG(opened.mode) else None
 
     def network(self) -> str:
         return self._link("ns/net")
@@ -182,16 +182,16 @@ class SocketAccess:
         text = path_bytes(path)
         if min(offset, size) < 0 or max(offset, size) >= 1 << 64:
             raise Unreadable("no address")
-        shown = path or what.name.lower()
+        name = path or what.name.lower()
         try:
             return ask(
                 self._connection, Kind.OPEN, number=what, text=text, offset=offset, size=size
             )
         except Refused as error:
             kind = _NoSuchFile if error.errno in _NOT_THERE else Unreadable
-            raise kind(f"{shown}: {_WHY.get(error.errno) or error}") from None
+            raise kind(f"{name}: {_WHY.get(error.errno) or error}") from None
         except RootPartGone:
-            raise Unreadable(f"{shown}: the root part opens nothing more of it") from None
+            raise Unreadable(f"{name}: the root part opens nothing more of it") from None
 
 
 class _NoSuchFile(Unreadable):

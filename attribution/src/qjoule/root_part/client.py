@@ -153,12 +153,12 @@ class RootPart:
             Refused: it has ended, or is root's.
         """
         connection = self.need("an agent")
-        words = [
+        arguments = [
             f"{pid} {own_pid} --seconds={seconds}",
             *(["--client-tags"] if client_tags else []),
             *([] if may_signal else ["--no-signal"]),
         ]
-        text = " ".join(words).encode()
+        text = " ".join(arguments).encode()
         reply = ask(connection, Kind.AS, pid=pid, text=text)
         return socket.socket(fileno=reply.fd)
 
@@ -237,8 +237,8 @@ def root_part() -> RootPart:
 
 def check_program(program: tuple[str, ...]) -> None:
     """Raises QjouleError: `program` is not all that follows `--` on our command line."""
-    words = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
-    if program and list(program) != words:
+    arguments = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    if program and list(program) != arguments:
         raise QjouleError(f"put '--' and then the command last: -- {' '.join(program)}")
 
 

@@ -224,21 +224,21 @@ def run_all(
             for number in _ready(running):
                 done(number, _end(running.pop(number)))
     finally:
-        for one in running.values():
-            _end(one)
+        for job in running.values():
+            _end(job)
 
 
 def _ready(running: dict[int, _Running]) -> list[int]:
     """Waits until one is done or a deadline passes. Returns those that are done."""
-    left_s = min((one.deadline_s for one in running.values()), default=0.0) - time.monotonic()
+    left_s = min((job.deadline_s for job in running.values()), default=0.0) - time.monotonic()
     readable, _, _ = select.select(
-        [one.child for one in running.values()], [], [], max(0.0, left_s)
+        [job.child for job in running.values()], [], [], max(0.0, left_s)
     )
     now = time.monotonic()
     return [
         number
-        for number, one in running.items()
-        if (one.child in readable and one.read()) or now >= one.deadline_s
+        for number, job in running.items()
+        if (job.child in readable and job.read()) or now >= job.deadline_s
     ]
 
 
@@ -273,18 +273,18 @@ def limit(cpu_s: int = resource.RLIM_INFINITY) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-def _end(one: _Running) -> bytes | Failed:
+def _end(job: _Running) -> bytes | Failed:
     """Ends the process if it has not ended, and returns its output."""
-    late = time.monotonic() >= one.deadline_s
-    content = bytes(one.content)
-    status = one.child.end()
+    late = time.monotonic() >= job.deadline_s
+    content = bytes(job.content)
+    status = job.child.end()
     if len(content) > ANSWER_BYTES_MAX:
         return Failed(f"it says more than {ANSWER_BYTES_MAX >> 20} MiB")
     if late:
-        return Failed(f"it was not examined within {_WALL_PER_CPU * one.task.cpu_s} s", True)
+        return Failed(f"it was not examined within {_WALL_PER_CPU * job.task.cpu_s} s", True)
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         # The kernel sends SIGKILL when the hard limit equals the soft one.
-        return Failed(f"examining it takes more than {one.task.cpu_s} s of CPU time", True)
+        return Failed(f"examining it takes more than {job.task.cpu_s} s of CPU time", True)
     if status == -signal.SIGSYS:
         return Failed("examining it tried what is forbidden")
     if status or not content:

@@ -52,9 +52,9 @@ def reach_by(part: RootPart) -> Reach:
     @contextmanager
     def reach(pid: int, exe_id: tuple[int, int]) -> Iterator[ReachedJvm]:
         connection = part.need("an agent")
-        found = _bound(connection, pid)
-        with found:
-            jvm = _Jvm(pid, SocketAccess(found), part)
+        bound_socket = _bound(connection, pid)
+        with bound_socket:
+            jvm = _Jvm(pid, SocketAccess(bound_socket), part)
             try:
                 exe = ask(connection, Kind.EXE, pid=pid)
             except Refused:
@@ -95,7 +95,7 @@ class _Jvm:
         self, identity: Identity, *, client_tags: bool, may_signal: bool, seconds: float
     ) -> socket.socket:
         try:
-            found = self._part.loader(
+            connection = self._part.loader(
                 self.pid,
                 identity.pid,
                 client_tags=client_tags,
@@ -110,9 +110,9 @@ class _Jvm:
         try:
             status_of(self)
         except BaseException:
-            found.close()
+            connection.close()
             raise
-        return found
+        return connection
 
     def brings_pipe(self, loader: socket.socket) -> bool:
         answers: list[bytes | Failed] = []
@@ -142,8 +142,8 @@ def _examined(descriptor: int, look: Callable[[Access], bytes]) -> bytes:
 def _brings_pipe(descriptor: int) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
         # socket.recv_fds() of Python 3.11 ignores flags.
-        _, found, _, _ = connection.recvmsg(1, socket.CMSG_LEN(4), socket.MSG_PEEK)
-    numbers = [int.from_bytes(content, sys.byteorder) for _, _, content in found]
+        _, ancillary, _, _ = connection.recvmsg(1, socket.CMSG_LEN(4), socket.MSG_PEEK)
+    numbers = [int.from_bytes(content, sys.byteorder) for _, _, content in ancillary]
     return b"pipe" if numbers and stat.S_ISFIFO(os.fstat(numbers[0]).st_mode) else b"none"
 
 
@@ -167,13 +167,13 @@ class RootPartHost:
     _patience_s: dict[Owner, int] = field(default_factory=dict)  #: CPU time
 
     def processes(self) -> Listed:
-        found = []
+        processes = []
         for name in sorted(os.listdir(_PROC)):  # noqa: PTH208 - as text
             if not name.isdigit():
                 continue
             with suppress(Refused, ValueError, LookupError):
-                found.append(self.process(int(name)))
-        return Listed(tuple(found))
+                processes.append(self.process(int(name)))
+        return Listed(tuple(processes))
 
     def process(self, pid: int) -> Process:
         """Raises `Refused`, `ValueError` or `LookupError` if it has ended."""
@@ -201,13 +201,13 @@ class RootPartHost:
         # Examiners cannot open files, so everything they import late must be loaded now.
         prepare()
         seats = [_Seat(self, facts) for facts in every]
-        found = [Examined() for _ in every]
+        results = [Examined() for _ in every]
 
         def done(number: int, answer: bytes | Failed) -> None:
-            found[number] = seats[number].found(answer)
+            results[number] = seats[number].result_of(answer)
 
         run_all([seat.task for seat in seats], done)
-        return found
+        return results
 
     def patience_s(self, owner: Owner) -> int:
         return self._patience_s.get(owner, _CPU_S)
@@ -235,19 +235,19 @@ class _Seat:
             file = self._file = opened_of(installed(self._host.connection, Path(facts.exe_name)))
             path = Path(facts.exe_name)
             return Task(
-                lambda fd: _said(examine(_InstalledAccess(path, replace(file, fd=fd)), facts)),
+                lambda fd: _encoded(examine(_InstalledAccess(path, replace(file, fd=fd)), facts)),
                 file.fd,
             )
         uid, self._bound = bound(self._host.connection, facts.pid)
         self._owner = owner_of(uid, control_groups(_PROC / str(facts.pid)))
         threads = thread_names(_PROC / str(facts.pid))
         return Task(
-            lambda fd: _said(_examined_process(fd, facts, threads)),
+            lambda fd: _encoded(_examined_process(fd, facts, threads)),
             os.dup(self._bound.fileno()),
             self._host.patience_s(self._owner),
         )
 
-    def found(self, answer: bytes | Failed) -> Examined:
+    def result_of(self, answer: bytes | Failed) -> Examined:
         """Its findings, if they can be true."""
         try:
             if isinstance(answer, Failed):
@@ -261,20 +261,20 @@ class _Seat:
             if self._bound:
                 self._bound.close()
 
-    def _checked(self, found: Examined) -> Examined:
+    def _checked(self, result: Examined) -> Examined:
         """Probes are attached by handle, so the handles must be of this candidate's files."""
-        said = {found.handle, found.resolution.handle if found.resolution else 0} - {0}
+        handles = {result.handle, result.resolution.handle if result.resolution else 0} - {0}
         try:
-            is_its_own = said <= self._kept()
+            is_its_own = handles <= self._own_handles()
         except RootPartGone:
             raise QjouleError("a file system that holds its files does not answer") from None
         if not is_its_own:
             raise QjouleError("it names a file that is not its own")
-        if found.exe is not None and found.exe.key != self._facts.exe_id:
+        if result.exe is not None and result.exe.key != self._facts.exe_id:
             raise QjouleError("its executable is another by now")
-        return with_handles(found)
+        return with_handles(result)
 
-    def _kept(self) -> set[int]:
+    def _own_handles(self) -> set[int]:
         if self._file:
             return {self._file.handle}
         if not self._bound:
@@ -283,16 +283,16 @@ class _Seat:
         return set(struct.unpack_from(f"={MAX_KEPT}I", reply.content))
 
 
-def with_handles(found: Examined) -> Examined:
-    """Without the probes, if the root part keeps no handle of their file: the tracer would refuse a
-    plan with them, and then no server is traced.
+def with_handles(result: Examined) -> Examined:
+    """Leaves out the probes if the root part keeps no handle of their file: the tracer would refuse
+    a plan with them, and then no server would be traced.
     """
-    resolution = found.resolution
-    if resolution is None or (resolution.handle if resolution.library else found.handle):
-        return found
+    resolution = result.resolution
+    if resolution is None or (resolution.handle if resolution.library else result.handle):
+        return result
     why = "its file is only in memory, or too many files are open"
-    left = replace(resolution.without_uprobes(why), problem=resolution.problem or why)
-    return replace(found, resolution=left)
+    without_probes = replace(resolution.without_uprobes(why), problem=resolution.problem or why)
+    return replace(result, resolution=without_probes)
 
 
 def _examined_process(descriptor: int, facts: Facts, threads: Sequence[str]) -> Examined:
@@ -310,5 +310,5 @@ class _InstalledAccess(FileAccess):
         return self.file_
 
 
-def _said(found: Examined) -> bytes:
-    return json.dumps(found.to_json()).encode()
+def _encoded(result: Examined) -> bytes:
+    return json.dumps(result.to_json()).encode()

@@ -102,7 +102,7 @@ class Reply:
     def accounts(self) -> tuple[Account, ...]:
         """The answer to `Kind.ACCOUNTS`: by type of program (`enum bpf_prog_type`)."""
         all_of_them = self.content[: ACCOUNT_TYPES * _ACCOUNT.size]
-        return tuple(Account(*one) for one in _ACCOUNT.iter_unpack(all_of_them))
+        return tuple(Account(*fields) for fields in _ACCOUNT.iter_unpack(all_of_them))
 
 
 class Refused(QjouleError):
@@ -151,13 +151,13 @@ def ask(
 def _receive(connection: socket.socket) -> Reply:
     content, fds, _, _ = socket.recv_fds(connection, _REPLY.size, 1)
     if len(content) != _REPLY.size:
-        for one in fds:
-            os.close(one)
+        for descriptor in fds:
+            os.close(descriptor)
         raise RootPartGone
     status, pid, file, text = _REPLY.unpack(content)
     if status:
-        for one in fds:
-            os.close(one)
+        for descriptor in fds:
+            os.close(descriptor)
         raise Refused(-status)
     fd = fds[0] if fds else -1
     return Reply(pid, Opened(*_FILE.unpack(file)), text.partition(b"\0")[0], fd, text)
