@@ -116,7 +116,7 @@ SLASHED_RULES = 2 * len(Backslash)
 
 @dataclass(frozen=True)
 class Count:
-    """How many rules a family has, and what the server has by default."""
+    """How many rules a family has, and which of them servers use by default."""
 
     rules: int
     default: int
@@ -128,7 +128,7 @@ def backtick_rules(quoting: Quoting, charset: Charset) -> int:
 
 
 def backtick_settings(rules: int) -> tuple[Quoting, Charset]:
-    """What the rules with this number are."""
+    """The rules with this number."""
     quoting, charset = divmod(rules_alone(rules), len(Charset))
     return Quoting(quoting), Charset(charset)
 

@@ -120,12 +120,12 @@ def key_pattern(key: bytes) -> str:
             marked = False
             out.append(sign.decode("latin-1"))
             continue
-        kept = _word(word, joined)
-        marked = kept.endswith(MARK)
-        if kept == MARK and joined:
+        reduced = _word(word, joined)
+        marked = reduced.endswith(MARK)
+        if reduced == MARK and joined:
             out.pop()  # the "-": the two marks become one
         else:
-            out.append(kept)
+            out.append(reduced)
         joined = False
     return "".join(out) + (ELLIPSIS if len(key) >= KEY_BYTES else "")
 

@@ -221,5 +221,5 @@ def reduced_sql(
     reduced, cut = reduce_statement(text, lexis, rules)
     reduced, stripped = strip_ellipsis(fold(reduced))
     reduced, truncated = closed_early(reduced, truncated or cut or stripped)
-    known = known_part(reduced) if lexis is Lexis.BACKTICK else reduced
-    return known, truncated or len(known) < len(reduced)
+    certain = known_part(reduced) if lexis is Lexis.BACKTICK else reduced
+    return certain, truncated or len(certain) < len(reduced)

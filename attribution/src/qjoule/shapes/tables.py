@@ -141,9 +141,9 @@ def _numbers(digits: int) -> list[tuple[str, object]]:
         ("RULES_FIRST", f"{_room(Lexis.BACKTICK)} /* of the first family: a power of two */"),
         ("RULES_SECOND", _room(Lexis.STANDARD)),
         ("CHARSETS", f"{charsets} /* rules of the first family: quoting * CHARSETS + charset */"),
-        *((f"QUOTING_{one.name}", one.value) for one in Quoting),
-        *((f"CHARSET_{one.name}", one.value) for one in Charset),
-        *((f"BACKSLASH_{one.name}", 2 * one.value) for one in Backslash),
+        *((f"QUOTING_{quoting.name}", quoting.value) for quoting in Quoting),
+        *((f"CHARSET_{charset.name}", charset.value) for charset in Charset),
+        *((f"BACKSLASH_{backslash.name}", 2 * backslash.value) for backslash in Backslash),
         ("BACKSLASH_SAFE", "1 /* added to one of these: rules of the second family */"),
         ("DEFAULT", f"{COUNTS[Lexis.BACKTICK].default} /* of the first family, by default */"),
         ("SLASHED", SLASHED_RULES),
@@ -153,7 +153,7 @@ def _numbers(digits: int) -> list[tuple[str, object]]:
 
 def header() -> str:
     """The text of ``shape_tables.h``."""
-    families = sorted(Lexis, key=lambda one: one.value)
+    families = sorted(Lexis, key=lambda lexis: lexis.value)
     if any(len(tables(lexis).rows[0]) > CLASSES_MAX for lexis in families):
         raise ValueError("too many classes for the entry format")
     entries: list[int] = []
