@@ -23,7 +23,7 @@ MEMORY_MB = 768
 #: Two packages of one core with two threads each; only Intel's emulated CPUs can report that.
 AMD64 = (
     "qemu-system-x86_64",
-    *("-machine", "q35", "-accel", "tcg", "-cpu", "max,vendor=GenuineIntel"),
+    *("-machine", "q35", "-accel", "tcg", "-cpu", "max,vendor=GenuineIntel,-avx2"),
     *("-smp", "4,sockets=2,cores=1,threads=2"),
 )
 #: One package of two cores, of AMD. A CPU that reads another's counter waits for it, so there are
