@@ -36,7 +36,7 @@ __all__ = (
 
 
 class LazyModule:
-    """Stands for a module."""
+    """Stands for a module, which is imported when one of its attributes is first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -17,7 +17,7 @@ def text(field: int, value: str) -> bytes:
 
 
 def message(field: int, value: bytes) -> bytes:
-    """A message in it, which may be several fields one after the other, or any other bytes."""
+    """An embedded message (its fields one after the other), or any other bytes."""
     return varint(field << 3 | _BYTES) + varint(len(value)) + value
 
 

@@ -21,22 +21,20 @@ def main() -> None:
     """Runs the command of our command line; does not return."""
     # Until `interrupts.end_at_once`: Python prints a traceback where one comes before.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGINT})
-    arguments = sys.argv[1:]
-    command = next((word for word in arguments if not word.startswith("-")), "")
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    args = sys.argv[1:]
+    command = next((word for word in args if not word.startswith("-")), "")
+    options = args[: args.index("--")] if "--" in args else args
     without = any(word.split("=")[0] in _WITHOUT for word in options)
     # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (command in _NEED_IT or "--print-commands" in options) and not without:
         for program in (f"{place}/qjoule-root" for place in _PLACES):
             if os.path.exists(program):
-                os.execv(
-                    program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *arguments]
-                )
+                os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *args])
         sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")
     # What stays root's starts again with -I, which pip's script has not: the environment may be the
     # caller's. But workloads of `bench` are modules on PYTHONPATH.
     if os.geteuid() == 0 and not sys.flags.isolated and command != "bench":
-        os.execv(sys.executable, [sys.executable, "-I", f"{_HERE}/__main__.py", *arguments])
+        os.execv(sys.executable, [sys.executable, "-I", f"{_HERE}/__main__.py", *args])
     from qjoule.command_line import main as run  # noqa: PLC0415 (not to run as root)
 
     run()

@@ -264,15 +264,15 @@ def test_a_filter_applies_while_typing_and_escape_leaves_it(state: ViewState) ->
 
 
 def test_a_paused_view_keeps_its_figures_and_remembers_what_comes(state: ViewState) -> None:
-    before = state.shown
+    before = state.snapshot
     press(state, " ")
     state.accept(snapshot(elapsed_s=99))
-    assert state.shown is before
+    assert state.snapshot is before
     assert len(state.power_w) == 2
     press(state, " ")
     state.accept(snapshot(elapsed_s=100))
-    assert state.shown is not None
-    assert state.shown.elapsed_s == 100
+    assert state.snapshot is not None
+    assert state.snapshot.elapsed_s == 100
 
 
 def test_the_cursor_follows_its_row_and_stays_within_the_table(state: ViewState) -> None:

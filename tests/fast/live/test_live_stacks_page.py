@@ -205,7 +205,7 @@ def test_without_the_option_the_key_says_how_to_get_it() -> None:
 
 def test_a_row_that_no_longer_runs_keeps_its_page() -> None:
     state = showing(SAMPLES)
-    shown = state.shown
+    shown = state.snapshot
     assert shown is not None
     state.accept(Snapshot(attribution((), {"idle": 5}), shown.total, 44.0, stacks=shown.stacks))
     assert "100 samples" in text_of(state)
@@ -216,7 +216,7 @@ def test_a_row_that_no_longer_runs_keeps_its_page() -> None:
 def test_a_paused_page_stays() -> None:
     state = showing(SAMPLES)
     state.press("space", " ")
-    shown = state.shown
+    shown = state.snapshot
     assert shown is not None
     state.accept(Snapshot(shown.interval, shown.total, 44.0, stacks=RecentStacks({}, 44.0)))
     assert "100 samples" in text_of(state)

@@ -181,7 +181,7 @@ def planned(
     ],
 )
 def test_requests_and_losses_decide(traffic: Traffic, begins: str, proven: bool) -> None:
-    assert doctor_traffic.words(traffic, planned()).startswith(begins)
+    assert doctor_traffic.describe(traffic, planned()).startswith(begins)
     assert doctor_traffic.of_server(traffic, planned())["traffic"]["proven_exact"] is proven
     inexact = doctor_traffic.of_server(traffic, planned(exact=False))
     assert not inexact["traffic"]["proven_exact"]
@@ -189,14 +189,14 @@ def test_requests_and_losses_decide(traffic: Traffic, begins: str, proven: bool)
 
 def test_other_attach_modes_and_problems_are_named() -> None:
     both = Traffic(1, {3: 5}, {3: frozenset({"socket", "statistical"})})
-    assert "some on another attach mode: statistical" in doctor_traffic.words(both, planned())
+    assert "some on another attach mode: statistical" in doctor_traffic.describe(both, planned())
     failed = Traffic(2, problem="refused")
-    assert doctor_traffic.words(failed, planned()) == "not measured: refused"
+    assert doctor_traffic.describe(failed, planned()) == "not measured: refused"
 
 
 @pytest.mark.parametrize("server", [planned(AttachMode.NONE), planned(runs=False)])
 def test_only_running_servers_with_queries_are_measured(server: PlannedServer) -> None:
-    assert doctor_traffic.words(Traffic(1, {3: 5}, SOCKET), server) == ""
+    assert doctor_traffic.describe(Traffic(1, {3: 5}, SOCKET), server) == ""
     assert doctor_traffic.of_server(Traffic(1, {3: 5}, SOCKET), server) == {}
 
 

@@ -26,7 +26,7 @@ from qjoule.tags.definitions import Connection
 
 @dataclass
 class Listeners:
-    """What they show, and their pids by what they do."""
+    """What the listening processes show, and their pids by what they do."""
 
     board: Board | None = None
     snapshots: SnapshotBoard | None = None  #: for the live page
@@ -69,7 +69,7 @@ def _listening(config: Config) -> socket.socket:
 
 
 def user_of_sockets() -> UserOf:
-    """Asks the kernel, through a socket that is opened now."""
+    """A function that asks the kernel whose a connection is, through a socket opened now."""
     owners = SocketOwners()
 
     def user_of(client: str, server: str) -> int | None:

@@ -179,7 +179,7 @@ def _trace_servers(
 
 
 def _samples(config: Config, level: int) -> int:
-    """Queries to draw of each statement. From level 1 on there is the certain one, and few more."""
+    """How many queries of each statement to sample; from level 1 on at most one."""
     samples = config.store.samples if config.store.enabled else 0
     return min(samples, 1) if level else samples
 
@@ -190,7 +190,7 @@ def _ran() -> tuple[ProgramTotals, int]:
 
 
 def _controller(service: Service) -> Controller | None:
-    """None, and nothing left out, unless there is a budget."""
+    """Keeps the agent within its budget; without one, None, and nothing is left out."""
     limit = service.config.budget.share
     if limit is not None and service.rollups is None:
         say("budget.cpu: without a store no level outlasts a start: nothing is left out")

@@ -31,7 +31,7 @@ def load_runs(
     Raises:
         QjouleError: one cannot be read, or has no queries.
     """
-    with _each(paths) as opened:
+    with _with_progress(paths) as opened:
         runs = [_load(path, calibration, idle) for path in opened]
     for run in runs:
         if not run.forms:
@@ -55,7 +55,7 @@ def _load(path: Path, calibration: str | None, idle: str) -> RunForms:
 
 
 @contextmanager
-def _each(paths: Sequence[Path]) -> Iterator[Iterator[Path]]:
+def _with_progress(paths: Sequence[Path]) -> Iterator[Iterator[Path]]:
     """The paths, with a progress bar on standard error if that is a terminal."""
     if len(paths) < 3 or not sys.stderr.isatty():
         yield iter(paths)

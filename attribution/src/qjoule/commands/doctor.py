@@ -119,20 +119,20 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.servers.plan import build_plan  # noqa: PLC0415
 
     part = root_part()
-    own = part.process
+    root_process = part.process
     host = this_host()
     discovery = discover(host=host)
     curve = estimate_curve(read_cpu_info(), read_host_hardware())
     return Findings(
         checks=(
-            *check_machine(host_root=host_root, sensors=part.sensors(), privileged=own),
+            *check_machine(host_root=host_root, sensors=part.sensors(), privileged=root_process),
             *power_checks(this_machine()),
         ),
         power=curve.summary,
-        plan=build_plan(discovery.servers, read_kernel_facts(process=own)),
+        plan=build_plan(discovery.servers, read_kernel_facts(process=root_process)),
         discovery=discovery,
         generic=tuple(find_generic(discovery.servers, host=host)),
-        rights=tuple(doctor_rights.rights_of_a_recording(root_part=own)),
+        rights=tuple(doctor_rights.rights_of_a_recording(root_part=root_process)),
     )
 
 
@@ -218,7 +218,7 @@ def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iter
     word = choice.attach_mode.name.lower()
     how = f"{word}{'' if choice.exact else ', not exact'}" if planned.traced else "cannot be traced"
     rows = [("attach", f"{how}: {choice.why}"), ("", choice.other)]
-    rows.append(("seen", doctor_traffic.words(traffic, planned)))
+    rows.append(("seen", doctor_traffic.describe(traffic, planned)))
     if planned.boundary_cost_ns:
         rows.append(("cost", f"about {planned.boundary_cost_ns / 1000:.1f} us a query for probes"))
     for probe in planned.probes:

@@ -41,25 +41,25 @@ def rights_of_a_recording(root_part: int | None) -> list[Rights]:
     children, which cannot have more rights than the command. They drop the capability that hides it
     (`process.hide`), as the command does once it records.
     """
-    own = _read(
+    command = _read(
         Path("/proc/self/status"), "command", "unfiltered until it records", "plans and writes"
     )
-    if root_part is None or own is None:
-        return [] if own is None else [replace(own, seccomp="unfiltered")]
+    if root_part is None or command is None:
+        return [] if command is None else [replace(command, seccomp="unfiltered")]
     privileged = _read(
         Path(f"/proc/{root_part}/status"), "root part", "unfiltered", "opens, checks and attaches"
     )
-    none = replace(own, capabilities=0, seccomp="seccomp: what it needs")
+    none = replace(command, capabilities=0, seccomp="seccomp: what it needs")
     return [
         *([privileged] if privileged else []),
-        own,
+        command,
         replace(none, process="examiners", does="read what servers' users wrote"),
         replace(none, process="tracer", does="reads the kernel's records"),
     ]
 
 
 def lines(rights: Sequence[Rights]) -> Iterator[str]:
-    """For people."""
+    """A line of text for each process."""
     for entry in rights:
         yield f"  {entry.process:<10} {entry.description}: {entry.does}"
 

@@ -37,7 +37,7 @@ def measure(plan: AttachPlan, seconds: float) -> Traffic | None:
         return Traffic(seconds, problem=str(why))
 
 
-def words(traffic: Traffic | None, planned: PlannedServer) -> str:
+def describe(traffic: Traffic | None, planned: PlannedServer) -> str:
     """One line about a server; empty if nothing was measured."""
     if traffic is None or not _is_measured(planned):
         return ""
@@ -59,7 +59,7 @@ def words(traffic: Traffic | None, planned: PlannedServer) -> str:
 
 
 def alarm(traffic: Traffic | None) -> Iterator[str]:
-    """That too much was lost to call anything exact."""
+    """A line if too much was lost to call anything exact."""
     if traffic is not None and (text := _alarm(traffic)):
         yield text
 

@@ -86,10 +86,10 @@ def _of_ended(directory: Path) -> Answer:
 
 
 def _as_its_owner(directory: Path) -> Path:
-    """The directory. If we are root and it is another user's, we are that user from here on.
+    """Returns the directory. If root names another user's, it first becomes that user for good.
 
-    A stranger may have made all of it, and may change it meanwhile. So the descriptor says whose it
-    is, and is what we go on with.
+    A stranger may have made all of it, and may change it meanwhile. So its owner is that of an open
+    descriptor, and the path that is returned goes through this descriptor.
     """
     if os.geteuid():
         return directory

@@ -90,7 +90,7 @@ def notes(stacks: Flame) -> Iterator[str]:
 
 
 def about(result: Attribution) -> Iterator[str]:
-    """Those of an attribution."""
+    """The lines of an attribution: grade, idle policy, loss and alarm."""
     policy, loss = result.policy.get("idle", ""), missing.loss(result)
     yield f"{graded(result)}, idle {policy}, loss {loss}"
     if alarm := missing.alarm(result):

@@ -46,8 +46,8 @@ class FlightRecorderSession:
         """Loads what it needs before this process is confined."""
         from qjoule.live.triggers import Judge  # noqa: PLC0415 - slow to import, for triggers alone
 
-        def ask_to_save(why: str, what: str) -> None:
-            self._recorder.ask(SaveRequest(why, what, triggered=True))
+        def ask_to_save(why: str, cause: str) -> None:
+            self._recorder.ask(SaveRequest(why, cause, triggered=True))
 
         return Judge(
             Path(),

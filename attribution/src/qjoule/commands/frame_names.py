@@ -60,14 +60,14 @@ def frame_names(
 
 
 def _compiled_names(code: pa.Table) -> Name:
-    """Of the table `code`, which may come from anybody."""
+    """Names of compiled methods, from the table `code`, which is not trusted."""
     columns = (code.column(name).to_pylist() for name in ("module", "offset", "name"))
     names = {(module, offset): name for module, offset, name in zip(*columns, strict=True)}
     return lambda module, offset: sanitise(names.get((module, offset), JIT_CODE))[:SHOWN_MAX]
 
 
 def load_all() -> None:
-    """Loads what naming would otherwise load, opening files of our own and of libraries."""
+    """Loads what naming would load later, when the process may open no more files."""
     supported()
     load_disassembler()
     cxx()

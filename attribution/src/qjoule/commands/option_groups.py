@@ -123,7 +123,7 @@ costs = _all_of(
 
 @dataclass(frozen=True)
 class Triggers:
-    """What saves by itself. `query_j`: a query above so much energy; None: none does."""
+    """What makes a flight recorder save by itself. `query_j`: a query above so many J, or None."""
 
     shapes: bool = False
     query_j: float | None = None

@@ -75,7 +75,7 @@ class Job:
 
     @property
     def chosen(self) -> bool:
-        """Whether the user named what is taken along."""
+        """Whether the user named a calibration or a memory."""
         return self.calibration is not None or self.memory is not None
 
     @property

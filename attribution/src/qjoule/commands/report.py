@@ -117,7 +117,7 @@ def command(
 
 def needs_extra() -> None:
     """Raises `QjouleError` if the page's libraries are missing."""
-    # It would say in two lines that a user without a home has no cache.
+    # Otherwise matplotlib warns in two lines that a user without a home has no cache.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         import jinja2  # noqa: F401, PLC0415

@@ -50,9 +50,8 @@ def live(
         QjouleError: no root part, no server, no tracer, or the tracer's own message.
     """
     failures: list[str] = []
-    choose = for_machine(
-        result_options.calibration, result_options.memory
-    )  # a file that cannot be read fails at once
+    # Before anything is traced: a file that cannot be read fails at once.
+    choose = for_machine(result_options.calibration, result_options.memory)
     targets = find_targets(tracing_options)
     for line in targets.left_out:
         say(line)

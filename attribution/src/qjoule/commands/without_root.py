@@ -32,21 +32,21 @@ from qjoule.process import (
 
 #: Options with a file or directory that is written.
 _OUTPUTS = ("output", "junit", "plots", "figures")
-#: Those that are directories, of commands and of their options.
+#: Outputs that are directories, as options and as commands.
 _DIRECTORIES = ("plots", "figures")
-#: Directories in which files are looked for: whose they are does not decide who reads the others.
+#: Directories that are searched for files: their owners do not decide who reads the other paths.
 _SEARCHED = ("symfs",)
 _MAKES_DIRECTORY = ("convert", "import perf")
-#: It reaches into the network, so its user is never the owner of what it reads.
+#: This command reaches into the network, so it never becomes the owner of what it reads.
 _SHIP = "ship"
-#: Without this option the command is one that needs root.
+#: By command: the option without which it needs root.
 _ONLY_WITH = {"top": "replay"}
-#: By option: what is no file, although it could be the name of one.
+#: By option: values that are keywords, not names of files.
 _KEYWORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
 #: A number, a URL or the mark between two sides is no file's name either, unless there is one.
 _NO_NAME = re.compile(r"[-+.]?[0-9]|\0|[a-z0-9]+://")
 CURRENCY = re.compile(r"(.+):([A-Z]{3})")  #: after what `--price` names
-_ABSENT = 1 << 30  #: no descriptor: what is not there when it is looked for is not there later
+_ABSENT = 1 << 30  #: no descriptor: a file that is absent now stays absent for the command
 
 Parameters = dict[str, Any]
 #: By the words of the command, such as "fleet top".

@@ -190,7 +190,7 @@ class Guard:
         self._last: deque[Reading] = deque()
 
     def begin(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Use:
-        """Looks at the machine for so long, without a load of our own; returns its use."""
+        """Measures for `seconds`, before our load starts, how busy other programs are."""
         first, waiting = self.read(), []
         for _ in range(max(round(seconds / 0.1), 1)):
             sleep(0.1)

@@ -170,7 +170,7 @@ def _of_their_size(threads: int | None, counts: list[int]) -> float:
 
 @cache
 def powers(load_index: int) -> tuple[float, float]:
-    """By which powers of threads and of clock watts at `LOADS[at]` rise within a
+    """The exponents of threads and of clock by which watts at `LOADS[load_index]` rise within a
     microarchitecture."""
     data = published()
     groups: dict[str, list[tuple[float, float, float]]] = {}

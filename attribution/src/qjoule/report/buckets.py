@@ -131,7 +131,7 @@ class Cells:
         return out
 
     def move(self, taken: I64, given: I64, buckets: int) -> None:
-        """What `Ledger` moved among groups at the end, (groups,) each and >= 0, of equal sums.
+        """Repeats what `Ledger` moved among groups at the end: (groups,) each, >= 0, of equal sums.
 
         The time is unknown, so the given energy is spread over time like the taken energy.
         """

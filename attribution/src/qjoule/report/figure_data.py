@@ -53,10 +53,10 @@ def power(gathered: Gathered) -> pd.DataFrame:
 
 def statements(gathered: Gathered) -> pd.DataFrame:
     """A row for each group of queries, as `qjoule attribute --format json` has them."""
-    known = has_energy(gathered.attribution)
+    energy_known = has_energy(gathered.attribution)
     rows = []
     for row in gathered.attribution.rows:
-        fields = json_row(row, known)
+        fields = json_row(row, energy_known)
         plain: dict[str, Any] = {
             name: value
             for name, value in fields.items()

@@ -22,7 +22,7 @@ Node = dict[str, Any]
 
 
 def flame_page(flame: Flame, title: str) -> str:
-    """The whole file."""
+    """The HTML file as text."""
     return page.rendered(
         *("flame.html", _VENDORED, _LICENCES, _OWN),
         style=page.read("static/page.css"),
@@ -37,8 +37,8 @@ def flame_page(flame: Flame, title: str) -> str:
 
 
 def tree(flame: Flame) -> Node:
-    """Frames as the icicle takes them: name, kind, nanojoules, children. What is below 0 (a
-    residual) takes no room.
+    """Frames as the icicle takes them: name, kind, nanojoules, children. Negative energies (a
+    residual) are left out.
     """
     root: Node = {"name": "all", "kind": "machine", "nj": 0, "children": {}}
     for row_stacks in flame.rows:
@@ -59,8 +59,8 @@ def _add(root: Node, names: tuple[str, ...], kind: str, energy_nj: int) -> None:
 
 
 def _listed(root: Node) -> Node:
-    """With lists of children, the largest first. What a frame took itself is a part of its own,
-    since the icicle adds up the outermost ones.
+    """The tree with children as lists, the largest first. A frame's own energy becomes a child
+    `(itself)`, because the icicle adds up the leaves.
     """
     order = [root]
     for node in order:

@@ -191,7 +191,7 @@ class _Watching(Observer):
         return Gathered(attribution, power, edges, known_ns, details)
 
     def _groups_of(self, rows: Sequence[Row]) -> dict[int, list[int]]:
-        """The groups that each row is of, by the row's number."""
+        """The groups that make up each row, by the row's number."""
         numbers = {row.identity: number for number, row in enumerate(rows)}
         out: dict[int, list[int]] = {number: [] for number in range(len(rows))}
         for group, label in enumerate(self._labels):

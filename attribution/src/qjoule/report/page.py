@@ -19,7 +19,7 @@ from qjoule import __version__
 
 #: In the order in which they must run.
 VENDORED = ("uPlot-1.6.32.min.js", "d3-hierarchy-3.1.2.min.js", "tanstack-table-core-8.21.3.min.js")
-OWN = ("base.js", "power.js", "icicle.js", "detail.js", "table.js", "compare.js", "main.js")
+OWN_SCRIPTS = ("base.js", "power.js", "icicle.js", "detail.js", "table.js", "compare.js", "main.js")
 STYLES = ("vendor/uPlot-1.6.32.min.css", "static/page.css")
 LICENCES = ("uPlot-LICENSE.txt", "d3-hierarchy-LICENSE.txt", "tanstack-table-core-LICENSE.txt")
 
@@ -30,7 +30,7 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
 def page(data: Mapping[str, Any], about: Sequence[Mapping[str, Any]], title: str) -> str:
     """The whole file. `about`: what is always in sight of each trace (`page_data.about`)."""
     return rendered(
-        *("page.html", VENDORED, LICENCES, OWN),
+        *("page.html", VENDORED, LICENCES, OWN_SCRIPTS),
         style="\n".join(read(name) for name in STYLES),
         title=title,
         data=data,

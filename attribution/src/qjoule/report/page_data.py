@@ -253,8 +253,8 @@ def query_text(row: Row) -> str:
 def _keys(row: Row) -> list[list[str]]:
     """Keys that have values and are shown nowhere else: [name, value]. With a statement each has a
     column."""
-    own = ("fingerprint", "server", "role", "process")
-    others = {k: v for k, v in row.keys.items() if k not in own and v and v != NONE_LABEL}
+    elsewhere = ("fingerprint", "server", "role", "process")
+    others = {k: v for k, v in row.keys.items() if k not in elsewhere and v and v != NONE_LABEL}
     return [[clean(k, 100), clean(v, 200)] for k, v in others.items()]
 
 
@@ -268,10 +268,10 @@ def _server(row: Row) -> str:
 
 
 def _bounded(texts: Iterable[str]) -> list[str]:
-    out, left = [], TEXTS_MAX
+    out, remaining = [], TEXTS_MAX
     for text in texts:
-        shown = clean(text, TEXT_MAX if left > 0 else SHORT_TEXT_MAX)
-        left -= len(shown)
+        shown = clean(text, TEXT_MAX if remaining > 0 else SHORT_TEXT_MAX)
+        remaining -= len(shown)
         out.append(shown)
     return out
 

@@ -89,8 +89,8 @@ class Sample:
         pieces = _joined(self._waiting)
         later = pieces.t1_ns > bounds[-1]
         self._waiting = [pieces.take(later)]
-        found = _in_windows(pieces.take(pieces.t0_ns < bounds[-1]), bounds)
-        pieces, window = found
+        placed = _in_windows(pieces.take(pieces.t0_ns < bounds[-1]), bounds)
+        pieces, window = placed
         if not len(window):
             return
         energy = np.zeros(len(window))

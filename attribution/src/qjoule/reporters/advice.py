@@ -94,7 +94,7 @@ _EVIDENCE: dict[str, Callable[[Figures], str]] = {
 
 
 def evidence(advice: Advice) -> str:
-    """On one line, without control characters."""
+    """The figures behind an advice, as one line without control characters."""
     return fmt.one_line(_EVIDENCE[advice.kind](advice.figures))
 
 

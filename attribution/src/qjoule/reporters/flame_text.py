@@ -21,7 +21,7 @@ QUERIES = "queries"
 
 
 def first_frames(row: Row) -> tuple[str, ...]:
-    """What stands below a row's stacks: which part of the total it is, and its name there."""
+    """The outermost frames of a row's stacks: its part of the total, and the row's name."""
     if row.kind == "queries":
         return QUERIES, query_label(row)
     part = FIXED_NAMES[row.kind]

@@ -120,7 +120,7 @@ def share_with_interval(value: float | None, ci95: tuple[float, float] | None) -
 
 
 def graded(grade: str, total_error: float) -> str:
-    """What a total is, with its own relative error at 95 %, if it has one: `estimated ±90 %`."""
+    """The grade of a total, with its relative error at 95 % if it has one: `estimated ±90 %`."""
     error = f" ±{total_error * 100:.0f} %" if total_error > 0 else ""
     return one_line(grade + error)
 

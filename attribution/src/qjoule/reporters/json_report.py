@@ -166,7 +166,7 @@ class _JsonRows:
 
 
 def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
-    """By a row's kind and keys: the traces' rows with these, and whether energy is known."""
+    """By a row's kind and keys: each trace's row, and whether its energy is known."""
     by_key: dict[_Key, dict[str, tuple[Row, bool]]] = {}
     for part in parts:
         attribution = part.attribution
@@ -208,7 +208,7 @@ def forms_from_json(text: bytes, where: str) -> RunForms:
 
 
 def run_forms(attribution: Attribution, name: str) -> RunForms:
-    """The same of an attribution by fingerprint; `name` is its name in messages."""
+    """The query forms of an attribution, and their origin; `name` is its name in messages."""
     return _run_forms(document(attribution), name)
 
 
@@ -258,7 +258,7 @@ def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> Form:
-    """`total_error`: of the total, as far as the row's interval lacks it."""
+    """`total_error`: relative error of the total, if the row's interval does not contain it."""
     keys = {key: str(row.get(key, "")) for key in by.split(",") if key != "fingerprint"}
     ends, energy_j = row["j_per_call_ci95"], row["energy_j"]
     same = row.get("j_per_call_same_total_ci95")

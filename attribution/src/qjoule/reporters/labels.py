@@ -64,7 +64,7 @@ def statement_label(row: Row) -> str:
 
 
 def _has_statement(row: Row) -> bool:
-    """Calls that have none are named by their tags."""
+    """Whether the row is about a statement; calls without one are named by their tags."""
     return "fingerprint" in row.keys or (bool(row.shape) and row.attach_mode != BY_CALLS)
 
 
@@ -94,7 +94,7 @@ def id_cell(row: Row, name: str) -> str | None:
 
 
 def id_document(row: Row) -> dict[str, list[dict[str, Any]]]:
-    """By name; an entry without an id has the reason."""
+    """A row's ids by name; an entry without an id says why it has none."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for tool_id in row.ids:
         entry = {"id": tool_id.id, "of": tool_id.of} | (

@@ -244,12 +244,14 @@ def _status(state: ViewState, width: int) -> Line:
 
 
 def _span(state: ViewState) -> str:
-    if state.shown is None:
+    if state.snapshot is None:
         return f"every {fmt.duration(state.interval_s * 1e9)}"
-    elapsed = fmt.duration(state.shown.elapsed_s * 1e9)
+    elapsed = fmt.duration(state.snapshot.elapsed_s * 1e9)
     if state.cumulative:
-        return f"{fmt.duration(state.shown.total.trace.duration_s * 1e9)} since reset, at {elapsed}"
-    return f"last {fmt.duration(state.shown.interval.trace.duration_s * 1e9)}, at {elapsed}"
+        return (
+            f"{fmt.duration(state.snapshot.total.trace.duration_s * 1e9)} since reset, at {elapsed}"
+        )
+    return f"last {fmt.duration(state.snapshot.interval.trace.duration_s * 1e9)}, at {elapsed}"
 
 
 def _coverage(attribution: Attribution) -> str:

@@ -39,16 +39,16 @@ def stacks(state: ViewState, width: int) -> list[Line]:
     """Where the selected row's joules went in the server's code."""
     row = selected_row(state)
     if row is None:
-        return [Line(), flow([(_GONE, "dim")], width)] if state.shown is not None else []
+        return [Line(), flow([(_GONE, "dim")], width)] if state.snapshot is not None else []
     return stacks_page(state, _identity(row, width), width)
 
 
 def detail(state: ViewState, width: int) -> list[Line]:
     """The selected row's text, history and figures, of the last interval and since the reset."""
-    if state.shown is None or state.selected is None:
+    if state.snapshot is None or state.selected is None:
         return []
-    interval = _find(state.shown.interval, state.selected)
-    total = _find(state.shown.total, state.selected)
+    interval = _find(state.snapshot.interval, state.selected)
+    total = _find(state.snapshot.total, state.selected)
     row = total or interval
     if row is None:
         return [Line(), flow([(_GONE, "dim")], width)]
@@ -59,9 +59,9 @@ def detail(state: ViewState, width: int) -> list[Line]:
     lines += [Line(), _history(state, width), Line()]
     room = min(_FIGURE, max(1, (width - _NAME - 5) // 2))
     lines.append(_figure("", ("last interval", "since reset"), room, "dim"))
-    names = dict(_figures(row, state.shown.total))
-    last = dict(_figures(interval, state.shown.interval)) if interval else {}
-    whole = dict(_figures(total, state.shown.total)) if total else {}
+    names = dict(_figures(row, state.snapshot.total))
+    last = dict(_figures(interval, state.snapshot.interval)) if interval else {}
+    whole = dict(_figures(total, state.snapshot.total)) if total else {}
     for name in names:
         columns = (last.get(name, fmt.UNKNOWN), whole.get(name, fmt.UNKNOWN))
         lines.append(_figure(name, columns, room))
@@ -164,7 +164,7 @@ def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
 
 
 def _helpers_waited(row: Row) -> Iterator[tuple[str, str]]:
-    """Per call, or as a whole where they left in an interval without a call that ended."""
+    """How long helpers waited, per call; in total if no call ended in the interval."""
     if row.helpers and (waited_ns := sum(row.helpers[1:])):
         yield "helpers waited", fmt.duration(waited_ns / max(row.calls, 1))
 
@@ -259,14 +259,14 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
 def screen_document(state: ViewState) -> dict[str, Any]:
     """The content of the live view, rows in its order, with its settings."""
     attribution = state.attribution
-    if state.shown is None or attribution is None:
+    if state.snapshot is None or attribution is None:
         return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
     energy_known = bool(attribution.domains)
     in_rows = attribution.energy_source.error_in_rows
     rows = [json_row(row, energy_known, in_rows) for row in state.rows()]
     return {
         "schema": SCHEMA,
-        "elapsed_s": state.shown.elapsed_s,
+        "elapsed_s": state.snapshot.elapsed_s,
         "ended": state.ended,
         "view": {
             "sort": SORTS[state.sort][0],

@@ -45,7 +45,7 @@ COLUMNS = (
     Column("trend", "W TREND", 12, 12, "left"),
     Column("query", "QUERY", _QUERY_WIDTH, 0, "left", stretch=True),
 )
-#: What stands beside the parts of the latency, with the ranks that it has there.
+#: Columns beside the parts of the latency, with their ranks there.
 _BESIDE_WAITS = {
     "rank": 12, "fingerprint": 19, "database": 18, "user": 20, "rate": 14, "power": 0,
     "share": 13, "latency_ns_mean": 2, "query": 0,

@@ -56,40 +56,40 @@ _NOT_FOLLOWED = (
 def stacks_page(state: ViewState, identity: Line, width: int) -> list[Line]:
     """`identity`: the line that names the selected row."""
     row = selected_row(state)
-    if state.shown is None or row is None:
+    if state.snapshot is None or row is None:
         return []
     text = wrap(query_label(row), max(8, width - 4))
     if len(text) > _LABEL_LINES:
         text = [*text[: _LABEL_LINES - 1], f"{text[_LABEL_LINES - 1][: width - 5]}{ELLIPSIS}"]
     lines = [identity, *(Line((Span(2, piece, "dim"),)) for piece in text), Line()]
-    recent = state.shown.stacks
+    recent = state.snapshot.stacks
     if recent is None:
         return [*lines, *_paragraphs([state.no_stacks], width)]
     row_stacks = recent.rows.get(row.identity)
     counts = {} if row_stacks is None else samples_with(row_stacks)
-    lines.append(_summary(recent, row_stacks, counts, state.shown.interval, width))
+    lines.append(_summary(recent, row_stacks, counts, state.snapshot.interval, width))
     if row_stacks is None or row_stacks.count < MIN_SAMPLES:
         reasons = [f"too few samples to divide its joules: at least {MIN_SAMPLES} are needed"]
         if not recent.rows:
             reasons.append(_NO_SAMPLES)
         return [*lines, Line(), *_paragraphs([*reasons, *_missing(recent)], width, "warn")]
-    lines += [Line(), *_tables(row_stacks, counts, state.shown.interval, width), Line()]
+    lines += [Line(), *_tables(row_stacks, counts, state.snapshot.interval, width), Line()]
     notes = [*_MEANING, *(_NOT_FOLLOWED if CUT in counts else ()), *_missing(recent)]
     return [*lines, *_paragraphs(notes, width)]
 
 
 def selected_row(state: ViewState) -> Row | None:
     """The row that a page is about, as it is in the last interval, or was since the reset."""
-    if state.shown is None:
+    if state.snapshot is None:
         return None
-    rows = (*state.shown.interval.tabled, *state.shown.total.tabled)
+    rows = (*state.snapshot.interval.tabled, *state.snapshot.total.tabled)
     return next((row for row in rows if row_key(row) == state.selected), None)
 
 
 def stacks_document(state: ViewState) -> dict[str, Any] | None:
     """What the page shows, for an export; None: no stacks are known of the row."""
     row = selected_row(state)
-    recent = None if state.shown is None else state.shown.stacks
+    recent = None if state.snapshot is None else state.snapshot.stacks
     row_stacks = None if row is None or recent is None else recent.rows.get(row.identity)
     if row is None or recent is None:
         return None

@@ -78,24 +78,24 @@ class ViewState:
     scroll: int = 0  #: first line shown in the detail and help modes
     message: str = ""  #: one line for the user, gone with the next key
     no_stacks: str = ""  #: why no stacks are sampled
-    shown: Snapshot | None = None
+    snapshot: Snapshot | None = None
     ended: bool = False
     history_w: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
     power_w: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
     @property
     def attribution(self) -> Attribution | None:
-        if self.shown is None:
+        if self.snapshot is None:
             return None
-        return self.shown.total if self.cumulative else self.shown.interval
+        return self.snapshot.total if self.cumulative else self.snapshot.interval
 
     def accept(self, snapshot: Snapshot) -> None:
         """Takes in a snapshot. A paused view keeps showing its old one, but stores the new one."""
         self.ended = self.ended or snapshot.ended
         self.groups = snapshot.groups or self.groups
         self._remember(snapshot.interval)
-        if not self.paused or self.shown is None:
-            self.shown = snapshot
+        if not self.paused or self.snapshot is None:
+            self.snapshot = snapshot
 
     @property
     def current_filter(self) -> str:

@@ -232,8 +232,8 @@ def _line(
     *,
     owned_nj: int | None = None,
 ) -> Line:
-    """A line with the share of `row`, or without a row, that of `owned_nj`: what owners have of the
-    energy, by default all of it. Idle and residual have no share."""
+    """A line of the table. Its share is that of `row`; without a row it is that of `owned_nj`, the
+    part of the energy that owners have (by default all). Idle and residual have no share."""
     cells = {"label": label, "share": "", "power": fmt.UNKNOWN}
     if not has_energy(attribution):
         return Line(section, energy_nj, cells | {"share": fmt.UNKNOWN})

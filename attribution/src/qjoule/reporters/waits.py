@@ -70,8 +70,8 @@ def stolen_words(attribution: Attribution) -> str:
 
 
 def notes_on_waits(rows: Iterable[_Called]) -> Iterator[tuple[str, str]]:
-    """Of how many of the rows that have calls nothing is recorded, and whether that of helpers is:
-    names and texts."""
+    """(name, text) lines: for how many rows with calls no waits are recorded, and whether waits of
+    helpers are not."""
     called = [row for row in rows if row.calls]
     without = sum(row.waits is None for row in called)
     if without and without == len(called):
