@@ -21,6 +21,7 @@ RUN_TIMEOUT_S = 1200  # an emulated machine beside other load
 MEMORY_MB = 768
 
 #: Two packages of one core with two threads each; only Intel's emulated CPUs can report that.
+#: Without AVX2: as QEMU 7.2 emulates it, numpy 2.4 leaves arrays that it sorts out of order.
 AMD64 = (
     "qemu-system-x86_64",
     *("-machine", "q35", "-accel", "tcg", "-cpu", "max,vendor=GenuineIntel,-avx2"),
