@@ -149,6 +149,7 @@ def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
         (("-b", "--replay", "x", "--stacks"), "--stacks is for the screen"),
         (("--via", "ssh db1", "-b", "--stacks=99"), "use record --stacks"),
         (("-b", "--replay", "/nothing"), "is not a trace"),
+        (("-b",), "tracing needs root"),
     ],
 )
 def test_errors_are_one_line(arguments: tuple[str, ...], message: str) -> None:

@@ -21,6 +21,7 @@ from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.identity import this_machine
 from qjoule.model.fit.cells import Cell
+from qjoule.root_part.client import root_part
 from qjoule.servers.decoding import fingerprint
 from qjoule.session.options import TracingOptions
 from qjoule.session.targets import find_targets
@@ -52,6 +53,7 @@ def live(
     failures: list[str] = []
     # Before anything is traced: a file that cannot be read fails at once.
     choose = for_machine(result_options.calibration, result_options.memory)
+    root_part().need("tracing")
     targets = find_targets(tracing_options)
     for line in targets.left_out:
         say(line)
