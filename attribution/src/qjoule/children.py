@@ -109,7 +109,9 @@ def share_memory() -> None:
 
 
 def memory_to_share(name: str, size: int) -> int:
-    """A descriptor of new memory for other processes. Its size stays."""
+    """A descriptor of new memory for other processes. Its size stays; further seals are the
+    caller's.
+    """
     descriptor = os.memfd_create(name[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)

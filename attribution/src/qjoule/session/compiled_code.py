@@ -11,6 +11,7 @@ words.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import select
@@ -76,6 +77,8 @@ class CodeWatch:
             self.descriptors = tuple(
                 memory_to_share(f"code of {one.label}", LISTS_BYTES) for one in jvms
             )
+            for descriptor in self.descriptors:  # what shares it can add no seal
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
             modules = [one.module for one in jvms]
             needed = [theirs.fileno(), *self.descriptors, *(one.fileno() for one in accesses)]
             self.pid = fork_helper(lambda: _serve(modules), needed)
