@@ -16,7 +16,7 @@ def extension(name: str, folder: str, sources: str, headers: str) -> Extension:
         depends=[f"{folder}/{header}.h" for header in headers.split()],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=[
-            *("-std=gnu11", "-O2", "-Wall", "-Wextra"),
+            *("-std=gnu11", "-O3", "-Wall", "-Wextra"),
             "-ffp-contract=off",  # the same trace gives the same bytes on every machine
             "-fvisibility=hidden",  # libc's names are not ours
         ],

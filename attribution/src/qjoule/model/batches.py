@@ -22,7 +22,7 @@ from qjoule.model.slow import ends
 #: entries, since entries take memory.
 BLOCK_NS = 30_000_000_000
 BLOCK_WINDOWS = 512
-BLOCK_ENTRIES = 1 << 18
+BLOCK_ENTRIES = 3 << 16
 #: Windows that are looked at first for the end of a cell.
 _LOOKED_AT = 1024
 

@@ -198,7 +198,7 @@ def _buckets(group: I64, latency_ns: I64) -> _Counts:
     # A float64 begins with its exponent, so its upper bits are the number of the bucket.
     bits = latency_ns.astype(np.float64).view(np.int64) >> _DROPPED
     bits = np.maximum(bits, _ZERO)  # 0 comes right before 1
-    least = int(bits.min(initial=_ZERO))
+    least = int(bits.min()) if len(bits) else _ZERO
     size = int(bits.max(initial=least)) - least + 1
     joint = group * size + (bits - least)
     if int(joint.max(initial=0)) < max(4 * len(joint), _TABLE_SIZE):

@@ -161,17 +161,15 @@ def _along(parts: Sequence[Any]) -> Any:
 
 def _effects(part: Part) -> F64:
     """(windows, 21): sums of the entries' effects."""
-    entries, sums = part.entries, np.zeros((len(part.load.dt_ns), len(EFFECTS)))
-    count = len(entries.window)
-    one, each = np.ones(count), np.arange(count)
-    add_products(
-        sums,
-        one,
-        np.ascontiguousarray(entries.window),
-        each,
-        np.ascontiguousarray(entries.effects),
-        len(EFFECTS),
-    )
+    return _sums_of_rows(part.entries.window, part.entries.effects, len(part.load.dt_ns))
+
+
+def _sums_of_rows(index: I64, values: F64, size: int) -> F64:
+    """(size, m): sums of the rows of `values` (n, m) by `index` (n,), added in their order."""
+    sums = np.zeros((size, values.shape[1]))
+    factor, row = np.ones(len(index)), np.arange(len(index))
+    values = np.ascontiguousarray(values)
+    add_products(sums, factor, np.ascontiguousarray(index), row, values, values.shape[1])
     return sums
 
 
@@ -206,9 +204,7 @@ def _by_class(part: Part, classes: I64, class_of: ClassOf) -> tuple[F64, F64]:
         at = np.where(classes[at] == which, at, len(classes))
     key = entries.window * size + at
     ns = entries.cpu_ns.astype(np.float64)
-    out = np.empty((windows * size, len(FEATURES)))
-    for i, column in enumerate(part.features.T):
-        out[:, i] = real_sums(key, column, len(out))
+    out = _sums_of_rows(key, part.features, windows * size)
     crowd = real_sums(key, part.crowd * ns, len(out))
     crowd /= np.maximum(real_sums(key, ns, len(out)), 1.0)
     return out.reshape(windows, size, len(FEATURES)), crowd.reshape(windows, size)
