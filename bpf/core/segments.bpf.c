@@ -75,14 +75,32 @@ __noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 	return 0;
 }
 
+/*
+ * Live view: whether a process outside servers goes on, in another of its threads. Its sums are the
+ * process's, so the slice may go on, too. A thread that was adopted meanwhile is looked up.
+ */
+static __always_inline bool process_goes_on(const struct qj_cpu_state *cpu,
+					    const struct task_struct *prev,
+					    struct task_struct *next)
+{
+	return plan.mode == QJ_MODE_LIVE && cpu->serving == QJ_SERVING_NONE &&
+	       cpu->tgid == (__u32)next->tgid && cpu->pid == (__u32)prev->pid &&
+	       cpu->adopted == *(volatile __u32 *)&control.adopted && !thread_of(next);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	struct thread_state *thread = 0;
-	__u64 now = not_before(cpu, preempt ? bpf_ktime_get_ns() : switch_time(cpu, prev));
-	__u64 t0 = restart_slice_alone(cpu, now);
+	__u64 now, t0;
 
+	if (process_goes_on(cpu, prev, next)) {
+		cpu->pid = next->pid;
+		return 0;
+	}
+	now = not_before(cpu, preempt ? bpf_ktime_get_ns() : switch_time(cpu, prev));
+	t0 = restart_slice_alone(cpu, now);
 	if (cpu->has_ended)
 		thread = thread_of(prev);
 	if (!preempt)

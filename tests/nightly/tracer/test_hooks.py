@@ -200,3 +200,37 @@ def test_each_of_thousands_of_owners_in_one_window_has_its_row() -> None:
     assert rows["cpu_ns"].max() < OWNER_NS
     losses = session.records(Block.LOSS)
     assert not losses[losses["cause"] == Loss.AGGREGATE.value]["count"].sum()
+
+
+#: Two threads of one process on one CPU, each of which runs only when the other has let it.
+HAND_OVERS = """
+import os, threading
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+here, there = os.pipe(), os.pipe()
+def partner():
+    while os.read(here[0], 1) != b"e":
+        os.write(there[1], b"b")
+thread = threading.Thread(target=partner)
+thread.start()
+for _ in range(30_000):
+    os.write(here[1], b"a")
+    os.read(there[0], 1)
+os.write(here[1], b"e")
+thread.join()
+"""
+
+
+def test_threads_of_a_process_that_hand_over_add_up_to_its_cpu_time() -> None:
+    """Live view: a slice goes on from thread to thread. The kernel's own sum is the referee."""
+    with tracing(Mode.LIVE, "--energy", "none") as session:
+        process = subprocess.Popen([sys.executable, "-c", HAND_OVERS])
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+        session.finish()
+    sums = session.records(Block.AGGREGATE)
+    cpu_s = sums["cpu_ns"][sums["tgid"] == process.pid].sum() * 1e-9
+    assert usage.ru_nvcsw > 30_000
+    assert cpu_s == pytest.approx(usage.ru_utime + usage.ru_stime, rel=0.03)
+    loss = session.records(Block.LOSS)
+    # Switches to some of the kernel's own tasks are invisible, hand-overs are not.
+    assert loss["count"][loss["cause"] == Loss.SWITCH].sum() < 300
