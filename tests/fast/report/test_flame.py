@@ -187,7 +187,7 @@ def test_the_nodes_of_each_statement_as_a_table(trace: Path) -> None:
     row_stacks = of_plan({("main", "Sort #0"): 1, ("main", "Sort #0", "f", "Seq Scan #1"): 3})
     text = nodes(replace(read(trace), rows=(row_stacks,)))
     lines = text.splitlines()
-    assert lines[2] == "select: 1.0000 J"
+    assert lines[2] == "select: 1.00 ± 0.10 J by the model"
     assert [line.split()[0] for line in lines[3:]] == ["0.2500", "0.7500"]
     assert [line.rpartition("  ")[2] for line in lines[3:]] == ["Sort #0", "Seq Scan #1"]
 

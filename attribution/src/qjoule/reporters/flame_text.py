@@ -49,14 +49,19 @@ def _frame(name: str) -> str:
 
 
 def nodes(flame: Flame) -> str:
-    """The nodes of each statement's plan, with what each took without its children."""
+    """The nodes of each statement's plan, with what each took without its children.
+
+    The model's error is the statement's alone: it is common to all of its nodes.
+    """
     heads = ("joules", 12), ("share", 6), ("± samples", 9), ("CPU s", 9), ("J/call", 10)
     lines = ["  ".join((*(name.rjust(width) for name, width in heads), "node"))]
     for row_stacks in flame.rows:
         if not any(isinstance(frame, PlanNode) for stack in row_stacks.samples for frame in stack):
             continue
         row = row_stacks.row
-        lines += ["", f"{shorten(query_label(row), _NAME)}: {row.energy_nj / 1e9:.4f} J"]
+        low, high = (nj / 1e9 for nj in row.energy_nj_ci95)
+        joules = fmt.with_interval(row.energy_nj / 1e9, (low, high))
+        lines += ["", f"{shorten(query_label(row), _NAME)}: {joules} by the model"]
         for node in plan_nodes(row_stacks):
             share = node.samples / row_stacks.count
             part = node.sampling_nj / row.energy_nj if row.energy_nj else 0.0
