@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.model._sweep import add_products
-from qjoule.model.arrays import EFFECTS, F64, Entries, WindowBatch, real_sums
+from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Weights
 from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, plausible
