@@ -18,7 +18,7 @@ from qjoule.api import QjouleError
 from qjoule.api.command import Run
 from qjoule_studies.design import Levels, Slot, in_order, replications_of
 from qjoule_studies.plan import SERVER, SETTING, Plan, Running
-from qjoule_studies.targets import NOBODY, life, running_target
+from qjoule_studies.targets import NOBODY, identity_of, running_target
 from qjoule_studies.workload import Target, Value
 
 
@@ -134,7 +134,7 @@ class Started:
         self._context: AbstractContextManager[Target] | None = None
         self._target: Target | None = None
         self._wanted = ""
-        self._life = NOBODY
+        self._server_process = NOBODY
 
     def ready(self, levels: Levels) -> tuple[Target, bool]:
         name = str(levels.get(SERVER, self._plan.server))
@@ -151,12 +151,12 @@ class Started:
         context = self._start(name, settings)
         self._target = context.__enter__()
         self._context, self._wanted = context, wanted
-        self._life = life(self._target.pid)
+        self._server_process = identity_of(self._target.pid)
         return self._target, True
 
     @property
     def has_ended(self) -> bool:
-        return self._life.ended
+        return self._server_process.ended
 
     def close(self) -> None:
         context, self._context, self._target = self._context, None, None
@@ -178,18 +178,18 @@ class AlreadyRunning:
         self._wanted = wanted
         self._to_record = to_record
         self._target: Target | None = None
-        self._life = NOBODY
+        self._server_process = NOBODY
 
     def ready(self, levels: Levels) -> tuple[Target, bool]:  # noqa: ARG002 (as Host)
         if self._target is not None and not self.has_ended:
             return self._target, False
         self._target = running_target(self._wanted, to_record=self._to_record)
-        self._life = life(self._target.pid)
+        self._server_process = identity_of(self._target.pid)
         return self._target, True
 
     @property
     def has_ended(self) -> bool:
-        return self._life.ended
+        return self._server_process.ended
 
     def close(self) -> None:
         return

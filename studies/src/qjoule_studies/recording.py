@@ -17,7 +17,7 @@ from typing import IO, Protocol
 from qjoule.api import QjouleError
 from qjoule_studies.client import ClientReport, Job, read_answer
 from qjoule_studies.plan import Recording
-from qjoule_studies.targets import NOBODY, Life, life
+from qjoule_studies.targets import NOBODY, ProcessIdentity, identity_of
 
 CUT_SHORT = "the run was cut short"
 _END_S = 60.0
@@ -53,7 +53,7 @@ class Runs(Protocol):
 
 def unrecorded(job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:  # noqa: ARG001 (as Runs)
     """Runs the client alone."""
-    return _run(_CLIENT, job, life(pid), limit_s, recorded=False)
+    return _run(_CLIENT, job, identity_of(pid), limit_s, recorded=False)
 
 
 def recorded(how: Recording) -> Runs:
@@ -66,7 +66,7 @@ def recorded(how: Recording) -> Runs:
     def run(job: Job, pid: int, trace: Path, limit_s: float) -> ClientReport:
         record = [*prefix, sys.executable, "-m", "qjoule", "record", "-o", str(trace.absolute())]
         record += ["--pid", str(pid), "--energy", how.energy, *how.options, "--", *_CLIENT]
-        return _run(record, job, life(pid), limit_s, recorded=True)
+        return _run(record, job, identity_of(pid), limit_s, recorded=True)
 
     return run
 
@@ -86,7 +86,7 @@ def _as_root() -> list[str]:
 
 
 def _run(
-    command: Sequence[str], job: Job, server: Life, limit_s: float, *, recorded: bool
+    command: Sequence[str], job: Job, server: ProcessIdentity, limit_s: float, *, recorded: bool
 ) -> ClientReport:
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
@@ -107,7 +107,7 @@ def _run(
         return _judged(code, _read(answer), _read(messages), recorded=recorded)
 
 
-def _wait(process: subprocess.Popen[bytes], server: Life, limit_s: float) -> int:
+def _wait(process: subprocess.Popen[bytes], server: ProcessIdentity, limit_s: float) -> int:
     """Its exit code. A client is not left to retry for long after its server has ended."""
     deadline = time.monotonic() + limit_s
     why = f"it lasted longer than {limit_s:g} s (limit_s), and was ended"

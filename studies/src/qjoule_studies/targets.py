@@ -20,7 +20,7 @@ _LOCAL = ("", "localhost")
 
 
 @dataclass(frozen=True)
-class Life:
+class ProcessIdentity:
     """A process, distinguished from a later one with the same number. `pid` 0: unknown."""
 
     pid: int
@@ -32,11 +32,11 @@ class Life:
         return bool(self.pid) and _started(self.pid) != self.started
 
 
-NOBODY = Life(0, "")
+NOBODY = ProcessIdentity(0, "")
 
 
-def life(pid: int) -> Life:
-    return Life(pid, _started(pid))
+def identity_of(pid: int) -> ProcessIdentity:
+    return ProcessIdentity(pid, _started(pid))
 
 
 def running_target(wanted: Running, *, to_record: bool) -> Target:

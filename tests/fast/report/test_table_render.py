@@ -23,7 +23,7 @@ from fake_attribution import attribution, query_row, typical
 from qjoule.contract import Loss
 from qjoule.model.arrays import Anomalies
 from qjoule.model.energy import Cause
-from qjoule.model.result import PARTS, Alone, Attribution, Domain, ModelInfo
+from qjoule.model.result import PARTS, AloneTime, Attribution, Domain, ModelInfo
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
 from qjoule.reporters.json_report import to_arrow, to_json
@@ -145,7 +145,7 @@ def modelled() -> Attribution:
         6 * J,
         "SELECT sort",
         power_factor=(1.24, 1.10, 1.40),
-        alone=Alone(2.1, 1.1),
+        alone=AloneTime(2.1, 1.1),
         energy_by_domain_nj={"dram": 2 * J},
         energy_by_domain_ci95={"dram": (1.5 * J, 2.5 * J)},
         shared_nj=J,

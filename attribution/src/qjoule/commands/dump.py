@@ -11,7 +11,7 @@ import click
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.process import READER, by_descriptor, drop_privileges
-from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
+from qjoule.spool.dump_socket import SaveReply, ask_for_save, directory_of
 from qjoule.spool.files import RingFiles
 from qjoule.spool.recorder import describe_saved
 from qjoule.spool.save import left_behind, save
@@ -75,14 +75,14 @@ def _only_one() -> Path:
     return recorders[0]
 
 
-def _of_ended(directory: Path) -> Answer:
+def _of_ended(directory: Path) -> SaveReply:
     """Saves what a recorder has left that does not run any more."""
     trace = _as_its_owner(directory)
     moment, meta = left_behind(trace)
     part = Part("end", "what the recorder held when it ended")
     saved = save(trace, moment, meta, part)
     say(describe_saved(saved, "the recorder has ended"))
-    return Answer(saved.directory.name, saved.seconds, saved.late)
+    return SaveReply(saved.directory.name, saved.seconds, saved.late)
 
 
 def _as_its_owner(directory: Path) -> Path:

@@ -16,7 +16,7 @@ from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.nonnegative import covariance
 from qjoule.model.power_model import PowerModel
-from qjoule.model.result import Alone, ModelInfo
+from qjoule.model.result import AloneTime, ModelInfo
 
 #: A factor counts as learned if its uncertainty is less than this share of the uncertainty before.
 _LEARNED = 0.8
@@ -55,14 +55,14 @@ class Findings:
             return None
         return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
 
-    def alone(self, group: int) -> Alone | None:
+    def alone(self, group: int) -> AloneTime | None:
         """How long a group ran alone, and how much information that gave; None: never."""
         at = int(self.column[group])
         if self.model is None or self.model.alone is None or at < 0:
             return None
         moments = self.model.alone
         alone_s, information_nats = float(moments.alone_s[at]), float(moments.information_nats[at])
-        return Alone(alone_s, information_nats) if alone_s > 0 else None
+        return AloneTime(alone_s, information_nats) if alone_s > 0 else None
 
     def flags(self, group: int) -> tuple[str, ...]:
         at = int(self.column[group])

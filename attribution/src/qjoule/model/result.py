@@ -47,7 +47,7 @@ class Outcomes(NamedTuple):
     rowless: int = 0  #: calls of which their number is not known
 
 
-class Alone(NamedTuple):
+class AloneTime(NamedTuple):
     """How long a group ran alone (with at least 95 % of the busy time), and what that was worth.
 
     `information_nats`: information of those times about the group's power factor. With them alone,
@@ -129,7 +129,7 @@ class Row:
     energy_by_domain_nj: dict[str, int] = field(default_factory=dict)
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
     power_factor: tuple[float, float, float] | None = None
-    alone: Alone | None = None
+    alone: AloneTime | None = None
     shared_nj: int | None = None
     commit_nj: int | None = None
     commit_ns_mean: float | None = None

@@ -154,7 +154,7 @@ _ENDINGS = {"counter": "_total", "info": "_info", "histogram": "_sum", "gauge": 
 
 
 @dataclass
-class _Found:
+class _FamilyLines:
     """A family's lines: of each series, the values by their names' endings."""
 
     name: str
@@ -199,14 +199,14 @@ def read(url: str) -> bytes:
 
 def families_of(page: str) -> list[Family]:
     """Raises `ValueError` or `LookupError`: it is no page of ours."""
-    parsed: list[_Found] = []
+    parsed: list[_FamilyLines] = []
     for line in page.split("\n"):
         word, _, rest = line.partition(" ")[2].partition(" ")
         if not line.startswith("#"):
             _add_sample(parsed[-1], line) if line else None
         elif word == "HELP":
             name, _, about = rest.partition(" ")
-            parsed.append(_Found(name, _unescaped(about)))
+            parsed.append(_FamilyLines(name, _unescaped(about)))
         elif word == "TYPE":
             parsed[-1].kind = rest.partition(" ")[2]
         elif word == "UNIT":
@@ -223,7 +223,7 @@ def families_of(page: str) -> list[Family]:
     ]
 
 
-def _add_sample(family: _Found, line: str) -> None:
+def _add_sample(family: _FamilyLines, line: str) -> None:
     match = _SAMPLE.fullmatch(line)
     if match is None:
         raise ValueError(f"it has a line that is no sample: {line[:80]!r}")

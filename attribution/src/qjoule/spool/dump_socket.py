@@ -32,7 +32,7 @@ _HEAR_S, _STRANGER_S, _SAVE_S = 5.0, 0.5, 600.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class SaveReply:
     """What became of a request: `directory` below the recorder's, or why there is none."""
 
     directory: str = ""
@@ -79,16 +79,16 @@ class DumpSocket:
             with peer, suppress(OSError):
                 peer.sendall(json.dumps(asdict(self._answer(peer))).encode())
 
-    def _answer(self, peer: socket.socket) -> Answer:
+    def _answer(self, peer: socket.socket) -> SaveReply:
         pid, uid = _peer(peer)
         may_ask = uid in (0, os.getuid(), asking_user())
         peer.settimeout(_HEAR_S if may_ask else _STRANGER_S)
         # Also of one who may not ask: if we close before it is sent, our answer is lost.
         request = peer.recv(len(_SAVE), socket.MSG_WAITALL)
         if not may_ask:
-            return Answer(error="not saved: only who started the recorder and root may ask")
+            return SaveReply(error="not saved: only who started the recorder and root may ask")
         if request != _SAVE:
-            return Answer(error="not saved: that is no request")
+            return SaveReply(error="not saved: that is no request")
         results: list[Saved | str] = []
         done = threading.Event()
 
@@ -98,14 +98,14 @@ class DumpSocket:
 
         self._recorder.ask(SaveRequest("dump", f"qjoule dump, process {pid}", answer=answer))
         if not done.wait(_SAVE_S):
-            return Answer(error=f"no answer within {_SAVE_S:g} s: see what the recorder says")
+            return SaveReply(error=f"no answer within {_SAVE_S:g} s: see what the recorder says")
         result = results[0]
         if isinstance(result, str):
-            return Answer(error=result)
-        return Answer(result.directory.name, result.seconds, result.late)
+            return SaveReply(error=result)
+        return SaveReply(result.directory.name, result.seconds, result.late)
 
 
-def ask_for_save(trace: Path, pid: int | None = None) -> Answer | None:
+def ask_for_save(trace: Path, pid: int | None = None) -> SaveReply | None:
     """Has a recorder save, and waits for it. None: no recorder runs in this directory.
 
     Args:
@@ -139,7 +139,7 @@ def ask_for_save(trace: Path, pid: int | None = None) -> Answer | None:
         except OSError as error:
             raise QjouleError(f"the recorder of {trace} does not answer: {error}") from None
     try:
-        answer: Answer = read_as(Answer, json.loads(text), "the answer")
+        answer: SaveReply = read_as(SaveReply, json.loads(text), "the answer")
     except (ValueError, RecursionError):
         raise QjouleError(f"the recorder of {trace} ended before it answered") from None
     if not answer.error and not PART.fullmatch(answer.directory):
