@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,13 @@ from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
 from qjoule.engine.attribute import attribute
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
+from qjoule.engine.live_groups import PER_SERVER, LiveGroups, LiveNames, identities
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import Query, Shape, interval_of
-from qjoule.model.arrays import Anomalies, Entries, Machine
+from qjoule.model.account import Account
+from qjoule.model.arrays import Anomalies, Entries, Machine, WindowBatch
+from qjoule.model.power_model import PowerModel
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import record
@@ -170,3 +174,24 @@ def test_learning_seldom_divides_the_same_joules_within_the_intervals(
         low, high = query.error.ends(amounts.energy_nj)
         assert low <= row.energy_nj <= high
         assert amounts.energy_nj == pytest.approx(row.energy_nj, rel=0.05)
+
+
+def test_what_was_learned_at_first_serves_for_half_the_time_it_was_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned_from_ns: list[int] = []
+    learn = Account._learn
+
+    def counted(account: Account, block: WindowBatch, *, keep: bool) -> Mapping[str, PowerModel]:
+        if not keep:
+            bounds_ns = block.energy.boundaries_ns
+            learned_from_ns.append(int(bounds_ns[-1] - bounds_ns[0]))
+        return learn(account, block, keep=keep)
+
+    monkeypatch.setattr(Account, "_learn", counted)
+    blocks = Stream(io.BytesIO(TwoPackages(windows=400).stream()))
+    options = LiveOptions(groups=(PER_SERVER,), refresh_s=60.0)
+    source = StreamSource(blocks, fake_tracer.context(META), options)
+    count = sum(1 for _ in source.snapshots(Controls(0.2, totals=False)))
+    assert 3 <= len(learned_from_ns) < count / 2
+    assert all(2 * (b - a) >= a for a, b in pairwise(learned_from_ns))

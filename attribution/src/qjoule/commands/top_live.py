@@ -35,6 +35,8 @@ from qjoule.stream.context import StreamContext
 WINDOW_MS = 100
 #: An interval ends with one of its flushes. The shortest that keys choose is half a second.
 FLUSHES = 4
+#: To learn at each interval would double what `top` takes, and changes little that soon.
+_REFRESH_S = 10.0
 
 
 @contextmanager
@@ -91,6 +93,7 @@ def live(
                     choose,
                     where=selection(result_options.where),
                     on_learned=remember,
+                    refresh_s=_REFRESH_S,
                     stacks=naming.options(running.no_stacks),
                 ),
                 stop=running.tracer.stop,

@@ -37,7 +37,8 @@ class LiveOptions:
             tags that appear are offered too.
         on_learned: called now and then, and at the end, with what was learned of the machine.
         stacks: the stream has sampled stacks, which snapshots then have.
-        refresh_s: between two snapshots' learning, if no block ends; 0: each snapshot learns.
+        refresh_s: between two snapshots' learning, if no block ends (at first less: see
+            `AccountSettings.refresh_ns`); 0: each snapshot learns.
     """
 
     idle: IdlePolicy = "separate"

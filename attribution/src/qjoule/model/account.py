@@ -42,8 +42,9 @@ class AccountSettings:
         period_ns: how often the energy counters are updated; 0 if they are computed when read.
         refit: learn from the windows who draws what; else they are split by the coefficients alone.
         table: the machine's idle states, if known.
-        refresh_ns: while the open block is inspected, what was learned serves for so long; 0: it is
-            learned anew each time.
+        refresh_ns: while the open block is inspected, what was learned serves for so long, but at
+            first for no longer than half the time that it was learned from; 0: it is learned anew
+            each time.
         cores: energy counters of single cores, whose windows come by `Account.add_cores`.
         by_block: windows that nothing is learned from are also added block by block, so that no sum
             depends on how they were divided into batches.
@@ -105,6 +106,7 @@ class Account:
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
         self._refresh_ns = settings.refresh_ns
         self._models_ns = 0  #: end of the last window that they were learned from
+        self._begin_ns: int | None = None  #: of the first window
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
@@ -224,7 +226,10 @@ class Account:
         if windows(batch):
             self._open.add(batch)
             bounds = batch.energy.boundaries_ns
-            if int(bounds[-1]) - self._models_ns >= self._refresh_ns:
+            if self._begin_ns is None:
+                self._begin_ns = int(bounds[0])
+            learned_from_ns = self._models_ns - self._begin_ns
+            if int(bounds[-1]) - self._models_ns >= min(self._refresh_ns, learned_from_ns // 2):
                 self._models = None
 
     def _close(self) -> None:
