@@ -27,7 +27,7 @@ _FIX = "sudo qjoule calibrate, on a machine whose energy is measured"
 
 
 def for_trace(trace: Trace, choice: str | None = None, memory: str | None = None) -> Calibrated:
-    """The calibration of a trace: its own, a file's (`choice`), or none (`NONE`); and its memory.
+    """Returns the calibration of a trace: its own, a file's (`choice`), or `NONE`; and its memory.
 
     `memory`: as in `active_memory.for_trace`.
 
@@ -80,7 +80,7 @@ def _for_machine(choice: str | None) -> Callable[[Meta], Calibrated]:
 
 
 def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str, ...]]:
-    """The calibration that a trace recorded here contains, and what does not fit this machine.
+    """Returns the calibration to store in a trace recorded here, and notes on what does not fit.
 
     Raises as `for_trace`.
     """
@@ -119,7 +119,7 @@ def check(machine: Identity, path: Path | None = None) -> Check:
 
 def _load(path: Path, *, is_explicit: bool) -> Calibration | Calibrated:
     """A file's calibration, or its replacement if the file is absent or damaged."""
-    if is_explicit and os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
+    if is_explicit and os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises PermissionError)
         raise UsageError(f"{path} is a directory: --calibration needs a file, or '{NONE}'")
     try:
         loaded = load(path)

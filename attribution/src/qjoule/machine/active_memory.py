@@ -38,21 +38,21 @@ _SAME_COUNTERS = {"powercap": "rapl", "perf": "rapl"}
 
 
 def own_file() -> Path:
-    """Where this user's commands keep the machine's memory: all users' file if they may write it,
-    else one of their own."""
+    """Returns the memory file of this user's commands: all users' file if they may write it, else
+    one in their home."""
     if os.access(MACHINE_FILE.parent, os.W_OK):
         return MACHINE_FILE
-    if root_part().connection is not None:  # which reads it with that user's rights
+    if root_part().connection is not None:  # the root part reads it with that user's rights
         return Path(home_of(asking_user()), ".local/state/qjoule/memory.bin")
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
     return Path(base, "qjoule", "memory.bin")
 
 
 def for_trace(trace: Trace, choice: str | None = None) -> Remembered:
-    """The memory of a trace: its own copy, a file (`choice`), or none (`NONE`).
+    """Returns the memory to use for a trace: its own copy, a file (`choice`), or none (`NONE`).
 
-    A file that does not exist is one that nothing is known from yet. Raises `QjouleError`: the
-    given file is damaged, or of another machine.
+    A file that does not exist counts as an empty memory. Raises `QjouleError`: the given file is
+    damaged, or of another machine.
     """
     if choice == NONE:
         return UNREMEMBERED
@@ -70,7 +70,7 @@ def for_trace(trace: Trace, choice: str | None = None) -> Remembered:
         if choice is not None:
             raise QjouleError(f"{choice} cannot be used for {trace.path}: {reasons[0]}")
         return Remembered(notes=(f"the memory is not used: {reasons[0]}",))
-    return _used(memory, identity, trace.meta)
+    return _select_cells(memory, identity, trace.meta)
 
 
 def for_machine(choice: str | None = None) -> Callable[[Meta], Remembered]:
@@ -85,17 +85,16 @@ def for_machine(choice: str | None = None) -> Callable[[Meta], Remembered]:
         return lambda _meta: Remembered(notes=notes)
 
     def choose(meta: Meta) -> Remembered:
-        used = _used(memory, memory.identity, meta)
+        used = _select_cells(memory, memory.identity, meta)
         return replace(used, notes=(*notes, *used.notes))
 
     return choose
 
 
 def to_record(choice: str | None = None) -> tuple[Memory | None, tuple[str, ...]]:
-    """The memory that a trace recorded here contains, with this machine's identity; and why a file
-    is not in it.
+    """Returns the memory to store in a trace recorded here, and notes on files that were left out.
 
-    It may be empty: its identity tells where and how the trace was recorded. Raises as `for_trace`.
+    It has this machine's identity, even if it holds no evidence. Raises as `for_trace`.
     """
     if choice == NONE:
         return None, ()
@@ -120,7 +119,7 @@ def to_record(choice: str | None = None) -> tuple[Memory | None, tuple[str, ...]
 
 
 def where_to_extend(trace: Trace, choice: str | None = None) -> Path | None:
-    """The file to which the evidence of a trace is added; None: to no file.
+    """Returns the file to which the evidence of a trace is added; None: no file.
 
     By default this machine's, if the trace was recorded here from counters, and with a memory.
     Never for parts that a flight recorder saved: they may overlap, and nothing may count twice.
@@ -178,7 +177,7 @@ def origin(cells: Sequence[Cell]) -> str:
 
 
 def _identity(trace: Trace) -> Identity:
-    """From the trace's own memory if that is of its machine, else from its meta.json."""
+    """Returns the identity in the trace's memory if that matches meta.json, else meta.json's."""
     identity = of_trace(trace.meta)
     try:
         memory = load(trace.path / TRACE_FILE)
@@ -188,13 +187,13 @@ def _identity(trace: Trace) -> Identity:
 
 
 def _load_chosen(path: Path) -> Memory | None:
-    if os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
+    if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises PermissionError)
         raise UsageError(f"{path} is a directory: --memory needs a file, or '{NONE}'")
     return load(path)
 
 
-def _used(memory: Memory, identity: Identity, meta: Meta) -> Remembered:
-    """The cells of the same energy source and grade, under the conditions of a trace."""
+def _select_cells(memory: Memory, identity: Identity, meta: Meta) -> Remembered:
+    """Selects the cells of the trace's energy source and grade."""
     source = _SAME_COUNTERS.get(meta.energy.source, meta.energy.source)
     current = conditions(identity, source, meta.energy.grade)
     cells = tuple(cell for cell in memory.cells if cell.conditions.energy == current.energy)

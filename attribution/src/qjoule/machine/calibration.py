@@ -45,7 +45,7 @@ class DomainName:
 class PhaseSummary:
     """One phase: `threads` kernels ran; power_w is the mean by "domain.package".
 
-    Times are of the run's trace (CLOCK_MONOTONIC), if that was kept.
+    Times are of the run's trace (CLOCK_MONOTONIC), if the trace was kept.
     """
 
     kernel: str
@@ -72,7 +72,7 @@ class FittedCoefficient:
 class Calibration:
     """The result of `qjoule calibrate`, and the machine it was made on.
 
-    `flags`: what did not fit the machine when a trace was recorded with it.
+    `flags`: mismatches with the machine on which a trace was recorded with it.
     """
 
     identity: Identity
@@ -108,7 +108,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Match:
-    """`refused`: why it must not be used. `flagged`: what a report must state if it is used."""
+    """`refused`: why not to use a calibration. `flagged`: what to state if it is used."""
 
     refused: tuple[str, ...] = ()
     flagged: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def match(
     meta: Meta | None = None,
     moment: datetime | None = None,
 ) -> Match:
-    """Whether `calibration` may be used for a machine.
+    """Checks whether `calibration` may be used for the machine `theirs`.
 
     `meta`: the trace it is used for, whose energy source and domains must be those of the
     calibration; None: not known yet. `moment`: when it is used; by default now.
@@ -189,14 +189,14 @@ def match(
     elif age < -STALE_DAYS:
         flagged.append(f"was made {-age} days later")
     if meta is not None:
-        more_refused, more_flagged = _energy(calibration, meta)
+        more_refused, more_flagged = _check_energy(calibration, meta)
         refused += more_refused
         flagged += more_flagged
     flagged += [flag for flag in calibration.flags if flag not in flagged]
     return Match(tuple(map(_phrase, refused)), tuple(map(_phrase, flagged)))
 
 
-def _energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]:
+def _check_energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]:
     refused, flagged = [], []
     have = {(domain.package, domain.name) for domain in calibration.domains}
     need = {(domain.package, domain.name) for domain in meta.domains if domain.name != ONE_CORE}

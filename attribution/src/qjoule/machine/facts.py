@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about the machine, as `doctor` shows them, and the small files that they are read from: of
-/proc and /sys, and the CSV tables of this package.
+"""Reads facts about the machine from /proc and /sys, and this package's CSV tables.
 
-Among them are the CPU model, its brand string in words that can be compared, and how logical CPUs
-share cores and packages; `HostHardware` is what lies around the CPUs.
+The facts are the CPU model, its brand string in comparable words, how logical CPUs share cores and
+packages, and the hardware around the CPUs (`HostHardware`).
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ NO_DRAM_ON_AMD = (
 MEMORY_BY_METER = "a wall meter measures memory too (record --meter)"
 _CPU_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 _MOST_CPUS = 65_536
-_BYTES = 256  #: of a brand string that are read; CPUID gives 48
+_BYTES = 256  #: longest part of a brand string that is read; CPUID gives 48
 
 
 @dataclass(frozen=True)
 class Check:
-    """`ok` is None if it is unknown. `fix` is how to repair what is not ok."""
+    """One line of `doctor`. `ok`: None if unknown. `fix`: how to repair the machine."""
 
     name: str
     ok: bool | None
@@ -79,7 +78,7 @@ def read_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class HostHardware:
-    """`memory_gb` in 2^30 bytes, None if unknown; `instance` as its cloud calls its type."""
+    """`memory_gb`: in units of 2^30 bytes; None: unknown. `instance`: the cloud's instance type."""
 
     memory_gb: float | None = None
     instance: str = ""
@@ -87,7 +86,7 @@ class HostHardware:
 
 
 def read_host_hardware(root: Path = ROOT) -> HostHardware:
-    """This machine's, from /proc and /sys under `root`."""
+    """Reads /proc and /sys under `root`."""
     vendor = read_text(root / "sys/class/dmi/id/sys_vendor")
     product = read_text(root / "sys/class/dmi/id/product_name")
     instance = product if vendor == "Amazon EC2" and _INSTANCE.fullmatch(product) else ""
@@ -134,8 +133,8 @@ def base_ghz(name: str) -> float | None:
 
 
 def in_parentheses(name: str) -> tuple[str, ...]:
-    """What a hypervisor shows instead of a model, in lower case: `skylake` and `ibrs` of
-    `Intel Xeon Processor (Skylake, IBRS)`."""
+    """The phrases in parentheses that a hypervisor shows instead of a model, in lower case:
+    `skylake` and `ibrs` of `Intel Xeon Processor (Skylake, IBRS)`."""
     phrases = (part for text in _IN_PARENTHESES.findall(name[:_BYTES]) for part in text.split(","))
     return tuple(phrase.strip().lower() for phrase in phrases if phrase.strip())
 

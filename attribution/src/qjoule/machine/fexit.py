@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether programs can be attached where the kernel's functions on sockets return (fexit).
+"""Checks whether BPF programs can attach to the returns of the kernel's socket functions (fexit).
 
-They see what the tracepoints of Linux 6.3 show, on kernels before (bpf/core/socket.bpf.h).
+Before Linux 6.3, such programs replace the socket tracepoints (bpf/core/socket.bpf.h).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from qjoule.machine.facts import read_text
 
-#: In the kernel's BTF: what it attaches such programs with (DYNAMIC_FTRACE_WITH_DIRECT_CALLS:
-#: x86-64 from 5.5 on, arm64 from 6.4), and the functions that they are attached to.
+#: Functions that the kernel's BTF must have: the one that attaches fexit programs
+#: (DYNAMIC_FTRACE_WITH_DIRECT_CALLS: x86-64 from 5.5 on, arm64 from 6.4), and their targets.
 FUNCTIONS = (
     "register_ftrace_direct",
     "inet_recvmsg",
@@ -24,7 +24,7 @@ FUNCTIONS = (
 
 
 def missing(root: Path, btf_strings: bytes, *, early: bool) -> str:
-    """Why there are no such programs, empty if there are. One line.
+    """Returns in one line why the kernel cannot run fexit programs, or "" if it can.
 
     Args:
         early: the tracer loads its programs for early kernels.
@@ -36,8 +36,8 @@ def missing(root: Path, btf_strings: bytes, *, early: bool) -> str:
             return f"before 6.3 it takes {name}() in the kernel's BTF"
     if read_text(root / "proc/sys/kernel/ftrace_enabled") == "0":
         return "before 6.3 it takes sysctl kernel.ftrace_enabled=1"
-    # If a thread is preempted in such a program, the kernel leaves it out for the next thread
-    # on that CPU, and nothing counts that (__bpf_prog_enter(), kernel/bpf/trampoline.c).
+    # If a thread is preempted in an fexit program, the kernel skips the program for the next thread
+    # on that CPU, without counting it (__bpf_prog_enter(), kernel/bpf/trampoline.c).
     how = preemption(root)
     if how in ("none", "voluntary"):
         return ""

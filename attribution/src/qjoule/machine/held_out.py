@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How wrong estimates of power are: each published result, estimated as if it were not known.
+"""Computes the errors of power estimates: each published result is estimated as if unknown.
 
 A held-out result is estimated at each level from what that level may use:
 
@@ -10,9 +10,8 @@ A held-out result is estimated at each level from what that level may use:
 
 The truth over the estimate, minus 1, is a point of the level. Rest, 10, 50 and 100 % of load count
 alike, although most results give only two of them. The error of a level is the 95 % quantile of its
-points' sizes. To this comes the error of taking a package's watts from its machine's: how much
-further off than a microarchitecture's wall results the packages are that were measured by their
-own counters.
+points' sizes. Added to it is the error of deriving a package's watts from its machine's: by how
+much the error of packages with own counters exceeds that of a microarchitecture's wall results.
 """
 
 from __future__ import annotations
@@ -54,19 +53,19 @@ def points(level: str, *, guest: bool = False) -> list[Point]:
         for truth in results:
             if level == "model":
                 if len(results) > 1:
-                    sample += _points(cpu, truth, _others(cpu, truth))
+                    sample += _points(cpu, truth, _from_other_results(cpu, truth))
                 continue
-            estimated = _estimated(cpu, level, guest=guest)
+            estimated = _estimated_without(cpu, level, guest=guest)
             if estimated.level == level:
                 sample += _points(cpu, truth, estimated)
     return sample
 
 
-def _others(cpu: CpuModel, held_out: Result) -> Estimate:
+def _from_other_results(cpu: CpuModel, held_out: Result) -> Estimate:
     return estimate(PackageFacts(cpu.model), use=lambda result: result is not held_out)
 
 
-def _estimated(cpu: CpuModel, level: str, *, guest: bool) -> Estimate:
+def _estimated_without(cpu: CpuModel, level: str, *, guest: bool) -> Estimate:
     data = published()
     architecture = data.architectures[cpu.architecture]
     without = {
@@ -170,7 +169,7 @@ class Pair:
         return (2 * one_w - two_w) / two_w
 
     def rest_over_package(self, end: int) -> float:
-        """Watts of the larger machine's rest, for each package, over those of a package."""
+        """Watts of the larger machine's rest per package, over a package's watts."""
         one_w, two_w = self._watts(end)
         added_w = two_w - one_w
         package_w = added_w * EFFICIENCY[end] - 128.0 * DRAM_W_PER_GB[end]
@@ -197,8 +196,8 @@ def pairs() -> list[Pair]:
 def rest_over_package() -> tuple[float, float]:
     """Watts of a machine's rest over its packages', at no and at full load: means of `pairs`.
 
-    A few machines have a rest that is ten times the usual one at rest. The mean is what a machine
-    of which nothing is known can be expected to draw, and the median is far below it.
+    At no load, a few machines' rest draws ten times the usual. The mean is the expected draw of an
+    unknown machine; the median is far below it.
     """
     all_pairs = pairs()
     return (
@@ -229,7 +228,7 @@ class ErrorRow:
 
 
 def errors() -> list[ErrorRow]:
-    """All that the product uses, as computed from the tables."""
+    """Computes the rows of ``estimate_errors.csv`` from the tables."""
     rows = [ErrorRow("measured", seen, quantile(points("model"))) for seen in ("host", "guest")]
     for level in LEVELS:
         for seen in ("host", "guest"):

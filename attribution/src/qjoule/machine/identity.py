@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a calibration must have in common with the machine, or the trace, that it is used for."""
+"""Identifies a machine, and lists how it differs from the one that a calibration was made on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MACHINE_KEY = b"qjoule.calibration"
 
 @dataclass(frozen=True)
 class Package:
-    """What the kernel shows of a package."""
+    """A package, as the kernel shows it."""
 
     package: int
     cores: int
@@ -81,8 +81,7 @@ def of_trace(meta: Meta) -> Identity:
 
 
 def other_machine(ours: Identity, theirs: Identity) -> list[str]:
-    """Differences that make it another machine than the calibrated one (`ours`): one phrase
-    each."""
+    """Lists what makes `theirs` another machine than the calibrated one (`ours`), a phrase each."""
     differences = []
     for part in ("cpu", "signature"):
         a, b = getattr(ours, part), getattr(theirs, part)
@@ -91,7 +90,7 @@ def other_machine(ours: Identity, theirs: Identity) -> list[str]:
             break
     if ours.packages and theirs.packages and ours.packages != theirs.packages:
         differences.append(
-            f"it is of another topology ({_shape(ours.packages)}, not {_shape(theirs.packages)})"
+            f"it is of another topology ({_cores(ours.packages)}, not {_cores(theirs.packages)})"
         )
     return differences
 
@@ -117,14 +116,14 @@ def changes(ours: Identity, theirs: Identity) -> list[str]:
 
 
 def _packages(cpus: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[Package, ...]:
-    """Packages of (package, a value that is the same for all CPUs of a core)."""
+    """Counts cores and threads by package. `cpus`: (package, a key shared by a core's CPUs)."""
     pairs = list(cpus)
     threads = Counter(package for package, _ in pairs)
     cores = Counter(package for package, _ in set(pairs))
     return tuple(Package(package, cores[package], threads[package]) for package in sorted(threads))
 
 
-def _shape(packages: tuple[Package, ...]) -> str:
+def _cores(packages: tuple[Package, ...]) -> str:
     counts = Counter((package.cores, package.threads) for package in packages)
     return " + ".join(
         f"{count} x {cores} cores {threads} threads" for (cores, threads), count in counts.items()
@@ -141,15 +140,15 @@ def _major(kernel: str) -> str:
 
 
 def machine_hash(root: Path, key: bytes) -> str:
-    """32 hex digits that stand for this machine; empty if it has no machine id.
+    """32 hex digits that identify this machine; empty if it has no machine id.
 
-    machine-id(5): the id is confidential, so only a hash with a key of its own for each purpose may
-    leave the machine.
+    machine-id(5): the id is confidential, so only a hash of it, with another key for each purpose,
+    may leave the machine.
     """
     machine_id = read_text(root / "etc/machine-id")
     if not re.fullmatch(r"[0-9a-f]{32}", machine_id):
         return ""
-    import hmac  # noqa: PLC0415 (it takes OpenSSL along, 4 MB)
+    import hmac  # noqa: PLC0415 (it loads OpenSSL, 4 MB)
 
     return hmac.new(bytes.fromhex(machine_id), key, "sha256").hexdigest()[:32]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The idle states that the kernel knows for the CPUs: /sys/devices/system/cpu/cpu*/cpuidle.
 
-What the files mean: Linux, Documentation/admin-guide/pm/cpuidle.rst, "Representation of Idle
+Linux describes the files in Documentation/admin-guide/pm/cpuidle.rst, "Representation of Idle
 States". A virtual machine often has no such folder, or only states that the guest polls or halts
 in; what the real core does then is the hypervisor's matter.
 """
@@ -36,7 +36,7 @@ def read_idle_states(root: Path = ROOT) -> tuple[IdleState, ...]:
             continue
         key = (state.name, state.latency_us, state.residency_us)
         if key in by_place:
-            state = _sum(by_place[key], state)
+            state = _merged(by_place[key], state)
         elif len(by_place) == MOST_STATES:
             continue
         by_place[key] = state
@@ -103,18 +103,18 @@ def _number(path: Path, most: int) -> int | None:
     return value if (value := int(text)) <= most else None
 
 
-def _sum(a: IdleState, b: IdleState) -> IdleState:
+def _merged(a: IdleState, b: IdleState) -> IdleState:
     return IdleState(
         a.name,
         a.latency_us,
         a.residency_us,
         cpus=a.cpus + b.cpus,
         disabled=a.disabled + b.disabled,
-        usage=_both(a.usage, b.usage),
-        time_us=_both(a.time_us, b.time_us),
+        usage=_added(a.usage, b.usage),
+        time_us=_added(a.time_us, b.time_us),
     )
 
 
-def _both(a: int | None, b: int | None) -> int | None:
+def _added(a: int | None, b: int | None) -> int | None:
     """The sum, within what a file may hold; None if either is unknown."""
     return None if a is None or b is None else min(a + b, MOST_COUNT)

@@ -41,8 +41,8 @@ TRACEPOINTS = {
     "sock_send_length": "kernel 6.3 or later has it; Redis is not traced without it",
 }
 
-#: Of kernel.perf_event_paranoid: only privileged processes may open events (3 and 4 are patches of
-#: Debian and Ubuntu; Documentation/admin-guide/sysctl/kernel.rst).
+#: From this value of kernel.perf_event_paranoid on, only privileged processes may open events (3
+#: and 4 are patches of Debian and Ubuntu; Documentation/admin-guide/sysctl/kernel.rst).
 PARANOID_CLOSED = 3
 
 
@@ -109,7 +109,7 @@ def privileges(root: Path = ROOT, process: int | None = None) -> Check:
 
 
 def _capabilities(root: Path, process: int | None) -> set[str] | None:
-    """Those of `CAPABILITIES` that a process has; None: that cannot be told."""
+    """The `CAPABILITIES` that a process has; None if /proc does not show them."""
     text = read_text(root / f"proc/{process or 'self'}/status")
     match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text, re.MULTILINE)
     if match is None:
@@ -156,7 +156,7 @@ def tracepoint(root: Path, name: str, strings: bytes) -> Check:
 
 
 def btf_strings(root: Path) -> bytes | None:
-    """The kernel's BTF, some 6 MB: whoever asks for several things reads it once."""
+    """The kernel's BTF, some 6 MB: a caller that looks for several names reads it once."""
     try:
         return (root / "sys/kernel/btf/vmlinux").read_bytes()
     except OSError:
@@ -164,7 +164,7 @@ def btf_strings(root: Path) -> bytes | None:
 
 
 def bpf_loop(root: Path = ROOT) -> Check:
-    """Without this helper the tracer loads its programs for early kernels, which lack some."""
+    """Without this helper the tracer loads its programs for early kernels, which trace less."""
     strings = btf_strings(root)
     if strings is None:
         return Check("bpf_loop", None, "cannot be told without BTF")
@@ -177,10 +177,10 @@ def bpf_loop(root: Path = ROOT) -> Check:
 
 
 def early(root: Path, strings: bytes) -> bool:
-    """Whether the tracer loads its programs for early kernels, as `early_kernel()` of the tracer.
+    """True if the tracer loads its programs for early kernels (its `early_kernel()`).
 
-    That one also asks the kernel whether a process without rights may use maps that it was given.
-    A process with rights cannot ask, so the helpers of the same release (5.19) stand for it here.
+    The tracer also tests whether an unprivileged process may use maps that it was given. A
+    privileged process cannot test that, so helpers of the same release (5.19) count here.
     """
     any_process = read_text(root / "proc/sys/kernel/unprivileged_bpf_disabled").strip() == "0"
     maps = any_process or b"\0BPF_FUNC_dynptr_data\0" in strings
@@ -188,12 +188,11 @@ def early(root: Path, strings: bytes) -> bool:
 
 
 def uprobes(root: Path = ROOT, process: int | None = None) -> Check:
-    """`process`: the one that will attach them; None: it may.
+    """`process`: the one that will attach uprobes; None: assume that it may.
 
-    Linux 6.6 attaches them by links of BPF (commit 89ae89f53d20), for which the capabilities of
-    tracing suffice. Before, they are perf events. Kernels since 2025 want CAP_SYS_ADMIN for these
-    (commit ba677dbe77af, which went into all stable series). That an older one would do without it
-    is not relied on.
+    Linux 6.6 attaches uprobes by BPF links (commit 89ae89f53d20), for which the capabilities of
+    tracing suffice. Before, uprobes are perf events, which need CAP_SYS_ADMIN in kernels since 2025
+    (commit ba677dbe77af, which went into all stable series). Older ones are treated alike.
     """
     if not (root / "sys/bus/event_source/devices/uprobe/type").is_file():
         fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket mode works"
@@ -227,7 +226,7 @@ def tracefs(root: Path = ROOT) -> Check:
     for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
         try:
             present = (root / path / "trace").exists()
-        except PermissionError:  # mounted for root alone, which we are not; or all of debugfs is
+        except PermissionError:  # tracefs or debugfs is mounted for root alone
             present = os.path.isdir(root / path)  # noqa: PTH112 (Path.is_dir raises here, too)
         if present:
             return Check("tracefs", True, f"mounted at /{path}")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the known loads of `qjoule calibrate`, and watches the machine meanwhile: how busy it is,
-and that a load ends if the work of others rises.
-"""
+"""Runs the known loads of `qjoule calibrate`, measures how busy the machine is meanwhile, and ends
+a load if other programs become busier."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from qjoule.machine.steps import BESIDE, IDLE, Step, Use, wakeup_rate
 _END_SECONDS = 10.0
 _PROC_STAT = Path("/proc/stat")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-#: A rise counts if it lasts this long: /proc/stat counts ticks, and one call is no rise.
+#: A rise must last this long: /proc/stat counts in ticks, and a short burst is no rise.
 WINDOW_S = 0.5
 
 
@@ -51,16 +50,16 @@ def running(step: Step) -> Iterator[Running]:
     if step.beside:
         loads.append((BESIDE, step.beside))
     with ExitStack() as stack:
-        started = [stack.enter_context(_program(step, *load)) for load in loads]
+        started = [stack.enter_context(_run_program(step, *load)) for load in loads]
         pids = tuple(pid for run in started for pid in run.pids)
         yield Running(all(run.exceeds_cache for run in started), pids)
 
 
 @contextmanager
-def _program(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
+def _run_program(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
     """Runs one program of a step. Raises `QjouleError` if it cannot start, or ends by itself."""
     cpus = ",".join(map(str, on))
-    # Its own time limit is for the case that nobody is left to stop it.
+    # This time limit ends the program if we cannot.
     command = [str(installed_program("qjoule-load")), kernel, cpus, f"{step.seconds + 60:.0f}"]
     try:
         process = subprocess.Popen(
@@ -80,10 +79,10 @@ def _program(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
         if process.poll() is not None:
             raise QjouleError(f"the load '{step.description}' ended by itself: run it again")
     finally:
-        _end(process)
+        _stop(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):
         process.terminate()
     with process:  # closes its pipes
@@ -94,7 +93,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class BusyWatch:
-    """Mean number of busy CPUs since it was made, from /proc/stat in steps of 10 ms."""
+    """The mean number of busy CPUs since its creation, from /proc/stat in steps of 10 ms."""
 
     def __init__(self) -> None:
         self._begin_s, self._busy_s = time.monotonic(), self._read()
@@ -125,7 +124,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at the machine: seconds that each CPU was busy, and the threads that want one."""
+    """A sample of the machine: seconds that each CPU was busy, and the threads that want to run."""
 
     t_s: float
     busy_s: dict[int, float]
@@ -164,7 +163,7 @@ def read_stat(text: str) -> tuple[dict[int, float], int]:
 
 
 def own_cpu_s(pids: Collection[int], proc: Path = Path("/proc")) -> float:
-    """CPU seconds of all children that have ended, and of these that run."""
+    """CPU seconds of all children that have ended, and of the running processes `pids`."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = ended.ru_utime + ended.ru_stime
     for pid in pids:
@@ -178,7 +177,7 @@ def own_cpu_s(pids: Collection[int], proc: Path = Path("/proc")) -> float:
 class Guard:
     """Compares what other programs use with what they used at the start.
 
-    `read`: one look at the machine. Without a start (`begin`) it allows everything.
+    `read` samples the machine. Before `begin`, `check` allows everything.
     """
 
     limits: Limits
@@ -222,7 +221,7 @@ class Guard:
 
 
 def look(pids: Callable[[], Collection[int]], root: Path = Path("/")) -> Callable[[], Reading]:
-    """Looks at this machine; `pids`: the processes of our own load that run."""
+    """Returns a function that samples this machine; `pids`: the processes of our own load."""
 
     def read() -> Reading:
         busy_s, runnable = read_stat(read_text(root / "proc/stat"))

@@ -39,13 +39,13 @@ class NotThisMachine(QjouleError):
 
 @dataclass(frozen=True)
 class Memory:
-    """Evidence on one machine. `identity`: as `lasting` returns it, or more."""
+    """Evidence on one machine. `identity`: with at least the fields that `lasting` keeps."""
 
     identity: Identity
     cells: tuple[Cell, ...] = ()
 
     def merged(self, other: Memory) -> Memory:
-        """Both memories: in any order, and any number of times, with the same result.
+        """Returns the union. Order and repetition do not change the result.
 
         Raises `NotThisMachine`.
         """
@@ -56,7 +56,7 @@ class Memory:
         return Memory(whole, union([*self.cells, *other.cells]))
 
     def bounded(self) -> Memory:
-        """With old cells folded, so that its file is no larger than it may be."""
+        """Folds old cells until the file is within its bound."""
         cells = _folded(self.cells, MAX_CELLS)
         most = MAX_SHAPES
         if file.size(cells) > file.MAX_BYTES:
@@ -73,7 +73,7 @@ class Memory:
 
     @property
     def shapes(self) -> int:
-        """How many shapes it knows."""
+        """Number of shapes with evidence."""
         return len({key for cell in self.cells for key in cell.keys.tolist()})
 
 
@@ -83,7 +83,7 @@ def lasting(identity: Identity) -> Identity:
 
 
 def differences(ours: Identity, theirs: Identity) -> list[str]:
-    """Why a memory (`ours`) must not be used on a machine: one phrase each."""
+    """Lists why a memory (`ours`) must not be used on a machine: one phrase each."""
     notes = other_machine(ours, theirs)
     if ours.machine and theirs.machine:
         if ours.machine != theirs.machine:
@@ -159,7 +159,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _folded(cells: Iterable[Cell], most: int) -> list[Cell]:
-    """The cells with at most `most` that are not folded, of each domain and set of conditions."""
+    """Folds the oldest cells of each domain and set of conditions until `most` are unfolded."""
     alike: dict[tuple[str, Conditions], list[Cell]] = {}
     for cell in cells:
         alike.setdefault((cell.domain, cell.conditions), []).append(cell)
@@ -169,7 +169,7 @@ def _folded(cells: Iterable[Cell], most: int) -> list[Cell]:
         old = [member for member in several if member.folded]
         recent = [member for member in several if not member.folded]
         if len(recent) > most:
-            # Some more at once, so that a memory that is often extended is seldom folded.
+            # Fold a quarter more at once, so that a memory that often grows is seldom folded.
             first = len(recent) - most * 3 // 4
             old, recent = [*old, *recent[:first]], recent[first:]
         if len(old) > 1 or (old and not old[0].folded):
@@ -179,7 +179,7 @@ def _folded(cells: Iterable[Cell], most: int) -> list[Cell]:
 
 
 def _largest(cell: Cell, most: int) -> Cell:
-    """The cell with the shapes that it knows best; the others are integrated out."""
+    """Keeps the `most` shapes with the most evidence; the others are integrated out."""
     if len(cell.keys) <= most:
         return cell
     evidence = cell.own if cell.folded else np.diag(cell.own)

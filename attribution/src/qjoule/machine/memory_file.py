@@ -30,7 +30,7 @@ MAX_BYTES = 2_000_000
 _MAX_NAMES, _MAX_CELLS, _MAX_SHAPES, _MAX_MEMBERS = 256, 4_096, 100_000, 100_000
 _LATEST_S = 4e9  #: seconds since 1970, in 2096
 _DIGEST = 32
-_HEADER_BYTES = 1_000  #: about what the header takes, and as much for each cell
+_HEADER_BYTES = 1_000  #: about the size of the header, and of each cell's entry
 _LINE = 200  #: longest phrase from a file, in characters
 
 
@@ -39,8 +39,8 @@ class NewerMemory(ValueError):
 
 
 @dataclass(frozen=True)
-class _Head:
-    """What the header says of a cell."""
+class _CellHeader:
+    """A cell's entry in the file's header."""
 
     source: str
     domain: str
@@ -57,13 +57,12 @@ class _Head:
 @dataclass(frozen=True)
 class _Header:
     identity: Identity
-    cells: tuple[_Head, ...]
+    cells: tuple[_CellHeader, ...]
 
 
 def encode(identity: Identity, cells: Sequence[Cell]) -> bytes:
-    """The file's bytes."""
     heads = [
-        _Head(
+        _CellHeader(
             f"{cell.source:016x}",
             cell.domain,
             cell.when_s,
@@ -139,7 +138,7 @@ def _header(text: bytes) -> _Header:
     return header
 
 
-def _check(head: _Head) -> None:
+def _check(head: _CellHeader) -> None:
     if not (math.isfinite(head.when_s) and 0 <= head.when_s <= _LATEST_S):
         raise ValueError("the time of a cell is out of range")
     if not (math.isfinite(head.spread) and 1e-6 <= head.spread <= 1e3):
@@ -152,7 +151,7 @@ def _check(head: _Head) -> None:
         raise ValueError("a cell has too many shapes or members")
 
 
-def _cell(head: _Head, reader: _Reader) -> Cell:
+def _cell(head: _CellHeader, reader: _Reader) -> Cell:
     f, g = len(head.names), head.shapes
     value = reader.floats(f)
     keys, releases = reader.words(g), reader.words(g)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware and software events by the names that perf gives them, and which this machine has.
+"""Hardware and software events by the names that perf gives them; finds those of this machine.
 
 The names and numbers are those of perf_event_open(2): PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
 PERF_TYPE_HW_CACHE (id | operation << 8 | result << 16) and raw `rNNN` (PERF_TYPE_RAW, hexadecimal).
-The kernel is asked by that call which hardware counters there are, and whether a container's filter
-of system calls (seccomp) lets qjoule ask at all.
+The same call shows which hardware counters exist, and whether a container's seccomp filter allows
+it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def hardware_counters(probe: Callable[[int, int], int] = try_event) -> tuple[Che
 
 
 def why_missing(error: int) -> str:
-    """In words, why an event could not be opened."""
+    """Says why an event could not be opened."""
     absent = error in (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL)
     return "absent" if absent else os.strerror(error)
 
@@ -140,7 +140,7 @@ def _check(name: str, error: int) -> Check:
 
 ROOT = Path("/")
 _NAME = "seccomp"
-#: perf_event_open(2) has no such flags, and says so before it looks at rights (events/core.c).
+#: perf_event_open(2) rejects unknown flags before it checks rights (events/core.c).
 _NO_FLAGS = ctypes.c_ulong(~0)
 _FIX = (
     "a runtime's default filter may want CAP_SYS_ADMIN for bpf and perf_event_open; use "
@@ -149,8 +149,8 @@ _FIX = (
 
 
 def ask_kernel() -> int:
-    """Calls perf_event_open(2) with flags that it has not. Returns its errno: EINVAL by the kernel,
-    whatever the rights; another one by a filter."""
+    """Calls perf_event_open(2) with invalid flags and returns its errno: EINVAL from the kernel,
+    whatever the rights; another value from a filter."""
     number = SYSCALLS.get(platform.machine())
     if number is None:
         return errno.EINVAL

@@ -29,7 +29,7 @@ from qjoule.machine.published import LOADS, CpuModel, Published, Result, publish
 LEVELS = ("model", "microarchitecture", "family", "any")
 NEAR_YEARS = 3
 _ENDS = (0, 3)  #: of `LOADS`: rest and full load
-#: Weights that keep the powers of threads and clock small where few models tell them.
+#: Ridge weight: keeps the exponents of threads and clock small if few models determine them.
 _RIDGE = 0.5
 
 Curve = tuple[float, float, float, float]  #: watts at `LOADS`
@@ -84,9 +84,9 @@ def estimate(
             if (usable := [result for result in data.results[model] if use(result)])
         }
         if results_of and level == "model":
-            return _of_model(data, next(iter(results_of.items())))
+            return _from_model(data, next(iter(results_of.items())))
         if results_of:
-            return _carried(data, package, level, results_of)
+            return _extrapolated(data, package, level, results_of)
     raise ValueError("no results at all")
 
 
@@ -117,7 +117,7 @@ def _near(data: Published, model: CpuModel, key: str) -> bool:
     return alike and abs(candidate.year - architecture.year) <= NEAR_YEARS
 
 
-def _of_model(data: Published, entry: tuple[str, list[Result]]) -> Estimate:
+def _from_model(data: Published, entry: tuple[str, list[Result]]) -> Estimate:
     model, results = entry
     measured = [result for result in results if result.measured]
     chosen = measured or results
@@ -134,11 +134,11 @@ def _of_model(data: Published, entry: tuple[str, list[Result]]) -> Estimate:
     return Estimate("model", curve, threads, (model,), len(chosen), bool(measured))
 
 
-def _carried(
+def _extrapolated(
     data: Published, package: PackageFacts, level: str, results_of: dict[str, list[Result]]
 ) -> Estimate:
     models = [data.models[name] for name in results_of]
-    threads = _of_their_size(package.threads, [model.threads for model in models])
+    threads = _usual_threads(package.threads, [model.threads for model in models])
     clocks = [model.ghz for model in models if model.ghz]
     ghz = package.ghz or (median(clocks) if clocks else 1.0)
     ends = []
@@ -158,10 +158,10 @@ def _carried(
     return Estimate(level, curve, threads, tuple(results_of), count, measured=False)
 
 
-def _of_their_size(threads: int | None, counts: list[int]) -> float:
-    """The threads that watts are computed for: those known, if other packages have about as many.
+def _usual_threads(threads: int | None, counts: list[int]) -> float:
+    """Returns the threads to compute watts for: those known, if other packages have about as many.
 
-    A kernel that shows far fewer runs on a part of a package, although nothing else says so.
+    A kernel that shows far fewer threads runs on a part of a package.
     """
     if threads is not None and min(counts) / 2 <= threads <= max(counts) * 2:
         return float(threads)
@@ -192,7 +192,7 @@ def powers(load_index: int) -> tuple[float, float]:
 
 
 def shaped(rest_w: float, full_w: float) -> Curve:
-    """A curve from its ends: the shape of the published curves."""
+    """Interpolates between a curve's ends, by the shape of the published curves."""
     at_10, at_50 = shape()
     rise = full_w - rest_w
     return (rest_w, rest_w + at_10 * rise, rest_w + at_50 * rise, full_w)

@@ -81,7 +81,7 @@ def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerC
     data = published()
     threads = len(cpu.cpus) / len(cpu.packages)
     is_guest = cpu.hypervisor or around.virtual
-    model = find_model(cpu.name) or _of_instance(around.instance)
+    model = find_model(cpu.name) or _model_of_instance(around.instance)
     threads_seen = None if is_guest else round(threads)
     package = PackageFacts(
         model,
@@ -91,14 +91,14 @@ def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerC
         base_ghz(cpu.name),
     )
     estimated = estimate(package)
-    guest = is_guest or round(threads) not in _whole(model, estimated.threads)
+    guest = is_guest or round(threads) not in _whole_package_threads(model, estimated.threads)
     watts = _scaled(estimated.curve, threads / estimated.threads if guest else 1.0)
-    error = _error(estimated, "host" if estimated.threads == package.threads else "guest")
+    error = _level_error(estimated, "host" if estimated.threads == package.threads else "guest")
     memory_gb = None if around.memory_gb is None else around.memory_gb / len(cpu.packages)
     return PowerCurve(
         package=Series(watts, error),
         dram=None if memory_gb is None else _dram(memory_gb),
-        rest=_rest(watts),
+        rest=_rest_of_machine(watts),
         level=estimated.level,
         label=_label(estimated, package, threads, error, guest=guest),
         reason=_reason(estimated, package, threads, error, guest=guest),
@@ -106,11 +106,11 @@ def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerC
     )
 
 
-def _whole(model: str | None, threads: float) -> tuple[float, ...]:
-    """How many threads a kernel sees that has a package as a whole.
+def _whole_package_threads(model: str | None, threads: float) -> tuple[float, ...]:
+    """Returns the thread counts that a kernel shows if it has a whole package.
 
     A known model without SMT shows its cores. Other counts belong to a guest, even if nothing else
-    says so, as in an imported recording.
+    shows that, as in an imported recording.
     """
     if model is None:
         return (threads,)
@@ -137,7 +137,7 @@ def find_architecture(cpu: CpuInfo) -> str | None:
     return cpu.microarchitecture
 
 
-def _of_instance(instance: str) -> str | None:
+def _model_of_instance(instance: str) -> str | None:
     """The CPU model of a cloud's instance type."""
     for row in read_table("cloud_instances"):
         if row["type"] == instance:
@@ -170,11 +170,9 @@ def dram_per_gb() -> tuple[Curve, float]:
     return (w[0], w[1], w[2], w[3]), error
 
 
-def _rest(package_w: Curve) -> Series:
-    """The machine's rest: in proportion to its packages at rest and at full load, a line between.
-
-    It does not fall with the load.
-    """
+def _rest_of_machine(package_w: Curve) -> Series:
+    """Watts of the machine's rest: in proportion to its packages' at rest and at full load, linear
+    between, and never falling with the load."""
     row = _error_row("rest", "host")
     low_w = package_w[0] * float(row["at_rest"])
     high_w = max(package_w[-1] * float(row["at_full"]), low_w)
@@ -182,7 +180,7 @@ def _rest(package_w: Curve) -> Series:
     return Series((w[0], w[1], w[2], w[3]), float(row["error"]))
 
 
-def _error(estimated: Estimate, seen_by: str) -> float:
+def _level_error(estimated: Estimate, seen_by: str) -> float:
     level = "measured" if estimated.measured else estimated.level
     return float(_error_row(level, seen_by)["error"])
 

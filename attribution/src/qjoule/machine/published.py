@@ -4,7 +4,7 @@
 A result of a whole machine is reduced to its packages. The same constants hold for all results:
 
 - the rest of a machine, drawn once however many packages it has: `REST` of its watts. That is the
-  median of what two results of one maker with one and with two packages of one CPU tell (24 pairs);
+  median over 24 pairs of results of one maker and CPU, with one and with two packages;
 - the power supply passes on `EFFICIENCY` (80 PLUS Platinum and Titanium, at low and at full load);
 - DRAM draws `DRAM_W_PER_GB`: two pairs of results that differ in memory alone.
 
@@ -36,7 +36,7 @@ EFFICIENCY = (0.90, 0.94)
 DRAM_W_PER_GB = (0.07, 0.09)
 KINDS = 1.16
 _USUAL_GB = 128.0  #: beside a package, where a result does not state its memory
-_LEAST = 0.2  #: of its share of the wall that a package draws, whatever the constants say
+_LEAST = 0.2  #: least share of its wall watts that a package is taken to draw
 _MAX_W, _MAX_PACKAGES = 100_000.0, 1024
 
 SOURCES = {
@@ -115,13 +115,13 @@ def read_published(
     for row in models:
         cpu = _row("cpu_models", row["model"], _cpu_model, row)
         if cpu.architecture not in kinds or cpu.model in cpus:
-            raise _wrong("cpu_models", cpu.model, "twice, or of an unknown microarchitecture")
+            raise _table_error("cpu_models", cpu.model, "twice, or of an unknown microarchitecture")
         cpus[cpu.model] = cpu
     results_of: dict[str, list[Result]] = {}
     for row in results:
         which = f"{row['cpu']} ({row['system']})"
         if row["cpu"] not in cpus or row["source"] not in SOURCES or not row["system"]:
-            raise _wrong("published_power", which, "its CPU, system or source is unknown")
+            raise _table_error("published_power", which, "its CPU, system or source is unknown")
         tdp_w = cpus[row["cpu"]].tdp_w
         one_result = _row("published_power", which, partial(_result, tdp_w), row)
         results_of.setdefault(row["cpu"], []).append(one_result)
@@ -134,7 +134,7 @@ def _row(
     try:
         return make(row)
     except (ValueError, KeyError, TypeError) as error:
-        raise _wrong(table, which, str(error)) from None
+        raise _table_error(table, which, str(error)) from None
 
 
 def _architecture(row: Mapping[str, str]) -> Architecture:
@@ -205,7 +205,7 @@ def of_wall(wall_w: float, load: float, packages: int, memory_gb: float | None) 
 
 
 def raised(package_w: float, tdp_w: float | None) -> float:
-    """Watts from the wall, halfway to what a package's counters would say."""
+    """Raises watts that were derived from the wall halfway to those of package counters."""
     return max(package_w, min(package_w * KINDS, tdp_w or math.inf))
 
 
@@ -219,5 +219,5 @@ def _number(text: str, most: float) -> float | None:
     return value
 
 
-def _wrong(table: str, which: str, what: str) -> QjouleError:
+def _table_error(table: str, which: str, what: str) -> QjouleError:
     return QjouleError(f"{table}.csv, {which[:60]}: {what}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the energy sources that exist and may be read, seen from outside.
+"""Lists the energy sources that exist and may be read, without the tracer.
 
 ``qjoule-tracer --energy auto`` makes the decision, because only the tracer can see whether a
 counter moves (a guest may show a PMU whose counters stay at zero).
@@ -64,12 +64,12 @@ def may_read(path: Path) -> bool:
 
 def powercap_tree(root: Path = ROOT, readable: Callable[[Path], bool] = may_read) -> Check:
     """`readable`: whether the process that will read a counter may do so."""
-    return _tree("powercap", root / "sys/class/powercap", NO_RAPL, readable)
+    return _check("powercap", root / "sys/class/powercap", NO_RAPL, readable)
 
 
 def host_tree(folder: Path, readable: Callable[[Path], bool] = may_read) -> Check:
-    """A directory that a hypervisor fills for this guest. `readable` as in `powercap_tree`."""
-    return _tree("host energy", folder, "mount the tree that the hypervisor exports", readable)
+    """Checks a tree that a hypervisor fills for this guest. `readable`: as in `powercap_tree`."""
+    return _check("host energy", folder, "mount the tree that the hypervisor exports", readable)
 
 
 def perf_pmu(root: Path = ROOT) -> Check:
@@ -104,14 +104,14 @@ def core_energy(root: Path = ROOT) -> Check | None:
 
 
 def dram_energy(root: Path = ROOT) -> Check | None:
-    """That AMD's counters lack memory; None on other machines, and where there are no counters."""
+    """Warns that AMD's counters lack memory; None on other machines, and without counters."""
     if not _is_metered_amd(root):
         return None
     return Check("dram energy", False, NO_DRAM_ON_AMD, MEMORY_BY_METER)
 
 
 def _is_metered_amd(root: Path) -> bool:
-    """Whether a machine has CPUs of AMD, whose packages are counted."""
+    """True for AMD CPUs whose packages' energy is counted."""
     info = read_text(root / "proc/cpuinfo")
     name = next((line for line in info.splitlines() if line.startswith("model name")), "")
     return is_amd(name) and bool(powercap_tree(root, lambda _: True).ok or perf_pmu(root).ok)
@@ -136,9 +136,9 @@ def hwmon_meters(root: Path = ROOT) -> Check | None:
     return Check("hwmon", True, names)
 
 
-def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool]) -> Check:
-    """`intel-rapl:N` zones. Other control types show the same packages again (zones_find() in
-    tracer/energy/zones.c)."""
+def _check(name: str, folder: Path, missing: str, readable: Callable[[Path], bool]) -> Check:
+    """Checks the `intel-rapl:N` zones. Other control types show the same packages again
+    (zones_find() in tracer/energy/zones.c)."""
     try:
         zones = next(filter(None, (_zones(folder, kind) for kind in _CONTROL_TYPES)), [])
         counters = [zone / "energy_uj" for zone in zones if (zone / "energy_uj").exists()]

@@ -16,22 +16,22 @@ from qjoule.machine.facts import CpuInfo
 
 KERNELS = ("integer", "floating_point", "cache", "stream", "chase")  #: of tracer/load/kernels.c
 IDLE = "idle"
-#: Wake-ups per second of the phases that show what a wake-up costs, and what a package draws until
-#: it sleeps: at the first two, for longer than the longest tail before it sleeps again.
+#: Wake-ups per second of the phases that measure what a wake-up costs, and what a package draws
+#: until it sleeps. At the first two rates, pauses exceed the longest time until it sleeps.
 WAKEUP_RATES = (20, 50, 100, 500, 1000, 2000, 5000, 10000)
 _SHORT_RATES = (20, 100, 1000, 10000)
-#: From this rate on, phases with wake-ups run beside a busy core, and on a machine in use: a core's
-#: own tails are shorter than its sleeps at lower rates, and a package in use hardly sleeps.
+#: Lowest rate of wake-ups beside a busy core, or on a machine in use. At lower rates a core's own
+#: tails are shorter than its sleeps, and a package in use hardly sleeps.
 _LEAST_BESIDE = 100
 BESIDE = "integer"  #: what the other core computes in the phases `wakeups_RATE_beside`
 _WAKEUPS = re.compile(r"wakeups_([1-9][0-9]{0,4})(_beside)?")
 _WAKEUPS_S = 1.0
 LOAD_S, REST_S = 0.4, 0.3
-QUICK_SETTLE_S = 0.08  #: for a core's clock; a fan's answer comes later than the phase ends
+QUICK_SETTLE_S = 0.08  #: lets a core's clock settle; fans react only after the phase
 _PAIR_S = LOAD_S + REST_S + 2 * QUICK_SETTLE_S
 #: Never load more than this share of the cores that are idle.
 _SHARE = 0.5
-#: A calibration of fewer phases than this share of one round tells too little.
+#: A calibration with fewer phases than this share of one round is not precise enough.
 ENOUGH = 0.5
 
 
@@ -99,7 +99,7 @@ def wakeup_steps(info: CpuInfo, *, short: bool = False) -> list[Step]:
 
 
 def _spread(loads: list[Step], between: list[Step]) -> list[Step]:
-    """`between` at equal distances among `loads`, both in their order."""
+    """Merges `between` into `loads` at equal distances; both keep their order."""
     places = [(i + 0.5) / len(loads) for i in range(len(loads))]
     places += [(i + 0.5) / len(between) for i in range(len(between))]
     both = [*loads, *between]

@@ -26,10 +26,10 @@ class ThrottleCounts:
         self._root, self._before = root, _read(root)
 
     def since(self) -> Throttled | None:
-        """The most events that one CPU has counted since then; None: no file says.
+        """The most events that one CPU has counted since then; None: the kernel shows no counts.
 
-        All CPUs of a package count its events, so they are not added up. A count that went back,
-        or further than any can, says nothing of that CPU.
+        All CPUs of a package count its events, so they are not added up. A CPU whose count went
+        back, or rose more than possible, is left out.
         """
         after = _read(self._root) if self._before else {}
         most: dict[str, int] = {}
