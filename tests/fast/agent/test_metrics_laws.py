@@ -36,7 +36,7 @@ from qjoule.agent.hourly_tables import of_hour
 from qjoule.agent.minute import Minute
 from qjoule.agent.store_rows import minute_table
 from qjoule.contract import OwnerKind
-from qjoule.metrics.collected import of_counters
+from qjoule.metrics.collected import counter_families
 from qjoule.metrics.counters import Admission, Counters, Limits
 from qjoule.metrics.exposition import (
     OPENMETRICS,
@@ -101,7 +101,7 @@ def test_every_page_adds_up_and_no_counter_falls(
     for snapshot in source(pieces, range(1, 25)).snapshots(Controls(interval_s, totals=False)):
         counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 1e9 + snapshot.elapsed_s)
         tags.take(_by_tag(snapshot.interval), snapshot.elapsed_s, 1e9 + snapshot.elapsed_s)
-        content = page([*of_counters(counters), *tags.families()], openmetrics=False)
+        content = page([*counter_families(counters), *tags.families()], openmetrics=False)
         node, owners = exact(content, "qjoule_node_joules_total"), _owners(content)
         assert {_domain(labels): joules for labels, joules in node.items()} == owners
         by_kind = exact(content, "qjoule_owner_joules_total")
@@ -120,7 +120,7 @@ def test_every_page_adds_up_and_no_counter_falls(
         before = page_samples
     calls = total(before, "qjoule_query_calls_total", server="db:1")
     assert sum(exact(content, WAITS).values()) * JOULE == calls * sum(WAITED_NS)
-    final = page(of_counters(counters), openmetrics=True)
+    final = page(counter_families(counters), openmetrics=True)
     assert samples(final, openmetrics=True)
 
 
@@ -145,7 +145,9 @@ def test_a_days_sums_are_those_of_pythons_integers() -> None:
     assert ledger.main.measured_nj == sum(ledger.main.parts_nj.values()) == drawn_nj
     assert sum(row.energy_nj for row in ledger.rows) == ledger.main.parts_nj["queries"]
     assert document(ledger)["totals_j"]["measured"] == drawn_nj / 10**9, "rounded correctly"
-    assert _owners(page(of_counters(counters), openmetrics=False))["package"] * JOULE == drawn_nj
+    assert (
+        _owners(page(counter_families(counters), openmetrics=False))["package"] * JOULE == drawn_nj
+    )
     hour_rows = of_hour(pa.concat_tables(tables), 0).to_pylist()
     for is_node in (True, False):
         of = [
@@ -169,7 +171,7 @@ def test_waits_have_series_where_they_are_recorded() -> None:
         Controls(0.5, totals=False)
     ):
         counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 0.0)
-    page_samples = samples(page(of_counters(counters), openmetrics=False))
+    page_samples = samples(page(counter_families(counters), openmetrics=False))
     named = {"server": "db:1", "fingerprint": fingerprint_of(1)}
     calls = total(page_samples, "qjoule_query_calls_total", **named)
     assert calls and total(page_samples, "qjoule_query_calls_total", server="db:2") == 90
@@ -277,7 +279,7 @@ def delimited(messages: bytes) -> Iterator[bytes]:
 
 
 def test_native_histograms_have_every_call() -> None:
-    families = list(of_counters(counted()))
+    families = list(counter_families(counted()))
     text = samples(page(families, openmetrics=False))
     messages = {
         field(message, 1)[0].decode(): message for message in delimited(content(families, PROTOBUF))

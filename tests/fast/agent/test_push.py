@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from metrics_pages import snapshots
 from otlp_receiver import program, receiver
-from qjoule.metrics.collected import of_counters
+from qjoule.metrics.collected import counter_families
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import EDGES, Family, Sample, page, plain
 from qjoule.metrics.interval import interval_of
@@ -42,7 +42,7 @@ def counters() -> list[Family]:
     counters = Counters(Limits(), 1_000.0)
     for snapshot in snapshots():
         counters.take(interval_of(snapshot.interval), snapshot.elapsed_s, 2_000.0)
-    return list(of_counters(counters))
+    return list(counter_families(counters))
 
 
 LABELS = (("server", "db:1"), ("fingerprint", "f"))

@@ -4,9 +4,8 @@
 `example.toml` has every key with its default and what it is; docs/agent.md lists the same keys.
 Tests compare them.
 
-`write_files` writes what belongs to the agent and no Python package installs: a service for
-systemd, rules for Prometheus, dashboards for Grafana. They are in packaging/ of the tree; a wheel
-brings copies.
+`write_files` writes the agent's files that no Python package installs: a service for systemd, rules
+for Prometheus, dashboards for Grafana. They are in packaging/ of the tree; a wheel has copies.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ LIVE = (
     "store.tag_values",
     "store.minute_shapes",
 )
-#: What an earlier version had, and what is there instead.
+#: Errors for settings of earlier versions, which name the replacement.
 _NO_REMOTE = (
     "[remote] is no more: remove it. From elsewhere use `qjoule top --via 'ssh HOST sudo'`; for a "
     "browser use metrics.page, with `ssh -L 9779:127.0.0.1:9779 HOST`"
@@ -157,7 +156,7 @@ class Config(_Section, frozen=True):
         tables = msgspec.to_builtins(self)
         return {f"{name}.{key}": of for name, table in tables.items() for key, of in table.items()}
 
-    def later(self, other: Config) -> tuple[str, ...]:
+    def keys_of_next_start(self, other: Config) -> tuple[str, ...]:
         """Keys that differ and that a reload does not apply."""
         theirs = other.values
         return tuple(k for k, of in self.values.items() if of != theirs[k] and k not in LIVE)
@@ -181,12 +180,12 @@ def load(path: Path | None, read: Callable[[Path, int], bytes] = read_some) -> C
     if isinstance(tracing, dict) and "rung" in tracing:
         tracing.setdefault("attach", tracing.pop("rung"))  # its former name
     config = convert(settings, Config, str(path))
-    for fault in _wrong(config):
+    for fault in _faults(config):
         raise UsageError(f"{path}: {fault}")
     return config
 
 
-def _wrong(config: Config) -> Iterator[str]:
+def _faults(config: Config) -> Iterator[str]:
     """Errors that the types cannot express. The caller reports the first."""
     metrics = config.metrics
     try:
@@ -210,9 +209,9 @@ def _wrong(config: Config) -> Iterator[str]:
         yield f"store.tags must be {_TAGS['must be']}"
 
 
-#: In a wheel, and in a tree.
+#: Where the agent's files are: in a wheel, and in a source tree.
 PLACES = (Path(__file__).parents[1] / "packaged", Path(__file__).parents[4] / "packaging")
-#: From a place to where they are written.
+#: Paths below one of `PLACES`, and below the directory that they are written to.
 NAMES = {
     "systemd/qjoule-agent.service": "systemd/system/qjoule-agent.service",
     "systemd/sysusers.conf": "sysusers.d/qjoule.conf",
@@ -225,11 +224,11 @@ COMMAND = "/usr/bin/qjoule"  #: in the packaged service
 
 
 def write_files(directory: Path) -> list[Path]:
-    """Writes all of them below a directory, and returns their paths. The service starts the
+    """Writes the agent's files below a directory, and returns their paths. The service starts the
     command of this installation.
 
     Raises:
-        QjouleError: this installation has none, or they cannot be written.
+        QjouleError: this installation lacks them, or they cannot be written.
     """
     place = next((folder for folder in PLACES if (folder / "systemd").is_dir()), None)
     if place is None:

@@ -24,8 +24,8 @@ _PROC = Path("/proc")
 
 
 def process_families(processes: Mapping[str, int], created: str) -> Iterator[Family]:
-    """`processes`: their pids, by what they do. Those that /proc does not show are left out."""
-    costs = {name: cost for name, pid in processes.items() if (cost := _of(pid)) is not None}
+    """`processes`: pids by task. Those that /proc does not show are left out."""
+    costs = {name: cost for name, pid in processes.items() if (cost := _usage(pid)) is not None}
     yield Family(
         "qjoule_agent_cpu_seconds",
         "counter",
@@ -51,7 +51,7 @@ def cpu_seconds(pid: int) -> float | None:
     return None if fields is None else sum(map(int, fields[11:15])) / _TICKS_PER_S
 
 
-def _of(pid: int) -> tuple[float, int] | None:
+def _usage(pid: int) -> tuple[float, int] | None:
     """CPU time in s and resident bytes."""
     fields = _fields(pid)
     if fields is None:
@@ -61,7 +61,7 @@ def _of(pid: int) -> tuple[float, int] | None:
 
 
 def _fields(pid: int) -> list[str] | None:
-    """From the state on (proc_pid_stat(5)): field n of the page is at n - 3."""
+    """Returns /proc/PID/stat from the state on: field n of proc_pid_stat(5) is at n - 3."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -92,7 +92,7 @@ class Cost:
 
     processes: float
     programs: float | None = None  #: BPF programs, whoever's threads ran them
-    traps: float | None = None  #: what it costs to get to uprobes' programs and back
+    traps: float | None = None  #: entering uprobes' programs and leaving them
 
     @property
     def known(self) -> float:
@@ -100,7 +100,7 @@ class Cost:
 
 
 @dataclass
-class _Begun:
+class _OpenSample:
     at_s: float
     ran: ProgramTotals
     fd: int
@@ -111,9 +111,9 @@ class CostMeter:
     """Measures what tracing costs. `tick` is to be called several times a second.
 
     Args:
-        processes: pids of the agent's processes, by what they do.
-        ask: None: the hooks stay unknown.
-        trap_ns: of one run of a uprobe, beyond its program; 0: unknown.
+        processes: pids of the agent's processes, by task.
+        ask: None: the cost of hooks stays unknown.
+        trap_ns: cost of one run of a uprobe, beyond its program; 0: unknown.
     """
 
     processes: Mapping[str, int]
@@ -125,14 +125,14 @@ class CostMeter:
     wall: Callable[[], float] = time.time
     cost: Cost | None = None  #: the last one
     _hook_ns: dict[str, int] = field(default_factory=dict)  #: extrapolated, by part
-    _begun: _Begun | None = None
+    _begun: _OpenSample | None = None
     _created: str = ""
-    _said_traps: bool = False
+    _warned_of_traps: bool = False
 
     def __post_init__(self) -> None:
         self._created = seconds(self.wall())
         self._last_s = self.clock()
-        self._cpu_s = self._own()
+        self._cpu_s = self._own_cpu_s()
         self._due_s = self._last_s + EVERY_S * random.uniform(0.1, 0.5)
 
     def tick(self) -> Cost | None:
@@ -143,9 +143,9 @@ class CostMeter:
             sample = self._sample()
             if sample is None:
                 return self._measured(now_s, None, None)
-            self._begun = _Begun(self.clock(), *sample)
+            self._begun = _OpenSample(self.clock(), *sample)
         elif self._begun is not None and now_s >= self._begun.at_s + SAMPLE_S:
-            return self._end(self._begun)
+            return self._end_sample(self._begun)
         return None
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class CostMeter:
             os.close(self._begun.fd)
             self._begun = None
 
-    def _end(self, begun: _Begun) -> Cost | None:
+    def _end_sample(self, begun: _OpenSample) -> Cost | None:
         sample = self._sample()
         now_s = self.clock()
         self.close()
@@ -163,8 +163,8 @@ class CostMeter:
         os.close(fd)
         for_s = now_s - begun.at_s
         runs, ns = ran.traps - begun.ran.traps, ran.ns - begun.ran.ns
-        if runs and not self.trap_ns and not self._said_traps:
-            self._said_traps = True
+        if runs and not self.trap_ns and not self._warned_of_traps:
+            self._warned_of_traps = True
             self.say(
                 f"uprobes ran {runs / for_s:.0f} times a second, and what their traps cost is "
                 "unknown: set budget.trap_ns"
@@ -175,7 +175,7 @@ class CostMeter:
     def _measured(self, now_s: float, programs: float | None, traps: float | None) -> Cost:
         """`programs`, `traps`: ns per second."""
         for_s, self._last_s = now_s - self._last_s, now_s
-        before, self._cpu_s = self._cpu_s, self._own()
+        before, self._cpu_s = self._cpu_s, self._own_cpu_s()
         own_s = sum(cpu_s - before[pid] for pid, cpu_s in self._cpu_s.items() if pid in before)
         for part, rate in (("programs", programs), ("traps", traps)):
             if rate is not None:
@@ -187,7 +187,7 @@ class CostMeter:
         )
         return self.cost
 
-    def _own(self) -> Mapping[int, float]:
+    def _own_cpu_s(self) -> Mapping[int, float]:
         times = {pid: cpu_seconds(pid) for pid in self.processes.values()}
         return {pid: cpu_s for pid, cpu_s in times.items() if cpu_s is not None}
 

@@ -26,7 +26,7 @@ from qjoule.typed_json import read_as
 NAME = "counters.json"
 VERSION = 1
 MAX_BYTES = 64 << 20
-#: Processes, and servers with hidden sessions, for which the agent has started again.
+#: Most processes, and most servers with hidden sessions, to remember as restarted for.
 MAX_TRIED = 256
 
 
@@ -87,7 +87,7 @@ class Handover:
     counters: Counters
     shed: DegradationLevel = field(default_factory=DegradationLevel)
     restarts: Restarts = field(default_factory=Restarts)
-    continued: bool = False  #: whether the counters are those of an agent before
+    continued: bool = False  #: true if the counters are those of an earlier agent
 
 
 def take(
@@ -96,8 +96,8 @@ def take(
     now_s: float,
     say: Callable[[str], object] = lambda _message: None,
 ) -> Handover:
-    """The counters in a store, or new ones. `now_s`: Unix time. `say`: is told if some are there
-    that cannot be used."""
+    """Returns the counters in a store, or new ones. `now_s`: Unix time. `say` logs why stored ones
+    cannot be used."""
     new = Handover(Counters(limits, now_s))
     if directory is None:
         return new
@@ -171,7 +171,7 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         energy_nj, cpu_ns, calls, latency_ns = _counts(query.numbers)
         if len(query.latency) != LATENCY_BUCKETS:
             raise ValueError(f"{NAME} has other latencies")
-        # What an older agent did not count is not known, and the counters must not fall.
+        # Outcomes that an older agent did not count are unknown; the counters must not fall.
         ended = (0, calls, 0, calls) if query.outcomes is None else _counts(query.outcomes)
         amounts = Amounts(
             *(energy_nj, cpu_ns, calls, latency_ns, _counts(query.latency)),

@@ -25,16 +25,16 @@ from qjoule.trace import vocabulary
 
 #: The parts of an energy's 95 % interval.
 ERRORS = tuple(field.name for field in fields(EnergyErrors))
-#: The latency of the calls whose waits are recorded, and what they waited for, as `Waits`.
+#: Columns: the latency of the calls whose waits are recorded, and their waits (`Waits`).
 WAITS = ("waits_latency_ns", *vocabulary.WAITS)
-#: The same of threads that helped these in parallel, and waited: first how long they helped.
+#: The same for the threads that helped these calls in parallel: first the time they helped.
 HELPERS = ("helpers_ns", *(f"helpers_{name}" for name in vocabulary.WAITS))
 #: Integers that add up exactly.
 AMOUNTS = (
     *("calls", "cpu_ns", "energy_nj", "latency_ns", "lost_records", "lost_cpu_ns"),
     *(*WAITS, *HELPERS),
 )
-#: What two rows of one minute cannot have in common.
+#: Columns that identify a row within a minute.
 KEYS = ("kind", "server", "database", "name", "fingerprint", "grade", "policy", "host_id")
 
 #: `rollups`: a row per minute and series. `hours`: the same, a row per hour and series; `minute` is
@@ -56,7 +56,7 @@ ROWS = pa.schema(
         ("energy_nj", pa.int64()),
         *((name, pa.float32()) for name in ERRORS),
         ("latency_ns", pa.int64()),
-        # Calls by half octave from 1 us, without zeros behind.
+        # Calls by half octave from 1 us, without trailing zeros.
         ("latency", pa.list_(pa.field("element", pa.int64()))),
         ("lost_records", pa.int64()),  # of the node
         ("lost_cpu_ns", pa.int64()),
@@ -92,25 +92,24 @@ SAMPLE_ROWS = pa.schema(
     ]
 )
 
-#: Of each table that changes slowly: the columns that say what a row is about, and the others. All
-#: are texts. `valid_from`, `valid_to` (timestamps) and `host_id` follow.
+#: Columns of each table that changes slowly: the key, and the others. All are texts. `valid_from`,
+#: `valid_to` (timestamps) and `host_id` follow.
 SLOW_COLUMNS = {
     "shapes": (("fingerprint", "server", "database"), ("text", "attach_mode", "ids")),
     "servers": (("server",), ("kind", "version", "exe", "attach_mode")),
 }
 #: Bits of a float32's fraction that are dropped; 7 of 23 stay.
 _DROPPED = 16
-#: What `thinned` adds the minutes of rare statements up to.
+#: Seconds over which `thinned` adds up the minutes of rare statements.
 SPAN_S = 600
 _STATEMENT = ("kind", "server", "database", "fingerprint")
 
 
 def as_written_now(table: pa.Table, schema: pa.Schema = ROWS) -> pa.Table:
-    """A part's rows with the columns of `schema`, in its order and types.
+    """Returns a part's rows with the columns of `schema`, in its order and types.
 
-    Columns that an earlier version does not have are null.
-    Columns that it does not know are left out. Raises `pa.ArrowException` if a column's type is
-    another.
+    Columns that the part lacks are null; columns that `schema` lacks are dropped. Raises
+    `pa.ArrowException` if a column's type is another.
     """
     columns = []
     for field in schema:
@@ -153,8 +152,8 @@ def of_hour(rows: pa.Table, hour_s: int, keys: tuple[str, ...] = KEYS) -> pa.Tab
 
 
 def thinned(rows: pa.Table, most: int) -> pa.Table:
-    """An hour's rows by minute, of which only the `most` statements with most energy stay as they
-    are; the rows of each other statement are added up over `SPAN_S`.
+    """Keeps an hour's rows by minute only for the `most` statements with most energy; the rows of
+    each other statement are added up over `SPAN_S`.
 
     Rows of rare statements are most of an hour's rows and little of its energy. All sums stay the
     same, over the hour and over each span.
@@ -251,16 +250,15 @@ def _latency(column: pa.ChunkedArray, group: I64, groups: int) -> pa.Array:
     return made.cast(ROWS.field("latency").type)
 
 
-#: Stands for the values, and for the statements, beyond the bound.
+#: Replaces the values, and the statements, beyond the bound.
 OTHER = "other"
-#: Rows of an hour.
+#: Most rows of an hour by tag.
 MAX_TAG_ROWS = 10_000
 
 
 def bounded(rows: pa.Table, hour_s: int, most: int) -> pa.Table:
-    """An hour's rows by tag, of which only the `most` values of each tag with most energy are
-    named, and only `MAX_TAG_ROWS` rows have their own value and statement. Sums stay the same.
-    """
+    """Bounds an hour's rows by tag. Only the `most` values of each tag with most energy keep their
+    name, and only `MAX_TAG_ROWS` rows their value and statement. Sums stay the same."""
     by_value = rows.group_by(["tag", "value"]).aggregate([("energy_nj", "sum")])
     by_value = by_value.sort_by([("energy_nj_sum", "descending"), ("value", "ascending")])
     named_values: dict[str, set[str]] = {}
@@ -277,11 +275,11 @@ def bounded(rows: pa.Table, hour_s: int, most: int) -> pa.Table:
     beyond[np.argsort(-energy_nj, kind="stable")[MAX_TAG_ROWS:]] = True
     if not (folds | beyond).any():
         return rows
-    rows = _with(rows, "value", pa.array(folds | beyond))
-    rows = _with(rows, "fingerprint", pa.array(beyond))
+    rows = _as_other(rows, "value", pa.array(folds | beyond))
+    rows = _as_other(rows, "fingerprint", pa.array(beyond))
     return of_hour(rows, hour_s, (*KEYS, "tag", "value"))
 
 
-def _with(rows: pa.Table, name: str, goes: pa.Array) -> pa.Table:
+def _as_other(rows: pa.Table, name: str, goes: pa.Array) -> pa.Table:
     at = rows.schema.get_field_index(name)
     return rows.set_column(at, rows.schema.field(at), pc.if_else(goes, OTHER, rows[name]))

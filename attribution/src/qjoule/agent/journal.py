@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Minutes that wait for the store's writer (`agent.store_writer`), and what it answers.
+"""A queue of minutes for the store's writer (`agent.store_writer`), and the writer's results.
 
-Arrow would take 40 MB in the engine all the time. So the engine only writes each minute to a file
-of its own, and a process that ends with its work adds these to the store's Parquet files. A file's
-name is in the metadata of each part that has its minute, so a writer that was killed adds it once.
+Arrow would take 40 MB in the engine all the time. So the engine only writes each minute to a
+separate file, and a short-lived process adds these to the store's Parquet files. A file's name is
+in the metadata of each part that has its minute, so a writer that was killed adds it once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qjoule.agent.rollup_layout import Part
 from qjoule.agent.store_directory import MODE, locked, not_ours
 from qjoule.trace.durable import write_whole
 
-WAITING = "waiting"  #: the directory of the files; the sample's rows say who sent a query
+WAITING = "waiting"  #: the directory of the files (mode 0700); the sample's rows name users
 _DONE = ".written"
 #: Minutes that wait for a writer that fails; the oldest beyond these are dropped and counted.
 MAX_WAITING = 60
@@ -29,7 +29,7 @@ MAX_WAITING = 60
 
 @dataclass(frozen=True)
 class Retention:
-    """How much is kept. `minute_shapes`: statements of which a closed hour has rows by minute.
+    """Bounds of the store. `minute_shapes`: statements of which a closed hour has rows by minute.
     `tag_values`: values of each tag that an hour names."""
 
     days: int
@@ -55,8 +55,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What writers did. `bytes` and `trouble`, why the last minute could not be written, are of
-    the last one."""
+    """Totals of all writers. `bytes`, and `trouble` (why the last minute could not be written), are
+    the last writer's."""
 
     written: int = 0  #: minutes
     failures: int = 0  #: minutes that could not be written
@@ -74,24 +74,23 @@ class Outcome:
 
 
 @dataclass
-class Known:
-    """What a writer knows of the store's files, for the next one, so that it need not look at all
-    of them."""
+class StoreState:
+    """The state of the store's files, left for the next writer, which need not scan them then."""
 
     open: list[Part] = field(default_factory=list)  #: parts that are not closed
-    closed: list[int] = field(default_factory=list)  #: hours of parts that are
+    closed: list[int] = field(default_factory=list)  #: hours of closed parts
     settled_bytes: int = 0  #: of all files but the current hour's
-    bounded: tuple[Part, Retention] | None = None  #: for what all files were looked at
+    bounded: tuple[Part, Retention] | None = None  #: current part and bounds of the last full scan
 
 
 @dataclass(frozen=True)
 class _Done:
     outcome: Outcome
-    known: Known
+    known: StoreState
 
 
 class Journal:
-    """One agent's; `close` it. Another agent cannot have the same store meanwhile."""
+    """One agent's queue. No other agent can use the same store before `close`."""
 
     def __init__(self, path: Path, host: str, retention: Retention) -> None:
         """Raises `QjouleError`: not ours to write, or another agent has it."""
@@ -135,23 +134,23 @@ def waiting(path: Path) -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Raises `OSError`, or `ValueError` if it is not what an engine writes."""
+    """Reads a minute. Raises `OSError`, or `ValueError` if no engine wrote the file."""
     entry: Entry = msgspec.msgpack.decode(path.read_bytes(), type=Entry)
     for _ in entry.minute.sampled():
         pass  # damaged rows are found now, before something of the minute is written
     return entry
 
 
-def take_known(path: Path) -> Known | None:
-    """What the last writer knew; None if that may not hold any more."""
+def take_state(path: Path) -> StoreState | None:
+    """Takes the state that the last writer left; None if it may be out of date."""
     done = _done(path)
     with suppress(OSError):
         (path / _DONE).unlink()
     return None if done is None else done.known
 
 
-def leave(path: Path, outcome: Outcome, known: Known) -> None:
-    """For the engine and the next writer. Raises `OSError`."""
+def leave(path: Path, outcome: Outcome, known: StoreState) -> None:
+    """Leaves results for the engine, and state for the next writer. Raises `OSError`."""
     content = msgspec.msgpack.encode(_Done(outcome, known))
     write_whole(path / _DONE, content, durable=False, mode=MODE)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent counts in one minute, as the store is given it: no module of Arrow's is needed.
+"""The agent's counts of one minute, as it hands them to the store; made without Arrow.
 
 Rows of the sample are drawn queries, each with its share of its statement's energy.
 """
@@ -37,7 +37,7 @@ class Minute:
     samples: list[msgspec.Raw] = field(default_factory=list)
 
     def add(self, interval: Interval) -> None:
-        """`interval` has the names of the series."""
+        """Adds an interval whose keys are those of series (`Counters.take`)."""
         self.seconds += interval.seconds
         self.grade, self.policy = interval.grade, interval.policy
         self.lost_records += sum(interval.loss.values())
@@ -69,11 +69,11 @@ _Rates = dict[tuple[str, str], tuple[float, float]]
 
 
 def sample_rows(sampled: Sampled, interval: Interval, wall_s: float) -> list[dict[str, Any]]:
-    """Rows of `hourly_tables.SAMPLE_ROWS`, without what all of them have in common. Those whose
-    clients sent it also have `TRACE`, which the store does not keep.
+    """Returns rows of `hourly_tables.SAMPLE_ROWS` without their common columns. A query whose
+    client sent a trace also has `TRACE`, which the store does not keep.
 
-    `interval`: the interval. `wall_s`: the Unix time at which it ended. A query's energy is that of
-    its statement in the interval, divided by CPU time.
+    `wall_s`: the Unix time at which `interval` ended. A query's energy is that of its statement in
+    the interval, divided by CPU time.
     """
     rates = _rates(interval)
     columns = zip(

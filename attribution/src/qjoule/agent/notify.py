@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the service manager how the agent is (sd_notify(3)).
+"""Reports the agent's state to the service manager (sd_notify(3)).
 
-The unit has `NotifyAccess=all`: the main process is the root part, and this is the command.
+The unit has `NotifyAccess=all`, because its main process is the root part, not this one.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _STATUS_CHARACTERS = 1000
 
 
 class Manager:
-    """The service manager; without `tell`, nobody is told."""
+    """Sends to the service manager; without `tell`, to nobody."""
 
     def __init__(self, tell: Tell | None = None, watchdog_s: float = 0.0) -> None:
         """`watchdog_s`: the manager expects a sign of life this often; 0: never."""
-        self._tell_it = tell
+        self._send = tell
         self._every_s = watchdog_s / 2
         self._last_s = -math.inf
         self._status = ""
 
     @staticmethod
     def of_environment() -> Manager:
-        """As NOTIFY_SOCKET and WATCHDOG_USEC say; without the former, nobody is told.
+        """Connects to the manager that NOTIFY_SOCKET names; WATCHDOG_USEC is its interval.
 
         The socket is opened now, because the engine can open none.
         """
@@ -43,13 +43,13 @@ class Manager:
         return Manager(tell, watchdog_s)
 
     def ready(self, status: str) -> None:
-        self._tell("READY", status)
+        self._notify("READY", status)
 
     def reloading(self) -> None:
-        self._tell("RELOADING")
+        self._notify("RELOADING")
 
     def stopping(self) -> None:
-        self._tell("STOPPING")
+        self._notify("STOPPING")
 
     def status(self, status: str) -> None:
         """Sets the status that the next message contains."""
@@ -60,18 +60,18 @@ class Manager:
         now_s = time.monotonic()
         if self._every_s and now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._tell("WATCHDOG")
+            self._notify("WATCHDOG")
 
-    def _tell(self, variable: str, status: str | None = None) -> None:
+    def _notify(self, variable: str, status: str | None = None) -> None:
         if status is not None:
             self.status(status)
-        if self._tell_it is not None:
-            with suppress(OSError):  # it does not listen: tracing goes on
-                self._tell_it(f"{variable}=1\nSTATUS={self._status}".encode(errors="replace"))
+        if self._send is not None:
+            with suppress(OSError):  # nobody listens: tracing goes on
+                self._send(f"{variable}=1\nSTATUS={self._status}".encode(errors="replace"))
 
 
 def _connected(address: str) -> Tell | None:
-    """Sends to this socket, whose name is abstract if it begins with @."""
+    """Returns a function that sends to this socket; @ stands for an abstract name's first byte."""
     if not address:
         return None
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's files: read with suspicion, written as a whole, removed oldest first.
+"""The store's files: checked when read, written as a whole, removed oldest first.
 
 Files are not synced: each sync would make a database on the same disk wait.
 
@@ -40,7 +40,7 @@ _ORDER = ("kind", "server", "database", "fingerprint", "name", "minute")
 
 
 def parquet(table: pa.Table, metadata: Mapping[str, str], *, closed: bool = False) -> pa.Buffer:
-    """A part as it lies on disk. `metadata`: the file's key-value metadata.
+    """Encodes a part as Parquet. `metadata`: the file's key-value metadata.
 
     A `closed` part is written once and takes longer to compress. Pages have checksums.
     """
@@ -93,8 +93,8 @@ class PartFiles:
     def path(self, part: Part) -> Path:
         return self.root / part.path
 
-    def old(self, part: Part) -> Path:
-        """Where an agent of schema 1 wrote it."""
+    def path_in_schema_1(self, part: Part) -> Path:
+        """The part's path in schema 1."""
         return self.root / replace(part, host_id="").path
 
     def rows(self, path: Path, schema: pa.Schema = ROWS) -> PartContent:
@@ -118,7 +118,7 @@ class PartFiles:
         return PartContent(metadata, rows)
 
     def metadata(self, path: Path) -> dict[str, str] | None:
-        """Its key-value metadata; None if it had to be put aside."""
+        """A file's key-value metadata; None if it had to be put aside."""
         try:
             return decoded(pq.read_metadata(path).metadata)
         except FileNotFoundError:

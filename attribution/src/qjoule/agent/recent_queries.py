@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows queries that were drawn at random, for the program that sends them (`qjoule.push`).
 
-A JSON document with the newest of them, each with a number: {"start": another one is another
-agent, "queries": [...]}. It names users and clients, so it is shown only if that is wanted.
+A JSON document with the newest of them, each with a number: {"start": random id of the agent's run,
+"queries": [...]}. It names users and clients, so it is shown only if configured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flight recorder beside the agent: it is started, and what it saved is bounded.
+"""Starts the flight recorder beside the agent, and bounds what it saved.
 
-It is a `qjoule record --keep` of its own, which the root part starts (tracer/root/started.c) and
+It is a separate `qjoule record --keep`, which the root part starts (tracer/root/started.c) and
 which makes a new directory in `--recordings`, by its default name.
 """
 
@@ -19,8 +19,8 @@ from typing import Protocol
 from qjoule.errors import QjouleError
 from qjoule.spool.files import PART, RingFiles
 
-#: Seconds between two looks at whether it runs, and between two starts.
-LOOK_S, AGAIN_S = 1.0, 600.0
+#: Seconds between two checks that the recorder runs, and between two starts.
+CHECK_S, AGAIN_S = 1.0, 600.0
 _NAME = re.compile(r"qjoule-[0-9]{8}-[0-9]{6}\.qjoule")
 
 
@@ -29,34 +29,34 @@ class Running(Protocol):
         """None: it runs."""
 
 
-#: Starts it. Raises `QjouleError`.
+#: Starts the recorder. Raises `QjouleError`.
 Start = Callable[[], Running]
 
 
 @dataclass
 class FlightRecorder:
-    """`most`: so many of the parts that it saved are kept. `say` logs a line."""
+    """`most`: how many of the saved parts are kept. `say` logs a line."""
 
     directory: Path
     start: Start
     most: int
     say: Callable[[str], object]
     _running: Running | None = None
-    _look_s: float = 0.0
-    _start_s: float = 0.0
+    _next_check_s: float = 0.0
+    _next_start_s: float = 0.0
 
     def tick(self, now_s: float) -> None:
         """To be called several times a second. `now_s`: by a clock without steps."""
-        if now_s < self._look_s:
+        if now_s < self._next_check_s:
             return
-        self._look_s = now_s + LOOK_S
+        self._next_check_s = now_s + CHECK_S
         if self._running is not None:
-            self._look(self._running)
-        if self._running is None and now_s >= self._start_s:
-            self._start_s = now_s + AGAIN_S
+            self._check(self._running)
+        if self._running is None and now_s >= self._next_start_s:
+            self._next_start_s = now_s + AGAIN_S
             self._start()
 
-    def _look(self, running: Running) -> None:
+    def _check(self, running: Running) -> None:
         code = running.exit_code(wait=False)
         if code is not None:
             self._running = None
@@ -75,7 +75,7 @@ class FlightRecorder:
     def _remove_old(self) -> None:
         """Leaves the newest parts and one ring, which may still be needed."""
         recorders = sorted(_directories(self.directory, _NAME))
-        # By their own names, whose times are UTC: a recorder's is of the local clock.
+        # Part names have UTC times, those of recorders local times.
         parts = sorted(
             (part for recorder in recorders for part in _directories(recorder, PART)),
             key=lambda part: part.name,
@@ -95,7 +95,7 @@ def _directories(where: Path, names: re.Pattern[str]) -> list[Path]:
 
 
 def made(directory: Path) -> Path:
-    """The directory, made if it is not there. Raises `QjouleError`: it is not ours."""
+    """Creates the directory if needed. Raises `QjouleError`: it is not ours."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = directory.stat()

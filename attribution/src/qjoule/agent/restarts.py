@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why the agent starts again, and how often: each start leaves some seconds untraced.
+"""Decides why and how often the agent restarts: each start leaves some seconds untraced.
 
-It keeps what tracing costs within a share of the machine's CPU time, by tracing less. A level takes
-effect at a start, so changes are few: shedding waits for several measurements, and recovering waits
-until the cost at the fuller level would fit, as far as earlier changes tell. A recovery that had to
+`Controller` keeps what tracing costs within a share of the machine's CPU time, by tracing less. A
+level takes effect at a start, so changes are few: shedding waits for several measurements, and
+recovering waits until earlier changes show that the fuller level would fit. A recovery that had to
 be taken back makes the next one wait twice as long.
 
-A start is also worth it for a server whose programs only another start can load. But anybody can
-run servers of ever new kinds. So each owner's starts have a budget of their own, and each start
-makes the owner's next one wait twice as long. It is handed over from start to start
-(`agent.handover`).
+A server whose programs only another start can load is also worth one. But anybody can run servers
+of ever new kinds. So each owner has a budget of starts, and each start doubles the wait before the
+owner's next one. The budget is handed over from start to start (`agent.handover`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ LEVELS = (
     "the flight recorder, most of the sample, short windows and hardware counters",
     "uprobes where sockets suffice",
 )
-PROBES_LEFT_OUT = 2  #: the level from which they are
-MEASUREMENTS = 5  #: that decide, about two and a half minutes
+PROBES_LEFT_OUT = 2  #: the level from which uprobes are left out
+MEASUREMENTS = 5  #: of each decision: about two and a half minutes
 HOLD_S, MOST_HOLD_S = 1800.0, 86_400.0
-FITS = 0.8  #: a fuller level is tried if it would take so much of the budget
-_RATIO = 0.5  #: what a level is thought to leave of the cost before it was ever changed
-#: A server that is not followed by then is worth another start. A stranger's must have stayed for
-#: longer: others may start and end servers all the time.
+FITS = 0.8  #: a fuller level is tried if it would take at most this share of the budget
+_RATIO = 0.5  #: assumed cost of a level over that of the one before, until it is observed
+#: A server that stays untraced for so long is worth another start. A stranger's must have stayed
+#: for longer: others may start and end servers all the time.
 PATIENCE_S, STRANGERS_PATIENCE_S = 20.0, 900.0
 #: Without a store, nobody knows of earlier starts: a run lasts so long before the next.
 UNKNOWN_S = 600.0
@@ -77,7 +76,7 @@ class Controller:
 
     Args:
         limit: share of the machine's CPU time.
-        shed: as the start before left it.
+        shed: what the start before left out.
     """
 
     limit: float
@@ -86,7 +85,7 @@ class Controller:
     _learned: bool = False
 
     def take(self, share: float, wall_s: float) -> DegradationLevel | None:
-        """A measurement. Returns what the next start should do, if it should be another level."""
+        """Adds a measurement. Returns the next start's level, if it should be another one."""
         self._recent.append(share)
         if len(self._recent) < MEASUREMENTS:
             return None
@@ -116,9 +115,9 @@ class Controller:
 
 
 def _learn(shed: DegradationLevel, mean: float) -> DegradationLevel:
-    """The ratio of the two levels of the last change, from the cost before and after it.
+    """Updates the ratio of the last change's two levels from the cost before and after it.
 
-    The load may have changed as well, so half of it is what was thought before.
+    The load may have changed as well, so the result is the geometric mean with the former ratio.
     """
     fuller = shed.level - 1 if not shed.recovered else shed.level
     if not 0 <= fuller < len(shed.ratios) or not shed.before or not mean:
@@ -138,7 +137,7 @@ class Owner(Protocol):
 
     @property
     def trusted(self) -> bool:
-        """Whether it is the host's root, or one of its services."""
+        """True for the host's root and its services."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class Starts:
 
     @property
     def forgotten_s(self) -> float:
-        """They are forgotten after this long without another start."""
+        """The starts are forgotten after this long without another one."""
         _, longest_s = TRUSTED_S if self.trusted else STRANGERS_S
         return max(2 * self.pause_s, longest_s)
 
@@ -180,37 +179,37 @@ class Restarts:
         tried: Iterable[int] = (),
         hidden: Iterable[tuple[str, str]] = (),
     ) -> None:
-        self._of = {start.owner: start for start in starts}
+        self._by_owner = {start.owner: start for start in starts}
         self.tried, self.hidden = list(tried), list(hidden)
 
     @property
     def starts(self) -> tuple[Starts, ...]:
-        latest = sorted(self._of.values(), key=lambda start: start.last_s)
+        latest = sorted(self._by_owner.values(), key=lambda start: start.last_s)
         return tuple(latest[-MAX_OWNERS:])
 
     def wait_s(self, owner: Owner, now_s: float) -> float:
-        """How long a server of this owner has to wait for a start; 0: not at all."""
-        before = self._of.get(str(owner))
+        """Seconds that a server of this owner has to wait for a start; 0: none."""
+        before = self._by_owner.get(str(owner))
         waits = [] if before is None else [_left_s(before.last_s, before.pause_s, now_s)]
         if not owner.trusted:
             waits += [
                 _left_s(start.last_s, ALL_STRANGERS_S, now_s)
-                for start in self._of.values()
+                for start in self._by_owner.values()
                 if not start.trusted
             ]
         return max(waits, default=0.0)
 
     def note(self, owner: Owner, now_s: float) -> None:
-        """A server of this owner causes a start."""
-        before = self._of.get(str(owner))
+        """Records that a server of this owner causes a start."""
+        before = self._by_owner.get(str(owner))
         count = 1
         if before is not None and now_s - before.last_s < before.forgotten_s:
             count += before.count
-        self._of[str(owner)] = Starts(str(owner), count, now_s, owner.trusted)
+        self._by_owner[str(owner)] = Starts(str(owner), count, now_s, owner.trusted)
 
 
 def _left_s(last_s: float, pause_s: float, now_s: float) -> float:
-    # If the clock was set back, the last one was at most now.
+    # If the clock was set back, the last start was at most now.
     return max(0.0, min(last_s, now_s) + pause_s - now_s)
 
 
@@ -219,7 +218,7 @@ class UntracedServers:
     """Servers that this run cannot trace, or not wholly, until the agent starts again.
 
     Args:
-        restarts: learns of the start where one is due.
+        restarts: records a start that is due.
         say: logs a line.
         attach: the configured attach mode.
         stored: whether a store hands `restarts` over to the next start.
@@ -236,11 +235,11 @@ class UntracedServers:
     chosen: bool = False
     level: int = 0
     _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
-    #: whose servers wait, or stay as they are
+    #: owners whose servers wait, and servers that stay hidden
     _reported: set[Owner | str] = field(default_factory=set)
 
     def worth_a_start(self, snapshot: Snapshot, wall_s: float) -> str:
-        """Why the agent should start again now; empty: it should not. `wall_s`: Unix time."""
+        """Returns why the agent should restart now; empty if it should not. `wall_s`: Unix time."""
         untraced = {
             change.pid
             for change in not_traced(snapshot.interval)
@@ -248,7 +247,7 @@ class UntracedServers:
             # Without a store, `tried` is not handed over.
             if (change.since or self.stored) and not self.chosen
         }
-        hiding = dict(self._hiding(snapshot.interval))
+        hiding = dict(self._servers_hiding_sessions(snapshot.interval))
         pids = untraced | hiding.keys()
         self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in pids}
         due = [
@@ -268,7 +267,9 @@ class UntracedServers:
             return f"the attach mode symbol shows what TLS or compression hides of {names}"
         return f"a server of {owner} runs that was not there at the start"
 
-    def _hiding(self, result: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
+    def _servers_hiding_sessions(
+        self, result: Attribution
+    ) -> Iterator[tuple[int, tuple[str, str]]]:
         """Servers whose sessions TLS or compression hides, and probes would show: pid of the main
         process, and the entry for `Restarts.hidden`.
         """

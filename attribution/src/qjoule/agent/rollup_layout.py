@@ -74,7 +74,7 @@ class Part:
 
     @property
     def identity(self) -> tuple[str, str, int | None]:
-        """No two parts of a dataset have the same. Without a host id, the name stands for it."""
+        """Unique in a dataset. A part without a host id has the host's name instead."""
         return self.table, self.host_id or self.host, self.hour_s
 
     @property
@@ -102,7 +102,7 @@ class Part:
         return metadata
 
     def contradicts(self, metadata: Mapping[str, str]) -> str:
-        """How its metadata contradict its path; empty: not at all. Schema 1 has none of these."""
+        """Returns how metadata contradict the path, or "". Schema 1 has none of these keys."""
         for key, value in self.metadata().items():
             if key not in (VERSION_KEY, WRITER_KEY) and key in metadata and metadata[key] != value:
                 return f"{key} is {metadata[key]!r} in the part, and {value!r} by its path"
@@ -118,7 +118,7 @@ def part_at(path: str) -> Part | None:
     hour_s = None
     if hourly is not None:
         try:
-            # `strptime` would take most of the time in which many parts are found.
+            # `strptime` would take most of the time of a scan.
             hour = datetime.fromisoformat(f"{hourly['date']}T{hourly['hour']}:00:00+00:00")
         except ValueError:  # there is no such date
             return None
@@ -144,7 +144,7 @@ def hour_text(hour_s: int) -> str:
 
 
 def host_name(name: str) -> str:
-    """A host's name as it stands in paths: it cannot leave its directory."""
+    """Makes a host's name safe in paths: it cannot leave its directory."""
     return _PLAIN.sub("_", name)[:_HOST_LENGTH] or "unknown"
 
 
@@ -161,7 +161,7 @@ def decoded(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 
 def unreadable(version: str | None) -> str:
-    """Why a part of this schema version cannot be read; empty: it can."""
+    """Returns why this qjoule cannot read a part of this schema version, or "" if it can."""
     if version is None:
         return f"it has no {VERSION_KEY}: it is not a part of a qjoule dataset"
     major = re.fullmatch(r"(\d{1,6})(\.\d{1,6})?", version, re.ASCII)

@@ -28,7 +28,7 @@ _MINUTE_S = 60
 MAX_WAITING = 5
 #: Minutes that are written together: starting the writer takes a third of a second of CPU time.
 TOGETHER = 5
-#: States of shapes and servers that wait.
+#: Most descriptions of shapes and servers that wait.
 _MAX_NEWS = 20_000
 _END_S = 10.0
 
@@ -50,7 +50,7 @@ class Rollups:
         self._main = ""
         self._dropped = self._samples = 0
         self._outcome = Outcome()  #: of all writers
-        self._unwritten = 0  #: minutes that wait for the next one
+        self._unwritten = 0  #: minutes that wait for the next writer
         self._begun = False  #: whether there was a writer
         self._waiting: queue.Queue[_Batch | None] = queue.Queue(MAX_WAITING)
         self._described: dict[tuple[str, ...], tuple[str, ...]] = {}  #: what was described, by key
@@ -62,7 +62,7 @@ class Rollups:
         self._thread.start()
 
     def keep(self, retention: Retention) -> None:
-        """Other bounds from the next minute on."""
+        """Applies from the next minute on."""
         self._journal.retention = retention
 
     def take(self, interval: Interval, wall_s: float) -> None:
@@ -84,7 +84,7 @@ class Rollups:
             self._minute.add_tagged(folded)
 
     def take_samples(self, rows: list[dict[str, Any]]) -> None:
-        """Queries that were drawn in the interval that was just taken."""
+        """Adds queries that were drawn in the interval that was just taken."""
         if self._minute is not None:
             self._minute.add_samples(rows)
             self._samples += len(rows)
@@ -96,10 +96,10 @@ class Rollups:
             if series.text:
                 ids = " ".join(f"{other.name}={other.id}" for other in series.ids if other.id)
                 key = (shape.fingerprint, shape.server, shape.database)
-                self._tell("shapes", key, (*key, series.text, series.attach_mode, ids), now_s)
+                self._note("shapes", key, (*key, series.text, series.attach_mode, ids), now_s)
         for server in servers:
             values = (server.name, server.kind, server.version, server.exe, server.attach_mode)
-            self._tell("servers", (server.name,), values, now_s)
+            self._note("servers", (server.name,), values, now_s)
 
     def families(self) -> Iterator[Family]:
         store = self._outcome
@@ -148,7 +148,7 @@ class Rollups:
             except queue.Full:
                 self._dropped += 1
 
-    def _tell(self, table: str, key: tuple[str, ...], values: tuple[str, ...], now_s: int) -> None:
+    def _note(self, table: str, key: tuple[str, ...], values: tuple[str, ...], now_s: int) -> None:
         if self._described.get(key) != values:
             if len(self._described) >= _MAX_NEWS:
                 self._described.clear()
@@ -156,7 +156,7 @@ class Rollups:
             self._news = [*self._news[-_MAX_NEWS:], (table, values, now_s)]
 
     def _pass_minutes(self) -> None:
-        """The thread."""
+        """Runs in the thread."""
         while (batch := self._waiting.get()) is not None:
             try:
                 self._dropped += self._journal.add(*batch)
@@ -166,25 +166,25 @@ class Rollups:
                     bytes=self._outcome.bytes,
                     trouble=f"{error.filename or self.path}: {error.strerror}",
                 )
-                self._tell_trouble()
+                self._log_trouble()
                 continue
             self._unwritten += 1
             if not self._begun or self._unwritten >= TOGETHER:
-                self._have_written()
+                self._run_writer()
         if self._unwritten:
-            self._have_written()
+            self._run_writer()
 
-    def _have_written(self) -> None:
+    def _run_writer(self) -> None:
         self._begun, self._unwritten = True, 0
         try:
             self._write()
             self._outcome = self._outcome.then(self._journal.outcome())
         except OSError as error:
             self._outcome = replace(self._outcome, trouble=f"{self.path}: {error.strerror}")
-        self._tell_trouble()
+        self._log_trouble()
 
-    def _tell_trouble(self) -> None:
-        """Says each trouble once, not every minute."""
+    def _log_trouble(self) -> None:
+        """Logs each trouble once, not every minute."""
         if self._outcome.trouble != self._last_trouble:
             self._last_trouble = self._outcome.trouble
             self._say(

@@ -23,7 +23,7 @@ from qjoule.agent.restarts import LEVELS, Controller, UntracedServers, not_trace
 from qjoule.agent.rollups import Rollups
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.errors import QjouleError
-from qjoule.metrics.collected import of_counters, of_left_out
+from qjoule.metrics.collected import counter_families, left_out_family
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exemplars import Exemplars
 from qjoule.metrics.exposition import Family, Sample, gauge, plain, seconds
@@ -35,7 +35,7 @@ from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
 from qjoule.trace.meta import HIDDEN, Server
 
-#: How long what was learned of the machine serves, if no block of windows ends before. Learning
+#: Seconds after which the power model is fitted again, if no block of windows ends before. Fitting
 #: takes most of the engine's time.
 REFRESH_S = 60.0
 #: The engine is not well if it shows nothing for so many intervals.
@@ -55,12 +55,12 @@ class Service:
     rollups: Rollups | None = None
     live: SnapshotBoard | None = None  #: for the page
     meter: CostMeter | None = None  #: of what tracing costs
-    controller: Controller | None = None  #: keeps that within the budget
+    controller: Controller | None = None  #: keeps the cost within the budget
     tags: TagCounters | None = None  #: of queries by the tag `tracing.tag`
     recorder: FlightRecorder | None = None  #: beside the agent
-    #: Is given each snapshot, the servers and the Unix time, if stacks are sampled.
+    #: Called with each snapshot, the servers and the Unix time, if stacks are sampled.
     profile: Callable[[Snapshot, Sequence[Server], float], object] | None = None
-    recent_queries: RecentQueries | None = None  #: shows them, if that is wanted
+    recent_queries: RecentQueries | None = None  #: shows drawn queries, if configured
     exemplars: Exemplars = field(default_factory=Exemplars)
     processes: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
@@ -73,7 +73,7 @@ class Service:
     _status: str = ""
 
     def take(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
-        """One interval."""
+        """Processes one interval."""
         wall_s = self.clock()
         counters = self.handed.counters
         interval = interval_of(snapshot.interval, self.config.metrics.text_length)
@@ -95,10 +95,10 @@ class Service:
         self._show(snapshot, servers, wall_s)
         if self.profile is not None:
             self.profile(snapshot, servers, wall_s)
-        self._be_alive(wall_s)
+        self._set_alive_file(wall_s)
         self._show_live(snapshot, servers)
-        self._look_for_servers(snapshot)
-        self.manager.status(self._words(snapshot.interval))
+        self._restart_for_servers(snapshot)
+        self.manager.status(self._status_text(snapshot.interval))
 
     def tick(self) -> None:
         """To be called each second."""
@@ -145,7 +145,7 @@ class Service:
         except QjouleError as error:
             self.say(f"the configuration stays as it was: {error}")
         else:
-            for name in new.later(self.config):
+            for name in new.keys_of_next_start(self.config):
                 self.say(f"{name}: takes effect at the next start")
             self.config = new
             self.handed.counters.set_limits(limits(new))
@@ -158,16 +158,15 @@ class Service:
 
     def _show(self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float) -> None:
         if self.board is not None:
-            counter_families = self.exemplars.with_exemplars(of_counters(self.handed.counters))
-            families = [*counter_families, *self._own(snapshot, servers, wall_s)]
+            counted = self.exemplars.with_exemplars(counter_families(self.handed.counters))
+            families = [*counted, *self._own_families(snapshot, servers, wall_s)]
             non_empty = [family for family in families if family.samples]
             if not self.board.show(non_empty, time.monotonic(), self._stale_s):
                 self.say("the metrics do not fit their bound and stay as they were")
 
-    def _be_alive(self, wall_s: float) -> None:
-        """Sets the time of a file to when this interval is stale. `find FILE -newermt now` then
-        tells that the engine is well, and nobody beyond this machine can prevent it.
-        """
+    def _set_alive_file(self, wall_s: float) -> None:
+        """Sets a file's time to when this interval is stale: `find FILE -newermt now` then tells
+        that the engine is well. Nobody beyond this machine can prevent that."""
         if not (path := self.config.metrics.alive_file):
             return
         stale_s = wall_s + self._stale_s
@@ -191,7 +190,7 @@ class Service:
     def _stale_s(self) -> float:
         return STALE_INTERVALS * self.config.tracing.interval_s
 
-    def _own(
+    def _own_families(
         self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float
     ) -> Iterator[Family]:
         created = self.handed.counters.created_s
@@ -229,7 +228,7 @@ class Service:
                 for server in {server.name: server for server in servers}.values()
             ],
         )
-        yield of_left_out(snapshot.interval.energy_source.left_out)
+        yield left_out_family(snapshot.interval.energy_source.left_out)
         yield from process_families(self.processes, seconds(self.began_s))
         if self.tags is not None:
             yield from self.tags.families()
@@ -243,7 +242,7 @@ class Service:
         if self.rollups is not None:
             yield from self.rollups.families()
 
-    def _look_for_servers(self, snapshot: Snapshot) -> None:
+    def _restart_for_servers(self, snapshot: Snapshot) -> None:
         """Ends this run if a server needs programs that only another start can load."""
         if self.untraced is not None and not self.starts_again:
             why = self.untraced.worth_a_start(snapshot, self.clock())
@@ -252,7 +251,7 @@ class Service:
                 self.say(f"{why}: starting again")
                 self.stop()
 
-    def _words(self, result: Attribution) -> str:
+    def _status_text(self, result: Attribution) -> str:
         watts = (
             result.main.measured_nj / 1e9 / result.trace.duration_s if self._timed(result) else 0.0
         )

@@ -27,7 +27,7 @@ from qjoule.agent.hourly_tables import (
     of_hour,
     thinned,
 )
-from qjoule.agent.journal import Known, Outcome, Retention
+from qjoule.agent.journal import Outcome, Retention, StoreState
 from qjoule.agent.minute import Minute
 from qjoule.agent.part_files import PartFiles
 from qjoule.agent.rollup_layout import (
@@ -45,13 +45,13 @@ from qjoule.agent.store_directory import host_id_of
 from qjoule.agent.store_rows import SlowTable, minute_table, sample_table, tag_table
 
 _MEGABYTE = 1_000_000
-#: In a part's metadata: it has the rows of the hour's part of schema 1, which may still be there.
+#: Metadata key: the part includes the hour's part of schema 1, which may still exist.
 _INCLUDES_KEY = "qjoule.includes"
-#: Likewise: the entry of the journal that it has last.
+#: Metadata key: the journal entry that was added last.
 _ENTRY_KEY = "qjoule.entry"
 #: An hour is closed so long after its end: the clock may be set back a little.
 GRACE_S = 300
-#: An hour that is further ahead than this is not waited for: the clock was wrong.
+#: Hours further ahead than this are closed: the clock was wrong.
 AHEAD_S = 86_400
 #: Drawn queries of an hour that are kept: clients can send any number of different statements.
 MAX_SAMPLES = 50_000
@@ -66,19 +66,19 @@ class _Hour:
     part: Part
     rows: pa.Table
     old: Path | None = None
-    entry: str = ""  #: of the journal, that it has last
+    entry: str = ""  #: the journal entry that was added last
 
     @property
     def more(self) -> dict[str, str]:
         metadata = {} if self.old is None else {_INCLUDES_KEY: "1"}
-        return metadata | _has(self.entry)
+        return metadata | _entry_metadata(self.entry)
 
 
 class Store:
     """A store that one process at a time writes to."""
 
     def __init__(
-        self, path: Path, host: str, retention: Retention, known: Known | None = None
+        self, path: Path, host: str, retention: Retention, known: StoreState | None = None
     ) -> None:
         """`known`: what an earlier `Store` of this path knew. Raises `OSError`: it is not ours."""
         self.path, self.retention = path, retention
@@ -111,18 +111,17 @@ class Store:
         )
 
     @property
-    def known(self) -> Known:
-        return Known(
-            *(sorted(self._look()), sorted(self._closed)), self._settled_bytes, self._bounded
+    def known(self) -> StoreState:
+        return StoreState(
+            *(sorted(self._open_parts()), sorted(self._closed)), self._settled_bytes, self._bounded
         )
 
     def write(self, minute: Minute, main: str, entry: str = "") -> bool:
-        """Writes a minute, and what is due beside it. False if the minute is lost. `entry`: of the
-        journal; files that have it already stay as they are.
-        """
+        """Writes a minute, and what is due with it. False if the minute is lost. `entry`: its name
+        in the journal; files that have it already stay as they are."""
         hour_s = hour_of(minute.start_s)
         try:
-            unclosed = self._look()
+            unclosed = self._open_parts()
             while hour_s in self._closed:
                 hour_s += HOUR_S
             part = Part(ROLLUPS, self._host, self._host_id, hour_s)
@@ -130,8 +129,8 @@ class Store:
             unclosed.add(part)
         except (OSError, pa.ArrowException) as error:
             self.failures += 1
-            self._hour = None  # what is on disk counts
-            self.trouble = self._words(error)
+            self._hour = None  # read the file anew next time
+            self.trouble = self._reason(error)
             return False
         try:
             if minute.tagged:
@@ -144,18 +143,18 @@ class Store:
             self._close_hours(unclosed, part, minute.start_s)
             self._keep_bounds(minute.start_s, part)
         except (OSError, pa.ArrowException) as error:
-            self.trouble = self._words(error)
+            self.trouble = self._reason(error)
         else:
             self.trouble = ""
         self.written += 1
         return True
 
-    def _words(self, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         file = getattr(error, "filename", None) or self._files.root
         return f"{file}: {getattr(error, 'strerror', None) or error}"
 
-    def _look(self) -> set[Part]:
-        """The parts that are not closed. Those of schema 1 never are."""
+    def _open_parts(self) -> set[Part]:
+        """Returns the parts that are not closed. Those of schema 1 never are."""
         if self._open is None:
             unclosed: set[Part] = set()
             for part in self._files.parts(ROLLUPS):
@@ -170,7 +169,7 @@ class Store:
         return self._open
 
     def _write(self, part: Part, minute: Minute, main: str, entry: str) -> None:
-        before = self._before(part)
+        before = self._stored_hour(part)
         if entry and before.entry == entry:
             return
         if minute.start_s < (part.hour_s or 0):
@@ -184,7 +183,7 @@ class Store:
             hour.old.unlink(missing_ok=True)
 
     def _write_tags(self, hour: Part, minute: Minute, entry: str) -> None:
-        """The hour's sums by tag until now."""
+        """Adds the minute to the hour's sums by tag."""
         part, hour_s = replace(hour, table=TAGS), hour.hour_s or 0
         stored = self._files.rows(self._files.path(part), TAG_ROWS)
         if entry and stored.metadata.get(_ENTRY_KEY) == entry:
@@ -192,10 +191,10 @@ class Store:
         rows = pa.concat_tables([stored.rows, tag_table(minute, self._host_id)])
         sums = of_hour(rows, hour_s, (*KEYS, "tag", "value"))
         sums = bounded(sums, hour_s, self.retention.tag_values)
-        self._files.write(part, sums, more=_has(entry))
+        self._files.write(part, sums, more=_entry_metadata(entry))
 
     def _write_samples(self, hour: Part, minute: Minute, entry: str) -> None:
-        """The hour's drawn queries until now."""
+        """Adds the minute's drawn queries to the hour's."""
         part = replace(hour, table=SAMPLES)
         before = self._files.rows(self._files.path(part), SAMPLE_ROWS)
         if entry and before.metadata.get(_ENTRY_KEY) == entry:
@@ -204,14 +203,14 @@ class Store:
         room = max(0, MAX_SAMPLES - before.rows.num_rows)
         self.dropped_samples += max(0, samples.num_rows - room)
         rows = pa.concat_tables([before.rows, samples.slice(0, room)])
-        self._files.write(part, rows, more=_has(entry))
+        self._files.write(part, rows, more=_entry_metadata(entry))
 
-    def _before(self, part: Part) -> _Hour:
-        """The minutes that the hour's file has already: also after a restart, or a clock's step."""
+    def _stored_hour(self, part: Part) -> _Hour:
+        """Returns what the hour's file has already: also after a restart, or a clock's step."""
         if self._hour is not None and self._hour.part == part:
             return self._hour
         stored = self._files.rows(self._files.path(part))
-        old = self._files.old(part)
+        old = self._files.path_in_schema_1(part)
         if not old.exists():
             return _Hour(part, stored.rows, entry=stored.metadata.get(_ENTRY_KEY, ""))
         rows = stored.rows
@@ -231,8 +230,8 @@ class Store:
             unclosed.discard(part)
 
     def _close(self, part: Part) -> None:
-        """The rollups are closed last: until then, all of this is done again after a crash."""
-        hour, hour_s = self._before(part), part.hour_s or 0
+        """Closes an hour, its rollups last: after a crash before, all of this is done again."""
+        hour, hour_s = self._stored_hour(part), part.hour_s or 0
         if hour.rows.num_rows:
             sums = of_hour(hour.rows, hour_s)
             self._files.write(replace(part, table=HOURS), sums, closed=True)
@@ -251,21 +250,21 @@ class Store:
     def _load(self, name: str, table: SlowTable) -> None:
         """Reads what an earlier agent wrote, also under the file name of schema 1."""
         part = Part(name, self._host, self._host_id)
-        for path in (self._files.path(part), self._files.old(part)):
+        for path in (self._files.path(part), self._files.path_in_schema_1(part)):
             table_before = self._files.read(path)
             if table_before is None:
                 continue
             if not table.load(table_before):
                 self._files.put_aside(path)
                 continue
-            table.changed = path == self._files.old(part)
+            table.changed = path == self._files.path_in_schema_1(part)
             return
 
     def _write_slow(self, name: str, table: SlowTable) -> None:
         part = Part(name, self._host, self._host_id)
         self._files.write(part, table.table(self._host_id))
         table.changed = False
-        self._files.old(part).unlink(missing_ok=True)
+        self._files.path_in_schema_1(part).unlink(missing_ok=True)
 
     def _keep_bounds(self, now_s: int, current: Part) -> None:
         """Removes the oldest files, but never the hour that is being written.
@@ -295,5 +294,5 @@ class Store:
         return 0
 
 
-def _has(entry: str) -> dict[str, str]:
+def _entry_metadata(entry: str) -> dict[str, str]:
     return {_ENTRY_KEY: entry} if entry else {}

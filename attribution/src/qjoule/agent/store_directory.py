@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's directory: one agent at a time has it, its host's id, and whose group may read it."""
+"""The store's directory: its lock, its host's id, and its group's access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIGITS = 16
 
 
 def locked(path: Path) -> int:
-    """A descriptor of its lock. Raises `QjouleError`: not ours, or another agent has it."""
+    """Locks the store; returns a descriptor. Raises `QjouleError`: not ours, or in use."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)

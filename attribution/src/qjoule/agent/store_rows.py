@@ -112,7 +112,7 @@ class SlowTable:
     def __init__(self, key: tuple[str, ...], others: tuple[str, ...]) -> None:
         self._key, self._columns = len(key), key + others
         self._rows: list[_State] = []
-        self._now: dict[tuple[str, ...], int] = {}  #: by the key: its row that holds
+        self._now: dict[tuple[str, ...], int] = {}  #: by key: the index of its current row
         self.changed = False
 
     @property

@@ -17,7 +17,7 @@ def write_waiting(path: Path) -> None:
     from qjoule.lazy_import import leave_pandas_out  # noqa: PLC0415
 
     leave_pandas_out()
-    store, known, put_aside = None, journal.take_known(path), 0
+    store, known, put_aside = None, journal.take_state(path), 0
     for file in journal.waiting(path):
         try:
             entry = journal.read_entry(file)

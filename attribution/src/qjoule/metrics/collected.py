@@ -26,7 +26,7 @@ from qjoule.metrics.interval import Amounts, Shape, safe
 from qjoule.model.result import APPEARED, Waits
 
 
-def of_counters(counters: Counters) -> Iterator[Family]:
+def counter_families(counters: Counters) -> Iterator[Family]:
     """The families of energy, queries and loss."""
     yield from _energy(counters)
     yield from _queries(counters)
@@ -52,7 +52,9 @@ def _energy(counters: Counters) -> Iterator[Family]:
         "Energy by owner. Within a domain the owners add up to qjoule_node_joules_total.",
         "joules",
         [
-            Sample((("domain", domain), *_owner(owner)), decimal(nj), seconds(series.created_s))
+            Sample(
+                (("domain", domain), *_owner_labels(owner)), decimal(nj), seconds(series.created_s)
+            )
             for owner, series in owners
             for domain, nj in sorted(series.spent.energy_nj.items())
         ],
@@ -63,13 +65,13 @@ def _energy(counters: Counters) -> Iterator[Family]:
         "CPU time by owner; idle and lost time included.",
         "seconds",
         [
-            Sample(_owner(owner), decimal(series.spent.cpu_ns), seconds(series.created_s))
+            Sample(_owner_labels(owner), decimal(series.spent.cpu_ns), seconds(series.created_s))
             for owner, series in owners
         ],
     )
 
 
-def of_left_out(left_out: Mapping[str, str]) -> Family:
+def left_out_family(left_out: Mapping[str, str]) -> Family:
     """`left_out`: reasons by domain. Their figures are left out: they would make new series."""
     return Family(
         "qjoule_left_out",
@@ -86,7 +88,7 @@ def _reason(why: str) -> str:
     return "appeared while tracing" if why == APPEARED else "shows an impossible power"
 
 
-def _owner(owner: tuple[str, str, str]) -> Labels:
+def _owner_labels(owner: tuple[str, str, str]) -> Labels:
     kind, server, name = owner
     return ("kind", kind), ("server", server), ("name", name)
 
@@ -123,7 +125,7 @@ _BY_STATEMENT: tuple[tuple[str, str, str, Callable[[Amounts], str | None]], ...]
 
 def _queries(counters: Counters) -> Iterator[Family]:
     by_statement = [
-        (_shape(shape), series, seconds(series.created_s))
+        (_labels(shape), series, seconds(series.created_s))
         for shape, series in sorted(counters.queries.items())
     ]
     for name, about, unit, value in _BY_STATEMENT:
@@ -132,7 +134,7 @@ def _queries(counters: Counters) -> Iterator[Family]:
         ]
         samples = [Sample(labels, of, created) for labels, of, created in values if of is not None]
         yield Family(name, "counter", about, unit, samples)
-    yield from _unknown(counters)
+    yield from _uncounted_calls(counters)
     of_queries = [
         (labels, series.amounts.waits, created) for labels, series, created in by_statement
     ]
@@ -180,8 +182,8 @@ def _waits(name: str, about: str, by_labels: Iterable[tuple[Labels, Waits | None
     return Family(name, "counter", about, "seconds", samples)
 
 
-def _unknown(counters: Counters) -> Iterator[Family]:
-    """Calls that errors and rows lack, by server."""
+def _uncounted_calls(counters: Counters) -> Iterator[Family]:
+    """Calls that the counters of errors and of rows leave out, by server."""
     created = seconds(counters.created_s)
     unanswered: dict[str, int] = {}
     rowless: dict[str, int] = {}
@@ -196,7 +198,7 @@ def _unknown(counters: Counters) -> Iterator[Family]:
         yield by_label(name, about, "server", sums, created)
 
 
-def _shape(shape: Shape) -> Labels:
+def _labels(shape: Shape) -> Labels:
     return (
         ("server", shape.server),
         ("database", shape.database),
@@ -207,7 +209,7 @@ def _shape(shape: Shape) -> Labels:
 def _info(shape: Shape, series: QuerySeries) -> Labels:
     ids = {other_id.name: other_id.id for other_id in series.ids if other_id.id is not None}
     id_labels = tuple((label_name(name), safe(of)) for name, of in sorted(ids.items()))
-    return (*_shape(shape), ("attach_mode", series.attach_mode), ("text", series.text), *id_labels)
+    return (*_labels(shape), ("attach_mode", series.attach_mode), ("text", series.text), *id_labels)
 
 
 def label_name(name: str) -> str:

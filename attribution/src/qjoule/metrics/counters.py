@@ -34,7 +34,7 @@ class Admission(Generic[K]):
     def __init__(self, limit: int, lifetime_s: float) -> None:
         self.limit, self.lifetime_s = limit, lifetime_s
         self._members: dict[K, float] = {}  #: when last seen; least recently seen first
-        self._seen: dict[K, int] = {}  #: in how many intervals, of others
+        self._seen: dict[K, int] = {}  #: by key that is no member: number of intervals with it
 
     def __contains__(self, key: K) -> bool:
         return key in self._members
@@ -43,22 +43,22 @@ class Admission(Generic[K]):
         return len(self._members)
 
     def admit(self, weights: Mapping[K, int], now_s: float) -> list[K]:
-        """Takes the keys of an interval; those of most weight first. Returns who had to leave."""
+        """Takes an interval's keys, those of most weight first. Returns the evicted members."""
         evicted = [self._oldest() for _ in range(len(self._members) - self.limit)]
         ready = []
         for key in weights:
             if key in self._members:
-                self._see(key, now_s)
+                self._mark_seen(key, now_s)
             elif (times := self._seen.pop(key, 0) + 1) >= INTERVALS_SEEN:
                 ready.append(key)
             else:
                 self._seen[key] = times
         for key in sorted(ready, key=lambda candidate: (-weights[candidate], repr(candidate))):
             if len(self._members) < self.limit:
-                self._see(key, now_s)
+                self._mark_seen(key, now_s)
             elif self._members and self._expired(now_s):
                 evicted.append(self._oldest())
-                self._see(key, now_s)
+                self._mark_seen(key, now_s)
             else:
                 self._seen[key] = INTERVALS_SEEN
         for key in list(self._seen)[: max(0, len(self._seen) - MAX_CANDIDATES)]:
@@ -66,14 +66,14 @@ class Admission(Generic[K]):
         return evicted
 
     def restore(self, members: Iterable[K], now_s: float) -> None:
-        """Members of an agent before this one."""
+        """Restores the members of an earlier agent."""
         for key in members:
-            self._see(key, now_s)
+            self._mark_seen(key, now_s)
 
     def _expired(self, now_s: float) -> bool:
         return now_s - next(iter(self._members.values())) > self.lifetime_s
 
-    def _see(self, key: K, now_s: float) -> None:
+    def _mark_seen(self, key: K, now_s: float) -> None:
         self._members.pop(key, None)
         self._members[key] = now_s
 
@@ -83,7 +83,7 @@ class Admission(Generic[K]):
         return key
 
 
-RETIRED = "retired"  #: stands for series that had to leave
+RETIRED = "retired"  #: fingerprint of the sums of evicted series
 #: Roles of a server's threads, and names of processes, with a series of their own.
 MAX_NAMES = 60
 _NAMED_OWNERS = ("background", "other_processes")
@@ -135,7 +135,7 @@ class Counters:
 
         `now_s`: the stream's time, `wall_s`: Unix time, for new series.
         """
-        self._settle(interval, now_s, wall_s)
+        self._admit(interval, now_s, wall_s)
         folded = replace(interval, queries=self._queries(interval), owners=self._owners(interval))
         for shape, query in folded.queries.items():
             series = self._query_series(shape, wall_s)
@@ -159,7 +159,7 @@ class Counters:
 
     def series_of(self, shape: Shape) -> Shape:
         """The series that a shape is counted in."""
-        has_series = shape in self._of_server(shape.server)
+        has_series = shape in self._shapes_of(shape.server)
         return shape if has_series else Shape(shape.server, "", OTHER)
 
     def set_limits(self, limits: Limits) -> None:
@@ -171,29 +171,29 @@ class Counters:
             names.lifetime_s = limits.lifetime_s
 
     def restore_members(self) -> None:
-        """Gives the series that are there their places; for counters that were just restored."""
+        """Makes all series members; for counters that were just restored."""
         for shape in self.queries:
             if shape.fingerprint not in (OTHER, RETIRED):
-                self._of_server(shape.server).restore([shape], 0.0)
+                self._shapes_of(shape.server).restore([shape], 0.0)
         for owner in self.owners:
             if owner.kind in _NAMED_OWNERS and owner.name not in (OTHER, RETIRED):
-                self._of_kind(owner).restore([owner], 0.0)
+                self._names_of(owner).restore([owner], 0.0)
 
-    def _settle(self, interval: Interval, now_s: float, wall_s: float) -> None:
+    def _admit(self, interval: Interval, now_s: float, wall_s: float) -> None:
         """Decides who has a series from this interval on."""
         shapes: dict[str, dict[Shape, int]] = {server: {} for server in self._shapes}
         for shape, query in interval.queries.items():
             if query.named:
                 shapes.setdefault(shape.server, {})[shape] = query.amounts.energy_nj
         for server, weights in shapes.items():
-            for evicted_shape in self._of_server(server).admit(weights, now_s):
+            for evicted_shape in self._shapes_of(server).admit(weights, now_s):
                 self._retire(evicted_shape, wall_s)
         names: dict[tuple[str, str], dict[Owner, int]] = {}
         for owner, spent in interval.owners.items():
             if owner.kind in _NAMED_OWNERS:
                 names.setdefault((owner.kind, owner.server), {})[owner] = spent.cpu_ns
         for weights_of in names.values():
-            for evicted_owner in self._of_kind(next(iter(weights_of))).admit(weights_of, now_s):
+            for evicted_owner in self._names_of(next(iter(weights_of))).admit(weights_of, now_s):
                 series = self.owners.pop(evicted_owner, None)
                 if series is not None:
                     self._owner_series(evicted_owner._replace(name=RETIRED), wall_s).spent.add(
@@ -209,7 +209,7 @@ class Counters:
     def _queries(self, interval: Interval) -> Mapping[Shape, Query]:
         folded: dict[Shape, Query] = {}
         for shape, query in interval.queries.items():
-            if shape in self._of_server(shape.server):
+            if shape in self._shapes_of(shape.server):
                 folded[shape] = query
                 continue
             other = Shape(shape.server, "", OTHER)
@@ -221,18 +221,18 @@ class Counters:
     def _owners(self, interval: Interval) -> Mapping[Owner, Spent]:
         folded: dict[Owner, Spent] = {}
         for owner, spent in interval.owners.items():
-            has_series = owner.kind not in _NAMED_OWNERS or owner in self._of_kind(owner)
+            has_series = owner.kind not in _NAMED_OWNERS or owner in self._names_of(owner)
             folded.setdefault(owner if has_series else owner._replace(name=OTHER), Spent()).add(
                 spent
             )
         return folded
 
-    def _of_server(self, server: str) -> Admission[Shape]:
+    def _shapes_of(self, server: str) -> Admission[Shape]:
         if server not in self._shapes:
             self._shapes[server] = Admission(self.limits.shapes, self.limits.lifetime_s)
         return self._shapes[server]
 
-    def _of_kind(self, owner: Owner) -> Admission[Owner]:
+    def _names_of(self, owner: Owner) -> Admission[Owner]:
         key = (owner.kind, owner.server)
         if key not in self._names:
             self._names[key] = Admission(MAX_NAMES, self.limits.lifetime_s)

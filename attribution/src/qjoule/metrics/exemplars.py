@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exemplars of the latency histogram: of each bucket the newest drawn query that is of a trace.
+"""Exemplars of the latency histogram: for each bucket, the newest drawn query that has a trace.
 
 https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md#exemplars
 """
@@ -20,7 +20,7 @@ _Key = tuple[str, str, int]  #: server, fingerprint, bucket
 
 class Exemplars:
     """Takes drawn queries (`qjoule.agent.minute.sample_rows`), and adds them to a page's family.
-    Series by database would need the query's: the agent has none.
+    Series with a database get none; the agent has no such series.
     """
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class Exemplars:
             of_statement.setdefault((server, fingerprint), []).append(exemplar)
         for family in families:
             if family.name == FAMILY and of_statement:
-                samples = [_with(sample, of_statement) for sample in family.samples]
+                samples = [_attach(sample, of_statement) for sample in family.samples]
                 yield replace(family, samples=samples)
             else:
                 yield family
 
 
-def _with(sample: Sample, of_statement: Mapping[tuple[str, str], Sequence[Exemplar]]) -> Sample:
+def _attach(sample: Sample, of_statement: Mapping[tuple[str, str], Sequence[Exemplar]]) -> Sample:
     labels = dict(sample.labels)
     exemplars = of_statement.get((labels.get("server", ""), labels.get("fingerprint", "")), ())
     return sample if labels.get("database") else replace(sample, exemplars=tuple(exemplars))

@@ -144,8 +144,8 @@ def _weight(accept: str, kind: str) -> float:
 
 
 def _add_family(lines: list[str], family: Family, openmetrics: bool) -> None:
-    """In the text format a counter's name has its ending, an info is a gauge, and nothing tells
-    when a series began."""
+    """Adds a family's lines. In the text format a counter's name has its ending, an info is a
+    gauge, and series have no time of creation."""
     name = family.name
     kind = family.kind
     if not openmetrics:
@@ -185,7 +185,7 @@ def _add_sample(lines: list[str], family: Family, sample: Sample, openmetrics: b
 
 
 def _exemplars(sample: Sample) -> dict[int, str]:
-    """What follows the count of a bucket."""
+    """The text that follows the count of each bucket."""
     return {
         exemplar.bucket: f" # {{{labelled(_ids(exemplar))}}} {exemplar.value} {exemplar.unix_s}"
         for exemplar in sample.exemplars

@@ -31,9 +31,9 @@ REQUEST_S, ANSWER_S = 5.0, 10.0
 _BACKLOG, _CHUNK, _TICK_S = 64, 1 << 16, 1.0
 #: Answers beyond the rate that may come at once.
 _BURST_S = 2.0
-#: Of all places and answers, what one origin may take.
+#: The largest share of places and answers of one origin.
 SHARE = 0.25
-#: An answer of which so long nothing was taken is idle.
+#: A client that took nothing of its answer for so long is idle.
 _STALLED_S = 2.0
 #: Origins whose rate is remembered; the one that asked least recently is forgotten.
 _MAX_ORIGINS = 1024
@@ -41,7 +41,7 @@ _MAX_ORIGINS = 1024
 
 @dataclass(frozen=True)
 class Bounds:
-    """What clients may use together."""
+    """Bounds of all clients together."""
 
     connections: int = 32
     requests_per_second: float = 20.0
@@ -91,7 +91,7 @@ class Client:
     connection: socket.socket
     origin: str
     until_s: float
-    moved_s: float  #: when it came, or last took of its answer
+    moved_s: float  #: time of the accept, or of the last progress of the answer
     request: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None
 
@@ -100,7 +100,7 @@ class Client:
 
 
 class HttpServer:
-    """Answers what `respond` says on a listening socket."""
+    """Answers each request on a listening socket with what `respond` returns."""
 
     def __init__(
         self, listening: socket.socket, bounds: Bounds, origins: Origins | None = None
@@ -117,7 +117,6 @@ class HttpServer:
         raise NotImplementedError
 
     def serve(self) -> None:
-        """For ever."""
         while True:
             self.step(_TICK_S)
 
@@ -127,14 +126,14 @@ class HttpServer:
             if key.fileobj is self._listening:
                 self._accept()
             elif (client := self._clients.get(key.fd)) is not None:
-                self._go_on(client)
+                self._on_event(client)
         now_s = time.monotonic()
         for client in [client for client in self._clients.values() if client.until_s < now_s]:
             if client.answer is None:
                 self._answers[408] = self._answers.get(408, 0) + 1
             self._close(client)
 
-    def _go_on(self, client: Client) -> None:
+    def _on_event(self, client: Client) -> None:
         try:
             self._send(client) if client.answer is not None else self._receive(client)
         except BlockingIOError:
@@ -143,14 +142,14 @@ class HttpServer:
             self._close(client)
 
     def _accept(self) -> None:
-        """Takes all who wait, so that none of them keeps others from the kernel's queue."""
+        """Accepts all waiting connections, so that none keeps others out of the kernel's queue."""
         with suppress(OSError):
             for _ in range(_BACKLOG):
                 connection, _ = self._listening.accept()
-                self._take_in(connection)
+                self._register(connection)
 
-    def _take_in(self, connection: socket.socket) -> None:
-        """Gives it a place, or closes it. What it sent is read before others come."""
+    def _register(self, connection: socket.socket) -> None:
+        """Registers or closes a connection. What it sent is read before others are accepted."""
         try:
             connection.setblocking(False)
             origin = self._origins.of(connection)
@@ -164,18 +163,18 @@ class HttpServer:
         client = Client(connection, origin, now_s + REQUEST_S, now_s)
         self._clients[connection.fileno()] = client
         self._selector.register(connection, selectors.EVENT_READ)
-        self._go_on(client)
+        self._on_event(client)
 
     def _make_room(self, origin: str, now_s: float) -> bool:
         """Closes the connection that was idle longest if there is no room. False: none is idle."""
         own = [client for client in self._clients.values() if client.origin == origin]
         if len(own) >= self._bounds.connections_of_one:
-            return self._give_way(own, now_s)
+            return self._close_idle(own, now_s)
         if len(self._clients) >= self._bounds.connections:
-            return self._give_way(self._clients.values(), now_s)
+            return self._close_idle(self._clients.values(), now_s)
         return True
 
-    def _give_way(self, clients: Collection[Client], now_s: float) -> bool:
+    def _close_idle(self, clients: Collection[Client], now_s: float) -> bool:
         idle = [client for client in clients if client.is_idle(now_s)]
         if idle:
             self._close(min(idle, key=lambda client: client.moved_s))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one interval of a live stream adds to the counters, from its attribution.
+"""Converts a live interval's attribution to the amounts that it adds to the counters.
 
 Energies add up exactly in each domain: the owners' integer nJ are the measured nJ, and no owner's
 are negative. So counters that add intervals up never fall, and always have the node's sum.
@@ -17,7 +17,7 @@ from qjoule.model.result import PARTS, Attribution, Domain, Outcomes, Row, Waits
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.shapes.shape import OtherId
 
-OTHER = "other"  #: stands for all names beyond the bound
+OTHER = "other"  #: replaces all names beyond the bound
 NAME_LENGTH = 128  #: of a process, a role, a server; text has a bound of its own
 TEXT_LENGTH = 1024
 _TAG = "tag:"
@@ -182,8 +182,7 @@ class Tagged(NamedTuple):
 
 
 def tagged_of(result: Attribution) -> dict[Tagged, Query]:
-    """What the rows of an interval have that are by server, a tag and fingerprint; other rows are
-    left out."""
+    """Sums an interval's rows by server, tag and fingerprint; rows with other keys are left out."""
     queries: dict[Tagged, Query] = {}
     for row in result.rows:
         tags = [key for key in row.keys if key.startswith(_TAG)]
@@ -212,7 +211,7 @@ def _energies(rows: Sequence[Row], domain: Domain, main: Domain) -> list[int]:
 
 
 def without_negatives(values: Sequence[int]) -> list[int]:
-    """The values with the same sum and none below 0, if their sum is not; the largest give way."""
+    """Sets negative values to 0 and takes their amount from the largest; a sum >= 0 is kept."""
     below = -sum(value for value in values if value < 0)
     rest = [max(value, 0) for value in values]
     for index in sorted(range(len(rest)), key=lambda row: -rest[row]) if below else ():

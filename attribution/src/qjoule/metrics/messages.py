@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and answers of HTTP/1.1: what is read of one, how the other is written, and who asks.
+"""Parses HTTP/1.1 requests, writes responses, and finds the origin of a connection.
 
-Each origin of connections has its own share of places and answers, so nobody can take those of
-others. Beyond this machine it is an address; of IPv6 the first 64 bits, because a host may choose
-the rest. On loopback all addresses are anybody's, so it is the user who made the client's socket.
+Each origin has its own share of places and answers, so nobody can take those of others. An origin
+is the remote address; of IPv6 its first 64 bits, because a host may choose the rest. On loopback
+anybody may use any address, so the origin is the user of the client's socket.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Request:
 
     path: str
     headers: Mapping[str, str]
-    bare: bool  #: HEAD
+    bare: bool  #: the method is HEAD
 
 
 @dataclass(frozen=True)
 class Response:
-    """What is sent back; `headers` are further ones, as they stand."""
+    """`headers`: further header lines."""
 
     code: int
     kind: str = PLAIN
@@ -49,7 +49,7 @@ class Response:
 
 @dataclass(frozen=True)
 class RequestError(Exception):
-    """What is no request that is served; `answer` says why."""
+    """The request is not served; `answer` says why."""
 
     answer: Response
 
@@ -89,7 +89,7 @@ def response_head(answer: Response) -> bytes:
 
 
 _NETWORK_BITS = 64
-#: The user of the client's socket, by its own end and the other, as "address port"; None: unknown.
+#: Returns the user of a client's socket, by its local and remote end ("address port"); or None.
 UserOf = Callable[[str, str], int | None]
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that listens: answers GET /metrics and /healthz, with a page also / and /snapshot,
-with stacks /profile, and /samples if that is wanted. It can do nothing else.
+with stacks /profile, and /samples if configured. It can do nothing else.
 
-On loopback only an IP address or `localhost` is answered as `Host`. A browser lets a page of a
-stranger whose name leads to 127.0.0.1 (DNS rebinding) ask, but then that name is in `Host`.
+On loopback, `Host` must be an IP address or `localhost`. A stranger's page whose name resolves to
+127.0.0.1 (DNS rebinding) can make a browser send requests, but with that name as `Host`.
 
 The live page is one HTML file that requests snapshots from where it came from, nothing else. It is
 for browsers on this machine, so it has no password. Its own scripts insert what arrives as text,
@@ -33,7 +33,7 @@ _PORT = re.compile(r":[0-9]{1,5}\Z")
 class MetricsServer(HttpServer):
     """Serves what `board` shows on a listening socket, each page made once per interval.
 
-    `live`: for browsers, if that is wanted. `shown`: what else there is, by its path.
+    `live`: the page for browsers, if configured. `shown`: further documents, by path.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class MetricsServer(HttpServer):
 
     def respond(self, request: Request) -> Response:
         host = request.headers.get("host")
-        if self._is_loopback and host is not None and not is_no_strangers(host):
+        if self._is_loopback and host is not None and not is_local_name(host):
             return Response(403, content=b"on loopback, Host must be an IP address or localhost\n")
         if self._live is not None and (answer := self._live.respond(request)) is not None:
             return answer
@@ -79,23 +79,23 @@ class MetricsServer(HttpServer):
 
     def _health(self) -> Response:
         shown_s = self._shown_s if self._families else None
-        return _unwell(shown_s, self._stale_s) or Response(200, content=b"ok\n")
+        return _stale_response(shown_s, self._stale_s) or Response(200, content=b"ok\n")
 
     def _metrics(self, accept: str) -> Response:
         kind = exposition.preferred_format(accept)
         if kind not in self._pages:
-            self._pages[kind] = exposition.content([*self._families, self._own()], kind)
+            self._pages[kind] = exposition.content([*self._families, self._own_family()], kind)
         return Response(200, kind, self._pages[kind])
 
-    def _own(self) -> Family:
+    def _own_family(self) -> Family:
         about = "Answers to scrapers until the last interval, by HTTP status."
         answers = {str(code): count for code, count in self._answers.items()}
         created = seconds(self._began_s)
         return by_label("qjoule_http_responses", about, "code", answers, created)
 
 
-def _unwell(shown_s: float | None, stale_s: float) -> Response | None:
-    """The answer if nothing has been shown yet (None), or for too long. By the monotonic clock."""
+def _stale_response(shown_s: float | None, stale_s: float) -> Response | None:
+    """The error if nothing was shown (None) or too long ago by the monotonic clock; else None."""
     if shown_s is None:
         return Response(503, content=b"no interval yet\n")
     age_s = time.monotonic() - shown_s
@@ -104,7 +104,7 @@ def _unwell(shown_s: float | None, stale_s: float) -> Response | None:
     return None
 
 
-def is_no_strangers(host: str) -> bool:
+def is_local_name(host: str) -> bool:
     """Whether a `Host` header is an IP address or `localhost`, which no DNS server can redirect.
 
     Any port will do, because `ssh -L` may forward another one.
@@ -128,7 +128,7 @@ def warm_up(families: Iterable[Family]) -> None:
 
 
 class ShownBytes:
-    """Answers what a board shows, and 304 to whoever has it already."""
+    """Serves what a board shows; 304 if the client has it already."""
 
     def __init__(self, board: SnapshotBoard, kind: str) -> None:
         self._board, self._kind = board, kind
@@ -137,7 +137,7 @@ class ShownBytes:
     def respond(self, request: Request) -> Response:
         version, document = self._board.version, self._board.read()
         shown_s, stale_s, content = document or (None, 0.0, b"")
-        if (unwell := _unwell(shown_s, stale_s)) is not None:
+        if (unwell := _stale_response(shown_s, stale_s)) is not None:
             return unwell
         tag = f'"{self._start}-{version}"'
         headers = (f"ETag: {tag}",)

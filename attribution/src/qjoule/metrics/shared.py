@@ -81,7 +81,7 @@ class Board(SharedBytes):
     def show(self, families: Iterable[Family], now_s: float, stale_s: float) -> bool:
         """Replaces what is shown. False if it does not fit: then the last one stays.
 
-        `now_s`: of the monotonic clock. After `stale_s` without another the engine is not well.
+        `now_s`: of the monotonic clock. Without another within `stale_s` the engine is not well.
         """
         listed = [
             [
@@ -96,7 +96,7 @@ class Board(SharedBytes):
         return self.put(json.dumps([now_s, stale_s, listed], separators=(",", ":")).encode())
 
     def read(self) -> tuple[float, float, list[Family]] | None:
-        """When it was shown, when it is stale, and the families; None if there is nothing."""
+        """Returns when they were shown, when they are stale, and the families; or None."""
         content = self.get()
         if content is None:
             return None

@@ -55,12 +55,12 @@ class TagCounters:
         for tag_value, spent in sums.items():
             by_server.setdefault(tag_value.server, {})[tag_value.value] = spent.energy_nj
         for server, weights in by_server.items():
-            self._settle(server, weights, now_s, wall_s)
+            self._admit(server, weights, now_s, wall_s)
         for tag_value, spent in sums.items():
-            has_series = tag_value.value in self._of_server(tag_value.server)
-            self._of(tag_value if has_series else tag_value._replace(value=OTHER), wall_s).add(
-                spent
-            )
+            has_series = tag_value.value in self._values_of(tag_value.server)
+            self._series_of(
+                tag_value if has_series else tag_value._replace(value=OTHER), wall_s
+            ).add(spent)
 
     def set_limits(self, limits: Limits) -> None:
         """Applies from the next interval on."""
@@ -118,18 +118,18 @@ class TagCounters:
             sums.setdefault(TagValue("", OTHER), _Series(wall_s)).energy_nj += beyond_nj
         return sums
 
-    def _settle(self, server: str, weights: dict[str, int], now_s: float, wall_s: float) -> None:
+    def _admit(self, server: str, weights: dict[str, int], now_s: float, wall_s: float) -> None:
         weights.pop(OTHER, None)
-        evicted: Sequence[str] = self._of_server(server).admit(weights, now_s)
+        evicted: Sequence[str] = self._values_of(server).admit(weights, now_s)
         for value in evicted:
             series = self._series.pop(TagValue(server, value), None)
             if series is not None:
-                self._of(TagValue(server, RETIRED), wall_s).add(series)
+                self._series_of(TagValue(server, RETIRED), wall_s).add(series)
 
-    def _of_server(self, server: str) -> Admission[str]:
+    def _values_of(self, server: str) -> Admission[str]:
         if server not in self._admitted:
             self._admitted[server] = Admission(self.limits.shapes, self.limits.lifetime_s)
         return self._admitted[server]
 
-    def _of(self, tagged: TagValue, wall_s: float) -> _Series:
+    def _series_of(self, tagged: TagValue, wall_s: float) -> _Series:
         return self._series.setdefault(tagged, _Series(wall_s))
