@@ -3,8 +3,8 @@
 
 usage: python -m qjoule.push [URL]        (default: http://127.0.0.1:9779/metrics)
 
-It reaches into the network and holds keys, so it is no process of the agent: whoever starts it is
-another user. Its settings are the variables of OpenTelemetry's specification, such as
+It connects to other hosts and holds keys, so it is no process of the agent, and runs as another
+user. Its settings are the variables of OpenTelemetry's specification, such as
 OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_HEADERS and
 OTEL_METRIC_EXPORT_INTERVAL (ms). With OTEL_LOGS_EXPORTER=otlp it sends the statements with the most
 energy as events, too, and queries that the agent has drawn, to OTEL_EXPORTER_OTLP_LOGS_ENDPOINT;
@@ -41,11 +41,11 @@ from qjoule.root_part.reader_filter import keep_from_starting
 _PAGE = "http://127.0.0.1:9779/metrics"
 #: Seconds between two attempts after a failure, doubled each time between these.
 RETRY_S, MOST_RETRY_S = 1.0, 60.0
-PROFILES_S = 15.0  #: between two looks for a new one, which there is once a minute
+PROFILES_S = 15.0  #: between two requests for the profile, which changes once a minute
 
 _T = TypeVar("_T")
 Read = Callable[[], tuple[float, _T]]  #: the Unix time of a page, and what it shows
-Send = Callable[[_T, float], bool]  #: whether such a page was taken
+Send = Callable[[_T, float], bool]  #: returns whether the receiver took it
 Pages = Send[Sequence[Family]]
 
 
@@ -78,15 +78,14 @@ def main() -> NoReturn:
 
 
 def _send_profiles(profiles: Profiles, url: str) -> NoReturn:
-    """Beside the metrics: a profile that is not sent before the next one is ready is lost."""
+    """Runs beside the metrics. A profile that is not sent before the next one is ready is lost."""
     place = urljoin(url, "/profile")
     run(lambda: profiles.read(read(place)), profiles.send, PROFILES_S, what="profile")
 
 
 def with_events(metrics: Pages, *events: Pages) -> Pages:
-    """Sends the metrics of a page, then its events of each kind. Events that are not taken do not
-    hold up the metrics: the next page's events have what came since the last ones that were taken.
-    """
+    """Returns a function that sends a page's metrics, then its events. Refused events do not hold
+    up the metrics: the next page's events contain their increases."""
     refused = False
 
     def send(families: Sequence[Family], unix_s: float) -> bool:
@@ -119,9 +118,9 @@ def run(
     sleep: Callable[[float], object] = time.sleep,
     what: str = "page",
 ) -> NoReturn:
-    """Counters are cumulative, so only the newest page has to arrive: one that could not be sent
-    costs resolution, not joules. A page that was sent is not sent again.
-    """
+    """Reads and sends pages for ever. Counters are cumulative, so only the newest page has to
+    arrive: one that could not be sent costs resolution, not joules. A page that was sent is not
+    sent again."""
     sent_s, pause_s, trouble = 0.0, RETRY_S, ""
     while True:
         before, trouble = trouble, ""
@@ -179,7 +178,7 @@ def read_page(url: str) -> tuple[float, list[Family]]:
 
 
 def read(url: str) -> bytes:
-    """What the agent serves there. Raises `OSError` or `HTTPException`: there is no answer;
+    """What the agent serves at `url`. Raises `OSError` or `HTTPException`: there is no answer;
     `ValueError`: it is too large.
     """
     request = Request(url, headers={"Accept": "application/openmetrics-text"})
@@ -198,7 +197,7 @@ def read(url: str) -> bytes:
 
 
 def families_of(page: str) -> list[Family]:
-    """Raises `ValueError` or `LookupError`: it is no page of ours."""
+    """Parses a page. Raises `ValueError` or `LookupError`: it is no page of ours."""
     parsed: list[_FamilyLines] = []
     for line in page.split("\n"):
         word, _, rest = line.partition(" ")[2].partition(" ")

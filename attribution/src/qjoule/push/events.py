@@ -2,8 +2,8 @@
 """The statements with the most energy between two pages, as events `db.server.top_query` in OTLP.
 
 OpenTelemetry's collector has such events of MySQL and PostgreSQL (opentelemetry-collector-contrib,
-documentation.md of mysqlreceiver and postgresqlreceiver). Figures that these send, too, have their
-attributes' names in addition to ours, so dashboards that are made for them work.
+documentation.md of mysqlreceiver and postgresqlreceiver). Figures that the collector sends, too,
+also get its attributes' names, so its dashboards work.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class TopQueries:
         return True
 
     def events(self, families: Sequence[Family]) -> list[dict[str, Any]]:
-        """Attributes of each event, by energy, then CPU time. None of the first page, or if the
-        counters have begun anew: what was added is not known then.
+        """Attributes of each event, by energy, then CPU time. None for the first page, or if the
+        counters began anew: the increase is unknown then.
         """
         if not self._began or self._began != _began(families):
             return []
@@ -130,7 +130,7 @@ def _sums(families: Sequence[Family]) -> Sums:
         for sample in family.samples:
             labels = dict(sample.labels)
             if labels.get("fingerprint") == RETIRED:
-                continue  # statements that had to leave, with all that they have ever taken
+                continue  # all that evicted statements ever took
             kind = labels.get("kind", "")
             attribute = f"{name}.{kind}" if kind else name
             sums.setdefault(_key(labels), {})[attribute] = Decimal(sample.value)

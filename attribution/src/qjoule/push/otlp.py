@@ -24,7 +24,7 @@ from qjoule.servers.registered import system_name
 NOT_INSTALLED = "OpenTelemetry is not installed: pip install 'qjoule[push]'"
 TIMEOUT_S = 10.0
 _BOUNDS_S = tuple(float(edge) for edge in EDGES_S)
-#: What a domain of RAPL is, as `hw.type` says it.
+#: `hw.type` of RAPL's domains.
 _HARDWARE = {"dram": "memory", "package": "cpu", "core": "cpu", "uncore": "cpu"}
 _UNITS = {"joules": "J", "seconds": "s", "bytes": "By", "ratio": "1"}
 #: qjoule's own names of a query's metrics, and what they count.
@@ -44,7 +44,7 @@ _ATTRIBUTES = {"database": "db.namespace", "server": "qjoule.server"}
 
 @dataclass(frozen=True)
 class About:
-    """What the info families say: by server its kind, by (server, fingerprint) its summary."""
+    """Labels of a page's info families: kinds by server, summaries by (server, fingerprint)."""
 
     kinds: Mapping[str, str]
     summaries: Mapping[tuple[str, str], str]
@@ -64,7 +64,8 @@ class Otlp:
             session = quiet_session()
         except ImportError:
             raise QjouleError(NOT_INSTALLED) from None
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the program says it
+        # this program reports errors itself
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._exporter = metric_exporter.OTLPMetricExporter(timeout=TIMEOUT_S, session=session)
         self._host = host
         self._summary: dict[tuple[str, str], str] = {}  #: by kind and text
@@ -97,7 +98,7 @@ class Otlp:
         return export.MetricsData([export.ResourceMetrics(resource(self._host), [scope], "")])
 
     def about(self, families: Sequence[Family]) -> About:
-        """What the info families of a page say."""
+        """Reads the info families of a page."""
         infos = {family.name: family.samples for family in families if family.kind == "info"}
         kinds: dict[str, str] = {}
         for sample in infos.get("qjoule_server", ()):

@@ -41,7 +41,7 @@ class Profiles:
         return profile.began_unix_ns / 1e9, profile
 
     def send(self, profile: Profile, _unix_s: float) -> bool:
-        """Whether the receiver took it."""
+        """Returns whether the receiver took the profile."""
         try:
             answer = self._session.post(
                 self._url, otlp_profiles(profile), timeout=TIMEOUT_S, allow_redirects=False

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries that the agent has drawn at random, as events `db.server.query_sample` in OTLP.
 
-OpenTelemetry's collector has such events of MySQL and PostgreSQL, of queries that run when it looks
-(opentelemetry-collector-contrib, documentation.md of mysqlreceiver and postgresqlreceiver). These
-are of queries that have ended, with their joules. One whose client sent a traceparent has its trace
-and span as the log record's.
+OpenTelemetry's collector has such events of MySQL and PostgreSQL, of the queries that run when it
+polls (opentelemetry-collector-contrib, documentation.md of mysqlreceiver and postgresqlreceiver).
+These are of ended queries, with their joules. If the client sent a traceparent, its trace and span
+are the log record's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class QuerySamples:
 
     Args:
         host: the resource's `host.name`.
-        about: what a page's info families say.
+        about: reads a page's info families.
         read: the agent's document. Raises `NotServed`, `OSError`, `HTTPException`, `ValueError`.
     """
 
@@ -89,7 +89,7 @@ class QuerySamples:
             document = msgspec.json.decode(self._read(), type=Document)
         except NotServed:
             return True
-        except (OSError, HTTPException, ValueError):  # the metrics' own trouble is said
+        except (OSError, HTTPException, ValueError):  # the sender of metrics reports it
             return False
         sent = self._sent if document.start == self._start else 0
         new = [
