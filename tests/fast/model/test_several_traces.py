@@ -23,7 +23,7 @@ import model_cases
 from model_cases import Case, cases
 from qjoule.commands.attribute import command
 from qjoule.errors import UsageError
-from qjoule.live.triggers import LEAST, expected, leaves
+from qjoule.live.triggers import LEAST, expected, left_interval
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
@@ -246,9 +246,9 @@ def test_a_figures_past_holds_the_next_one_in_nineteen_of_twenty_cases() -> None
 def test_a_figure_leaves_its_past_only_if_the_intervals_do_not_meet() -> None:
     past = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98]
     low, high = expected(past) or (0.0, 0.0)
-    assert leaves((high * 1.01, high * 2), past) == (low, high)
-    assert leaves((low / 2, low * 0.99), past) == (low, high)
-    assert leaves((high * 0.99, high * 2), past) is None
-    assert leaves((low / 2, high * 2), past) is None
-    assert leaves((100.0, 200.0), past[: LEAST - 1]) is None
+    assert left_interval((high * 1.01, high * 2), past) == (low, high)
+    assert left_interval((low / 2, low * 0.99), past) == (low, high)
+    assert left_interval((high * 0.99, high * 2), past) is None
+    assert left_interval((low / 2, high * 2), past) is None
+    assert left_interval((100.0, 200.0), past[: LEAST - 1]) is None
     assert expected([*past[: LEAST - 1], 0.0, float("inf")]) is None

@@ -37,7 +37,7 @@ class IntervalLedgers:
     def __init__(
         self, new_account: Callable[[], Account], has_counted: Callable[[], bool] = lambda: True
     ) -> None:
-        """`has_counted`: whether any requests are only counted, so that their costs are learned."""
+        """`has_counted`: true if there are requests without CPU time, whose costs are learned."""
         self._new_account, self._has_counted = new_account, has_counted
         self._account = new_account()
         self._batches: list[WindowBatch] = []  #: of the current interval
@@ -229,8 +229,8 @@ class Grouping:
             self._forget()
 
     def add_stacks(self, groups: Sequence[int], stacks: Sequence[Stack]) -> None:
-        """Adds samples of these groups; -1: of none that is known. Before `add`, which may
-        renumber the groups."""
+        """Adds samples of these groups; -1: unknown group. Before `add`, which may renumber the
+        groups."""
         self._stacks.add(groups, stacks)
 
     def take_stacks(self) -> Stacks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a live view is asked to show and uses besides the stream, and a bound on what it shows."""
+"""Options of a live view, and a bound on the tag values that it shows."""
 
 from __future__ import annotations
 

@@ -78,10 +78,9 @@ class _Part:
 
 
 class LastMinute:
-    """Rows' energies and samples of the last 30 to 60 seconds; of the last interval, if that has 30
-    seconds or more, and then of what follows it until that has 30. It is kept in halves, so its
-    memory does not grow with the number of intervals.
-    """
+    """Adds up rows' energies and samples over the last 30 to 60 seconds. An interval of 30 seconds
+    or more is shown alone until those after it have 30. Sums are kept in halves, so memory does not
+    grow with the number of intervals."""
 
     def __init__(self, missing: Callable[[], tuple[str, ...]] = tuple) -> None:
         self._missing = missing
@@ -92,8 +91,8 @@ class LastMinute:
         self._halves = [_Part()]
 
     def add(self, by: str, interval: Attribution, stacks: Stacks, dropped: int = 0) -> RecentStacks:
-        """Adds an interval whose rows are grouped by `by`; returns what is known then.
-        `dropped`: samples that were too many."""
+        """Adds an interval whose rows are grouped by `by`; returns the sums so far. `dropped`:
+        samples that were too many."""
         if by != self._by:
             self._by = by
             self.reset()
@@ -106,9 +105,8 @@ class LastMinute:
 
 
 class WholeMinutes:
-    """Rows' energies and samples of one minute after the other. Each has whole intervals, so it is
-    longer than a minute by less than an interval. Its rows are all that have energy.
-    """
+    """Adds up rows' energies and samples by minute. Each minute has whole intervals, so it is
+    longer by less than an interval. It has all rows that have energy."""
 
     def __init__(self, missing: Callable[[], tuple[str, ...]] = tuple) -> None:
         self._missing = missing
@@ -132,8 +130,8 @@ class WholeMinutes:
 
 @dataclass(frozen=True)
 class StackOptions:
-    """`name` names a frame by its module and its offset, or raises `NotYetNamed`; `missing` as in
-    `RecentStacks`, now. `kept`: what snapshots then have."""
+    """`name` names a frame by its module and its offset, or raises `NotYetNamed`; `missing` returns
+    `RecentStacks.missing`; `history`: the period that snapshots cover."""
 
     name: Name
     missing: Callable[[], tuple[str, ...]] = tuple
@@ -141,7 +139,7 @@ class StackOptions:
 
 
 def _combined(parts: Sequence[_Part], missing: tuple[str, ...], *, sampled: bool) -> RecentStacks:
-    """`sampled`: only the rows with samples."""
+    """`sampled`: leaves out rows without samples."""
     stacks: StackCounts[Identity] = StackCounts()
     for part in parts:
         for key, counts in part.stacks.rows.items():

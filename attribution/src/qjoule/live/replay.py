@@ -66,7 +66,7 @@ _EVER = np.iinfo(np.int64)
 
 
 @dataclass
-class _Place:
+class _Position:
     """The position of the replay, in windows of the trace; it survives a change of grouping."""
 
     resets: int
@@ -112,12 +112,12 @@ class ReplaySource:
         """Nothing to unblock: reading a trace does not wait."""
 
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
-        place = _Place(resets=controls.resets)
+        place = _Position(resets=controls.resets)
         while not (controls.stopped or place.done):
             request = replace(self._request, by=tuple(controls.group.split(",")))
             yield from self._play(controls, place, _Pass(self._recording, request))
 
-    def _play(self, controls: Controls, place: _Place, grouped: _Pass) -> Iterator[Snapshot]:
+    def _play(self, controls: Controls, place: _Position, grouped: _Pass) -> Iterator[Snapshot]:
         """Plays from `place` on, until the end or until another grouping is requested."""
         for batch in grouped.context.batches():
             at = self._catch_up(batch, place, grouped.ledgers)
@@ -143,7 +143,7 @@ class ReplaySource:
             empty = self._result(grouped, grouped.ledgers.total, calls, span_ns)
             yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
 
-    def _catch_up(self, batch: WindowBatch, place: _Place, ledgers: IntervalLedgers) -> int:
+    def _catch_up(self, batch: WindowBatch, place: _Position, ledgers: IntervalLedgers) -> int:
         """Adds the batch's windows before `place` to the total; returns the window to continue
         with."""
         count = windows(batch)
@@ -159,14 +159,14 @@ class ReplaySource:
         index = int(np.searchsorted(self._bounds_ns, end_ns, "left"))
         return min(max(index, window + 1), len(self._bounds_ns) - 1)
 
-    def _pace(self, controls: Controls, place: _Place) -> bool:
+    def _pace(self, controls: Controls, place: _Position) -> bool:
         """Sleeps as long as the interval took; returns whether to continue."""
         if self._speed <= 0:
             return not controls.stopped
         length_ns = int(self._bounds_ns[place.end] - self._bounds_ns[place.window])
         return controls.wait(length_ns * 1e-9 / self._speed)
 
-    def _snapshot(self, place: _Place, grouped: _Pass) -> Snapshot:
+    def _snapshot(self, place: _Position, grouped: _Pass) -> Snapshot:
         begin, end, reset = (
             int(self._bounds_ns[at]) for at in (place.window, place.end, place.reset)
         )
@@ -186,7 +186,7 @@ class ReplaySource:
         self, grouped: _Pass, ledger: Ledger, calls: Latencies, span_ns: tuple[int, int]
     ) -> Attribution:
         """The result of a ledger, with the calls that ended and the losses in its span of time."""
-        loss, lost_cpu_ns = self._loss.between(*_extended(span_ns, self._recording.span_ns))
+        loss, lost_cpu_ns = self._loss.between(*_open_ended(span_ns, self._recording.span_ns))
         summary = recorded.summary(self._trace, self._recording)
         duration_s = max(span_ns[1] - span_ns[0], 0) * 1e-9
         info = replace(summary.info, duration_s=duration_s, loss=loss, lost_cpu_ns=lost_cpu_ns)
@@ -213,8 +213,8 @@ class _Pass:
 
     def calls_until(self, reset_ns: int, begin_ns: int, end_ns: int) -> Latencies:
         """Returns the calls of an interval; the total gets these and those since `reset_ns`."""
-        reset_ns, _ = _extended((reset_ns, end_ns), self._span_ns)
-        begin_ns, end_ns = _extended((begin_ns, end_ns), self._span_ns)
+        reset_ns, _ = _open_ended((reset_ns, end_ns), self._span_ns)
+        begin_ns, end_ns = _open_ended((begin_ns, end_ns), self._span_ns)
         self._ended.until(reset_ns)
         _add(self._ended.until(begin_ns), self.calls)
         interval = Latencies()
@@ -222,9 +222,9 @@ class _Pass:
         return interval
 
 
-def _extended(part_ns: tuple[int, int], span_ns: tuple[int, int]) -> tuple[int, int]:
-    """A part of a trace's span, whose first and last moment stand for all that lies outside, as in
-    `attribute`."""
+def _open_ended(part_ns: tuple[int, int], span_ns: tuple[int, int]) -> tuple[int, int]:
+    """Extends a part that begins or ends with the trace to all time before or after, as `attribute`
+    does."""
     (begin_ns, end_ns), (first_ns, last_ns) = part_ns, span_ns
     begin_ns = begin_ns if begin_ns > first_ns else int(_EVER.min)
     return begin_ns, end_ns if end_ns < last_ns else int(_EVER.max)

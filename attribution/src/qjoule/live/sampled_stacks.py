@@ -26,11 +26,11 @@ from qjoule.model.energy import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.labels import Identity as RowIdentity
 
-#: Of a block: with more, each second one is taken, or each third, ...
+#: Most samples of a block: of more, each second one is taken, or each third, ...
 MOST_IN_BLOCK = 2_000
 #: Samples may wait for the end of their window; those beyond are lost.
 MOST_WAITING = 50_000
-MOST_NEW = CALLS  #: frames before their stacks; with more, some callers are unknown
+MOST_NEW = CALLS  #: new frames before their stacks; beyond, some callers are unknown
 #: Different stacks of a row, and of all rows together.
 MOST_OF_ROW, MOST = 1_000, 20_000
 MOST_FRAMES = 128  #: of a stack, the innermost
@@ -75,7 +75,7 @@ class GroupStacks:
         self._counts: StackCounts[int] = StackCounts()
 
     def add(self, groups: Sequence[int], stacks: Sequence[Stack]) -> None:
-        """Adds samples of these groups; -1: of none that is known, which are only counted."""
+        """Adds samples of these groups; -1: unknown, whose samples are only counted."""
         for group, stack in zip(groups, stacks, strict=True):
             self._counts.add(group, () if group == _NO_GROUP else stack)
 
@@ -109,10 +109,10 @@ class WindowStacks:
 
     sums: Records
     stacks: Sequence[Stack]
-    _places: I64 = field(default_factory=lambda: np.zeros(0, np.int64))  #: of their tags
+    _places: I64 = field(default_factory=lambda: np.zeros(0, np.int64))  #: indices of tags
 
     def tagged(self, tagging: Callable[[Records], SumTags], sums: Records) -> SumTags:
-        """The tags of the kernel side's sums; those of the samples are kept here."""
+        """Returns the tags of the kernel side's sums, and keeps those of the samples."""
         tags, self._places = tagging(np.concatenate([sums, self.sums])).divided(len(sums))
         return tags
 
@@ -136,11 +136,11 @@ class SampledStacks:
         self._remembered = np.zeros(CALLS, np.uint64)
         self._new: list[int] = []
         self._waiting = np.zeros(0, STACK)
-        self._stacks: list[Stack] = []  #: of the first that wait; the others are not named yet
+        self._stacks: list[Stack] = []  #: of the first waiting samples; others are unnamed
         self._dropped = 0
 
     def add_calls(self, records: Records) -> None:
-        """Frames of the STACK block that follows, as far as it has new ones."""
+        """Takes the frames that are new in the STACK block that follows."""
         for frame, caller, offset, module in records[
             ["frame", "caller", "offset", "module"]
         ].tolist():
@@ -176,7 +176,7 @@ class SampledStacks:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many wait that complete windows should be taken."""
+        """True if so many samples wait that complete windows should be taken."""
         return len(self._stacks) > MOST_WAITING // 2
 
     def take_dropped(self) -> int:

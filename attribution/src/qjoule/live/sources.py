@@ -54,7 +54,7 @@ class StreamSource:
                 session.memory.tell(0, at_once=True)
                 return
             session.add(frame)
-            # Before, the sums of a window may be missing whose readings have arrived.
+            # Before a FLUSH, a window may have its readings and lack sums.
             if frame.kind is Block.FLUSH and session.due(controls):
                 snapshot = session.snapshot(controls)
                 if snapshot is not None:

@@ -76,7 +76,7 @@ class TaggedSums:
         self._reports = reports
         self._client_tags = ClientTags()
         self._sessions = Sessions()
-        self._waiting: dict[int, tuple[int, int]] = {}  #: namings: session and time
+        self._waiting: dict[int, tuple[int, int]] = {}  #: by naming: session and time
         #: By naming: its connection's tags, and the connection's name at its other end.
         self._by_naming: dict[int, tuple[Tags, str | None]] = {}
 
@@ -95,8 +95,8 @@ class TaggedSums:
             self._waiting[naming] = int(record["session"]), int(record["t_ns"])
 
     def of(self, sums: Records) -> SumTags:
-        """Requires that all earlier blocks of the stream have been added."""
-        self._learn()
+        """Returns the tags of sums, once all earlier blocks of the stream have been added."""
+        self._resolve_namings()
         namings, rows = np.unique(sums["naming"], return_inverse=True)
         connections = [self._recall(naming) for naming in namings.tolist()]
         rows = rows.reshape(-1)
@@ -121,8 +121,8 @@ class TaggedSums:
         self._by_naming[naming] = connection  # moved to the end: most recently used
         return connection
 
-    def _learn(self) -> None:
-        """An event changes a session's tags only once all earlier events have arrived."""
+    def _resolve_namings(self) -> None:
+        """Resolves the waiting namings, now that all earlier events have arrived."""
         self._sessions.drop_rows()
         if not self._waiting:
             return
@@ -150,7 +150,7 @@ class CallSums:
     def __init__(
         self, reports: CallReports | None, name: Callable[[int, str, str], None], keys: Keys
     ) -> None:
-        """`name` is called with shape, fingerprint and text of each new shape, `keys` its tags."""
+        """`name` gets shape, fingerprint and text of each new shape, `keys` the shape's tags."""
         self._reports = reports
         self._name = name
         self._keys = keys
@@ -216,7 +216,7 @@ class Keys:
         self.offered: list[str] = []
 
     def meet(self, tags: Iterable[str]) -> None:
-        """`tags`: their keys."""
+        """Offers the keys of `tags`, up to `MAX_KEYS` in all."""
         if len(self.offered) < MAX_KEYS:
             new = [key for key in offered(tags) if key not in self.offered]
             self.offered += new[: MAX_KEYS - len(self.offered)]
@@ -245,8 +245,8 @@ class Samples:
         now_ns: int,
         trace_of: Callable[[int], tuple[str, str] | None] = lambda _tags: None,
     ) -> Sampled | None:
-        """All queries that were added since the last call; None if there are none. `trace_of`: as
-        of `TaggedSums`.
+        """All queries that were added since the last call; None if there are none. `trace_of`:
+        `TaggedSums.trace_of`.
         """
         self._sessions.settle(max(0, now_ns - LATE_NS))
         if not self._parts:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The triggers of a flight recorder: looks at each segment of its ring once that is whole.
+"""The triggers of a flight recorder: attributes each segment of its ring once it is complete.
 
 A segment is converted and attributed as any recording is, in a thread beside the reader. So joules
-are those that `qjoule attribute` would give, and the tracer does nothing for it.
+are those that `qjoule attribute` would give, without work for the tracer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
-#: With fewer figures the interval is too wide to leave it.
+#: With fewer figures the prediction interval is too wide to be of use.
 LEAST = 8
 
 
@@ -54,10 +54,10 @@ def expected(past: Sequence[float]) -> tuple[float, float] | None:
     return math.exp(centre - reach), math.exp(centre + reach)
 
 
-def leaves(now: tuple[float, float], past: Sequence[float]) -> tuple[float, float] | None:
-    """The interval that a figure leaves, of which `now` is the 95 % interval; None: it does not.
+def left_interval(now: tuple[float, float], past: Sequence[float]) -> tuple[float, float] | None:
+    """Returns the prediction interval of `past` if it does not overlap `now`, else None.
 
-    It leaves only if the two intervals have nothing in common.
+    `now`: a figure's 95 % interval.
     """
     ends = expected(past)
     if ends is None or (now[1] >= ends[0] and now[0] <= ends[1]):
@@ -65,8 +65,7 @@ def leaves(now: tuple[float, float], past: Sequence[float]) -> tuple[float, floa
     return ends
 
 
-#: Segments that wait to be looked at. Later ones are left out: those in the ring would be written
-#: over before.
+#: Most segments that wait. Later ones are skipped: the ring would overwrite them meanwhile.
 MAX_WAITING = 3
 #: A shape's figure of a segment needs so many calls.
 LEAST_CALLS = 5
@@ -74,14 +73,14 @@ LEAST_CALLS = 5
 PAST, MAX_SHAPES = 60, 2_000
 #: Queries that still run.
 MAX_RUNNING = 10_000
-_ALONG = ("calibration.json", "memory.bin")
+_COPIED_FILES = ("calibration.json", "memory.bin")
 _TEXT_CHARACTERS = 100
 _NJ = 1e-9
 
 
 @dataclass(frozen=True)
-class _Whole:
-    """A segment: all that ran in it until `end_ns` is known."""
+class _Segment:
+    """A complete segment: all that ran in it until `end_ns` is known."""
 
     begins: SegmentBegins
     end_ns: int
@@ -89,14 +88,14 @@ class _Whole:
 
 
 class Judge:
-    """Calls `found(why, what)` for what a trigger asks for.
+    """Calls `on_find(trigger, description)` for what the triggers find.
 
     Args:
-        shapes: look at each shape's J/call.
-        query_j: look for queries that took more than this; None: do not.
-        patience_s: a query that took too much is found once it has ended, so that a part holds the
-            whole of it, or after so long.
-        say: for what goes wrong.
+        shapes: check each shape's J/call.
+        query_j: report queries that took more than this; None: do not.
+        patience_s: a query that took too much is reported once it has ended, so that a part holds
+            all of it, or after so long.
+        say: logs errors.
 
     Raises:
         OSError: there is no room for its folders in the ring's.
@@ -116,20 +115,19 @@ class Judge:
         self._shapes, self._query_j = shapes, query_j
         self._patience_ns = round(patience_s / _NJ)
         self._on_find, self._say = on_find, say
-        self._waiting: queue.Queue[_Whole | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[_Segment | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
         self._past: dict[str, deque[float]] = {}
-        #: Of queries that have not ended: energy so far, in nJ, and when they were met.
+        #: By query that has not ended: energy so far, in nJ, and when it was first seen.
         self._running: dict[int, tuple[int, int]] = {}
         self._reported: set[int] = set()
-        self.left_out = 0  #: segments that were not looked at
+        self.left_out = 0  #: segments that were skipped
         for slot in range(SEGMENTS):
-            folder = self._look(slot + 1)
+            folder = self._folder_of(slot + 1)
             (folder / FOLDER).mkdir(parents=True)
-            # By a hard link: what it shows is not copied, and it is a regular file. Links cannot be
-            # made later (seccomp).
+            # Hard links copy nothing and are regular files. They cannot be made later (seccomp).
             spool_of(folder).hardlink_to(self._files.spool(slot + 1))
-            for name in _ALONG:
+            for name in _COPIED_FILES:
                 with suppress(FileNotFoundError):
                     shutil.copyfile(trace / name, folder / name)
 
@@ -137,16 +135,16 @@ class Judge:
         self._thread.start()
 
     def add(self, begins: SegmentBegins, end_ns: int, meta: Meta) -> None:
-        """Takes in a segment that is whole: all that ran in it until `end_ns` is known."""
+        """Queues a complete segment: all that ran in it until `end_ns` is known."""
         try:
-            self._waiting.put_nowait(_Whole(begins, end_ns, meta))
+            self._waiting.put_nowait(_Segment(begins, end_ns, meta))
         except queue.Full:
             self.left_out += 1
             if self.left_out == 1:
                 self._say("triggers cannot keep up: they look at a part of what is recorded")
 
     def close(self) -> None:
-        """Stops looking; what its folders held is removed."""
+        """Stops the thread, and removes its folders."""
         with suppress(queue.Empty):
             while True:
                 self._waiting.get_nowait()
@@ -154,9 +152,9 @@ class Judge:
         if self._thread.is_alive():  # tracing may have failed before it was started
             self._thread.join(60)
         for slot in range(SEGMENTS):
-            shutil.rmtree(self._look(slot + 1), ignore_errors=True)
+            shutil.rmtree(self._folder_of(slot + 1), ignore_errors=True)
 
-    def _look(self, segment: int) -> Path:
+    def _folder_of(self, segment: int) -> Path:
         return self._files.folder / f"look-{(segment - 1) % SEGMENTS}"
 
     def _work(self) -> None:
@@ -168,7 +166,7 @@ class Judge:
                 if self.left_out == 1:
                     self._say(f"triggers could not look at a part of what is recorded: {error}")
 
-    def _judge(self, segment: _Whole) -> None:
+    def _judge(self, segment: _Segment) -> None:
         trace = self._converted(segment)
         calibrated = for_trace(trace)
         busiest = BusiestQueries() if self._shapes and self._query_j is not None else None
@@ -178,9 +176,9 @@ class Judge:
             heavy = heavy_queries(trace, calibrated, busiest)
             self._judge_queries(heavy, segment, round(self._query_j / _NJ))
 
-    def _converted(self, segment: _Whole) -> Trace:
+    def _converted(self, segment: _Segment) -> Trace:
         begins = segment.begins
-        folder = self._look(begins.segment)
+        folder = self._folder_of(begins.segment)
         part = PartOf(begins.begin_ns, segment.end_ns, begins.frame - 1, begins.lost)
         with names_of(folder).open("wb") as file:
             file.write(line_of(part))
@@ -202,7 +200,7 @@ class Judge:
             past = self._past.pop(name, deque[float](maxlen=PAST))
             low, high = (end / row.calls for end in row.energy_nj_ci95)
             now = row.energy_nj / row.calls
-            if ends := leaves((low, high), past):
+            if ends := left_interval((low, high), past):
                 was = f"{ends[0] * _NJ:.3g} to {ends[1] * _NJ:.3g}"
                 shape = row.shape[:_TEXT_CHARACTERS]
                 self._on_find("shape", f"{now * _NJ:.3g} J/call, before {was}: {shape}")
@@ -211,7 +209,7 @@ class Judge:
             if len(self._past) > MAX_SHAPES:
                 self._past.pop(next(iter(self._past)))
 
-    def _judge_queries(self, heavy: Sequence[Heavy], segment: _Whole, most_nj: int) -> None:
+    def _judge_queries(self, heavy: Sequence[Heavy], segment: _Segment, most_nj: int) -> None:
         for query in heavy:
             met = (0, segment.begins.begin_ns)
             before_nj, since_ns = self._running.pop(query.query, met)

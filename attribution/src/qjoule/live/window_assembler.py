@@ -131,7 +131,7 @@ class WindowAssembler:
 
     def take(self, *, everything: bool = False) -> Chunk | None:
         """All complete windows so far; with `everything`, up to the last reading."""
-        energy = self._take_energy(everything) if self.series else self._take_times(everything)
+        energy = self._take_energy(everything) if self.series else self._take_by_sums(everything)
         if energy is None or len(energy.boundaries_ns) < 2:
             return None
         end_ns = int(energy.boundaries_ns[-1])
@@ -170,9 +170,9 @@ class WindowAssembler:
         )
         energy = window_energy(window_readings, self.series, begin_ns)
         add_slow(energy, window_readings, self._slow_counters)
-        return self._as_summed(energy, begin_ns is None, everything)
+        return self._at_bounds_of_sums(energy, begin_ns is None, everything)
 
-    def _as_summed(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:
+    def _at_bounds_of_sums(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:
         """Windows between readings, with the bounds of the kernel side's sums.
 
         `goes_on`: the first boundary is the last of the windows before. `ends`: the last boundary
@@ -200,7 +200,7 @@ class WindowAssembler:
             half_width_ns=energy.half_width_ns + np.maximum(off_ns[:-1], off_ns[1:]),
         )
 
-    def _take_times(self, everything: bool) -> WindowEnergy | None:
+    def _take_by_sums(self, everything: bool) -> WindowEnergy | None:
         """Windows without energy, from the sums' own times."""
         sums = _joined(self._aggregates, AGGREGATE)
         times = np.unique(np.concatenate([sums["t0_ns"], sums["t1_ns"]])).astype(np.int64)
