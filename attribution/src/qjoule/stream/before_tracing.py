@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What began before tracing, where its server may be asked for it (`servers.client`): names of
-sessions, and texts of prepared statements.
+"""Asks servers (`servers.client`) for what began before tracing: names of sessions, and texts of
+prepared statements.
 
 A session whose login was not seen waits for the next question to its server, which is about all
-connections. The answer names it if the session was seen before the question, so that the
-connection in the answer is the same. Blocks are never held back: the names come in SESSION blocks
-of their own, with the time of the event that announced the session.
+connections. The answer names the session if it was seen before the question: only then is the
+connection surely the same. Blocks are never held back: the names come in further SESSION blocks,
+with the time of the event that announced the session.
 
-Each unknown statement is asked for once. Its block waits for the answer, and texts that refer to it
-wait with it; nothing else does. What the server does not tell, or not in time, stays as it was.
+Each unknown statement is asked for once. Its block, and texts that refer to it, wait for the
+answer; nothing else does. Without an answer in time they are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SESSION_BYTES = 8  #: `struct qj_unseen` begins with the session
 
 
 class Names(NamedTuple):
-    """What a server told of its connections."""
+    """A server's answer about its connections."""
 
     server: int
     connections: tuple[Told, ...]
@@ -91,7 +91,7 @@ class NamedStream(Stream):
             elif frame.kind is Block.TASK:
                 self._note_threads(frame)
             if frame.kind is Block.END:
-                yield from self._last()
+                yield from self._ask_last_time()
             yield frame
             if any(waiting.frames or waiting.asked_ns for waiting in self._waiting.values()):
                 self._ask()
@@ -145,8 +145,8 @@ class NamedStream(Stream):
                 self._asking.ask_names(server)
                 waiting.ask(self._clock_ns)
 
-    def _last(self) -> Iterator[Frame]:
-        """Waits for the open questions, then asks once more for those that still wait."""
+    def _ask_last_time(self) -> Iterator[Frame]:
+        """Waits for the open answers, then asks once more for the sessions that are left."""
         for _ in range(2):
             self._ask(last=True)
             while any(waiting.asked_ns for waiting in self._waiting.values()):
@@ -181,9 +181,9 @@ def _frames(frame: Frame, connection: Told) -> Iterator[Frame]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server told of a statement."""
+    """A server's answer about a statement."""
 
-    shape: int  #: of the text that stands for it
+    shape: int  #: of the placeholder
     text: bytes  #: empty: it has none; may be cut
     length: int  #: bytes of the whole statement
 
@@ -202,7 +202,7 @@ class Asking(Protocol):
 
 
 class PreparedTextStream(Stream):
-    """A stream with texts in place of what stands for them."""
+    """A stream in which texts of statements replace their placeholders."""
 
     def __init__(self, inner: Stream, asking: Asking) -> None:
         super().__init__(-1)
@@ -225,7 +225,7 @@ class PreparedTextStream(Stream):
                 self._note(frame)
             if self._held_texts:
                 yield from self._release(frame)
-            passed = self._known_or_held(frame) if frame.kind is Block.TEXT else frame
+            passed = self._resolved_or_held(frame) if frame.kind is Block.TEXT else frame
             if passed is not None:
                 yield passed
         yield from (
@@ -245,8 +245,8 @@ class PreparedTextStream(Stream):
             if (waiting := self._held_texts.get(shape)) is not None:
                 self._ask(waiting[0])
 
-    def _known_or_held(self, frame: Frame) -> Frame | None:
-        """The block to pass on for this text; None: later."""
+    def _resolved_or_held(self, frame: Frame) -> Frame | None:
+        """Returns the block to pass on for this text; None: it is held back."""
         record = frame.records[0]
         server, shape = int(record["server"]), int(record["shape"])
         kind = self._asking.kinds.get(server)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes in the blocks of a stream, whoever reads it: a recording, a capture or a live view.
+"""Reads the blocks of a stream, for a recording, a capture or a live view.
 
-What all of them do is done here. What the stream announces before its records (the machine, its
-energy source and its domains) completes the `Meta` of the trace. Loss is summed (running sums per
-CPU and cause, from LOSS blocks), and the watch sees tasks and sessions. The rest is a method for
-each kind of block.
+`BlockReader` does what all of them share. It completes the trace's `Meta` from what the stream
+announces before its records (the machine, its energy source and its domains), sums losses (running
+sums per CPU and cause, from LOSS blocks), and passes tasks and sessions to the watch. Subclasses
+have a method for each other kind of block.
 
 `BatchClock` says when a batch of records is closed, by the stream's own clock and by how much has
 arrived. It counts what arrives, not what a reader keeps, so all readers of a stream make the same
@@ -71,7 +71,7 @@ class Announced:
         return True
 
     def follow(self, server: Server) -> None:
-        """Puts a server that is followed in the place of the one that it was."""
+        """Adds a followed server to `meta`, in place of its former entry."""
         others = (other for other in self.meta.servers if other.id != server.id)
         servers = sorted((*others, server), key=lambda other: other.id)
         self.meta = replace(self.meta, servers=tuple(servers))

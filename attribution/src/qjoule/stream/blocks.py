@@ -85,7 +85,7 @@ class Stream:
 
     @property
     def stopped(self) -> str | None:
-        """Why a stream that was read ended, unless it was on request."""
+        """Returns why the stream ended; None: on request."""
         if self.ended_early or not self.stop_errno:
             return self.ended_early
         if self.stop_errno == errno.EFBIG:
@@ -106,7 +106,7 @@ class Stream:
         self.ended_early = f"the tracer's output ends at byte {self._offset} without an end block"
 
     def _end_as(self, inner: Stream) -> None:
-        """Notes how the stream ended that this one passes on."""
+        """Takes over the end state of the stream that this one wraps."""
         self.complete, self.stop_errno = inner.complete, inner.stop_errno
         self.ended_early = inner.ended_early
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients say of their calls: tags that they send to the server itself, in comments or
-attributes, and calls that only they report (attach mode `tag`), as rows of `queries` and `shapes`.
+"""Reads what clients report: tags that they send to the server itself, in comments or attributes,
+and calls that only they report (attach mode `tag`), as rows of `queries` and `shapes`.
 
 Tags also work from other hosts, where no shim can report calls. If a statement and its connection
 have tags of the same key, the statement's tag wins. If a shim reported the call, only the shim's
@@ -58,7 +58,7 @@ _FLAGS = (QueryFlag(0), QueryFlag.OK, QueryFlag.ERROR, QueryFlag.OPEN)
 
 @dataclass(frozen=True)
 class Tagged:
-    """Tags that a client sent; `number`: the hash that its queries carry, or of one query alone."""
+    """Tags that a client sent; `number`: their hash, or the id of the single query."""
 
     number: int
     tags: Tags
@@ -69,7 +69,7 @@ class ClientTags:
     """Keeps tags from the block that brings them until the query has ended."""
 
     def __init__(self, on_tags: Callable[[Tagged], object] = lambda _tagged: None) -> None:
-        """`on_tags` is called with whatever is taken in."""
+        """`on_tags` is called with all tags that are taken in."""
         self._on_tags = on_tags
         self._of_query: dict[int, Tags] = {}
         self._of_hash: dict[int, Tags] = {}

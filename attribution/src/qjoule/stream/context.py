@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reader of a stream is given beside it, for a recording, a capture or a live view:
-servers that are followed or watched while it lasts, and an external power meter.
-"""
+"""Inputs of a stream's reader beside the stream, for a recording, a capture or a live view: servers
+that are followed or watched while it lasts, and an external power meter."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Followed:
-    """The reattach helper's word on one process.
+    """The reattach helper's answer on one process.
 
     `server` None: it is not traced, for the reason `why`. `attached`: its probes are in place and
     its threads are known. Before that, the answer only announces the server's name.
@@ -56,7 +55,7 @@ class NoFollower:
 
 
 class Watching(Protocol):
-    """What is known of servers that are not traced: `qjoule.stream.watch`, or kept from before."""
+    """Knows the servers that are not traced: `qjoule.stream.watch`, or a capture."""
 
     learnt: list[Callable[[Server], object]]
 
@@ -75,7 +74,7 @@ class Watching(Protocol):
 def untraced_cpu_ns(segments: Array, tgids: Collection[int]) -> Iterator[tuple[int, int]]:
     """CPU time of these processes in segments (`contract.SEGMENT`), by tgid.
 
-    Only what they ran as other processes: once a server is followed, its time is its own.
+    Only segments of kind PROCESS count: those of a followed server are of another kind.
     """
     others = segments["owner_kind"] == OwnerKind.PROCESS
     mine = segments[others & np.isin(segments["tgid"], list(tgids))]
@@ -95,7 +94,7 @@ class Candidate:
     until_ns: int | None = None
     is_server: bool = False
     cpu_ns: int = 0
-    why: str = ""  #: it is not traced
+    why: str = ""  #: reason that it is not traced
     tgids: set[int] = field(default_factory=set)
 
     @property
@@ -112,7 +111,8 @@ class Traced:
     hidden_ns: int | None = None  #: since when it has sessions that cannot be read; None: has none
     alive: dict[int, int | None] = field(default_factory=dict)
     comms: set[str] = field(default_factory=set)
-    exited_ns: list[tuple[int, int | None]] = field(default_factory=list)  #: and when it was back
+    #: times of exit and of return
+    exited_ns: list[tuple[int, int | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class Share(Enum):
     """Which tables a reader makes. `TIMES`: segments, their owners, energy and loss. `QUERIES`: the
     rest.
 
-    What a query row says never depends on segments, nor the other way round. So two processes that
-    read the same stream make the same tables as one does.
+    Query rows never depend on segments, nor segments on queries. So two processes that read the
+    same stream make the same tables as one does.
     """
 
     ALL = "all"

@@ -47,7 +47,7 @@ from qjoule.trace.vocabulary import (
 from qjoule.trace.writer import TraceWriter
 
 Tables = Mapping[str, pa.Table]
-_OF_QUERIES = (Block.QUERY, Block.CHILD, Block.HELPER)
+_QUERY_BLOCKS = (Block.QUERY, Block.CHILD, Block.HELPER)
 
 
 class Ingest(BlockReader):
@@ -70,7 +70,7 @@ class Ingest(BlockReader):
     ) -> None:
         super().__init__(context)
         self._share = share
-        self._news = 0  #: of the watch, as of the meta
+        self._news = 0  #: the watch's count of changes that `meta` has
         self._sink = sink
         self._clock = BatchClock(batch_ns)
         self._reports = context.reports
@@ -96,7 +96,7 @@ class Ingest(BlockReader):
         self._part: PartOf | None = None
         self._code: list[CompiledCode] = []
         self._own_losses = OwnLosses()
-        self.missing_frames = 0  #: of a capture, that are known to be missing
+        self.missing_frames = 0  #: frames of a capture that are known to be missing
 
     @property
     def meta(self) -> Meta:
@@ -127,12 +127,12 @@ class Ingest(BlockReader):
         self._owners.apply(self._keep(records, valid_tasks(records)))
 
     def _on_loss(self, records: Array) -> list[tuple[int, int, int]]:
-        """Its rows are made with their batch."""
+        """Keeps the records: rows are made with their batch."""
         self._add_bulk(Block.LOSS, records)
         return []
 
     def _on_flush(self, t_ns: int) -> None:
-        self._look_around()
+        self._update_changes()
         self._advance(t_ns, sent=True)
 
     def _on_end(self, t_ns: int) -> None:
@@ -147,12 +147,12 @@ class Ingest(BlockReader):
         if self._part is not None:
             records = self._part.within(kind, records)
         self._clock.arrived(records.size)
-        if kind not in _OF_QUERIES:
+        if kind not in _QUERY_BLOCKS:
             if self._share.has_times:
                 self._pending.add(kind, records)
         elif self._share.has_queries:
             self._pending.add(kind, records)
-        else:  # whoever makes queries leaves these out, and we count them
+        else:  # the share with queries drops invalid ones, and this one counts them
             self._keep(records, forward(records["begin_ns"], records["end_ns"]))
         if kind is Block.ENERGY and records.size:
             self._advance(int(records["t_ns"].max()))
@@ -169,9 +169,8 @@ class Ingest(BlockReader):
         | CompiledListing
         | Array,
     ) -> None:
-        """Takes in what is known of a text, a session, tags, or task events, also from a capture;
-        or that the capture is a part, before all else.
-        """
+        """Takes in a text's shape, a session's event, tags, or task events, also from a capture.
+        `PartOf` comes before all else."""
         match news:
             case PartOf():
                 self._part = news
@@ -189,18 +188,18 @@ class Ingest(BlockReader):
             case _:
                 self._on_tasks(news)
 
-    def _look_around(self) -> None:
+    def _update_changes(self) -> None:
         """Notices servers that run untraced or have exited."""
         if self._watch is None:
             return
-        self._owners.again(self._watch.advance(self._clock.now_ns, everything=self._ending))
+        self._owners.rewrite_rows(self._watch.advance(self._clock.now_ns, everything=self._ending))
         if self._watch.news != self._news or self._ending:
             self._news = self._watch.news
             self.meta = replace(self.meta, changes=self._watch.changes)
 
     def flush(self, *, everything: bool = False) -> None:
         """Hands over pending records: segments up to the last FLUSH block, or `everything`."""
-        self._look_around()
+        self._update_changes()
         begin_ns = self.meta.begin_ns or 0
         span = Span(begin_ns, self._clock.sent_ns, self._clock.now_ns, everything, self._ending)
         tables: dict[str, pa.Table] = {}

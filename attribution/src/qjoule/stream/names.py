@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of statements, and what is kept of them without literals. Names for the numbers that the
-kernel side counts by: shapes, servers, processes and threads, in bounded memory.
-"""
+"""Shapes of statements, without literals; and names, in bounded memory, for the numbers that the
+kernel side counts by: shapes, servers, processes and threads."""
 
 from __future__ import annotations
 
@@ -57,17 +56,17 @@ class CompiledCode:
 
 @dataclass(frozen=True)
 class CompiledListing:
-    """Some of what a JVM has compiled."""
+    """Part of the code that a JVM has compiled."""
 
     rows: tuple[CompiledCode, ...]
 
 
 @dataclass(frozen=True)
 class StatementShape:
-    """What is kept of a text, without its literals.
+    """A text without its literals.
 
-    `single`: the hash is of one query alone. `captured`: the statement as it was sent, only if the
-    user asked for literals; `statement_bytes` is its length, of which it may be the beginning.
+    `single`: the hash is of one query alone. `captured`: the statement as it was sent, maybe cut,
+    if the user asked for literals; `statement_bytes`: its whole length.
     """
 
     shape: int
@@ -80,12 +79,12 @@ class StatementShape:
     t_ns: int = 0
     captured: bytes | None = None
     statement_bytes: int = 0
-    ids: tuple[OtherId, ...] = ()  #: that other tools have for it, if they are wanted
+    ids: tuple[OtherId, ...] = ()  #: of other tools, if requested
 
 
 @dataclass(frozen=True)
 class ReportedQueryId:
-    """An id of a shape that its server told."""
+    """An id that a server reported for a shape."""
 
     shape: int
     id: OtherId
@@ -174,7 +173,7 @@ class Names:
             self._ids.popitem(last=False)
 
     def ids(self) -> dict[str, tuple[OtherId, ...]]:
-        """The ids of other tools, by fingerprint; empty: they are not wanted."""
+        """The ids of other tools, by fingerprint; empty if not requested."""
         by_fingerprint: dict[str, dict[OtherId, None]] = {}
         for shape, ids in self._ids.items():
             if statement := self._by_hash.get(shape):
@@ -219,7 +218,7 @@ class Names:
         return statement
 
     def add_server(self, server: Server) -> None:
-        """Adds a server that is followed, or replaces one that it was."""
+        """Adds a followed server, or replaces its former entry."""
         self._servers[server.id] = server.name
         self._attach_modes[server.name] = server.attach_mode
 

@@ -112,12 +112,12 @@ class Owners:
         idle = {"owner": IDLE_OWNER, "kind": OWNER_KINDS[OwnerKind.IDLE]}
         return pa.concat_tables([pa.Table.from_pylist([idle], OWNERS), changes])
 
-    def again(self, tgids: Collection[int]) -> None:
+    def rewrite_rows(self, tgids: Collection[int]) -> None:
         """Writes the rows of these processes' owners again, because more is known of them now."""
         for (_, tgid), lives in self._lives.items() if tgids else ():
             if tgid in tgids:
                 for life in lives:
-                    self._touch(life)
+                    self._mark_changed(life)
 
     def forget(self, before_ns: int) -> None:
         """Drops lives that ended long before `before_ns`, for which no more segments can come."""
@@ -165,7 +165,7 @@ class Owners:
                 life,
             )
         if event == TaskEvent.FORK:
-            if life is None or not _adopts(life, t_ns):
+            if life is None or not _began_at(life, t_ns):
                 if life is not None and life.end_ns is None and (life.begin_ns or 0) < t_ns:
                     life.end_ns = t_ns  # its exit was lost
                     self._ended.append(life)
@@ -194,7 +194,7 @@ class Owners:
                 name.role_before, name.role = name.role, comm
             elif event == TaskEvent.EXEC:  # was renamed a moment ago, as the server's thread
                 name.role = name.role_before
-        self._touch(life)
+        self._mark_changed(life)
 
     def _owner(self, life: ThreadLifetime, name: Name, role: tuple[int, int]) -> int:
         owner = name.owners.get(role)
@@ -204,7 +204,7 @@ class Owners:
             self._changed[owner] = (life, name, *role)
         return owner
 
-    def _touch(self, life: ThreadLifetime) -> None:
+    def _mark_changed(self, life: ThreadLifetime) -> None:
         for name in life.all_names:
             for role, owner in name.owners.items():
                 self._changed[owner] = (life, name, *role)
@@ -263,7 +263,7 @@ def _begin(
     return lives[-1]
 
 
-def _adopts(life: ThreadLifetime, fork_ns: int) -> bool:
+def _began_at(life: ThreadLifetime, fork_ns: int) -> bool:
     """Whether a fork event that comes after segments of `life` is the beginning of `life`."""
     if life.settled:
         return life.begin_ns == fork_ns

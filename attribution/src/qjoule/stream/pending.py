@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which records a batch takes: those that waited until it is closed and, of a part that was cut
-out of a recording, those that count.
+"""Selects a batch's records: those that waited until it is closed and, of a part that was cut out
+of a recording, those within its bounds.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class LostBefore:
 
 @dataclass(frozen=True)
 class PartOf:
-    """The part's bounds.
+    """Bounds of a part of a recording.
 
-    All that ran from `begin_ns` to `end_ns` is known. What was sent of later times is not whole:
-    slices may still have been open. So energy read after `end_ns` is left out, and so are queries
-    that ended outside, whose energy is not in the part. One that began before is marked: only what
-    it took since is known. `frames_before`: frames that precede it.
+    All that ran from `begin_ns` to `end_ns` is known. Records of later times are incomplete: slices
+    may still have been open. So energy read after `end_ns` is left out, and so are queries that
+    ended outside. A query that began before is marked: only what it took since is known.
+    `frames_before`: frames that precede the part.
     """
 
     begin_ns: int
@@ -47,26 +47,26 @@ class PartOf:
             case Block.QUERY | Block.CHILD:
                 return self._queries(records)
             case Block.HELPER:
-                return self._ended(records)
+                return self._ended_within(records)
             case Block.LOSS:
-                return self._since(records)
+                return self._since_begin(records)
             case _:
                 return records
 
-    def _ended(self, records: Array) -> Array:
+    def _ended_within(self, records: Array) -> Array:
         ends_ns = records["end_ns"]
         inside: Array = records[(ends_ns >= self.begin_ns) & (ends_ns <= self.end_ns)]
         return inside
 
     def _queries(self, records: Array) -> Array:
-        queries = self._ended(records)
+        queries = self._ended_within(records)
         cut = queries["begin_ns"] < self.begin_ns
         if cut.any():
             queries = queries.copy()
             queries["flags"][cut] |= np.uint32(QueryFlag.CUT)
         return queries
 
-    def _since(self, records: Array) -> Array:
+    def _since_begin(self, records: Array) -> Array:
         before = {(loss.cpu, loss.cause): (loss.count, loss.lost_ns) for loss in self.lost}
         since = records.copy()
         for record in since:
@@ -134,11 +134,11 @@ class Pending:
 
 def take_rows(records: Array, which: Array) -> Array:
     """A copy of `records[which]`; `which` is a mask or an array of indices."""
-    rows: Array = _words(records)[which].view(records.dtype)
+    rows: Array = _as_words(records)[which].view(records.dtype)
     return rows.reshape(-1)
 
 
-def _words(records: Array) -> Array:
+def _as_words(records: Array) -> Array:
     """Records as rows of 64-bit words, which numpy copies much faster than structured arrays."""
     width = records.dtype.itemsize // np.dtype(np.uint64).itemsize
     return np.ascontiguousarray(records).view(np.uint64).reshape(records.size, width)
@@ -147,5 +147,5 @@ def _words(records: Array) -> Array:
 def _joined(parts: list[Array]) -> Array:
     if len(parts) == 1:
         return parts[0]
-    joined: Array = np.concatenate([_words(part) for part in parts if part.size] or parts)
+    joined: Array = np.concatenate([_as_words(part) for part in parts if part.size] or parts)
     return joined.view(parts[0].dtype).reshape(-1)

@@ -64,11 +64,11 @@ class ProcessTitleStream(Stream):
             if frame.kind is Block.TASK:
                 self._note(frame)
             elif frame.kind is Block.SESSION:
-                yield from self._has_client(frame)
+                yield from self._rename_with_client(frame)
                 yield from self._session_names(frame)
             if self._waiting and frame.t_ns >= self._looked_ns + LOOK_NS:
                 self._looked_ns = frame.t_ns
-                yield from self._look(frame.t_ns)
+                yield from self._look_up_titles(frame.t_ns)
 
     def _note(self, frame: Frame) -> None:
         for task in frame.records:
@@ -80,10 +80,9 @@ class ProcessTitleStream(Stream):
             elif task["event"] not in _NAMED and len(self._waiting) < MAX_WAITING:
                 self._waiting[tgid] = task
 
-    def _has_client(self, frame: Frame) -> Iterator[Frame]:
-        """A session means the process has a client, so no lookup is needed; it might come too
-        late.
-        """
+    def _rename_with_client(self, frame: Frame) -> Iterator[Frame]:
+        """Renames a process by its client: a session means that it has one, and a lookup might come
+        too late."""
         announced = self._waiting.pop(int(frame.records["tgid"][0]), None)
         if announced is not None:
             role = self._servers[int(announced["server"])].with_client
@@ -107,7 +106,7 @@ class ProcessTitleStream(Stream):
         user["event"], user["text_bytes"] = SessionEvent.USER, len(text)
         yield Frame(Block.SESSION, frame.t_ns, user, text)
 
-    def _look(self, now_ns: int) -> Iterator[Frame]:
+    def _look_up_titles(self, now_ns: int) -> Iterator[Frame]:
         for tgid, announced in list(self._waiting.items()):
             role = self._servers[int(announced["server"])].role(self._title_of(tgid))
             if role:

@@ -58,7 +58,7 @@ class OpaqueConnections:
 
 
 def read_session(frame: Frame) -> SessionUpdate | None:
-    """What a SESSION block says; None if it is invalid."""
+    """Decodes a SESSION block; None if it is invalid."""
     record = frame.records[0]
     event, t_ns, kind = int(record["event"]), int(record["t_ns"]), int(record["server_kind"])
     if not 0 < event < len(SESSION_EVENTS) or t_ns >= 1 << 63:

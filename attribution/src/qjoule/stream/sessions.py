@@ -120,7 +120,7 @@ class Sessions:
         return True
 
     def learn(self, news: SessionUpdate) -> None:
-        """Takes in what a SESSION block says."""
+        """Takes in a decoded SESSION block."""
         self._opaque.learn(news)
         if news.startup is None:
             return
@@ -129,7 +129,7 @@ class Sessions:
         if event == SessionEvent.OPEN:
             self._open(news, whose)
         elif event == SessionEvent.MET:
-            self._meet(session, t_ns, news.connection)
+            self._add_connection(session, t_ns, news.connection)
         elif event == SessionEvent.USER:
             codes = self._code(whose.user), self._code(whose.database)
             self._change(session, t_ns, event, (*codes, SAME, self._set_code(whose.tags)))
@@ -249,10 +249,10 @@ class Sessions:
         return pa.Table.from_pylist(rows, schema.SESSIONS)
 
     def drop_rows(self) -> None:
-        """For who needs no table."""
+        """For readers that need no table."""
         self._rows.clear()
 
-    def _meet(self, number: int, t_ns: int, connection: str | None) -> None:
+    def _add_connection(self, number: int, t_ns: int, connection: str | None) -> None:
         session = self._recall(number)
         connections = session.connections
         if not connections or connections[-1][1] != connection:  # some events arrive more than once

@@ -34,7 +34,7 @@ else:
     schema = LazyModule("qjoule.trace.schema")
 
 MAX_SHAPES = 50_000
-#: Characters of each text that `Statements.named` returns.
+#: Characters of each text that `Statements.name_of` returns.
 START_CHARACTERS = 100
 #: Several hashes may have the same fingerprint: this many on average.
 HASHES_PER_SHAPE = 4
@@ -53,8 +53,8 @@ class Statements:
     At most `max_shapes` fingerprints get a row in `shapes`; statements beyond them are
     `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well. `ids` finds
     the ids that other tools have for a statement; None: they are not wanted. `on_named` is called
-    with each text, and each id that a server told, that is taken in. `starts`: keep the start of
-    each text, for `named`.
+    with each new text, and each id that a server reported. `starts`: keep the start of each text,
+    for `name_of`.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Statements:
             return
         has_language = dialect in LANGUAGES
         if has_language and frame.records[0]["single"]:
-            self._single(frame, shape, dialect)
+            self._add_single(frame, shape, dialect)
             return
         if has_language and self._references.waits(frame.text, dialect):
             if len(self._waiting) < min(self._max_shapes, MAX_WAITING):
@@ -133,7 +133,7 @@ class Statements:
         self._waiting.pop(shape, None)
         self._name(frame)
 
-    def _single(self, frame: Frame, shape: int, dialect: int) -> None:
+    def _add_single(self, frame: Frame, shape: int, dialect: int) -> None:
         """Takes the text of a single query. The first query of a fingerprint lends its hash to
         all.
         """
@@ -146,26 +146,26 @@ class Statements:
         self.learn(self._without_literals(frame, normalised, ids, single=True))
 
     def learn_id(self, reported: ReportedQueryId) -> None:
-        """Takes in an id that a server told."""
+        """Takes in an id that a server reported."""
         self._reported_ids += 1
         if self._reported_ids <= HASHES_PER_SHAPE * self._max_shapes:
             self._on_named(reported)
             self._add_ids(reported.shape, [reported.id])
 
     def learn(self, statement: StatementShape) -> None:
-        """Takes in what is known of a text. Repeated hashes cost a lookup."""
+        """Takes in a text's shape. Repeated hashes cost a lookup."""
         if statement.shape in self._by_hash or statement.dialect not in LANGUAGES:
             return
         self._on_named(statement)
         if statement.single:
             first = self._first.get(statement.fingerprint)
             if first is not None or len(self._first) >= self._max_shapes:
-                self._lend(statement.shape, first)
+                self._map_single(statement.shape, first)
                 return
             self._first[statement.fingerprint] = statement.shape
-        self._learn(statement)
+        self._add_shape(statement)
 
-    def _lend(self, shape: int, first: int | None) -> None:
+    def _map_single(self, shape: int, first: int | None) -> None:
         """Maps a single query's hash to `first`, that of the first query of its fingerprint."""
         if first is None:
             self._note_other()
@@ -227,7 +227,7 @@ class Statements:
             ids=ids,
         )
 
-    def _learn(self, statement: StatementShape) -> None:
+    def _add_shape(self, statement: StatementShape) -> None:
         if self._no_more_hashes():
             return
         if statement.dialect == _UNSEEN:
@@ -254,7 +254,7 @@ class Statements:
             self._statements.append(row)
 
     def settle(self) -> None:
-        """Names the texts that still wait for another as they are."""
+        """Names the waiting texts without the texts that they refer to."""
         for shape in list(self._waiting):
             self._name(self._waiting.pop(shape))
 

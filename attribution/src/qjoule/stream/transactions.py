@@ -100,7 +100,7 @@ class TransactionRows:
         yield from zip(begins.tolist(), ends.tolist(), decides[begins].tolist(), strict=True)
 
     def first_inside(self, begin: int, end: int) -> int | None:
-        """The first row whose reply says that its session is in a transaction."""
+        """The first row whose reply reports an open transaction."""
         place = bisect_left(self._inside, begin)
         if place == len(self._inside) or self._inside[place] >= end:
             return None
@@ -158,7 +158,7 @@ class Transactions:
         self._rows: list[dict[str, object]] = []
 
     def met(self, session: int, event: int, t_ns: int) -> None:
-        """A session's event. The login is seen of those that begin during the trace."""
+        """Takes in a session's event. Only sessions that begin during the trace have a login."""
         if event == SessionEvent.OPEN:
             self._met.pop(session, None)
             self._older.discard(session)
@@ -214,13 +214,13 @@ class Transactions:
                 if inside is None and session not in self._open:
                     continue
                 if inside is not None:
-                    ids[row:inside] = self._pass(rows, row, inside)
+                    ids[row:inside] = self._add_statements(rows, row, inside)
                     ids[inside] = self._follow(rows, inside)
                     row = inside + 1
-            ids[row:end] = self._pass(rows, row, end)
+            ids[row:end] = self._add_statements(rows, row, end)
         return ids
 
-    def _pass(self, rows: TransactionRows, begin: int, end: int) -> int:
+    def _add_statements(self, rows: TransactionRows, begin: int, end: int) -> int:
         """Adds rows of one session that neither begin nor end a transaction to the open one."""
         transaction = self._open.get(int(rows.session[begin])) if begin < end else None
         if transaction is None:

@@ -46,15 +46,15 @@ class Lookout(Protocol):
 
 
 class Watch:
-    """Takes events of tasks and sessions; `changes` is what to tell.
+    """Takes events of tasks and sessions; `changes` is what to report.
 
     Args:
         servers: those that are traced.
         chosen: the user chose processes (`--pid`). Other servers are then left out on purpose, so
-            only one that may have succeeded a traced one is told.
+            only one that may have succeeded a traced one is reported.
         reasons: why a process is not traced, where that is known.
         unseen: sessions that a traced server's attach mode misses, by its name.
-        follower: has servers followed that run untraced.
+        follower: attaches to servers that run untraced.
 
     `learnt` is called with each server that is followed.
     """
@@ -74,7 +74,7 @@ class Watch:
         self._chosen = chosen
         self._reasons = dict(reasons or {})
         self._candidates: dict[int, Candidate] = {}  #: by the pid of their first process
-        self._of: dict[int, Candidate] = {}  #: by tgid, also of processes that have ended
+        self._by_tgid: dict[int, Candidate] = {}  #: of ended processes, too
         self._confirmed: list[Candidate] = []
         self._beyond = False
         self._follower = follower or NoFollower()
@@ -82,7 +82,7 @@ class Watch:
         self.learnt: list[Callable[[Server], object]] = []
         self._unseen = [Change(UNSEEN, name, why=why) for name, why in (unseen or {}).items()]
         self.changes: tuple[Change, ...] = tuple(self._unseen)
-        self.news = 0  #: how often more than CPU time has changed
+        self.news = 0  #: number of changes other than of CPU time
 
     def tasks(self, records: Array) -> None:
         """Takes in task events (`contract.TASK`), in whatever order they arrive."""
@@ -92,10 +92,10 @@ class Watch:
             np.argsort(leaders["t_ns"], kind="stable")
         ].tolist():
             if server:
-                self._of_traced(t_ns, pid, server, event, comm.decode("utf-8", "replace"))
+                self._apply_traced(t_ns, pid, server, event, comm.decode("utf-8", "replace"))
             else:
-                self._left(t_ns, pid, event)
-                self._of_other(t_ns, pid, parent, event, comm.decode("utf-8", "replace"))
+                self._leave_server(t_ns, pid, event)
+                self._apply_other(t_ns, pid, parent, event, comm.decode("utf-8", "replace"))
 
     def sessions(self, records: Array) -> None:
         """Takes in events of sessions (`contract.SESSION`)."""
@@ -109,34 +109,34 @@ class Watch:
         """Counts the CPU time of segments (`contract.SEGMENT`) that belongs to untraced servers."""
         if not self._candidates and not self._confirmed:
             return
-        for tgid, cpu_ns in untraced_cpu_ns(segments, self._of):
-            self._of[tgid].cpu_ns += cpu_ns
+        for tgid, cpu_ns in untraced_cpu_ns(segments, self._by_tgid):
+            self._by_tgid[tgid].cpu_ns += cpu_ns
 
     def process_of(self, tgid: int) -> str:
         """The name of the untraced server that a process belongs to; empty if there is none."""
-        candidate = self._of.get(tgid)
+        candidate = self._by_tgid.get(tgid)
         return candidate.process if candidate is not None and candidate.is_server else ""
 
     def untraced_now(self, tgid: int) -> str:
         """Like `process_of`, but empty once the server is traced or has ended."""
-        candidate = self._of.get(tgid)
+        candidate = self._by_tgid.get(tgid)
         return "" if candidate is None or candidate.until_ns is not None else self.process_of(tgid)
 
     def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
         """Confirms candidates, has them followed, and updates `changes`.
 
-        `everything`: this is the end, nobody is waited for. Returns the processes that are newly
-        known to belong to an untraced server.
+        `everything`: the stream ends, so young candidates are not waited for. Returns the processes
+        that are newly known to belong to an untraced server.
         """
         for answer in self._follower.take():
             self._take_answer(answer)
         newly: set[int] = set()
         for candidate in list(self._candidates.values()):
             young = candidate.since_ns is not None and t_ns - candidate.since_ns < CONFIRM_NS
-            if (young and not everything) or not self._concerns(candidate):
+            if (young and not everything) or not self._is_reported(candidate):
                 continue
             del self._candidates[candidate.pid]
-            above = self._of.get(candidate.parent)
+            above = self._by_tgid.get(candidate.parent)
             if above is not None and above.comm == candidate.comm:
                 # A worker, met before its server.
                 self._join(above, candidate)
@@ -150,8 +150,8 @@ class Watch:
         self.changes = tuple(self._all_changes())
         return newly
 
-    def _concerns(self, candidate: Candidate) -> bool:
-        """If the user chose processes: whether this one may be the successor of one of them."""
+    def _is_reported(self, candidate: Candidate) -> bool:
+        """True for all, or with chosen processes for possible successors of traced ones."""
         exited = (traced.comms for traced in self._traced.values() if traced.exited_ns)
         return not self._chosen or any(candidate.comm in comms for comms in exited)
 
@@ -159,7 +159,7 @@ class Watch:
         above.tgids |= candidate.tgids
         above.cpu_ns += candidate.cpu_ns
         for tgid in candidate.tgids:
-            self._of[tgid] = above
+            self._by_tgid[tgid] = above
 
     def _confirm(self, candidate: Candidate) -> None:
         if candidate.since_ns is None:  # what ran before was left out on purpose
@@ -178,7 +178,7 @@ class Watch:
     def _take_answer(self, answer: Followed) -> None:
         server = answer.server
         if server is None:
-            candidate = self._of.get(answer.pid)
+            candidate = self._by_tgid.get(answer.pid)
             if candidate is not None:
                 candidate.why = answer.why
                 self.news += 1
@@ -187,7 +187,7 @@ class Watch:
         name, traced.no_symbol = traced.name, server.no_symbol
         for learn in () if answer.attached else self.learnt:
             learn(replace(server, name=name))
-        candidate = self._of.get(answer.pid)
+        candidate = self._by_tgid.get(answer.pid)
         if answer.attached and len(self._followed) < MAX_CHANGES:
             as_what = f"{server.exe} {server.version}".strip()
             t_ns = None if candidate is None else candidate.until_ns
@@ -234,10 +234,10 @@ class Watch:
 
     # ---- events -------------------------------------------------------------------------------
 
-    def _of_traced(self, t_ns: int, pid: int, server: int, event: int, comm: str) -> None:
+    def _apply_traced(self, t_ns: int, pid: int, server: int, event: int, comm: str) -> None:
         traced = self._traced.setdefault(server, Traced(f"server {server}"))
         if event == TaskEvent.EXIT:
-            self._left(t_ns, pid, event)
+            self._leave_server(t_ns, pid, event)
         elif event in (TaskEvent.FORK, TaskEvent.EXEC, TaskEvent.ALIVE):
             if not traced.alive and traced.exited_ns and traced.exited_ns[-1][1] is None:
                 traced.exited_ns[-1] = (traced.exited_ns[-1][0], t_ns)
@@ -247,8 +247,8 @@ class Watch:
             self._became_traced(t_ns, pid)
 
     def _became_traced(self, t_ns: int, pid: int) -> None:
-        """A process is a traced server's from now on; it keeps the name that it had before."""
-        candidate = self._of.get(pid)
+        """Takes a process as a traced server's from now on; it keeps its former name until then."""
+        candidate = self._by_tgid.get(pid)
         if candidate is None:
             return
         candidate.until_ns = candidate.until_ns or t_ns
@@ -256,7 +256,7 @@ class Watch:
         if self._candidates.pop(candidate.pid, None):
             self._drop(candidate)
 
-    def _left(self, t_ns: int, pid: int, event: int) -> None:
+    def _leave_server(self, t_ns: int, pid: int, event: int) -> None:
         """A process of a traced server has ended, or runs another program from now on."""
         for traced in self._traced.values() if event in (TaskEvent.EXIT, TaskEvent.EXEC) else ():
             if pid not in traced.alive:
@@ -267,27 +267,27 @@ class Watch:
                 traced.exited_ns.append((t_ns, None))
                 self.news += 1
 
-    def _of_other(self, t_ns: int, pid: int, parent: int, event: int, comm: str) -> None:
-        above = self._of.get(parent)
+    def _apply_other(self, t_ns: int, pid: int, parent: int, event: int, comm: str) -> None:
+        above = self._by_tgid.get(parent)
         if event == TaskEvent.EXIT:
             self._ended(t_ns, pid)
         elif event == TaskEvent.FORK:
-            self._of.pop(pid, None)  # a reused pid
+            self._by_tgid.pop(pid, None)  # a reused pid
             if above is not None:
                 self._make_room()
                 above.tgids.add(pid)
-                self._of[pid] = above
+                self._by_tgid[pid] = above
         elif event == TaskEvent.EXEC or (event == TaskEvent.ALIVE and not self._chosen):
             self._ended(t_ns, pid)
-            self._of.pop(pid, None)
+            self._by_tgid.pop(pid, None)
             is_candidate = self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES
             if is_candidate:
                 since_ns = t_ns if event == TaskEvent.EXEC else None
                 candidate = Candidate(pid, comm, since_ns, parent, tgids={pid})
-                self._candidates[pid] = self._of[pid] = candidate
+                self._candidates[pid] = self._by_tgid[pid] = candidate
 
     def _ended(self, t_ns: int, pid: int) -> None:
-        candidate = self._of.get(pid)
+        candidate = self._by_tgid.get(pid)
         if candidate is None:
             return
         candidate.tgids.discard(pid)
@@ -303,11 +303,15 @@ class Watch:
 
     def _drop(self, candidate: Candidate) -> None:
         """Forgets a candidate that turned out to be no server."""
-        self._of = {tgid: other for tgid, other in self._of.items() if other is not candidate}
+        self._by_tgid = {
+            tgid: other for tgid, other in self._by_tgid.items() if other is not candidate
+        }
 
     def _make_room(self) -> None:
         """Forgets processes that have ended: their last segments have come long ago."""
-        if len(self._of) >= MAX_PROCESSES:
-            self._of = {
-                tgid: candidate for tgid, candidate in self._of.items() if tgid in candidate.tgids
+        if len(self._by_tgid) >= MAX_PROCESSES:
+            self._by_tgid = {
+                tgid: candidate
+                for tgid, candidate in self._by_tgid.items()
+                if tgid in candidate.tgids
             }
