@@ -172,7 +172,7 @@ def test_a_conversion_that_fails_can_be_begun_anew(
 
 
 def test_two_conversions_at_once_do_not_meet(captured: Path) -> None:
-    with module._alone(captured), pytest.raises(QjouleError, match="by another process"):
+    with module._locked(captured), pytest.raises(QjouleError, match="by another process"):
         convert(captured)
 
 

@@ -203,7 +203,7 @@ def test_a_year_of_news_takes_no_more_than_the_bounds(monkeypatch: pytest.Monkey
         needed.learn(Tagged(number, (("a", "b"),), False))
         needed.learn(_session(number, SessionEvent.OPEN))
         needed.learn(_tasks({"pid": number, "event": TaskEvent.FORK}))
-    needed.turn()
+    needed.begin_segment()
     assert len(_lines(needed, StatementShape)) == 100
     assert len(_lines(needed, Tagged)) == len(_lines(needed, SessionUpdate)) == 50
     assert sum(map(len, _lines(needed, np.ndarray))) == 50

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the tracer's pipe while the bulk of a recording goes to the spool, or to a ring.
 
-What comes here is little: the machine, processes, statements, sessions and tags. Statements lose
+The pipe carries little: the machine, processes, statements, sessions and tags. Statements lose
 their literals here, as in every recording, before anything of them is written.
 """
 
@@ -39,22 +39,22 @@ from qjoule.trace.columns import Array
 from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Captured, Meta, Server, Throttled
 
-#: Stream time between two looks at servers, applications and meters.
-LOOK_NS = 1_000_000_000
+#: Stream time between two checks of servers, applications and meters.
+CHECK_NS = 1_000_000_000
 _CODE_OF_LINE = 1000  #: methods in a line of names
-#: What comes before anything is known of the trace.
+#: Blocks that come before anything is known of the trace.
 _FIRST = (Block.HELLO, Block.CPU, Block.DOMAIN)
 #: See `RingCapture.whole`.
 Whole = Callable[[SegmentBegins, int, Meta], object]
-#: Texts taken in before what is not needed any more is forgotten.
+#: Number of texts after which those that are not needed any more are forgotten.
 MAX_TEXTS = 50_000
 
 
 @dataclass(frozen=True)
 class CaptureContext(StreamContext):
-    """The calls of applications are captured, too, so their source itself is needed. `compiled`:
-    names what JVMs have compiled, once tracing has ended. `throttled`: how often CPUs throttled
-    themselves until then.
+    """`reports`: the source of applications' calls, which are captured too. `compiled`: names what
+    JVMs have compiled, once tracing has ended. `throttled`: how often CPUs throttled themselves
+    until then.
     """
 
     reports: TagSource | None = None
@@ -80,7 +80,7 @@ class Capture(BlockReader):
         self._reports = context.reports
         self._meter = context.meter
         self._opaque = OpaqueConnections()
-        self._looked_ns = 0
+        self._checked_ns = 0
         self.captured = Captured(client_tags=context.client_tags)
 
     @property
@@ -98,7 +98,7 @@ class Capture(BlockReader):
 
     @property
     def news(self) -> tuple[int, tuple[Server, ...]]:
-        """Differs from before when servers have exited, are followed, or run untraced."""
+        """Changes when servers exit, are followed, or run untraced."""
         return 0 if self._watch is None else self._watch.news, self._announced.meta.servers
 
     def run(self, stream: Stream) -> Meta:
@@ -110,7 +110,7 @@ class Capture(BlockReader):
         written_news = None
         try:
             for frame in stream:
-                # Who looks meanwhile sees which servers have exited or are followed.
+                # Readers of meta.json meanwhile see which servers have exited or are followed.
                 if written_news != self.news and frame.kind not in _FIRST:
                     written_news = self.news
                     replace_meta(self._directory, self.meta)
@@ -142,13 +142,13 @@ class Capture(BlockReader):
 
     def _on_flush(self, t_ns: int) -> None:
         self._statements.drop_rows()
-        if t_ns >= self._looked_ns + LOOK_NS:
-            self._looked_ns = t_ns
-            self._look_around(t_ns)
+        if t_ns >= self._checked_ns + CHECK_NS:
+            self._checked_ns = t_ns
+            self._update_changes(t_ns)
 
     def _on_end(self, t_ns: int) -> None:
         self._statements.settle()
-        self._look_around(t_ns, everything=True)
+        self._update_changes(t_ns, everything=True)
         compiled = self._context.compiled()
         for at in range(0, len(compiled), _CODE_OF_LINE):
             self._names.add(CompiledListing(tuple(compiled[at : at + _CODE_OF_LINE])))
@@ -171,8 +171,8 @@ class Capture(BlockReader):
             starts=False,
         )
 
-    def _look_around(self, t_ns: int, *, everything: bool = False) -> None:
-        self._hear(everything=everything)
+    def _update_changes(self, t_ns: int, *, everything: bool = False) -> None:
+        self._read_reports(everything=everything)
         if self._watch is None:
             return
         by_process: dict[str, list[int]] = {}
@@ -181,7 +181,7 @@ class Capture(BlockReader):
         for process, tgids in by_process.items():
             self._names.add(Untraced(process, tuple(sorted(tgids))))
 
-    def _hear(self, *, everything: bool) -> None:
+    def _read_reports(self, *, everything: bool) -> None:
         """Takes in what applications and an external meter reported."""
         lost, unverified, bad = 0, 0, 0
         if self._reports is not None:
@@ -210,7 +210,7 @@ def open_spool(directory: Path) -> Iterator[int]:
     Raises:
         QjouleError: it cannot be made.
     """
-    # Relative to the working directory: our user may not be allowed to pass what is above it.
+    # Relative to the working directory: our user may have no access to the directories above.
     path = spool_of(directory)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -232,8 +232,8 @@ def open_spool(directory: Path) -> Iterator[int]:
 class RingCapture(Capture):
     """Writes the names of a flight recorder, and has its recorder save.
 
-    `whole` is called with each segment that is whole, up to when all is known of it, and what is
-    known of the recording.
+    `whole` is called with each complete segment, the time until which all of it is known, and the
+    recording's meta.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class RingCapture(Capture):
         context: CaptureContext,
         recorder: Recorder,
     ) -> None:
-        self._ring = RingNames(directory, lambda: self._statements.databases, self._turn)
+        self._ring = RingNames(directory, lambda: self._statements.databases, self._on_segment)
         self._recorder = recorder
         self.whole: Whole = lambda _begins, _end_ns, _meta: None
         self._flushed_ns = 0
@@ -266,17 +266,17 @@ class RingCapture(Capture):
         if frame.kind is Block.SPOOLED:
             self._ring.lost(self._losses.sums, frame.t_ns)
             super()._on_records(frame)
-            self._recorder.process_requests(self.now)  # all is named that the frames refer to
+            self._recorder.process_requests(self.now)  # all names in the frames are written
 
     def _on_end(self, t_ns: int) -> None:
         super()._on_end(t_ns)
         self._recorder.process_requests(self.now)
 
     def now(self) -> Now:
-        """What a save needs to know now, such as the point up to which the ring can be saved."""
+        """The state that a save needs, such as the point up to which the ring can be saved."""
         return Now(self._ring.moment(), self.meta, self._ring.needed.counted)
 
-    def _turn(self, segment: int) -> None:
+    def _on_segment(self, segment: int) -> None:
         if self._statements.taken > MAX_TEXTS:
             shapes = self._ring.needed.shapes
             self._statements = self._statements.anew(shapes)

@@ -55,7 +55,7 @@ class ShareWorker:
             descriptors += (
                 os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (trace, folder.parent)
             )
-            self._child = Child.start(lambda pipe: _work(trace, folder, share, pipe), descriptors)
+            self._child = Child.start(lambda pipe: _run(trace, folder, share, pipe), descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -63,18 +63,18 @@ class ShareWorker:
     def fileno(self) -> int:
         return self._child.pipe
 
-    def hear(self) -> bool:
-        """Takes in what it says; False: it has ended. Raises QjouleError: it failed."""
+    def read_messages(self) -> bool:
+        """Reads the worker's messages; False: it has ended. Raises QjouleError: it failed."""
         data = os.read(self._child.pipe, _READ_BYTES)
         *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in lines:
-            self._take(json.loads(line))
+            self._apply_message(json.loads(line))
         return bool(data)
 
     def close(self) -> None:
         self._child.end()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _apply_message(self, message: dict[str, Any]) -> None:
         if "error" in message:
             raise QjouleError(message["error"])
         if "meta" in message:
@@ -109,7 +109,7 @@ def _wait(workers: Sequence[ShareWorker], progress: Any) -> None:
         while selector.get_map():
             for key, _ in selector.select():
                 worker = key.data
-                if not worker.hear():
+                if not worker.read_messages():
                     selector.unregister(worker)
                     if worker.made is None:
                         raise QjouleError(
@@ -121,8 +121,8 @@ def _wait(workers: Sequence[ShareWorker], progress: Any) -> None:
                 progress(sum(worker.done for worker in workers), total)
 
 
-def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
-    """The whole life of such a process. It has both directories, by descriptor."""
+def _run(trace: Path, folder: Path, share: Share, pipe: int) -> None:
+    """Runs in the worker, which has both directories, by descriptor."""
     paths = [as_given(str(path)) for path in (trace, folder.parent)]
     opened_directories.clear()
     trace, unfinished = (by_descriptor(FIRST + index, path) for index, path in enumerate(paths))
@@ -132,20 +132,20 @@ def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
         for done, total in tables.steps():
             if done - reported >= _STEP_BYTES:
                 reported = done
-                _say(pipe, done=done, total=total)
+                _send(pipe, done=done, total=total)
         made = tables.finish()
         values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
-        _say(pipe, meta=made.meta.to_json(), **values)
+        _send(pipe, meta=made.meta.to_json(), **values)
     except QjouleError as error:
-        _say(pipe, error=as_given(str(error)))
+        _send(pipe, error=as_given(str(error)))
     except OSError as error:
         where = error.filename or trace
-        _say(pipe, error=as_given(f"{where}: {error.strerror}; the recording is as it was"))
+        _send(pipe, error=as_given(f"{where}: {error.strerror}; the recording is as it was"))
     except MemoryError:
-        _say(pipe, error=f"{paths[0]}: there is not enough memory; the recording is as it was")
+        _send(pipe, error=f"{paths[0]}: there is not enough memory; the recording is as it was")
 
 
-def _say(pipe: int, **values: Any) -> None:
+def _send(pipe: int, **values: Any) -> None:
     write_all(pipe, json.dumps(values).encode() + b"\n")
 
 
@@ -183,7 +183,7 @@ def convert(
             f"{trace} has nothing to convert: it is no recording, or it is converted already"
         )
     try:
-        with _alone(trace):
+        with _locked(trace):
             if output is not None:
                 output.mkdir()
                 for path in trace.iterdir():
@@ -199,7 +199,7 @@ def convert(
 
 
 @contextmanager
-def _alone(trace: Path) -> Iterator[None]:
+def _locked(trace: Path) -> Iterator[None]:
     """Raises QjouleError if another process converts the same trace."""
     with open_regular(spool_of(trace)) as file:
         try:
@@ -223,7 +223,7 @@ def _convert(trace: Path, output: Path, jobs: int, progress: Progress) -> Conver
     if len(shares) > 1:
         made = make_shares(trace, folders, progress)
     else:
-        made = [_made_here(trace, folders[Share.ALL], progress)]
+        made = [_make_here(trace, folders[Share.ALL], progress)]
     meta = _combined_meta(trace, made)
     for folder in folders.values():
         for name in TABLES:
@@ -235,7 +235,7 @@ def _convert(trace: Path, output: Path, jobs: int, progress: Progress) -> Conver
     return Converted(meta, sum(part.tagged for part in made))
 
 
-def _made_here(trace: Path, folder: Path, progress: Progress) -> Made:
+def _make_here(trace: Path, folder: Path, progress: Progress) -> Made:
     tables = Tables(trace, folder)
     for done, total in tables.steps():
         progress(done, total)
@@ -243,7 +243,7 @@ def _made_here(trace: Path, folder: Path, progress: Progress) -> Made:
 
 
 def _combined_meta(trace: Path, made: Sequence[Made]) -> Meta:
-    """What the shares say together; the first one has counted loss."""
+    """Combines the shares' metas; the first share has counted loss."""
     stopped = meta_of(trace).stopped
     if stopped is None and not names_of(trace).is_file():
         stopped = "the names of the recording are missing"

@@ -27,13 +27,13 @@ _SAVE = b"save\n"
 _OWN_USERS = range(2_100_000_000, 2_104_194_305)  #: of recorders (tracer/root/user.c)
 _CREDENTIALS = struct.Struct("3i")  #: struct ucred: pid, uid, gid
 _MOST_BYTES = 64 << 10
-#: A peer that says nothing is left alone after this; a save may take long.
+#: Timeouts of a request, of one by a peer that may not ask, and of a save.
 _HEAR_S, _STRANGER_S, _SAVE_S = 5.0, 0.5, 600.0
 
 
 @dataclass(frozen=True)
 class SaveReply:
-    """What became of a request: `directory` below the recorder's, or why there is none."""
+    """The outcome of a request: `directory` below the recorder's, or an error."""
 
     directory: str = ""
     seconds: float = 0.0
@@ -80,10 +80,10 @@ class DumpSocket:
                 peer.sendall(json.dumps(asdict(self._answer(peer))).encode())
 
     def _answer(self, peer: socket.socket) -> SaveReply:
-        pid, uid = _peer(peer)
+        pid, uid = _peer_credentials(peer)
         may_ask = uid in (0, os.getuid(), asking_user())
         peer.settimeout(_HEAR_S if may_ask else _STRANGER_S)
-        # Also of one who may not ask: if we close before it is sent, our answer is lost.
+        # Read it even if the peer may not ask: closing before it is sent would lose our answer.
         request = peer.recv(len(_SAVE), socket.MSG_WAITALL)
         if not may_ask:
             return SaveReply(error="not saved: only who started the recorder and root may ask")
@@ -126,8 +126,8 @@ def ask_for_save(trace: Path, pid: int | None = None) -> SaveReply | None:
             ) from None
         except OSError as error:
             raise QjouleError(f"{trace}: {error.strerror}") from None
-        process, uid = _peer(asking)
-        # A user of its own is the group of the directory meanwhile (tracer/root/user.c).
+        process, uid = _peer_credentials(asking)
+        # A recorder with its own user is the directory's group meanwhile (tracer/root/user.c).
         about = trace.stat()
         if uid not in (0, about.st_uid) and not (uid == about.st_gid and uid in _OWN_USERS):
             raise QjouleError(f"{trace}: who listens there is not its owner")
@@ -135,7 +135,7 @@ def ask_for_save(trace: Path, pid: int | None = None) -> SaveReply | None:
             raise QjouleError(f"process {pid} is not the recorder of {trace}")
         try:
             asking.sendall(_SAVE)
-            text = _all(asking)
+            text = _read_all(asking)
         except OSError as error:
             raise QjouleError(f"the recorder of {trace} does not answer: {error}") from None
     try:
@@ -151,7 +151,7 @@ def directory_of(pid: int) -> tuple[Path, int]:
     """The directory of a recorder, and its process: `pid` or one that it has started (sudo).
 
     Raises:
-        QjouleError: there is no such process, it is no recorder, or it may not be looked at.
+        QjouleError: there is no such process, it is no recorder, or we may not read its /proc.
     """
     denied = False
     for process in _with_children(pid):
@@ -162,7 +162,7 @@ def directory_of(pid: int) -> tuple[Path, int]:
             continue
         except OSError:
             continue
-        if RingFiles(where).are_there and _listens(where) == process:
+        if RingFiles(where).are_there and _listening_process(where) == process:
             return where, process
     if not Path(f"/proc/{pid}").exists():
         raise QjouleError(f"there is no process {pid}")
@@ -182,17 +182,17 @@ def _with_children(pid: int) -> list[int]:
     return processes
 
 
-def _listens(trace: Path) -> int | None:
+def _listening_process(trace: Path) -> int | None:
     """The process that listens in a directory; None: none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
         asking.settimeout(_HEAR_S)
         _connect(asking, trace)
-        return _peer(asking)[0]
+        return _peer_credentials(asking)[0]
     return None
 
 
 def _connect(asking: socket.socket, trace: Path) -> None:
-    """A path in an address has 107 bytes, a directory's may have more."""
+    """Connects by a short path: an address holds 107 bytes."""
     folder = os.open(RingFiles(trace).folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         asking.connect(f"/proc/self/fd/{folder}/{RingFiles(trace).socket.name}")
@@ -200,7 +200,7 @@ def _connect(asking: socket.socket, trace: Path) -> None:
         os.close(folder)
 
 
-def _peer(connected: socket.socket) -> tuple[int, int]:
+def _peer_credentials(connected: socket.socket) -> tuple[int, int]:
     """(pid, uid) of the other end: of a listener, of the process that listens."""
     size = _CREDENTIALS.size
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -208,7 +208,7 @@ def _peer(connected: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def _all(connected: socket.socket) -> bytes:
+def _read_all(connected: socket.socket) -> bytes:
     pieces = b""
     while len(pieces) < _MOST_BYTES and (piece := connected.recv(4096)):
         pieces += piece

@@ -25,7 +25,7 @@ from qjoule.stream.blocks import Stream
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Meta, open_regular, read_meta
 
-#: The folder of both. Once its trace is whole, it is removed.
+#: The folder of both; removed once the trace is complete.
 FOLDER = "capture"
 SPOOL, NAMES = "spool", "names"
 #: Where a conversion writes its tables until they are whole.
@@ -78,7 +78,7 @@ class RingFiles:
         return self.folder / SOCKET
 
     def spool(self, segment: int) -> Path:
-        """Where a segment is, or was before it was written over. Segments count from 1."""
+        """Path of a segment, also of one that was overwritten. Segments count from 1."""
         return self.folder / f"spool-{(segment - 1) % SEGMENTS}"
 
     def names(self, segment: int) -> Path:

@@ -61,7 +61,7 @@ class SpoolReader:
 
     @property
     def position(self) -> int:
-        """The byte up to which it was read."""
+        """The offset up to which the file was read."""
         return self._position
 
     def __iter__(self) -> Iterator[SpoolFrame]:

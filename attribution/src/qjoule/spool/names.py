@@ -61,7 +61,7 @@ class Untraced:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was lost on the way from applications and from a meter, so far."""
+    """Losses of applications' calls and of a meter's readings so far."""
 
     lost_calls: int = 0
     unverified_calls: int = 0
@@ -86,7 +86,7 @@ class Metered:
 
 @dataclass(frozen=True)
 class SegmentBegins:
-    """First line of what is needed from a segment of a ring on: see `qjoule.spool.files`.
+    """First line of the state that a segment of a ring begins with: see `qjoule.spool.files`.
 
     `frame`: number of its first frame. All that ran since `begin_ns` is in it or later. `lost` and
     `counted`: until then.
@@ -99,7 +99,7 @@ class SegmentBegins:
     counted: Counted = Counted()
 
 
-#: What a line may say. TASK records stand for themselves.
+#: What a line may hold; task events are arrays of `contract.TASK`.
 CaptureEvent = (
     StatementShape
     | ReportedQueryId
@@ -161,7 +161,7 @@ class NamesReader:
     """Iterates over the lines of `file`. `damaged` counts those that cannot be read.
 
     Args:
-        only: leaves out lines of other kinds, without decoding them; see `of_times` and others.
+        only: leaves out lines of other kinds, without decoding them; as `KINDS_OF_TIMES`.
     """
 
     def __init__(self, file: BinaryIO, only: AbstractSet[bytes] | None = None) -> None:
@@ -170,7 +170,7 @@ class NamesReader:
 
     def __iter__(self) -> Iterator[CaptureEvent]:
         while line := self._file.readline(_MOST_LINE_BYTES):
-            text = _checked(line)
+            text = _verified_text(line)
             if text is not None and self._only is not None and _kind(text) not in self._only:
                 continue
             news = None if text is None else _read(text)
@@ -180,22 +180,22 @@ class NamesReader:
                 yield news
 
 
-def _checked(line: bytes) -> bytes | None:
-    """What a line says, unless it is damaged."""
+def _verified_text(line: bytes) -> bytes | None:
+    """Returns a line's text; None if the line is damaged."""
     checksum, text = line[:_CHECKSUM_CHARACTERS], line[_CHECKSUM_CHARACTERS + 1 : -1]
     whole = line.endswith(b"\n") and checksum == xxh3_64_hexdigest(text).encode()
     return text if whole else None
 
 
 def _kind(text: bytes) -> bytes:
-    """The name of the one thing that a line says."""
+    """Returns a line's kind, its only key."""
     return text[2 : text.find(b'"', 2)]
 
 
 def _read(text: bytes) -> CaptureEvent | None:
     try:
         return _decoded(json.loads(text))
-    except (ValueError, RecursionError):  # whole, but of a version that says it differently
+    except (ValueError, RecursionError):  # undamaged, but of another version
         return None
 
 
@@ -211,7 +211,7 @@ def _encoded(news: CaptureEvent | SegmentBegins) -> dict[str, Any]:
 
 
 def _decoded(line: Any) -> CaptureEvent:
-    """What a line says. Raises `ValueError`: a capture may come from anywhere."""
+    """Decodes a line. Raises `ValueError`: a capture may come from anywhere."""
     if not isinstance(line, dict) or len(line) != 1:
         raise ValueError("it says not one thing")
     ((name, fields),) = line.items()
@@ -291,7 +291,7 @@ def _kinds(*kinds: type) -> frozenset[bytes]:
 
 
 _MARKS = _kinds(Spooled, Ended, PartOf)
-#: Lines that segments and owners need, lines that queries need, and what `Kept` keeps.
-of_times = _MARKS | {b"tasks"} | _kinds(CompiledListing)
-of_queries = _MARKS | _kinds(StatementShape, ReportedQueryId, SessionUpdate, Tagged)
-of_kept = _kinds(KeptCall, Call, Untraced, Counted, Metered)
+#: Kinds of lines for segments and owners, for queries, and for `CapturedInputs`.
+KINDS_OF_TIMES = _MARKS | {b"tasks"} | _kinds(CompiledListing)
+KINDS_OF_QUERIES = _MARKS | _kinds(StatementShape, ReportedQueryId, SessionUpdate, Tagged)
+KINDS_OF_INPUTS = _kinds(KeptCall, Call, Untraced, Counted, Metered)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a flight recorder saves what it holds: on request and by triggers, within bounds.
+"""Saves what a flight recorder holds, on request and by triggers, within bounds.
 
-Requests come from any thread. A thread of its own copies, so that recording goes on.
+Requests come from any thread. A separate thread copies, so that recording goes on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SaveRequest:
 
 @dataclass(frozen=True)
 class Now:
-    """What a save needs to know of the recording."""
+    """The state of the recording that a save needs."""
 
     moment: Moment
     meta: Meta
@@ -59,7 +59,7 @@ class Now:
 
 @dataclass
 class _SaveStats:
-    """What was saved so far, and what was not."""
+    """Counts of saves and of refusals."""
 
     saved: int = 0
     last_s: float | None = None
@@ -101,11 +101,11 @@ class Recorder:
         self._requests.put(request)
 
     def process_requests(self, now: Callable[[], Now]) -> None:
-        """Has what was asked for saved up to now. Called by whoever reads the stream."""
+        """Queues the saves that were requested, up to now. Called by the stream's reader."""
         current: Now | None = None
         while not self._requests.empty():
             request = self._requests.get()
-            if refused := self._refused(request):
+            if refused := self._refusal(request):
                 self._refuse(request, refused)
                 continue
             current = current or now()
@@ -131,8 +131,8 @@ class Recorder:
             lines.append(f"not saved {times} time{'s' if times > 1 else ''}: {why}")
         return lines
 
-    def _refused(self, request: SaveRequest) -> str:
-        """Why a request is refused; empty: it is not."""
+    def _refusal(self, request: SaveRequest) -> str:
+        """Returns why a request is refused, or "" if it is accepted."""
         with self._lock:
             stats, pending = self._stats, self._pending
             if self._ended:
@@ -168,7 +168,7 @@ class Recorder:
             except QjouleError as error:
                 self._say(f"{error}; {request.what}")
                 result: Saved | str = str(error)
-            except Exception as error:  # who asks waits, and the next save may succeed
+            except Exception as error:  # the requester waits, and the next save may succeed
                 result = f"not saved: {type(error).__name__}: {error}"
                 self._say(f"{result}; {request.what}")
             else:

@@ -4,9 +4,9 @@
 So they are as bounded as the ring: when its oldest segment is written over, the names that came
 with it go, except for those that later frames may still refer to.
 
-A flight recorder may run for a year. So it forgets names that only records refer to which it no
-longer holds: sessions and shapes that are least recently used, processes that have exited, tags and
-texts of single queries that have ended.
+A flight recorder may run for a year. So it forgets names that only overwritten records refer to:
+sessions and shapes that are least recently used, processes that have exited, tags and texts of
+single queries that have ended.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from qjoule.stream.session_updates import SessionUpdate
 from qjoule.trace.columns import Array
 
 #: The kernel side remembers 16,384 shapes and as many tags (bpf/core/statement.bpf.h, tags.bpf.h)
-#: and sends a text again once it has forgotten it. So what is forgotten here, it has forgotten
-#: before.
+#: and sends a text again once it has forgotten it. So the kernel side has forgotten earlier what is
+#: forgotten here.
 MAX_SHAPES = MAX_TAGS = 65_536
 MAX_SESSIONS = 32_768
 MAX_THREADS = 65_536
 #: Texts and tags of single queries that come within one segment of the ring.
 MAX_SINGLES = 16_384
-#: Ids that servers told, per shape.
+#: Ids that servers reported, per shape.
 MAX_IDS = 8
 
 K = TypeVar("K")
@@ -55,7 +55,7 @@ Sums = Mapping[tuple[int, int], tuple[int, int]]
 
 
 class LiveNameTable:
-    """Takes in what is named, in order; `lines` are what a reader must learn who begins now."""
+    """Keeps the names that later records may refer to; `lines` are for a reader that begins now."""
 
     def __init__(self) -> None:
         self._shapes: dict[int, StatementShape] = {}
@@ -70,7 +70,7 @@ class LiveNameTable:
 
     @property
     def crowded(self) -> bool:
-        """Whether something may soon be forgotten, so that it matters what is used."""
+        """True if names may soon be forgotten, so that their use must be tracked."""
         return (
             2 * len(self._shapes) > MAX_SHAPES
             or 2 * len(self._tags) > MAX_TAGS
@@ -85,31 +85,31 @@ class LiveNameTable:
         match news:
             case StatementShape() | Tagged() if news.single:
                 number = news.shape if isinstance(news, StatementShape) else news.number
-                _put(self._singles, (type(news), number), news, MAX_SINGLES)
+                _put_bounded(self._singles, (type(news), number), news, MAX_SINGLES)
             case StatementShape():
-                _put(self._shapes, news.shape, news, MAX_SHAPES)
+                _put_bounded(self._shapes, news.shape, news, MAX_SHAPES)
             case Tagged():
-                _put(self._tags, news.number, news, MAX_TAGS)
+                _put_bounded(self._tags, news.number, news, MAX_TAGS)
             case ReportedQueryId():
                 ids = [other for other in self._ids.pop(news.shape, []) if other != news]
-                _put(self._ids, news.shape, [*ids, news][-MAX_IDS:], MAX_SHAPES)
+                _put_bounded(self._ids, news.shape, [*ids, news][-MAX_IDS:], MAX_SHAPES)
             case SessionUpdate():
-                self._session(news)
+                self._add_session(news)
             case Untraced():
                 for tgid in news.tgids:
-                    _put(self._untraced, tgid, news.process, MAX_THREADS)
+                    _put_bounded(self._untraced, tgid, news.process, MAX_THREADS)
             case Counted():
                 self.counted = news
             case np.ndarray():
-                self._tasks(news)
+                self._add_tasks(news)
             case _:
-                pass  # of one time alone
+                pass  # nothing refers to it later
 
     def use(self, queries: Array) -> None:
-        """The names that these queries (`contract.QUERY`) refer to are in use."""
-        _use(self._shapes, queries["shape"])
-        _use(self._tags, queries["tags"])
-        _use(self._sessions, queries["session"])
+        """Marks the names that these queries (`contract.QUERY`) refer to as recently used."""
+        _mark_used(self._shapes, queries["shape"])
+        _mark_used(self._tags, queries["tags"])
+        _mark_used(self._sessions, queries["session"])
 
     def follow(self, queries: Array, databases: Mapping[int, str | None]) -> None:
         """Follows default databases: `databases` is what a shape's statement changes to.
@@ -126,12 +126,11 @@ class LiveNameTable:
                 name = databases[int(query["shape"])] if done else None
                 event, t_ns = SessionEvent.DATABASE, int(query["end_ns"]) + 1
                 startup = Startup(database=name)
-                self._session(replace(events[0], event=event, t_ns=t_ns, startup=startup))
+                self._add_session(replace(events[0], event=event, t_ns=t_ns, startup=startup))
 
-    def turn(self) -> None:
-        """The ring's next segment begins: queries of two segments ago have ended, or lose their
-        single texts.
-        """
+    def begin_segment(self) -> None:
+        """Begins the ring's next segment: queries of two segments ago have ended, or lose their
+        single texts."""
         self._singles_before, self._singles = self._singles, {}
 
     def lines(self) -> Iterator[CaptureEvent]:
@@ -154,8 +153,8 @@ class LiveNameTable:
         for process, tgids in by_process.items():
             yield Untraced(process, tuple(sorted(tgids)))
 
-    def _session(self, news: SessionUpdate) -> None:
-        """Keeps how it began and the last change of each kind; a refused change is undone."""
+    def _add_session(self, news: SessionUpdate) -> None:
+        """Keeps a session's begin and its last change of each kind; a refused change is undone."""
         events = self._sessions.pop(news.session, [])
         if news.event == SessionEvent.OPEN:
             events = []
@@ -166,9 +165,9 @@ class LiveNameTable:
             events = [event for event in events if event.event != news.event]
             events.append(news)
         if events:
-            _put(self._sessions, news.session, events, MAX_SESSIONS)
+            _put_bounded(self._sessions, news.session, events, MAX_SESSIONS)
 
-    def _tasks(self, records: Array) -> None:
+    def _add_tasks(self, records: Array) -> None:
         for row, (pid, tgid, event) in enumerate(records[["pid", "tgid", "event"]].tolist()):
             thread = (pid, tgid)
             if event == TaskEvent.EXIT:
@@ -181,17 +180,17 @@ class LiveNameTable:
                 by_event.pop(TaskEvent.RENAME, None)
             by_event.pop(event, None)
             by_event[event] = records[row].tobytes()
-            _put(self._threads, thread, by_event, MAX_THREADS)
+            _put_bounded(self._threads, thread, by_event, MAX_THREADS)
 
 
-def _put(table: dict[K, V], key: K, value: V, most: int) -> None:
+def _put_bounded(table: dict[K, V], key: K, value: V, most: int) -> None:
     table.pop(key, None)
     table[key] = value
     if len(table) > most:
         table.pop(next(iter(table)))
 
 
-def _use(table: dict[int, V], numbers: Array) -> None:
+def _mark_used(table: dict[int, V], numbers: Array) -> None:
     for number in np.unique(numbers).tolist():
         if (value := table.pop(number, None)) is not None:
             table[number] = value
@@ -251,14 +250,14 @@ class RingNames(NamesWriter):
     def spooled(self, frames: int, segment: int, segment_begins: int) -> None:
         """Called when all names that these frames refer to have been added. Raises `OSError`."""
         if not self._segments or segment != self._segment:
-            self._begin(segment, segment_begins)
+            self._begin_segment(segment, segment_begins)
         super().add(Spooled(frames))
         self.flush()
         self._sizes[self._segment] = self._file.tell()
         self._frame = frames
         self._lost, self.t_ns = self._lost_then, self._then_ns
 
-    def _begin(self, segment: int, frame: int) -> None:
+    def _begin_segment(self, segment: int, frame: int) -> None:
         """Begins the names of a segment, whose first frames are described by what was added."""
         if not self._segments:
             self._lines.clear()  # they are in the state
@@ -266,8 +265,8 @@ class RingNames(NamesWriter):
             self.flush()
             self._sizes[self._segment] = self._file.tell()
             self._file.close()
-            self._look_through(self._files.spool(self._segment))
-            self.needed.turn()
+            self._scan_segment(self._files.spool(self._segment))
+            self.needed.begin_segment()
             self._file = self._files.names(segment).open("wb", buffering=0)
         self._segment = segment
         lost = tuple(LostBefore(*key, *sums) for key, sums in sorted(self._lost.items()))
@@ -280,7 +279,7 @@ class RingNames(NamesWriter):
         self._turned(segment)
 
     def _write_state(self, begins: SegmentBegins) -> None:
-        """Whole or not at all: a save may be made of what a crash left."""
+        """Writes the file whole or not at all: a save may be made of what a crash left."""
         path = self._files.state(begins.segment)
         unfinished = path.with_name(f".{path.name}")
         with unfinished.open("wb") as file:
@@ -289,8 +288,8 @@ class RingNames(NamesWriter):
                 file.write(line_of(news))
         unfinished.rename(path)
 
-    def _look_through(self, spool: Path) -> None:
-        """Learns from a whole segment what is in use, only where that matters."""
+    def _scan_segment(self, spool: Path) -> None:
+        """Follows the databases of a complete segment, and marks the names that it uses."""
         databases = self._databases()
         if not databases and not self.needed.crowded:
             return

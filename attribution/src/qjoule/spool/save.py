@@ -32,9 +32,9 @@ from qjoule.trace.meta import Captured, Change, Meta, Part, open_regular
 
 #: A save never has more dirty pages than this: the server's own writes do not wait for them.
 STEP_BYTES = 4 << 20
-#: What a trace takes along beside its tables.
-_ALONG = ("calibration.json", "memory.bin")
-_MOST_ALONG_BYTES = 16 << 20
+#: Files that a part gets beside its tables.
+_COPIED_FILES = ("calibration.json", "memory.bin")
+_MOST_COPIED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def save(
 
 
 def left_behind(trace: Path) -> tuple[Moment, Meta]:
-    """What a recorder that has ended, in order or not, left in its directory.
+    """Reads what an ended recorder left in its directory, even after a crash.
 
     Raises:
         QjouleError: there is nothing to save.
@@ -113,7 +113,7 @@ def left_behind(trace: Path) -> tuple[Moment, Meta]:
 
 
 def _segments_to_keep(moment: Moment, part: Part) -> list[SegmentBegins]:
-    """The segments that together hold what is to be kept; none more."""
+    """The fewest segments that hold all that is to be kept."""
     segments = list(moment.segments)
     if part.keep_s is None or not segments or not moment.t_ns:
         return segments
@@ -170,7 +170,7 @@ class _Copy:
                     self._copy_segment(segment, spool)
                 if self._last is None or self._end_ns <= segments[0].begin_ns:
                     raise QjouleError("not saved: nothing is recorded yet")
-                ended = self._end(spool)
+                ended = self._write_end(spool)
                 _to_disk(spool)
             with names_of(self._output).open("xb") as file:
                 begins = segments[0]
@@ -184,12 +184,12 @@ class _Copy:
                     file.write(line_of(Ended(self._end_ns)))
                 _to_disk(file)
         begin_ns = segments[0].begin_ns
-        for name in _ALONG:
+        for name in _COPIED_FILES:
             with suppress(FileNotFoundError), open_regular(self._trace / name) as file:
-                (self._output / name).write_bytes(file.read(_MOST_ALONG_BYTES))
+                (self._output / name).write_bytes(file.read(_MOST_COPIED_BYTES))
         captured = replace(meta.captured or Captured(), frames=0, queries=0, bytes=self._bytes)
         part = replace(part, recorder_begin_ns=meta.begin_ns)
-        changes = tuple(change for change in meta.changes if _concerns(change, begin_ns))
+        changes = tuple(change for change in meta.changes if _is_in_part(change, begin_ns))
         meta = replace(meta, changes=changes)
         saved = replace(meta, begin_ns=begin_ns, end_ns=self._end_ns, loss={}, lost_cpu_ns=0)
         saved = replace(saved, complete=False, stopped=None, captured=captured, part=part)
@@ -199,7 +199,7 @@ class _Copy:
     def _open_names(
         self, stack: ExitStack, segment: SegmentBegins, first: SegmentBegins
     ) -> tuple[BinaryIO | None, BinaryIO, int]:
-        """The state, for the first segment alone; the names, and how much of them counts."""
+        """Opens the state (first segment alone) and the names; returns how many bytes count."""
         try:
             state = None
             if segment is first:
@@ -214,7 +214,7 @@ class _Copy:
         position, stepped = 0, 0
         with open_regular(self._files.spool(segment.segment)) as file:
             number = segment.frame
-            while number <= self._moment.frame and number < self._after(segment):
+            while number <= self._moment.frame and number < self._frame_after(segment):
                 frame = stored_frame(file, position)
                 if frame is None and segment is self._moment.segments[-1]:
                     break  # of a recorder that was killed: up to its last whole frame
@@ -231,12 +231,12 @@ class _Copy:
                     _to_disk(spool)
         self._bytes += position
 
-    def _after(self, segment: SegmentBegins) -> int:
+    def _frame_after(self, segment: SegmentBegins) -> int:
         """Number of the first frame after a segment."""
         later = [other.frame for other in self._moment.segments if other.segment > segment.segment]
         return min(later, default=self._moment.frame + 1)
 
-    def _end(self, spool: BinaryIO) -> bool:
+    def _write_end(self, spool: BinaryIO) -> bool:
         """Ends the spool as the tracer would. Returns whether the tracer has done so already."""
         assert self._last is not None
         payload = self._last.payload
@@ -251,7 +251,7 @@ class _Copy:
         return False
 
     def _last_lines(self, begins: SegmentBegins) -> list[bytes]:
-        """The names of the last frame are whole; what was lost on the way, since the part began."""
+        """Lines that end the names: the last frame, and losses since the part began."""
         assert self._last is not None
         lines = [line_of(Spooled(self._last.number + 1))]
         if self._counted is not None:
@@ -266,7 +266,7 @@ class _Copy:
         return lines
 
 
-def _concerns(change: Change, begin_ns: int) -> bool:
+def _is_in_part(change: Change, begin_ns: int) -> bool:
     """Whether a change of a server was still so when the part began, or happened in it."""
     if change.until_ns is not None:
         return change.until_ns >= begin_ns

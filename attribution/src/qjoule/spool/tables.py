@@ -17,6 +17,9 @@ from qjoule.contract import Block
 from qjoule.spool.files import meta_of, names_of, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
 from qjoule.spool.names import (
+    KINDS_OF_INPUTS,
+    KINDS_OF_QUERIES,
+    KINDS_OF_TIMES,
     CaptureEvent,
     Counted,
     Ended,
@@ -25,9 +28,6 @@ from qjoule.spool.names import (
     NamesReader,
     Spooled,
     Untraced,
-    of_kept,
-    of_queries,
-    of_times,
 )
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import Share, StreamContext, untraced_cpu_ns
@@ -88,7 +88,7 @@ class CapturedInputs(KeptCalls):
     untraced_now = process_of
 
     def tasks(self, records: Array) -> None:
-        """They were looked at when they came."""
+        """Does nothing: the capture has evaluated these records."""
 
     sessions = tasks
 
@@ -138,12 +138,12 @@ class Tables:
     def __init__(self, trace: Path, folder: Path, share: Share = Share.ALL) -> None:
         self._trace, self._share = trace, share
         meta = meta_of(trace)
-        self._captured = self._read_kept(meta)
+        self._captured = self._read_inputs(meta)
         # One batch waits for the disk at most: nobody needs what we read in time.
         self._writer = TraceWriter(folder, waiting=1, merging=False)
         context = StreamContext(
-            _unasked,
-            _begun(meta),
+            _no_fingerprint,
+            _initial_meta(meta),
             client_tags=meta.captured is not None and meta.captured.client_tags,
             reports=self._captured,
             meter=None if meta.meter is None else self._captured,
@@ -155,19 +155,19 @@ class Tables:
 
     def steps(self) -> Iterator[tuple[int, int]]:
         """Converts frame by frame; yields (bytes done, bytes in all)."""
-        kinds = (of_times if self._share.has_times else frozenset()) | (
-            of_queries if self._share.has_queries else frozenset()
+        kinds = (KINDS_OF_TIMES if self._share.has_times else frozenset()) | (
+            KINDS_OF_QUERIES if self._share.has_queries else frozenset()
         )
-        with open_regular(spool_of(self._trace)) as spool, _names(self._trace) as names:
+        with open_regular(spool_of(self._trace)) as spool, _open_names(self._trace) as names:
             reader = SpoolReader(spool)
             lines = NamesReader(names, kinds)
             news = iter(lines)
             for frame in reader:
-                self._learn_until(news, frame.number)
+                self._apply_names_until(news, frame.number)
                 self._ingest.missing_frames += frame.missing
                 self._add(frame)
                 yield reader.position, os.fstat(spool.fileno()).st_size
-            self._learn_until(news, None)
+            self._apply_names_until(news, None)
             self._damaged = reader.damage.bytes + lines.damaged
 
     def finish(self) -> Made:
@@ -176,11 +176,11 @@ class Tables:
         whole = self._ended and self._spooled_all
         return Made(made, self._captured.joined, bool(self._damaged), whole)
 
-    def _read_kept(self, meta: Meta) -> CapturedInputs:
-        with _names(self._trace) as names:
-            return CapturedInputs(meta, NamesReader(names, of_kept))
+    def _read_inputs(self, meta: Meta) -> CapturedInputs:
+        with _open_names(self._trace) as names:
+            return CapturedInputs(meta, NamesReader(names, KINDS_OF_INPUTS))
 
-    def _learn_until(self, news: Iterator[CaptureEvent], number: int | None) -> None:
+    def _apply_names_until(self, news: Iterator[CaptureEvent], number: int | None) -> None:
         """Takes in the names that frame `number` refers to; None: all the rest."""
         for event in news:
             if isinstance(event, Ended):
@@ -197,12 +197,12 @@ class Tables:
             self._ingest.add(block)
 
 
-def _begun(meta: Meta) -> Meta:
+def _initial_meta(meta: Meta) -> Meta:
     """`meta` without what the stream itself says."""
     return replace(meta, captured=None, loss={}, lost_cpu_ns=0)
 
 
-def _names(trace: Path) -> BinaryIO:
+def _open_names(trace: Path) -> BinaryIO:
     """The names; none if there are none: queries then have no text."""
     try:
         return open_regular(names_of(trace))
@@ -210,6 +210,6 @@ def _names(trace: Path) -> BinaryIO:
         return BytesIO()
 
 
-def _unasked(text: bytes, dialect: int, truncated: bool, *, rules: int | None) -> Shape:
+def _no_fingerprint(text: bytes, dialect: int, truncated: bool, *, rules: int | None) -> Shape:
     del text, dialect, truncated, rules
     raise AssertionError("a capture has no statements, only shapes")
