@@ -31,7 +31,7 @@ from qjoule.process import drop_capability
 FIRST = 3  #: the number of the first descriptor that a process keeps
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
 _SHELL = "/bin/sh"
-#: Neither arrives between the fork and the time when the process has given up what it inherited.
+#: Blocked from the fork until the process has given up what it inherited.
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _OF_TERMINALS = (*_ENDING, signal.SIGHUP, signal.SIGQUIT)
 _END_TRIES, _END_PAUSE_S = 100, 0.01
@@ -58,7 +58,7 @@ def fork(
     try:
         pid = os.fork()
         if not pid:
-            _live(
+            _run_child(
                 life,
                 descriptors,
                 parent,
@@ -84,9 +84,9 @@ def fork_helper(
 def become_python(code: str, script: str = "") -> NoReturn:
     """Replaces this process by Python with `code`, which has none of its memory. Raises `OSError`.
 
-    `script`: by a shell instead, in which `"$@"` runs that. A shell that waits for a line holds
-    0.3 MB, and Python 7. It reads nothing but that line's end, and keeps its capability, which
-    hides it, until Python runs.
+    `script`: a shell runs it instead, and Python where the script has `"$@"`. A shell that waits
+    for a line holds 0.3 MB, Python 7. It reads nothing but that line's end, and keeps its
+    capability, which hides it, until Python runs.
     """
     places = [*sys.path, str(Path(__file__).parents[1])]
     code = f"import sys; sys.path[:] = {places!r}; {code}"
@@ -99,9 +99,8 @@ def become_python(code: str, script: str = "") -> NoReturn:
 
 
 def share_memory() -> None:
-    """Gives free memory back, and keeps the collector from what is left, for good: it writes to
-    every object that it looks at, and a page that a forked process has, too, is then copied.
-    """
+    """Returns free memory, and excludes all objects from garbage collection for good: the collector
+    writes to each object, and pages shared with a forked process would be copied."""
     gc.collect()
     gc.freeze()
     with suppress(AttributeError):  # not glibc
@@ -119,7 +118,7 @@ def memory_to_share(name: str, size: int) -> int:
 
 
 def wait_shortly(pid: int) -> None:
-    """Waits for its end, but not long: at the latest it ends with this process."""
+    """Waits shortly for a process to end: at the latest it ends with this one."""
     with suppress(ChildProcessError):
         for _ in range(_END_TRIES):
             if os.waitpid(pid, os.WNOHANG)[0]:
@@ -157,9 +156,9 @@ class Child:
         return self.pipe
 
     def end(self) -> int:
-        """Ends it and closes the pipe. Returns its exit code, or minus the number of a signal.
+        """Kills the process and closes the pipe. Returns its exit code, or minus a signal's number.
 
-        One whose pipe has ended is ending by itself, so it has its own exit code.
+        If the pipe has ended, the process ends by itself, with its own exit code.
         """
         os.close(self.pipe)
         os.kill(self.pid, signal.SIGKILL)
@@ -181,7 +180,8 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 def run_in_subprocess(work: Callable[[], _T], meanwhile: Callable[[], object] | None = None) -> _T:
-    """What `work` returns, or the `QjouleError` that it raises. Call it with one thread.
+    """Runs `work` in a process; returns its result, or raises its `QjouleError`. Call it with one
+    thread.
 
     Its memory is given back with its process: planning loads a disassembler and parses files, and a
     recording would hold 15 MB of it until it ends. The process has all that this one has, and this
@@ -224,7 +224,7 @@ def _pickled(work: Callable[[], object]) -> bytes:
         return pickle.dumps((None, None, traceback.format_exc()))
 
 
-def _live(
+def _run_child(
     life: Callable[[], object],
     descriptors: Sequence[int] | None,
     parent: int,
@@ -241,7 +241,7 @@ def _live(
         if drops:
             drop_capability()
         if descriptors is not None:
-            _give_up(descriptors)
+            _drop_inherited(descriptors)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         life()
         os._exit(0)
@@ -249,7 +249,7 @@ def _live(
         os._exit(1)
 
 
-def _give_up(descriptors: Sequence[int]) -> None:
+def _drop_inherited(descriptors: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
     faulthandler.disable()
     for terminal_signal in _OF_TERMINALS:

@@ -84,7 +84,7 @@ class Commands(LazyGroup):
     need_root = NEED_ROOT
 
     def load(self, name: str) -> click.Command:
-        """As above, or the entry point of another distribution.
+        """Loads a command's module, or the entry point of another distribution.
 
         Raises `UsageError` if that is not installed.
         """
@@ -102,7 +102,7 @@ class Commands(LazyGroup):
         return command
 
 
-def _say_version(ctx: click.Context, _param: click.Parameter, is_requested: bool) -> None:
+def _show_version(ctx: click.Context, _param: click.Parameter, is_requested: bool) -> None:
     if not is_requested or ctx.resilient_parsing:
         return
     from qjoule.installed import versions  # noqa: PLC0415 (`qjoule --help` starts no program)
@@ -123,7 +123,7 @@ def _say_version(ctx: click.Context, _param: click.Parameter, is_requested: bool
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_say_version,
+    callback=_show_version,
     help="Show the versions of qjoule, its tracer and the event contract.",
 )
 @click.pass_context
@@ -139,7 +139,7 @@ def main() -> None:
     """Run a command; errors are one line on standard error, exit codes 0, 1 or 2."""
     sys.excepthook = _say_traceback
     _prepare()
-    _lack_no_character()
+    _replace_unencodable()
     try:
         if "QJOULE_ROOT_PART" in os.environ:
             from qjoule.root_part.client import root_part  # noqa: PLC0415 (only where it is)
@@ -160,27 +160,27 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output exited (`qjoule attribute | head`): not an error.
-        _write_no_more()
+        _discard_output()
         sys.exit(1)
     except OSError as error:
-        _say_failed(error)
+        _report_os_error(error)
         sys.exit(1)
     except Exception:
         if not interrupts.interrupted():
             raise
-        sys.exit(130)  # a library has made something else of it
+        sys.exit(130)  # a library has replaced the interrupt
     finally:
         interrupts.end_at_once()
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _prepare() -> None:
-    """What depends on which command it is, before its module is imported."""
+    """Prepares the process for the command, before its module is imported."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if command != _FOR_ANOTHER:
         os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
         sys.dont_write_bytecode = True  # what root then caches, the command could not read
-        _obey_interrupts()
+        _accept_interrupts()
     if command in _ONE_THREAD:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
@@ -192,20 +192,20 @@ def _give_up(command: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return give_up(command, parameters)
 
 
-def _say_failed(error: OSError) -> None:
-    """Raises it again if it is none that a user can mend."""
+def _report_os_error(error: OSError) -> None:
+    """Reports an error that a user can mend; raises others again."""
     if isinstance(error, PermissionError) and error.filename is not None:
         # Commands that only read are an ordinary user's, also if root calls them.
         _say(f"{error.filename}: {error.strerror}")
     elif error.errno in _NO_ROOM:
-        _write_no_more()
+        _discard_output()
         _say(f"cannot write: {error.strerror}")
     else:
         raise error
 
 
-def _obey_interrupts() -> None:
-    """`kill -INT` ends a command also where a shell started it in the background.
+def _accept_interrupts() -> None:
+    """Lets `kill -INT` end a command also where a shell started it in the background.
 
     A shell without job control, such as a script's, has its background commands ignore SIGINT, to
     keep Ctrl-C from them. Python then leaves it ignored.
@@ -214,14 +214,13 @@ def _obey_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _lack_no_character() -> None:
-    """Characters that the locale's encoding lacks, such as bars or a statement's letters, become
-    `?`."""
+def _replace_unencodable() -> None:
+    """Replaces by `?` what the locale's encoding lacks, such as bars or a statement's letters."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
-def _write_no_more() -> None:
+def _discard_output() -> None:
     """Discards the rest of our output, which would fail again when the interpreter exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command of our command line, without root's rights: first of all what any of them needs.
+"""Prepares the process for any command, and runs that of our command line, without root's rights.
 
-Standard streams that are closed (`>&-`) are opened on /dev/null: files that are opened later would
-take their numbers, and be written what is meant for them.
+Closed standard streams (`>&-`) are opened on /dev/null: files that are opened later would take
+their numbers and get their output.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-#: sudo and the root part pass on what the terminal has sent us, too.
+#: An interrupt within this time is a copy: sudo and the root part pass on the terminal's.
 _SAME_S = 1.0
 
 
@@ -44,24 +44,24 @@ _INTERRUPT = _Interrupt()
 
 
 def end_at_once() -> None:
-    """An interrupt ends this process silently, until `raise_interrupts`. It was blocked while
-    Python started, as far as who started it could do so."""
+    """Lets an interrupt end this process silently, until `raise_interrupts`. Its starter blocked
+    it, where possible, while Python started."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def raise_interrupts() -> None:
-    """From here on, an interrupt raises `KeyboardInterrupt` in the main thread; it is not lost even
-    in a finalizer, whose exceptions Python only prints."""
+    """Lets an interrupt raise `KeyboardInterrupt` in the main thread; it is not lost even in a
+    finalizer, whose exceptions Python only prints."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, _INTERRUPT)
-        sys.unraisablehook = _again
+        sys.unraisablehook = _raise_again
 
 
 @contextmanager
 def imports() -> Iterator[None]:
-    """Modules are imported in the block."""
+    """Within the block, which imports modules, an interrupt ends the process."""
     if signal.getsignal(signal.SIGINT) is not _INTERRUPT:
         yield
         return
@@ -84,7 +84,7 @@ def end_by_interrupt() -> NoReturn:
     sys.exit(130)  # the signal is blocked
 
 
-def _again(lost: UnraisableHookArgs) -> None:
+def _raise_again(lost: UnraisableHookArgs) -> None:
     if issubclass(lost.exc_type, KeyboardInterrupt):
         _INTERRUPT.raised_s = None
         signal.raise_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 try:
-    from _blake2 import blake2b  # hashlib's own: importing that takes OpenSSL along, 4 MB
+    from _blake2 import blake2b  # hashlib's own: hashlib itself loads OpenSSL, 4 MB
 except ImportError:  # no CPython
     from hashlib import blake2b
 
@@ -48,7 +48,7 @@ class LazyModule:
 
 
 if not TYPE_CHECKING:
-    hashlib = LazyModule("hashlib")  # takes OpenSSL along, 4 MB
+    hashlib = LazyModule("hashlib")  # loads OpenSSL, 4 MB
     pa = LazyModule("pyarrow")
 pc: Any = LazyModule("pyarrow.compute")
 pq: Any = LazyModule("pyarrow.parquet")

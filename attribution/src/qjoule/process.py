@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process changes of itself: its user, its rights, how it names files, and its heap.
+"""Changes of the own process: its user, its rights, how it names files, and its heap.
 
 A command that reads or writes what a stranger may have made gives up root for good. Its user may
-not be allowed to pass the directories above the files that root named on the command line, so root
-opens them first. The command then uses names below `/proc/self/fd`, which its messages show as they
-were given.
+have no access to the directories above the files that root named on the command line, so root opens
+them first. The command then uses names below `/proc/self/fd`, which its messages show as they were
+given.
 
 `hide` keeps other processes of our user out of this one: they could take a socket to the root part
-from it (pidfd_getfd(2)), or make it send what they like (ptrace(2)). A new program can be looked
-into until it calls `hide`. Until then a capability keeps them out: the root part leaves CAP_SETPCAP
-to the programs that it starts (tracer/root/user.c), which permits nothing because the bounding
-set is empty, and which the others lack.
+from it (pidfd_getfd(2)), or make it send what they like (ptrace(2)). A new program is open to them
+until it calls `hide`. Until then a capability keeps them out: the root part leaves CAP_SETPCAP to
+the programs that it starts (tracer/root/user.c), which permits nothing because the bounding set is
+empty, and which the others lack.
 
 `keep_freed_memory` and `limit_memory` do nothing to the heap where libc is not glibc.
 """
@@ -27,18 +27,18 @@ from itertools import islice
 from pathlib import Path
 
 OPENED = Path("/proc/self/fd")
-#: The words of the command line by descriptor (O_PATH).
+#: By O_PATH descriptor: the directory's name on the command line.
 opened_directories: dict[int, str] = {}
 
 
 def by_descriptor(descriptor: int, word: str) -> Path:
-    """A path of what is open as `descriptor`. Its user needs rights for that and all in it."""
+    """Path of what `descriptor` has open. Its user needs rights for that and all in it."""
     opened_directories[descriptor] = word
     return OPENED / str(descriptor)
 
 
 def as_given(message: str) -> str:
-    """A message with the names that the user knows."""
+    """Returns a message in which descriptors' paths are the names that the user gave."""
     for descriptor in sorted(opened_directories, reverse=True):
         message = message.replace(str(OPENED / str(descriptor)), opened_directories[descriptor])
     return message
@@ -52,14 +52,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def hide() -> None:
-    """From here on no process without CAP_SYS_PTRACE looks into this one. Raises OSError."""
+    """Keeps processes without CAP_SYS_PTRACE out of this one. Raises OSError."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def drop_capability() -> None:
-    """This thread and what it starts have no capability from here on, if the root part started us.
-    Raises OSError.
-    """
+    """Drops the capability of this thread and of what it starts, if the root part started us.
+    Raises OSError."""
     if _libc.prctl(_PR_CAP_AMBIENT, _IS_SET, _SETPCAP, 0, 0) != 1:
         return
     _check(_libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0))
@@ -73,17 +72,17 @@ def _check(result: int) -> None:
 
 READER = 61183  #: of root's own recordings, which have this group (tracer/root/outputs.c)
 SHIPPER = "qjoule-ship"  #: the package's user for `ship` (packaging/systemd/sysusers.conf)
-_ENTRIES = 10_000  #: of a directory that are looked at
+_ENTRIES = 10_000  #: of a directory that are checked
 
 
 class User:
-    """Whom a command becomes. No dataclass: that module takes 1 MB in each of our processes."""
+    """The user that a command becomes. No dataclass: its module takes 1 MB in each process."""
 
     def __init__(self, uid: int, gid: int, groups: tuple[int, ...] = ()) -> None:
         self.uid, self.gid, self.groups = uid, gid, groups
 
     def may(self, path: Path, mode: int) -> bool:
-        """Whether this user may do that (os.R_OK, os.W_OK, os.X_OK), asked as root."""
+        """True if this user has that access (os.R_OK, os.W_OK, os.X_OK), tested as root."""
         with self._for_now():
             return os.access(path, mode, effective_ids=True)
 
@@ -102,7 +101,7 @@ class User:
 
 
 def drop_privileges(uid: int, gid: int, groups: Collection[int] = ()) -> None:
-    """From here on this process is that user, without other groups (setresuid(2))."""
+    """Makes this process that user's for good, without other groups (setresuid(2))."""
     os.setgroups(list(groups))
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -153,7 +152,7 @@ def shipper(store: Path) -> User:
 
 
 def needed(path: Path) -> int:
-    """What one must be permitted to read a file or directory."""
+    """Access (os.R_OK, os.X_OK) that it takes to read a file or directory."""
     return os.R_OK | os.X_OK if path.is_dir() else os.R_OK
 
 
@@ -171,7 +170,7 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _others_may_change(status: os.stat_result) -> bool:
-    """Whether others than root may put something else there, before it is opened."""
+    """True if others than root may replace a directory's entries before they are opened."""
     return stat.S_ISDIR(status.st_mode) and bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of protobuf messages as bytes (https://protobuf.dev/programming-guides/encoding/): for the
-page of metrics and for profiles, and read from such a profile. `field`: its number in the message.
-"""
+"""Encodes fields of protobuf messages (https://protobuf.dev/programming-guides/encoding/) for the
+page of metrics and for profiles, and decodes profiles. `field`: its number in the message."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Snapshot:
 
 
 class Controls:
-    """The view's requests to its source, from another thread."""
+    """The view's requests to its source, which runs in another thread."""
 
     def __init__(
         self,

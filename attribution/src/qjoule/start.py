@@ -31,8 +31,8 @@ def main() -> None:
             if os.path.exists(program):
                 os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *args])
         sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")
-    # What stays root's starts again with -I, which pip's script has not: the environment may be the
-    # caller's. But workloads of `bench` are modules on PYTHONPATH.
+    # A command that stays root starts again with -I, which pip's script lacks: the environment may
+    # be the caller's. But workloads of `bench` are modules on PYTHONPATH.
     if os.geteuid() == 0 and not sys.flags.isolated and command != "bench":
         os.execv(sys.executable, [sys.executable, "-I", f"{_HERE}/__main__.py", *args])
     from qjoule.command_line import main as run  # noqa: PLC0415 (not to run as root)
