@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands share: options, messages without control characters, the user they run as.
+"""Helpers for commands: options, messages without control characters, the invoking user.
 
-Also their files: strict TOML and JSON, files that are written whole or not at all, `runs.jsonl`
-(the runs of a study, which the report page also shows), and Arrow, loaded at its first use.
+Also file formats: strict TOML and JSON, atomic writes, `runs.jsonl` (the runs of a study, which
+the report page also shows), and lazily imported Arrow.
 """
 
 from qjoule.commands import options

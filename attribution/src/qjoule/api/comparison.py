@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one side of recordings saves over another, and gates for it."""
+"""Compares two groups of recordings: how much one saves over the other, and pass/fail gates."""
 
 from qjoule.model.compared import Sides, compare_sides
 from qjoule.model.gate import Gate, exit_code, judge, parse_gates

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollups that an agent writes: where a part lies, its keys, and its columns."""
+"""Rollups that an agent writes: paths of parts, their keys and columns."""
 
 from qjoule.agent import rollup_layout
 from qjoule.agent.hourly_tables import (

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine and its database servers.
 
-The processor, its energy sources and its load; the servers that run here, and what the registry
-knows of each kind; the tokens of a statement, its shape without literals, and the fingerprint of
-that.
+The processor, its energy sources and its load; the servers that run here, and the registry of
+server kinds; statements: tokens, shapes (without literals), and fingerprints of shapes.
 """
 
 from qjoule.machine.facts import Cpu, CpuInfo, parse_cpu_list, read_cpu_info
