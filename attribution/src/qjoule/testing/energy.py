@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `qjoule record` beside one test and `qjoule attribute` on the result, and judges from its
-JSON whether the test's calls kept their budget.
-"""
+"""Records one test with `qjoule record`, and compares the joules per call that `qjoule attribute`
+reports with the test's budget."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ _TRACING = "qjoule: tracing"  #: printed by `qjoule record` once every probe is 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`status` with the reason in words; `figures` for reports. Joules of one call are unknown
-    (None) where no call was seen, or there is no energy."""
+    """`words`: the reason. `figures`: values for test reports; joules per call are None if no call
+    was seen or there is no energy source."""
 
     status: Literal["kept", "exceeded", "not separable"]
     words: str
@@ -37,10 +36,10 @@ class Verdict:
 
 
 def judge(document: dict[str, Any], value: str, budget_j: float) -> Verdict:
-    """The verdict of a recording on the test whose calls carry the tag `TAG` = `value`.
+    """Compares joules per call with the budget, for the test whose calls carry `TAG` = `value`.
 
-    The tagged calls count. If no call is tagged (the driver has no shim, or runs in another
-    process), all calls to the recorded servers in that time count, and the words say so.
+    Only tagged calls count. If no call is tagged (the driver has no shim, or runs in another
+    process), all calls to the recorded servers in that time count, and `words` says so.
 
     Args:
         document: `qjoule.attribution/1`, grouped by the tag.
@@ -80,7 +79,8 @@ def judge(document: dict[str, Any], value: str, budget_j: float) -> Verdict:
 
 
 def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of all rows together. Their errors are common, so the ends of their intervals add up."""
+    """Calls, and J per call with its interval, of all rows together. The rows' errors are fully
+    correlated, so the ends of their intervals add up."""
     calls = sum(row["calls"] for row in rows)
     names = ("j_per_call", "j_per_call_low95", "j_per_call_high95")
     if not calls or any(row["energy_j"] is None for row in rows):
@@ -91,11 +91,11 @@ def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Impossible(Exception):
-    """Nothing can be recorded here; the message is the reason, on one line."""
+    """Nothing can be recorded on this machine; the message gives the reason on one line."""
 
 
 class EnergyRecording:
-    """A running recording. Use it as a context manager, which removes everything at its end."""
+    """A running recording. The context manager stops the recorder and removes its files."""
 
     def __init__(self, *options: str) -> None:
         """`options` of `qjoule record`. Raises `Impossible`."""
@@ -120,7 +120,7 @@ class EnergyRecording:
         self.close()
 
     def document(self, by: str) -> dict[str, Any]:
-        """Ends the recording; the JSON of its attribution, grouped by the key `by`.
+        """Ends the recording and returns its attribution as JSON, grouped by the key `by`.
 
         Raises `Impossible` if the recorder failed or made no trace.
         """
@@ -131,7 +131,7 @@ class EnergyRecording:
             raise Impossible("qjoule record did not end in time") from None
         if code != 0:
             raise Impossible(f"qjoule record failed: {self._last_words()}")
-        # Absolute: a budget is in joules, not a share.
+        # --absolute adds the error of the total, because a budget is in joules.
         options = ["--by", by, "--format", "json", "--absolute"]
         completed = subprocess.run(
             [self._program, "attribute", str(self._trace), *options],
@@ -144,7 +144,7 @@ class EnergyRecording:
         return document
 
     def close(self) -> None:
-        """In every case ends the recorder and its tracer, and removes their files."""
+        """Kills the recorder if it still runs, and removes its files."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

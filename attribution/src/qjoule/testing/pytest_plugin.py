@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest marker `energy_budget`: a test's queries may cost so many joules each.
+"""The pytest marker `energy_budget`: limits the joules of each query of a test.
 
     @pytest.mark.energy_budget(j_per_call=0.005)
     def test_the_cart_is_one_query(shop): ...
 
 The test is recorded while it runs, which needs root and BPF. A tag from the shims of
 `qjoule-drivers` separates its calls from others. The test fails if the lower end of the 95 %
-interval of its joules per call is beyond the budget. If the budget lies within the interval, the
+interval of its joules per call exceeds the budget. If the budget lies within the interval, the
 result is not separable: a warning, or with `--energy-strict` a failure. If nothing can be recorded,
 the test is skipped.
 """
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the marker known."""
+    """Registers the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}(j_per_call, pid=None): record this test's database calls (as root), and fail if "
@@ -88,7 +88,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _arguments(marker: pytest.Mark) -> tuple[float, list[str]]:
-    """The budget in J per call, and options of the recording."""
+    """Returns the budget in J per call, and the options for `qjoule record`."""
     arguments = {**dict(zip(("j_per_call",), marker.args, strict=False)), **marker.kwargs}
     budget, pid = arguments.pop("j_per_call", None), arguments.pop("pid", None)
     fine = isinstance(budget, (int, float)) and math.isfinite(budget) and budget > 0
@@ -110,8 +110,9 @@ def _say(item: pytest.Item, status: str, words: str) -> None:
 
 @contextmanager
 def _tagged(key: str, value: str) -> Iterator[None]:
-    """Calls of this process carry the tag, if qjoule-drivers is installed. Drivers that were not
-    wrapped before are not afterwards.
+    """Tags the calls that this process makes in the block, if qjoule-drivers is installed.
+
+    Drivers that were not wrapped before are unwrapped at the end.
     """
     try:
         import qjoule_drivers  # noqa: PLC0415
