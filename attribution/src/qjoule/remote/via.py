@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs qjoule at the other end of a command such as `ssh db1 sudo`, and reads what it sends.
 
-The other end is hostile: lines, silence, and messages are bounded, and nothing of it is shown
-before it is cleaned. Who may do what there is the command's business.
+The other end is not trusted: line lengths, silence and messages are bounded, and everything is
+sanitised before it is shown. Authentication and authorisation are left to the command.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from qjoule.remote.wire import GREETING, MAX_BYTES, MAX_ROWS, decode
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.snapshots import Controls, Snapshot
 
-#: Without a byte for so long, the other end has gone. A person may have to log in first.
+#: The connection counts as lost after so long without a byte; logging in may take `FIRST_S`.
 SILENCE_S, FIRST_S = 60.0, 120.0
 _ENDS_S, _TICK_S = 5.0, 0.5
-_LOST = 255  #: as ssh says it
+_LOST = 255  #: exit code of ssh when the connection fails
 _PIECE = 1 << 18
 _MOST_SAID, _MOST_WORDS, _LAST = 1000, 400, 20
 _FIRST = re.compile(rf"{GREETING} ([0-9A-Za-z.+-]{{1,64}})")
@@ -43,10 +43,10 @@ _FIRST = re.compile(rf"{GREETING} ([0-9A-Za-z.+-]{{1,64}})")
 def command_of(prefix: str, words: Sequence[str]) -> list[str]:
     """The command that runs qjoule at the other end. Raises `UsageError`.
 
-    No shell of ours is involved: `prefix` is divided as a shell would divide it. `ssh` joins its
-    arguments with blanks for a shell at its other end, where each must arrive as one. So qjoule's
-    are quoted once for each `ssh` in the prefix (`ssh gate ssh db1` has two shells), and not at all
-    for others (`sudo`, `kubectl exec -i POD --`), which pass arguments as they are.
+    `prefix` is split as a shell would split it, but no local shell runs. `ssh` joins its arguments
+    with blanks and passes them to a remote shell. So qjoule's arguments are quoted once for each
+    `ssh` in the prefix (`ssh gate ssh db1` has two shells), and not at all for programs that pass
+    arguments unchanged (`sudo`, `kubectl exec -i POD --`).
     """
     try:
         command = shlex.split(prefix)
@@ -61,9 +61,9 @@ def command_of(prefix: str, words: Sequence[str]) -> list[str]:
 
 
 class OtherEnd:
-    """A qjoule that runs elsewhere. `shows`: its messages appear at once, and otherwise at the end.
+    """A qjoule that runs elsewhere. If `shows`, its messages are printed at once, else at the end.
 
-    Methods that read raise `QjouleError` if it sends what it should not, or is silent.
+    Methods that read raise `QjouleError` if its output is malformed or stops arriving.
     """
 
     def __init__(self, prefix: str, words: Sequence[str], *, shows: bool) -> None:
@@ -86,7 +86,7 @@ class OtherEnd:
         self._messages.start()
 
     def greet(self) -> None:
-        """Waits until qjoule runs there."""
+        """Waits for the greeting of the remote qjoule."""
         line = self.line(1000, FIRST_S)
         if line is None:
             raise self.failure()
@@ -98,7 +98,7 @@ class OtherEnd:
             self._show(f"qjoule {match[1]} runs there, and {__version__} here")
 
     def line(self, most: int = MAX_BYTES, silence_s: float | None = None) -> bytes | None:
-        """The next line that is not empty; None: it has ended."""
+        """Returns the next line that is not empty, or None at the end of the output."""
         while True:
             line, newline, rest = self._buffer.lstrip(b"\n").partition(b"\n")
             if len(line) > most:
@@ -111,7 +111,7 @@ class OtherEnd:
                 return None
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes, after signs of life."""
+        """Returns the next `size` bytes of a payload that follows the empty lines."""
         while len(self._buffer) < size:
             if not self._more():
                 raise self.failure()
@@ -120,7 +120,7 @@ class OtherEnd:
         return content
 
     def skip_signs(self) -> None:
-        """Leaves out empty lines, until something else comes."""
+        """Skips the empty lines that the other end sends as signs of life."""
         while not self._buffer.strip(b"\n"):
             self._buffer.clear()
             if not self._more():
@@ -128,20 +128,20 @@ class OtherEnd:
         self._buffer = self._buffer.lstrip(b"\n")
 
     def stop(self) -> None:
-        """Asks the other end to finish; may be called by a signal handler. The second call gives
-        up."""
+        """Asks the other end to finish; may be called by a signal handler. A second call raises
+        KeyboardInterrupt."""
         if self._stopped:
             raise KeyboardInterrupt
         self._stopped = True
         self._close_input()
 
     def close(self) -> None:
-        """Unblocks a read, from any thread. May be called twice."""
+        """Unblocks a read in any thread. May be called twice."""
         self._closed = True
         self._close_input()
 
     def ended(self) -> int:
-        """Ends it if it has not; its exit code."""
+        """Ends the command if it still runs, and returns its exit code."""
         self.close()
         until_s = time.monotonic() + _ENDS_S
         while (left_s := until_s - time.monotonic()) > 0:
@@ -159,7 +159,7 @@ class OtherEnd:
         return code if code >= 0 else 128 - code
 
     def show_held(self) -> None:
-        """Its last messages, if they were not shown at once."""
+        """Prints the last messages if they were not printed at once."""
         self._shows = True
         while self._last_messages:
             self._show(self._last_messages.popleft())
@@ -180,7 +180,7 @@ class OtherEnd:
         return self._process.stdout.fileno()
 
     def _more(self, silence_s: float | None = None) -> bool:
-        """Whether more has come; False: it has ended."""
+        """Waits for output. Returns False if the output has ended."""
         silence_s = silence_s or SILENCE_S
         until_s = time.monotonic() + silence_s
         while not self._closed:
@@ -214,7 +214,7 @@ class OtherEnd:
 
 @contextmanager
 def other_end(prefix: str, words: Sequence[str], *, shows: bool) -> Iterator[OtherEnd]:
-    """Runs qjoule there while the block runs."""
+    """Runs qjoule at the other end for the duration of the block."""
     end = OtherEnd(prefix, words, shows=shows)
     try:
         end.greet()
@@ -225,9 +225,9 @@ def other_end(prefix: str, words: Sequence[str], *, shows: bool) -> Iterator[Oth
 
 
 class RemoteSource:
-    """Snapshots of `top` elsewhere; the totals since a reset are added up here.
+    """Snapshots of a remote `top`. Totals since a reset are added up locally.
 
-    `snapshots` raises `QjouleError` if the other end fails, or sends what it should not.
+    `snapshots` raises `QjouleError` if the other end fails or sends malformed data.
     """
 
     def __init__(self, end: OtherEnd, group: str) -> None:
@@ -254,15 +254,16 @@ class RemoteSource:
 
 
 def _sum_of(total: Attribution | None, interval: Attribution) -> Attribution:
-    """The sum of both; `interval` alone if they do not fit together or have too many rows."""
+    """Returns the sum of both, or `interval` alone if they are incompatible or have too many
+    rows."""
     if total is None or len(total.rows) + len(total.fixed) > MAX_ROWS:
         return interval
     same = (total.trace.host, total.policy) == (interval.trace.host, interval.policy)
     if not same or len(total.domains) != len(interval.domains):
         return interval
     combined = combine_results([TracePart("", total), TracePart("", interval)])
-    # Intervals do not overlap, even if all give the time at which tracing began. What is said of
-    # the model and of changes would grow with each of them.
+    # Intervals do not overlap, although each gives the time at which tracing began. Only the last
+    # interval's model and changes are used, since their lists would grow with each interval.
     duration_s = total.trace.duration_s + interval.trace.duration_s
     trace = replace(combined.trace, changes=interval.trace.changes, duration_s=duration_s)
     source = interval.energy_source

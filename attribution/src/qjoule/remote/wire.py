@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard input and output for a qjoule at the other end of `--via` (`--stdout`), and snapshots as
-JSON, schema `qjoule.snapshot/1`: for the live page, and for `top --via`.
+"""The protocol of `--via`: a remote qjoule's standard input and output (`--stdout`), and snapshots
+as JSON (`qjoule.snapshot/1`), which the live page uses too.
 
     qjoule 0.1.0        the first line
                         empty lines: signs of life, one in `ALIVE_S`
     {"schema": ...}     of `top`: a line for each snapshot
     a tar               of `record`: the trace, once it is whole (`trace.archive`)
 
-Who reads ends it by closing our standard input. `encode` runs where the servers are, `decode` at
-the other end. What arrives there is hostile: sizes, types and figures are checked, texts are made
-safe.
+The reader ends the session by closing our standard input. `encode` runs beside the servers,
+`decode` at the reader, which does not trust its input: it checks sizes, types and figures, and
+sanitises texts.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ SCHEMA = "qjoule.snapshot/1"
 MAX_BYTES = 8 << 20
 MAX_ROWS, MAX_TEXT, MAX_DOMAINS = 16_384, 8192, 16
 _MOST = 1 << 63
-#: Not sent: each snapshot stands for itself, and the page of metrics has the histograms.
+#: Fields that are not sent: a snapshot is complete alone, and the metrics have the histograms.
 _LEFT_OUT = frozenset(
     {"parts", "impact", "latency_counts", "outcomes", "share_error", "owned_error", "cores"}
 )
 
 
 class Streams:
-    """Reserves both for `--stdout`: whatever else this process prints goes to standard error."""
+    """Reserves stdin and stdout for `--stdout`: other output of this process goes to stderr."""
 
     def __init__(self) -> None:
         self._input, self._output = os.dup(0), os.dup(1)
@@ -55,13 +55,14 @@ class Streams:
         os.close(nothing)
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        self._is_line = True  #: whether only lines were written
+        self._is_line = True  #: true while the output consists of lines
         if self._has_ended(0.0):
             raise UsageError("--stdout ends with standard input, which is closed: use exec -i")
         self._write(f"{GREETING} {__version__}\n".encode())
 
     def start(self, stop: Callable[[], object]) -> None:
-        """Shows signs of life from now on. Calls `stop`, on another thread, once it is to end."""
+        """Starts to send signs of life. Another thread calls `stop` when the reader closes
+        stdin."""
         threading.Thread(
             target=self._live, args=(stop,), name="qjoule-streams", daemon=True
         ).start()
@@ -71,7 +72,8 @@ class Streams:
             self._write(content + b"\n")
 
     def last(self, write: Callable[[BinaryIO], object]) -> None:
-        """Has `write` write the last part of the output. Raises `QjouleError`: nobody reads it."""
+        """Calls `write` with the output, for its last part. Raises `QjouleError` if nobody reads
+        it."""
         with self._lock, os.fdopen(self._output, "wb", closefd=False) as out:
             self._is_line = False
             try:
@@ -87,13 +89,13 @@ class Streams:
             threading.Event().wait(ALIVE_S)
 
     def _has_ended(self, wait_s: float) -> bool:
-        """Whether standard input has ended. Its content is ignored."""
+        """Returns true once standard input has ended. Its content is ignored."""
         return bool(select.select([self._input], [], [], wait_s)[0]) and not os.read(
             self._input, 4096
         )
 
     def _says_alive(self) -> bool:
-        """Sends an empty line. False if nobody reads it, or if `last` has begun."""
+        """Sends an empty line. Returns False if nobody reads the output, or `last` was called."""
         with self._lock:
             try:
                 if self._is_line:
@@ -119,7 +121,7 @@ class _Document:
 
 
 def encode(snapshot: Snapshot, name: str) -> bytes:
-    """The last interval of a snapshot, on one line. `name`: what is watched."""
+    """Encodes the last interval of a snapshot as one line. `name`: the watched command or host."""
     document = {
         "schema": SCHEMA,
         "name": name,
@@ -132,9 +134,9 @@ def encode(snapshot: Snapshot, name: str) -> bytes:
 
 
 def decode(content: bytes) -> tuple[Snapshot, str]:
-    """A snapshot, whose total is its interval, and the name of what is watched.
+    """Returns a snapshot, whose total is its interval, and the name of its source.
 
-    Raises `QjouleError` if it is not what `encode` makes.
+    Raises `QjouleError` if `content` is not valid output of `encode`.
     """
     try:
         return _decoded(content)
@@ -181,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """Values of a row's fields that are left out, because reading gives them again."""
+    """Default values of a row's fields. Fields that have them are not sent."""
     bare = Row({}, "", "", "", 0, 0, (0.0, 0.0), 0.0, 0)
     has_none = (MISSING, MISSING)
     return {
@@ -210,7 +212,7 @@ def _whole(text: str) -> int:
 
 
 def _safe(value: Any) -> Any:
-    """The same, with every text bounded and safe to show."""
+    """Returns the value with every text sanitised. Raises ValueError if a text is too long."""
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
             raise ValueError("a text is too long")
