@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace's joules as files of other tools: profilers, and viewers of traces."""
+"""Exports a trace's joules to other tools: profilers and trace viewers."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as OpenTelemetry's protocol sends it: the body of a request to a receiver's
-`/v1development/profiles`, by the messages of the package opentelemetry-proto.
+"""Encodes a profile for OpenTelemetry: the body of a request to a receiver's
+`/v1development/profiles`, built from the messages of the package opentelemetry-proto.
 
-The signal is in development: another version of the protocol may encode it otherwise. Each type of
-value is a profile of its own. Texts, functions, stacks and attributes are numbers in tables, whose
+The signal is in development: another version of the protocol may be incompatible. Each value type
+is a profile of its own. Texts, functions, stacks and attributes are indices into tables, whose
 first entries are empty.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def otlp_profiles(profile: Profile) -> bytes:
-    """The body, in protobuf. Raises QjouleError without the messages."""
+    """Returns the body in protobuf. Raises QjouleError if opentelemetry-proto is not installed."""
     try:
         from opentelemetry.proto.collector.profiles.v1development import (  # noqa: PLC0415
             profiles_service_pb2 as service,
@@ -68,10 +68,10 @@ class _Tables:
         self._dictionary = dictionary
         self.texts = Numbered(entries=[""])
         self.stacks = Numbered[Stack](1)
-        self.attributes = Numbered[tuple[str, str]](2)  #: after the empty one and the notes
+        self.attributes = Numbered[tuple[str, str]](2)  #: 0 is empty, 1 holds the notes
 
     def notes(self, lines: tuple[str, ...]) -> int:
-        """The attribute that holds the profile's notes."""
+        """Returns the index of the attribute that holds the profile's notes."""
         if not self._dictionary.attribute_table:
             self._dictionary.attribute_table.add()
             attribute = self._dictionary.attribute_table.add(
@@ -82,7 +82,7 @@ class _Tables:
         return 1
 
     def write(self) -> None:
-        """Adds everything that has been numbered."""
+        """Writes the tables of everything that has been numbered."""
         to, frames = self._dictionary, Numbered[str](1)
         to.mapping_table.add()
         to.link_table.add()

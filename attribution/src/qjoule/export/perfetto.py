@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace as Perfetto reads it: a track for each session with its queries as slices, and counters
+"""Encodes a trace for Perfetto: a track for each session with its queries as slices, and counters
 of the power of each part.
 
 https://perfetto.dev/docs/reference/synthetic-track-event
 https://perfetto.dev/docs/reference/trace-packet-proto
 
-Names and texts are written once, with the first packet that needs them, and are numbers from then
-on.
+Names and texts are interned: the first packet that needs one defines its number.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from qjoule.servers.registered import system_name
 from qjoule.trace.meta import Server
 
 _BEGIN, _END, _COUNTER = 1, 2, 4  #: types of events
-_CLEARED, _NEEDED = 1, 2  #: of a sequence: what was written once begins here, or is needed
+_CLEARED, _NEEDED = 1, 2  #: flags of a sequence: interned data starts here, or is needed
 _REALTIME, _MONOTONIC = 1, 3  #: clocks
 _SEQUENCE = 1
 #: Columns of a query that a slice shows.
@@ -38,7 +37,7 @@ Value = str | int
 
 @dataclass(frozen=True)
 class Timeline:
-    """`rows`: by the number of a query. `realtime_offset_ns`: None: not known."""
+    """`rows`: by query number. `realtime_offset_ns`: None if unknown."""
 
     begin_ns: int
     realtime_offset_ns: int | None
@@ -59,7 +58,7 @@ class _Writer:
         self._of = timeline
         self._tracks = Numbered[object](1)
         self._names, self._keys, self._texts = Numbered[str](1), Numbered[str](1), Numbered[str](1)
-        self._new: list[bytes] = []  #: what has been numbered, and not yet written
+        self._new: list[bytes] = []  #: interned data that the next packet must define
 
     def packets(self) -> Iterator[bytes]:
         yield self._clocks()
@@ -150,7 +149,7 @@ class _Writer:
         return table[value]
 
     def _lane(self, lane: Lane) -> tuple[int, Iterable[bytes]]:
-        """Lanes of a session have one name, by which a viewer shows them as one track."""
+        """Lanes of one session share a name, so that a viewer shows them as one track."""
         server = self._of.servers.get(lane.server or 0)
         parent, added = self._track(lane.server, server.name or server.kind if server else "")
         if lane.session is not None:
@@ -163,7 +162,7 @@ class _Writer:
     def _track(
         self, key: object, name: str, parent: int = 0, more: bytes = b""
     ) -> tuple[int, Iterable[bytes]]:
-        """The number of a track, and the packet that describes it if it is new."""
+        """Returns a track's number, and the packet that describes the track if it is new."""
         if key in self._tracks:
             return self._tracks[key], ()
         own = number(1, self._tracks[key]) + text(2, fmt.one_line(name) or "(unknown server)")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as pprof has it: the message `Profile` of profile.proto, in files compressed by gzip.
+"""Encodes a profile for pprof: the message `Profile` of profile.proto, compressed by gzip.
 
 https://github.com/google/pprof/blob/main/proto/profile.proto
 
-Texts are numbers in a table of texts. A frame is a function and a place in it of the same number:
-without an address, since a name is all that is known of those that are no code. All are in one
-mapping, which has the trace's name.
+Texts are indices into a table. Each frame is a function and a location with the same number. A
+location has no address, since many frames are not code. All belong to one mapping, which has the
+trace's name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from qjoule.protobuf import fields, message, number, numbers, packed, text
 
 
 def pprof(profile: Profile) -> bytes:
-    """The file. The same profile gives the same bytes."""
+    """Returns the compressed file. It depends on the profile only."""
     return gzip.compress(pprof_message(profile), mtime=0)
 
 
 def pprof_message(profile: Profile) -> bytes:
-    """The message, not compressed."""
+    """Returns the message, not compressed."""
     texts, frames = Numbered(entries=[""]), Numbered[str](1)
     types = [
         message(1, number(1, texts[kind]) + number(2, texts[unit])) for kind, unit in profile.types
@@ -41,7 +41,7 @@ def pprof_message(profile: Profile) -> bytes:
 
 
 def _sample(sample: ProfileSample, texts: Numbered[str], frames: Numbered[str]) -> bytes:
-    """The innermost frame comes first."""
+    """Encodes a sample. pprof puts the innermost frame first."""
     labels = (
         message(3, number(1, texts[name]) + number(2, texts[value]))
         for name, value in sample.labels
@@ -51,7 +51,7 @@ def _sample(sample: ProfileSample, texts: Numbered[str], frames: Numbered[str]) 
 
 
 def _place(at: int) -> bytes:
-    """In the only mapping, which has names of functions."""
+    """Encodes a `Location` in the only mapping."""
     return number(1, at) + number(2, 1) + message(4, number(1, at))
 
 
@@ -60,9 +60,8 @@ def _function(at: int, name: int) -> bytes:
 
 
 def read_pprof(content: bytes, host: str) -> Profile:
-    """A profile of a host from what `pprof_message` makes. Raises `ValueError` or `LookupError`: it
-    is none.
-    """
+    """Decodes the output of `pprof_message`. Raises `ValueError` or `LookupError` if it is
+    malformed."""
     submessages: defaultdict[int, list[bytes]] = defaultdict(list)
     values: dict[int, int] = {}
     for field, value in fields(content):
@@ -107,5 +106,5 @@ def _sample_of(content: bytes, texts: list[str], names: dict[int, str]) -> Profi
 
 
 def _of_numbers(content: bytes) -> dict[int, int]:
-    """A message's fields that are numbers."""
+    """Returns a message's integer fields by field number."""
     return {field: value for field, value in fields(content) if isinstance(value, int)}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as profilers know it, before it is written for one of them: rows with their stacks as
-samples with frames, labels and values.
+"""A profile that is independent of the file format: rows with their stacks as samples, which have
+frames, labels and values.
 
-Labels have the names of OpenTelemetry's semantic conventions (1.37) where it has any, as metrics
-have them; what it lacks is called `qjoule.*`.
+Labels follow OpenTelemetry's semantic conventions (1.37), as metrics do. Labels that these do not
+define are called `qjoule.*`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ProfileSample:
 
 @dataclass(frozen=True)
 class Profile:
-    """`types`: type and unit of each value; the last is the one that a viewer shows first.
-    `began_unix_ns`: 0: not known. `notes`: lines on where the figures come from."""
+    """`types`: type and unit of each value; viewers show the last one first. `began_unix_ns`: 0 if
+    unknown. `notes`: lines on the source and quality of the figures."""
 
     title: str
     host: str
@@ -58,7 +58,7 @@ def samples_of(
     """A sample for each stack of each row, its values in the order of `types_of`. Without `stacks`,
     each row is one sample, with its name as the innermost frame.
 
-    `kinds`: of the servers, by name.
+    `kinds`: server kinds by server name.
     """
     with_energy = ENERGY in types
     for row in rows:
@@ -71,12 +71,12 @@ def samples_of(
 
 
 def types_of(result: Attribution) -> tuple[tuple[str, str], ...]:
-    """The types of the values of a profile of these rows."""
+    """Returns the value types of a profile: CPU time, and energy if it was measured."""
     return (CPU_TIME, ENERGY) if result.domains else (CPU_TIME,)
 
 
 def labels_of(row: Row, kinds: Mapping[str, str]) -> Labels:
-    """What a row is about. What is not known of it has no label."""
+    """Returns the labels of a row. Unknown values have no label."""
     kind = kinds.get(row.server, "")
     labels = {"qjoule.part": row.kind, "qjoule.server": row.server}
     labels["db.system.name"] = system_name(kind) if kind else ""
@@ -90,21 +90,21 @@ def labels_of(row: Row, kinds: Mapping[str, str]) -> Labels:
 
 
 def label_name(key: str) -> str:
-    """The label of a key that rows are grouped by."""
+    """Returns the label's name for a key of `--by`."""
     if key.startswith(TAG):
         return f"qjoule.tag.{key.removeprefix(TAG)}"
     return _OTHER_NAMES.get(key, f"qjoule.{key}")
 
 
 def summary(row: Row, kind: str) -> str:
-    """OpenTelemetry's `db.query.summary` of a row of one statement; of any other an empty text."""
+    """Returns OpenTelemetry's `db.query.summary`, or '' if the row is not one known statement."""
     if row.kind != "queries" or TRANSACTION in row.keys or stands_for_no_text(row.shape):
         return ""
     return summary_of(kind, row.shape) if row.shape and kind else ""
 
 
 class Numbered(dict[T, int]):
-    """Values by number, in the order in which they are first asked for; from `first` on."""
+    """Numbers values from `first` on, in the order of their first lookup."""
 
     def __init__(self, first: int = 0, entries: Iterable[T] = ()) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as speedscope's own JSON: a profile for each type of value, energy first.
+"""Encodes a profile as speedscope's JSON: a profile for each value type, energy first.
 
 https://github.com/jlfwong/speedscope/blob/main/src/lib/file-format-spec.ts
 
-It has no labels: the first frames tell the queries apart.
+The format has no labels; the first frames distinguish the queries.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from qjoule.export.profile import Numbered, Profile
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_UNITS = ("nanoseconds",)  #: of ours, those that it has, too
+_UNITS = ("nanoseconds",)  #: units of ours that speedscope knows
 
 
 def speedscope(profile: Profile) -> str:
-    """The file. What is below 0 (a residual) cannot be drawn, and is left out."""
+    """Returns the file. Values below 0 (a residual) cannot be drawn and are left out."""
     frames = Numbered[str]()
     order = range(len(profile.types) - 1, -1, -1)
     document = {

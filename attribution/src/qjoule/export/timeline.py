@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queries of a trace in order of time, each on a lane of its session on which it overlaps no
-other."""
+"""The queries of a trace in order of time, each on a lane of its session where it does not overlap
+others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 1 << 14
 
 @dataclass(frozen=True)
 class Lane:
-    """Where slices are drawn that do not overlap: of a session, or if none is known of a thread.
+    """A row of non-overlapping slices, of a session or, if that is unknown, of a thread.
 
     `number`: from 0 on. A session needs several if its client does not wait for replies.
     """
@@ -37,7 +37,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class QuerySlice:
-    """A record of the table `queries`. `text`: of its statement; empty: not known."""
+    """A record of the table `queries`. `text`: the statement, '' if unknown."""
 
     lane: Lane
     record: dict[str, Any]
@@ -46,12 +46,12 @@ class QuerySlice:
 
 @dataclass
 class _Lanes:
-    """Ends of the open slices of each lane of a session, the outermost slice first."""
+    """Open slices of each lane of a session: their ends, the outermost first."""
 
     ends_ns: list[list[int]] = field(default_factory=list)
 
     def place(self, record: dict[str, Any]) -> int:
-        """The first lane with room. A part of a query fits into a slice that holds all of it."""
+        """Returns the first free lane. A part of a query may lie within the query's slice."""
         begin_ns, end_ns = record["begin_ns"], max(record["end_ns"], record["begin_ns"])
         for number, open_ns in enumerate(self.ends_ns):
             while open_ns and open_ns[-1] <= begin_ns:
@@ -64,7 +64,7 @@ class _Lanes:
 
 
 def query_slices(trace: Trace) -> Iterator[QuerySlice]:
-    """All queries by their begin."""
+    """Yields all queries, sorted by begin."""
     parts = [part.read(_COLUMNS) for part in trace.row_groups("queries")]
     tables = [part for part in parts if part is not None and part.num_rows]
     if not tables:
