@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root part (`qjoule-root`), as the rest of qjoule talks to it."""
+"""The client side of the root part (`qjoule-root`)."""

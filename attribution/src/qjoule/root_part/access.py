@@ -43,7 +43,7 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Who:
-    """Identity, parent and user of a process, which everybody may read."""
+    """Start time, parent and user of a process, all world-readable."""
 
     started: int  #: clock ticks since boot; identifies the process together with its pid
     parent: int
@@ -51,7 +51,7 @@ class Who:
 
 
 def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
-    """The owner of the process, and a socket bound to the process.
+    """Returns the process's user id, and a socket that is bound to the process.
 
     Raises:
         QjouleError: there is no such process.
@@ -63,7 +63,7 @@ def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
     reply = ask(connection, Kind.BIND, pid=pid)
     bound_socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
     bound_socket.set_inheritable(False)
-    # If the process is the same before and after, this is its user and not a predecessor's.
+    # If the process is the same before and after, the user id is not a predecessor's.
     try:
         started = who_is(pid).started
     except (ValueError, LookupError):
@@ -75,7 +75,7 @@ def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
 
 
 def who_is(pid: int) -> Who:
-    """Raises ValueError or LookupError if there is no such process."""
+    """Reads /proc/PID. Raises ValueError or LookupError if there is no such process."""
     directory = _PROC / str(pid)
     lines = read_bytes(directory / "status").decode(errors="replace").splitlines()
     fields = dict(line.partition(":\t")[::2] for line in lines)
@@ -89,7 +89,7 @@ def who_is(pid: int) -> Who:
 
 
 def owner_of_process(pid: int) -> Owner | None:
-    """None: there is no such process."""
+    """Returns the owner of a process, or None if there is no such process."""
     try:
         uid = who_is(pid).uid
     except (ValueError, LookupError):
@@ -101,9 +101,8 @@ class SocketAccess:
     """The `Access` of one candidate. Needs no rights: the root part opens everything for it."""
 
     def __init__(self, connection: socket.socket, threads: Sequence[str] = ()) -> None:
-        """`connection` is a socket from `Kind.BIND`; the caller closes it. `threads`: their names,
-        which everybody may read.
-        """
+        """`connection` comes from `Kind.BIND`; the caller closes it. `threads`: names of the
+        process's threads, which are world-readable."""
         self._connection = connection
         self._threads = threads
 
@@ -178,7 +177,7 @@ class SocketAccess:
             return ""
 
     def _ask(self, what: What, path: str = "", *, offset: int = 0, size: int = 0) -> Reply:
-        """Raises `Unreadable`; `_NoSuchFile` is one."""
+        """Opens something of the process. Raises `Unreadable` (or its subclass `_NoSuchFile`)."""
         text = path_bytes(path)
         if min(offset, size) < 0 or max(offset, size) >= 1 << 64:
             raise Unreadable("no address")
@@ -217,9 +216,8 @@ def identity_of(file: File) -> FileIdentity:
 
 
 def _read(descriptor: int, most: int, *, stream: bool = False) -> bytes:
-    """Reads at most `most` bytes and closes the descriptor. Files of /proc are a `stream`: read in
-    order.
-    """
+    """Reads at most `most` bytes and closes the descriptor. A `stream` (files of /proc) is read
+    sequentially."""
     blocks: list[bytes] = []
     at = 0
     try:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command's own socket to the root part, for everything it needs until the tracer is attached.
-
-Without a root part, as for a user who did not call sudo, `connection` is None.
-"""
+"""The command's own socket to the root part, used until the tracer is attached. Without a root
+part, as for a user who did not call sudo, `connection` is None."""
 
 from __future__ import annotations
 
@@ -37,14 +35,14 @@ _VARIABLE = "QJOULE_ROOT_PART"
 
 
 class Started:
-    """What the root part has started. `exit_code` says once that it has ended."""
+    """A process that the root part started. Its exit code can be read once."""
 
     def __init__(self, reply: Reply) -> None:
         self.pid = reply.pid
         self._ended = socket.socket(fileno=reply.fd)
 
     def exit_code(self, *, wait: bool) -> int | None:
-        """Its exit code or, as shells do, 128 plus the signal that ended it; None: it runs."""
+        """Returns the exit code (128 plus the signal, as in shells), or None if it still runs."""
         try:
             status = self._ended.recv(4, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -56,7 +54,7 @@ class Started:
 
 
 class Program:
-    """The program that the user had us run beside the recording."""
+    """The user's program, which runs beside the recording."""
 
     def __init__(self, started: Started, ended: Callable[[], None]) -> None:
         self.pid = started.pid
@@ -67,7 +65,7 @@ class Program:
         self._thread.start()
 
     def exit_code(self) -> int | None:
-        """Waits for its end."""
+        """Waits until the program ends, and returns its exit code."""
         self._thread.join()
         return self._code
 
@@ -78,7 +76,7 @@ class Program:
 
 
 class RootPart:
-    """The root part as the command uses it. One thread at a time."""
+    """The command's requests to the root part. For use by one thread at a time."""
 
     def __init__(self, connection: socket.socket | None) -> None:
         self.connection = connection
@@ -86,11 +84,12 @@ class RootPart:
 
     @property
     def process(self) -> int | None:
-        """The process that has the rights, as the command itself sees it; None: there is none."""
+        """Returns the pid of the privileged process, as the command sees it, or None without
+        one."""
         return None if self.connection is None else os.getppid()
 
     def need(self, doing: str) -> socket.socket:
-        """The connection. Raises `QjouleError` if there is none: `doing` needs root."""
+        """Returns the connection. Raises `QjouleError`, which says that `doing` needs root."""
         if self.connection is None:
             raise QjouleError(f"{doing} needs root: run it again with sudo")
         return self.connection
@@ -98,20 +97,19 @@ class RootPart:
     def directory(self, path: Path) -> int:
         """Makes a directory, which must be named on our command line. Returns a descriptor.
 
-        It belongs to who called us, and our user may write there; what we write there is given to
-        the caller when we have ended. An empty one of the caller's is replaced.
-
-        Raises `Refused`; EEXIST if something else exists there.
+        The directory belongs to the calling user, and this process may write into it. When this
+        process has ended, its files are given to the caller. An empty directory of the caller's is
+        replaced. Raises `Refused`, with EEXIST if anything else exists at `path`.
         """
         text = os.fsencode(_as_given(path))
         return ask(self.need("this directory"), Kind.DIRECTORY, text=text).fd
 
     def sensors(self) -> Sensors | None:
-        """Only before there is a tracer: it uses the tracer's socket."""
+        """Call it before the tracer starts: both use the same socket."""
         return None if self.connection is None else Sensors(self.tracer_socket())
 
     def tracer_socket(self) -> socket.socket:
-        """The tracer's own socket to the root part, which hands out one. Raises `Refused`."""
+        """Returns the tracer's socket to the root part, which exists once. Raises `Refused`."""
         if self._tracer is None:
             self._tracer = socket.socket(fileno=ask(self.need("tracing"), Kind.TRACER).fd)
         return self._tracer
@@ -121,12 +119,12 @@ class RootPart:
         return socket.socket(fileno=ask(self.need("listening"), Kind.TAG_SOCKET).fd)
 
     def run(self, program: tuple[str, ...], ended: Callable[[], None]) -> Program:
-        """Runs what follows `--` on our command line, as the user who called us.
+        """Runs the program after `--` on our command line as the calling user.
 
-        `ended` is called on a thread of its own when the program has ended.
+        `ended` is called on another thread when the program has ended.
 
         Raises:
-            QjouleError: it cannot be run.
+            QjouleError: the program cannot be run.
         """
         check_program(program)
         try:
@@ -143,14 +141,14 @@ class RootPart:
         may_signal: bool = True,
         seconds: int = 30,
     ) -> socket.socket:
-        """Starts the agent's loader as the user of a JVM; the socket on which it answers.
+        """Starts the agent's loader as the JVM's user, and returns the socket of its answers.
 
         Args:
-            own_pid: the JVM's number in its own pid namespace.
+            own_pid: the JVM's pid in its own pid namespace.
             client_tags, may_signal, seconds: see `servers.jvm.agent_loader`.
 
         Raises:
-            Refused: it has ended, or is root's.
+            Refused: the JVM has ended, or belongs to root.
         """
         connection = self.need("an agent")
         arguments = [
@@ -163,16 +161,15 @@ class RootPart:
         return socket.socket(fileno=reply.fd)
 
     def given(self, path: Path) -> tuple[int, Opened]:
-        """A descriptor of a file that our command line names, or of the caller's memory
-        (`Kind.GIVEN`), and what file it is. Raises `Refused`.
-        """
+        """Returns a descriptor and the identity of a file that our command line names or that is in
+        the caller's memory (`Kind.GIVEN`). Raises `Refused`."""
         text = os.fsencode(_as_given(path))
         reply = ask(self.need("this file"), Kind.GIVEN, text=text)
         return reply.fd, reply.file
 
     def accounts(self) -> tuple[tuple[Account, ...], int]:
-        """What our BPF programs ran, by their type, and a descriptor: the kernel accounts for all
-        programs of the machine while it is open. Raises `QjouleError`: it may not.
+        """Returns run counts of our BPF programs by type, and a descriptor. While that is open, the
+        kernel accounts for all BPF programs. Raises `QjouleError` if the root part may not do it.
         """
         try:
             reply = ask(self.need("accounts"), Kind.ACCOUNTS)
@@ -181,26 +178,24 @@ class RootPart:
         return reply.accounts(), reply.fd
 
     def flight_recorder(self) -> Started:
-        """Starts what follows `--` on the agent's command line. Raises `Refused`: EINVAL if it
-        runs.
-        """
+        """Starts the program after `--` on the agent's command line. Raises `Refused`, with EINVAL
+        if it already runs."""
         return Started(ask(self.need("a recording"), Kind.RUN))
 
     def publish(self, path: Path, memory: int) -> None:
-        """Replaces `path` by the content of a memfd, all at once; only tries whether it could if
-        that is empty. Raises `Refused`.
-        """
+        """Atomically replaces `path` by the content of a memfd. If that is empty, only checks
+        whether `path` could be replaced. Raises `Refused`."""
         text = os.fsencode(_as_given(path))
         size = os.fstat(memory).st_size
         ask(self.need("calibrating"), Kind.PUBLISH, text=text, size=size, fd=memory)
 
 
 def installed(connection: socket.socket, path: Path) -> Reply:
-    """An executable of root's that no process need run: this one maps it, and is asked for what it
-    has mapped.
+    """Opens an executable of root's that no process need run: this process maps the file, and asks
+    the root part for its own mapping.
 
     Raises:
-        Refused: it is none, or cannot be opened.
+        Refused: `path` is not such an executable, or cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -208,7 +203,7 @@ def installed(connection: socket.socket, path: Path) -> Reply:
             mapped = mmap.mmap(descriptor, 1, access=mmap.ACCESS_COPY)
         finally:
             os.close(descriptor)
-    except (OSError, ValueError) as error:  # ValueError: it is empty
+    except (OSError, ValueError) as error:  # ValueError: the file is empty
         raise Refused(getattr(error, "errno", errno.EINVAL)) from None
     with mapped, socket.socket(fileno=ask(connection, Kind.BIND, pid=os.getpid()).fd) as bound:
         at = addressof(c_char.from_buffer(mapped))
@@ -219,7 +214,8 @@ def installed(connection: socket.socket, path: Path) -> Reply:
 def root_part() -> RootPart:
     """The root part of this process, connected at the first call.
 
-    From then on nobody of our user may inspect this process, and it cannot type into the terminal.
+    From then on, other processes of our user may not inspect this process, and this process cannot
+    type into the terminal.
     """
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
@@ -236,16 +232,15 @@ def root_part() -> RootPart:
 
 
 def check_program(program: tuple[str, ...]) -> None:
-    """Raises QjouleError: `program` is not all that follows `--` on our command line."""
+    """Raises QjouleError if `program` is not everything after `--` on our command line."""
     arguments = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     if program and list(program) != arguments:
         raise QjouleError(f"put '--' and then the command last: -- {' '.join(program)}")
 
 
 def read_given(path: Path, most: int) -> bytes:
-    """At most `most` bytes of a file that `RootPart.given` opens where our own rights do not
-    suffice. Raises `OSError`.
-    """
+    """Returns at most `most` bytes of a file. Without permission, asks `RootPart.given` to open it.
+    Raises `OSError`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:
@@ -260,14 +255,14 @@ def read_given(path: Path, most: int) -> bytes:
 
 
 def why(error: Refused) -> str:
-    """A refusal as a message."""
+    """Returns a refusal as a message."""
     if error.errno == errno.EPERM:
         return "the root part does not allow it"
     return str(error)
 
 
 def home_of(uid: int) -> str:
-    """A user's directory; / for one without an account."""
+    """Returns a user's home directory, or / without an account."""
     try:
         return pwd.getpwuid(uid).pw_dir
     except KeyError:
@@ -275,12 +270,12 @@ def home_of(uid: int) -> str:
 
 
 def us() -> str:
-    """The name of this process's user, who may be another than the caller."""
+    """Returns the name of this process's user, who may differ from the caller."""
     return user_name(os.geteuid())
 
 
 def user_name(uid: int) -> str:
-    """A user's name; the number of one without an account."""
+    """Returns a user's name, or the number without an account."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -288,7 +283,7 @@ def user_name(uid: int) -> str:
 
 
 def _as_given(path: Path) -> str:
-    """A path as our command line has it, because the root part compares the words."""
+    """Returns the path as spelled on our command line: the root part compares the arguments."""
     for word in sys.argv:
         for text in (word, word.partition("=")[2], word[2:]):
             if text and Path(text) == path:

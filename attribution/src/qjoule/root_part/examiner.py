@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses strangers' bytes in processes that can do nothing else.
+"""Parses untrusted files and memory in sandboxed child processes.
 
-One process is forked per candidate. It holds one descriptor that reaches this candidate and a pipe
-for its findings, within limits of memory and time. Fork before any other thread runs.
+One process is forked per candidate. It has one descriptor for this candidate and a pipe for its
+findings, and limited memory and time. Fork before any other thread runs.
 
 It is confined to computing and to using its open descriptors (seccomp(2)). Calls not on the list
-fail with EPERM; calls that only an attacker would try end the process. The filter is written as
-numbers for `prctl(2)`, because a library to build it would also run where strangers' bytes are
-parsed.
+fail with EPERM; calls that only an attacker would try kill the process. The filter is written as
+numbers for `prctl(2)`, because a library that builds filters would also be loaded into the sandbox.
 """
 
 from __future__ import annotations
@@ -72,10 +71,10 @@ _MMAP, _MPROTECT, _FCNTL, _NEWFSTATAT = (9, 222), (10, 226), (72, 25), (262, 79)
 #: F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC
 _FCNTL_COMMANDS = (1, 2, 3, 1030)
 _PROT_EXEC, _AT_EMPTY_PATH = 4, 0x1000
-_SHARED_ANONYMOUS = 0x21  #: such memory does not count towards RLIMIT_DATA
+_SHARED_ANONYMOUS = 0x21  #: refused, since RLIMIT_DATA does not count such memory
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
-_X32 = 0x40000000  #: numbers from here on are x86-64's second system call interface
+_X32 = 0x40000000  #: numbers from here on are x32 system calls of x86-64
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000  # linux/seccomp.h: _RET_ALLOW, _RET_KILL_PROCESS
 _REFUSE = 0x00050000 | errno.EPERM
 #: struct seccomp_data: the low halves of the arguments.
@@ -89,14 +88,14 @@ ANSWER_BYTES_MAX = 1 << 20
 AT_ONCE = 2
 MEMORY_BYTES = 512 << 20  #: more than the process has when it starts
 _ADDRESSES_BYTES = 1 << 30
-_WALL_PER_CPU = 3  #: for a busy machine, and for files that make it wait
+_WALL_PER_CPU = 3  #: deadline per CPU second, for a busy machine and slow files
 
 
 def confine() -> None:
-    """Restricts this thread, for good, to what is allowed above.
+    """Applies the filter to this thread for good.
 
     Raises:
-        QjouleError: the kernel or the machine has no such filters.
+        QjouleError: the kernel or the machine does not support such filters.
     """
     program = b"".join(struct.pack("=HBBI", *step) for step in _program(platform.machine()))
     steps = ctypes.create_string_buffer(program, len(program))
@@ -145,7 +144,7 @@ def _all(calls: Mapping[str, tuple[int, int | None]], column: int, verdict: int)
 
 
 def _if(number: int, refused: list[_Step]) -> Iterator[_Step]:
-    """One call, allowed unless `refused` applies: it ends in a jump over the refusal."""
+    """Allows one call unless `refused` applies, whose last jump goes to the refusal."""
     yield _EQUAL, 0, len(refused) + 2, number
     yield from refused
     yield _RETURN, 0, 0, _REFUSE
@@ -172,15 +171,15 @@ def _fcntl_refused() -> list[_Step]:
 
 @dataclass(frozen=True)
 class Task:
-    """The work of one process."""
+    """One job for a sandboxed process."""
 
-    work: Callable[[int], bytes]  #: called with the number of the process's descriptor
-    descriptor: int  #: closed here
+    work: Callable[[int], bytes]  #: called in the process with the number of its descriptor
+    descriptor: int  #: the parent's copy is closed at the start
     cpu_s: int = 8
 
 
 class Failed(QjouleError):
-    """There is no answer; the message gives the reason. `is_late`: it used up all its time."""
+    """There is no result; the message says why. `is_late`: the task used up its time."""
 
     def __init__(self, message: str, is_late: bool = False) -> None:
         super().__init__(message)
@@ -195,7 +194,7 @@ class _Running:
     content: bytearray = field(default_factory=bytearray)
 
     def read(self) -> bool:
-        """Reads what has been written. Returns whether that was the end."""
+        """Reads available output. Returns true at its end or if it is too long."""
         block = os.read(self.child.pipe, 1 << 16)
         self.content += block
         return not block or len(self.content) > ANSWER_BYTES_MAX
@@ -204,12 +203,12 @@ class _Running:
 def run_all(
     tasks: Sequence[Callable[[], Task]], done: Callable[[int, bytes | Failed], None]
 ) -> None:
-    """Runs every task in a process of its own, up to `AT_ONCE` at a time.
+    """Runs every task in its own process, up to `AT_ONCE` at a time.
 
     Args:
-        tasks: each is made when it starts. It may raise `QjouleError`, which fails it.
-        done: called as each task ends, with its index in `tasks` and its output, at most
-            `ANSWER_BYTES_MAX`, or the reason why there is none.
+        tasks: factories, called when their turn comes. A factory may raise `QjouleError`.
+        done: called as each task ends, with its index in `tasks` and its output (at most
+            `ANSWER_BYTES_MAX`) or the failure.
     """
     running: dict[int, _Running] = {}
     waiting = list(enumerate(tasks))
@@ -229,7 +228,7 @@ def run_all(
 
 
 def _ready(running: dict[int, _Running]) -> list[int]:
-    """Waits until one is done or a deadline passes. Returns those that are done."""
+    """Waits until a task is done or a deadline passes. Returns the numbers of finished tasks."""
     left_s = min((job.deadline_s for job in running.values()), default=0.0) - time.monotonic()
     readable, _, _ = select.select(
         [job.child for job in running.values()], [], [], max(0.0, left_s)
@@ -251,7 +250,7 @@ def _start(task: Task) -> _Running:
 
 
 def _work(task: Task, pipe: int) -> None:
-    """The whole life of the new process: no other code of ours runs in it."""
+    """The entire life of the child process."""
     hide()
     limit(task.cpu_s)
     confine()
@@ -259,7 +258,7 @@ def _work(task: Task, pipe: int) -> None:
 
 
 def limit(cpu_s: int = resource.RLIM_INFINITY) -> None:
-    """This process gets at most so much more memory, starts no other, and writes no file."""
+    """Limits this process's further memory, and forbids new processes and writing files."""
     pages = [int(word) for word in Path("/proc/self/statm").read_text().split()]
     page = resource.getpagesize()
     for kind, most in (

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine through the root part: it opens files, and processes without rights examine them.
-JVMs of other users are reached the same way, to read from them and to load an agent.
-"""
+"""Examines this machine through the root part: it opens files, and unprivileged processes examine
+them. JVMs of other users are read, and get an agent, in the same way."""
 
 from __future__ import annotations
 
@@ -42,12 +41,12 @@ from qjoule.servers.types import Examined, Facts
 _PROC = Path("/proc")
 #: CPU time for one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.
 _CPU_S = 8
-#: For an owner whose candidates used up their time, since everybody has to wait for them.
+#: CPU time at least for owners whose candidates used up their time, which delays everybody.
 _CPU_LEAST_S = 1
 
 
 def reach_by(part: RootPart) -> Reach:
-    """How `put_agents` reaches JVMs. Call it before any thread runs, since examiners are forked."""
+    """Returns the `Reach` of `put_agents`. Call it before any thread runs: examiners are forked."""
 
     @contextmanager
     def reach(pid: int, exe_id: tuple[int, int]) -> Iterator[ReachedJvm]:
@@ -59,7 +58,7 @@ def reach_by(part: RootPart) -> Reach:
                 exe = ask(connection, Kind.EXE, pid=pid)
             except Refused:
                 raise ended(pid) from None
-            # Both are the same process: the bound one had not ended when the other was found.
+            # The pid was not reused: the bound process had not ended when the executable was read.
             status_of(jvm)
             if identity_of(exe.file).key != exe_id:
                 raise CannotAttach(f"process {pid} executes another program by now")
@@ -70,7 +69,7 @@ def reach_by(part: RootPart) -> Reach:
 
 @dataclass(frozen=True)
 class _Jvm:
-    """A `ReachedJvm`. `access` stays bound to it."""
+    """A `ReachedJvm`. `access` is bound to its process."""
 
     pid: int
     access: Access
@@ -85,7 +84,7 @@ class _Jvm:
             [lambda: Task(lambda number: _examined(number, look), descriptor)],
             lambda _number, answer: answers.append(answer),
         )
-        status_of(self)  # proves that it was the same process
+        status_of(self)  # proves that `theirs` was bound to the same process
         (answer,) = answers
         if isinstance(answer, Failed):
             raise CannotAttach(f"process {self.pid} cannot have an agent: {answer}")
@@ -148,20 +147,20 @@ def _brings_pipe(descriptor: int) -> bytes:
 
 
 def this_host() -> Host | None:
-    """How this process examines the machine; None: with its own rights."""
+    """Returns the privileged host, or None if we examine the machine with our own rights."""
     connection = root_part().connection
     return None if connection is None else _of_root_part(connection)
 
 
 @functools.cache
 def _of_root_part(connection: socket.socket) -> RootPartHost:
-    """One object for all examinations, since it learns whose candidates take too long."""
+    """Returns the one instance, which remembers the owners of slow candidates."""
     return RootPartHost(connection)
 
 
 @dataclass
 class RootPartHost:
-    """A `Host`. `connection` is the command's own one to the root part; no thread runs yet."""
+    """A `Host`. `connection` is the command's socket to the root part; no thread may run yet."""
 
     connection: socket.socket
     _patience_s: dict[Owner, int] = field(default_factory=dict)  #: CPU time
@@ -176,7 +175,7 @@ class RootPartHost:
         return Listed(tuple(processes))
 
     def process(self, pid: int) -> Process:
-        """Raises `Refused`, `ValueError` or `LookupError` if it has ended."""
+        """Raises `Refused`, `ValueError` or `LookupError` if the process has ended."""
         reply = ask(self.connection, Kind.EXE, pid=pid)
         who = who_is(pid)
         path = os.fsdecode(reply.text).removesuffix(DELETED)
@@ -197,7 +196,7 @@ class RootPartHost:
         return self.examine_all([facts])[0]
 
     def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
-        """Examines each in a process of its own, several at a time."""
+        """Examines each candidate in its own process, several at a time."""
         # Examiners cannot open files, so everything they import late must be loaded now.
         prepare()
         seats = [_Seat(self, facts) for facts in every]
@@ -213,7 +212,7 @@ class RootPartHost:
         return self._patience_s.get(owner, _CPU_S)
 
     def lose_patience(self, owner: Owner) -> None:
-        """An owner's candidate used up its time: the owner's next ones get less."""
+        """Gives the owner's next candidates less time, after one used up its time."""
         if owner.trust is not Trust.ROOT:
             self._patience_s[owner] = max(_CPU_LEAST_S, self.patience_s(owner) // 2)
 
@@ -226,10 +225,10 @@ class _Seat:
         self._facts = facts
         self._owner = Owner()
         self._bound: socket.socket | None = None
-        self._file: Opened | None = None  #: the file, if no process runs it
+        self._file: Opened | None = None  #: the executable, if no process runs it
 
     def task(self) -> Task:
-        """Raises `QjouleError`."""
+        """Opens the candidate for examination. Raises `QjouleError`."""
         facts = self._facts
         if not facts.pid:
             file = self._file = opened_of(installed(self._host.connection, Path(facts.exe_name)))
@@ -248,7 +247,7 @@ class _Seat:
         )
 
     def result_of(self, answer: bytes | Failed) -> Examined:
-        """Its findings, if they can be true."""
+        """Returns the findings if they pass the checks, else the problem."""
         try:
             if isinstance(answer, Failed):
                 if answer.is_late:
@@ -262,7 +261,7 @@ class _Seat:
                 self._bound.close()
 
     def _checked(self, result: Examined) -> Examined:
-        """Probes are attached by handle, so the handles must be of this candidate's files."""
+        """Checks that handles, by which probes are attached, are of this candidate's files."""
         handles = {result.handle, result.resolution.handle if result.resolution else 0} - {0}
         try:
             is_its_own = handles <= self._own_handles()
@@ -284,9 +283,8 @@ class _Seat:
 
 
 def with_handles(result: Examined) -> Examined:
-    """Leaves out the probes if the root part keeps no handle of their file: the tracer would refuse
-    a plan with them, and then no server would be traced.
-    """
+    """Drops the probes if the root part has no handle of their file. Otherwise the tracer would
+    refuse the whole plan, and no server would be traced."""
     resolution = result.resolution
     if resolution is None or (resolution.handle if resolution.library else result.handle):
         return result

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the root part: tracer/root/protocol.h in Python (a contract test compares them).
+"""Requests to the root part: mirrors tracer/root/protocol.h (a contract test compares them).
 
-One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor with each. `Sensors`
-opens counters and energy files as the tracer will get them.
+Each request gets one reply over a SOCK_SEQPACKET socket; each carries at most one descriptor.
+`Sensors` opens counters and energy files in the same way as the tracer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TEXT_BYTES = 4096
 CODE_BYTES = 16
 MAX_KEPT = 16
 ACCOUNT_TYPES = 64
-UPROBES = 2  #: programs of this type (BPF_PROG_TYPE_KPROBE, linux/bpf.h) are reached by a trap
-START_AGAIN = 75  #: exit code of the agent: start the same command again
+UPROBES = 2  #: type of programs that a trap runs (BPF_PROG_TYPE_KPROBE, linux/bpf.h)
+START_AGAIN = 75  #: exit code of the agent that asks for a restart with the same command
 _REQUEST = struct.Struct(f"=IiIIQQ{TEXT_BYTES}s")
 _FILE = struct.Struct("=IIIIQQQQQ")
 _REPLY = struct.Struct(f"=ii{_FILE.size}s{TEXT_BYTES}s")
@@ -68,7 +68,7 @@ class What(IntEnum):
 
 @dataclass(frozen=True)
 class Opened:
-    """`struct rp_file`: a file that was opened and checked; `handle` 0: it has no probes."""
+    """`struct rp_file`: a file that was opened and checked. `handle` is 0 if it gets no probes."""
 
     handle: int
     mode: int
@@ -91,16 +91,16 @@ class Account:
 
 @dataclass(frozen=True)
 class Reply:
-    """The root part's answer. The caller owns `fd`; -1: none."""
+    """The root part's answer. The caller owns `fd`, which is -1 without a descriptor."""
 
     pid: int
     file: Opened
     text: bytes  #: without the NUL at its end
     fd: int
-    content: bytes = b""  #: all of the text's room
+    content: bytes = b""  #: the whole text field
 
     def accounts(self) -> tuple[Account, ...]:
-        """The answer to `Kind.ACCOUNTS`: by type of program (`enum bpf_prog_type`)."""
+        """Decodes the answer to `Kind.ACCOUNTS`, indexed by `enum bpf_prog_type`."""
         all_of_them = self.content[: ACCOUNT_TYPES * _ACCOUNT.size]
         return tuple(Account(*fields) for fields in _ACCOUNT.iter_unpack(all_of_them))
 
@@ -136,7 +136,7 @@ def ask(
 
     Raises:
         Refused: the answer is an error, or the text does not fit (ENAMETOOLONG).
-        RootPartGone: nobody answers.
+        RootPartGone: the root part has ended.
     """
     if len(text) >= TEXT_BYTES:
         raise Refused(errno.ENAMETOOLONG)
@@ -164,7 +164,7 @@ def _receive(connection: socket.socket) -> Reply:
 
 
 class Sensors:
-    """Uses the tracer's socket before there is a tracer."""
+    """Tries sensors before the tracer starts, over its socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -182,7 +182,7 @@ class Sensors:
         return 0
 
     def may_read(self, path: Path) -> bool:
-        """Whether an energy file can be read; also with our own rights."""
+        """Returns true if an energy file can be read, by the root part or with our own rights."""
         if os.access(path, os.R_OK, effective_ids=True):
             return True
         try:

@@ -54,14 +54,14 @@ _ALLOWED = " ".join(
     (_MEMORY, _THREADS, _TIME, _SIGNALS, _FILES, _WAITING, _SOCKETS, _ABOUT)
 ).split()
 
-#: What the processes that stay beside a recording never do.
+#: Calls that processes beside a recording never need.
 _STARTING = (
     "execve execveat bind ptrace process_vm_readv process_vm_writev bpf perf_event_open mount "
     "unshare setns keyctl init_module finit_module"
 )
 _CONNECTING = "socket connect"
 
-#: What the process that answers scrapers may do: use the connections that it accepts.
+#: Calls of the process that answers scrapers: it uses connections that it accepts.
 _LISTENING = (
     "accept accept4 close epoll_ctl epoll_wait fcntl fstat getpeername getsockname getsockopt "
     "getpid gettid ioctl lseek poll ppoll pread64 read recvfrom recvmsg sendto setsockopt shutdown "
@@ -101,14 +101,13 @@ def confine_reader() -> None:
         for name in _ALLOWED:
             flags = (_masked(0, _CLONE_THREAD, _CLONE_THREAD),) if name == "clone" else ()
             rules.add(_ALLOW, name, *flags)
-        # Its flags lie in memory, which no filter can see. With ENOSYS libraries use clone instead.
+        # clone3 has its flags in memory, which no filter can see. With ENOSYS libraries use clone.
         rules.add(_ERROR | errno.ENOSYS, "clone3")
 
 
 def confine_listener() -> None:
-    """Restricts this process, which has one thread, to memory, clocks and its connections: it
-    opens no file, no socket, and starts nothing. Raises as above.
-    """
+    """Restricts this single-threaded process to memory, clocks and its connections. It can open no
+    files or sockets and start nothing. Raises as `confine_reader` does."""
     allowed = f"{_MEMORY} {_THREADS} {_TIME} {_SIGNALS} {_LISTENING} getrandom"
     with _filter(_REFUSE) as rules:
         for name in allowed.split():
@@ -119,7 +118,7 @@ def confine_listener() -> None:
 def keep_from_typing() -> None:
     """Keeps this process's threads and children from typing into the user's terminal (TIOCSTI).
 
-    The waiting shell may be root's and would run what was typed. Raises as above.
+    The waiting shell may be root's and would run what was typed. Raises as `confine_reader` does.
     """
     with _filter(_ALLOW) as rules:
         for command in _TYPING:
@@ -130,8 +129,8 @@ def keep_from_starting(*, connecting: bool = False) -> None:
     """Keeps this process from running programs, reaching other processes and, unless `connecting`,
     opening sockets.
 
-    For the reattach helper, which has to start processes that examine, the credential helper, and
-    what sends metrics. Raises as above.
+    For the reattach helper (which starts examiner processes), the credential helper, and the sender
+    of metrics. Raises as `confine_reader` does.
     """
     with _filter(_ALLOW) as rules:
         for name in (_STARTING if connecting else f"{_STARTING} {_CONNECTING}").split():
@@ -147,7 +146,7 @@ class _Rules:
 
     def add(self, action: int, name: str, *compare: _Compare) -> None:
         number = self._library.seccomp_syscall_resolve_name(name.encode())
-        if number < 0:  # this architecture has none of that name
+        if number < 0:  # this architecture has no call of that name
             return
         array = (_Compare * len(compare))(*compare)
         add = self._library.seccomp_rule_add_array
@@ -156,7 +155,7 @@ class _Rules:
 
 @contextmanager
 def _filter(default: int) -> Iterator[_Rules]:
-    """A filter that takes effect, in addition to existing ones, when the block ends."""
+    """Yields rules for a filter, which is loaded beside existing filters when the block ends."""
     try:
         ours = installed_files(_LIBRARY)  # a wheel brings its own
         library = ctypes.CDLL(str(ours[0]) if ours else _LIBRARY)
