@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The channel from this process to a recorder on the same host. Opened when there is a recorder,
-dropped when it is gone.
+"""The channel from this process to a recorder on the same host. It is opened when a recorder
+appears, and dropped when the recorder is gone.
 
 Nothing here waits for another process, starts a thread or raises. See PROTOCOL.md.
 """
@@ -19,7 +19,7 @@ from qjoule_drivers.ring import HOLDS, NOT_DEFINED, Recorder
 from qjoule_drivers.spans import with_opentelemetry
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
-#: Time between two looks for a recorder. A recorder that starts waits as long before it announces
+#: Time between two checks for a recorder. A recorder that starts waits as long before it announces
 #: that it records (`qjoule.tags.tagging.LOOK_NS`), so all calls made from then on are reported.
 RETRY_NS = 100_000_000
 #: Time between two checks, made during calls, that a recorder is still there and what it wants.
@@ -37,8 +37,8 @@ class Peer:
 
     def __init__(self, of: dict[str, object]) -> None:
         self.of = of
-        #: The recorder (its token) it was defined to, and its number there. One value, as threads
-        #: share it.
+        #: Token of the recorder that knows this connection, and its number there. One value, as
+        #: threads share it.
         self.announced: tuple[object, int] = (None, 0)
         #: Calls of stream 0 in this frame have nothing new to report while `ReportCache` holds.
         self.frame: Frame = outermost
@@ -66,9 +66,8 @@ class ReportCache:
         self.until_ns = until_ns  #: when to look for a recorder, or whether it is still there
 
     def end(self) -> None:
-        """Invalidates it, even if another thread is setting the time: each state is a new
-        object.
-        """
+        """Invalidates the cache, even if another thread is setting the time: each state is a new
+        object."""
         self.frame = object
 
 
@@ -100,19 +99,19 @@ class Channel:
         self._missed = 0
         self.frame = innermost  #: the tags and trace of a query sent now
         self.to = ReportCache(innermost, 0)  #: replaced when everything has to be reported again
-        #: Whether ends of calls are reported, and callbacks for when that changes.
+        #: True if ends of calls are reported; callbacks for when that changes.
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
 
     def begin(self, peer: Peer | None, stream: int = 0) -> int:
-        """A statement is about to be sent. Returns its call if that must be ended, else 0.
+        """Reports a statement that is about to be sent. Returns a call to pass to `end`, or 0.
 
         Never raises. Between two queries the server's work has evicted our data from the caches, so
         the cost of a call is the memory it touches: use few functions and few objects.
         """
         try:
-            # Read first: another thread may find a recorder, or a gap, in between. What we report
-            # then counts for the old value and is reported again.
+            # Read first: another thread may find a recorder or a gap in between. Then the report
+            # belongs to the old value and is repeated.
             to = self.to
             recorder = self._recorder
             t_ns = monotonic_ns()
@@ -144,9 +143,8 @@ class Channel:
     def _tell(  # noqa: PLR0917
         self, recorder: Recorder, peer: Peer, stream: int, frame: Frame, t_ns: int, holds: int
     ) -> int:
-        """Reports to the recorder. Returns the record's number; 0 if a lasting record found no
-        room.
-        """
+        """Writes the report. Returns the record's number; 0 if a lasting record found no
+        room."""
         token = recorder.token
         announced, connection = peer.announced
         if announced is not token:
@@ -181,7 +179,7 @@ class Channel:
             self.failed()
 
     def over(self, peer: Peer) -> None:
-        """The connection is closed. Never raises."""
+        """Reports that the connection is closed. Never raises."""
         recorder = self._recorder
         try:
             announced, connection = peer.announced
@@ -201,9 +199,8 @@ class Channel:
                 recorder.count_dropped()
 
     def heed_opentelemetry(self) -> None:
-        """From now on uses OpenTelemetry's spans and the chosen baggage entries, if it is
-        imported.
-        """
+        """From now on uses OpenTelemetry's spans and the chosen baggage entries, if OpenTelemetry
+        is imported."""
         if OPENTELEMETRY in modules:
             with suppress(Exception):  # another thread is importing it
                 self.frame = with_opentelemetry(context_of_opentelemetry())
@@ -216,7 +213,7 @@ class Channel:
             before.end()
 
     def interrupt(self) -> None:
-        """From here on calls go unreported, so nothing reported so far holds for them."""
+        """Marks a gap: later calls go unreported, so earlier reports do not hold for them."""
         recorder = self._recorder
         if recorder is not None:
             recorder.gap(monotonic_ns())

@@ -34,7 +34,7 @@ _MAX_MADE = 4096
 
 
 def put_in_statements(keys: Iterable[str]) -> None:
-    """From now on the tags of these keys also go into statements. No keys: no tags do."""
+    """From now on tags with these keys also go into statements."""
     chosen_keys = set(keys)
     keys_in_statements.clear()
     keys_in_statements.update(chosen_keys)
@@ -109,7 +109,7 @@ _keys: frozenset[str] = frozenset()
 
 
 def put_in_connections(keys: Iterable[str]) -> None:
-    """From now on new connections send the tags of these keys. No keys: they send none."""
+    """From now on new connections send tags with these keys."""
     global _keys  # noqa: PLW0603
     _keys = frozenset(keys)
 
@@ -136,13 +136,13 @@ def name_of_a_new_connection(longest: int) -> str:
 
 #: CLIENT_QUERY_ATTRIBUTES, a capability flag that server and client both send.
 CAPABILITY = 1 << 27
-PREFIX = "qjoule."  #: of attribute names, to distinguish them from the application's own
-NONE = b"\x00\x01"  #: no attributes, in one set
+PREFIX = "qjoule."  #: of attribute names; avoids clashes with the application's own
+NONE = b"\x00\x01"  #: zero attributes, in one set
 _STRING = b"\xfe\x00"  #: MYSQL_TYPE_STRING without flags
 
 
 def attributes(encoding: str) -> bytes:
-    """The bytes that precede a statement sent now; `encoding` is the connection's."""
+    """Returns the attributes that precede a statement, in the connection's `encoding`."""
     tags = chosen()
     return _encoded(tuple(tags.items()), encoding) if tags else NONE
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tags that the application sets for its current work, kept in the current context.
+"""The tags that the application sets for its current work, stored in the current context.
 
 Tags live in a :class:`contextvars.ContextVar`: threads, asyncio tasks and greenlets have their own,
 and a task inherits those of the code that started it. Nothing here raises, whatever the application
@@ -38,7 +38,7 @@ class TagSet:
 
     def __init__(self, of: Mapping[str, str]) -> None:
         self.of = dict(of)
-        #: The recorder (its token) they were defined to, and their number there. One value, as
+        #: Token of the recorder that knows these tags, and their number there. One value, as
         #: threads share it.
         self.announced: tuple[object, int] = (None, 0)
         self.merged: dict[tuple[object, ...], TagSet] = {}
@@ -94,7 +94,7 @@ def in_force() -> TagSet:
 
 
 def current_tags() -> dict[str, str]:
-    """The tags that a query sent now would carry."""
+    """The tags that a query sent now would carry, as a dict."""
     return dict(in_force().of)
 
 
@@ -107,8 +107,7 @@ def set_trace(trace: Trace | None) -> None:
 
 def trace_context() -> Trace | None:
     """Trace and span of a query sent now: OpenTelemetry's, else those of `traceparent`, else
-    None.
-    """
+    None."""
     span = current_span() if OPENTELEMETRY in modules else None
     return span or innermost().trace
 
@@ -122,8 +121,7 @@ def _in_trace(frame: Frame, trace: Trace | None) -> None:
 
 def take_from_baggage(keys: Iterable[str]) -> None:
     """From now on these entries of OpenTelemetry's current baggage also become tags, unless the
-    application sets the same key. No keys: none do.
-    """
+    application sets the same key."""
     cleaned = [(key, clean(key, "any")) for key in keys]
     baggage_keys.clear()
     baggage_keys.update((key, pair[0]) for key, pair in cleaned if pair is not None)

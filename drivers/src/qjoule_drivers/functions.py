@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wraps functions of every kind so that each run of the body is in a block of its own."""
+"""Wraps functions of every kind so that each run of the body is tagged."""
 
 from __future__ import annotations
 

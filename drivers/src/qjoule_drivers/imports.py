@@ -25,7 +25,7 @@ def when_imported(name: str, act: Callable[[], object]) -> None:
 
 
 def forget(name: str) -> None:
-    """Takes back :func:`when_imported`."""
+    """Cancels :func:`when_imported`."""
     _waiting.pop(name, None)
     if not _waiting and _FINDER in sys.meta_path:
         sys.meta_path.remove(_FINDER)

@@ -22,7 +22,7 @@ SLOTS = 16384  #: more than a second of a busy process
 HEADER_BYTES = 4096
 #: Kinds of records.
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
-#: Added to BEGIN and BEGIN_IN_TRACE: it holds for everything that follows on its connection and
+#: Added to BEGIN and BEGIN_IN_TRACE: the record holds for all later calls on its connection and
 #: stream.
 HOLDS = 4
 OVER = 7  #: the connection's earlier records no longer hold
@@ -30,7 +30,7 @@ OVER = 7  #: the connection's earlier records no longer hold
 NOT_DEFINED = (1 << 32) - 1
 #: How a call ended.
 UNKNOWN, OK, ERROR = 0, 1, 2
-#: Threads that may safely be between checking for room and taking a number.
+#: The number of threads that may be between checking for room and taking a number.
 MARGIN = 256
 
 _HEADER = struct.Struct("=8sII")
@@ -164,7 +164,7 @@ class Ring:
         return bool(_WORD.unpack_from(self._memory, _CLOSED_AT)[0])
 
     def handed_over(self) -> None:
-        """Closes our descriptor, which the recorder now has. The mapping needs none."""
+        """Closes our descriptor, which the recorder now has. The mapping stays valid."""
         os.close(self.fd)
 
     def _count(self, offset: int) -> None:
@@ -186,12 +186,12 @@ SOCKET_BYTES = 1 << 20
 class Definition(Protocol):
     """Something that gets a number: a connection or tags."""
 
-    #: the recorder (its token) it was defined to, and its number there
+    #: token of the recorder that knows the thing, and its number there
     announced: tuple[object, int]
 
     @property
     def of(self) -> Mapping[str, object]:
-        """Its description."""
+        """The fields that describe the thing."""
 
 
 class Recorder(Ring):
@@ -200,9 +200,7 @@ class Recorder(Ring):
     __slots__ = ("_numbers", "_socket", "holds", "token")
 
     def __init__(self, path: str) -> None:
-        """Connects. Raises OSError if nobody listens there, and whatever a platform without memfd
-        raises.
-        """
+        """Connects. Raises OSError if nobody listens at `path`, and other errors without memfd."""
         self.token = object()  #: identifies this recorder without keeping its ring alive
         self.holds = 0  #: HOLDS if it wants only changes; 0 if it wants each call
         self._numbers = itertools.count(1)
@@ -237,7 +235,7 @@ class Recorder(Ring):
         return number
 
     def is_gone(self) -> bool:
-        """Whether the recorder has closed its socket. If it was killed, that is the only sign."""
+        """Returns true if the recorder closed its socket: the only sign that it was killed."""
         if self.closed:
             return True
         try:
@@ -248,5 +246,5 @@ class Recorder(Ring):
             return True
 
     def close(self) -> None:
-        """Another thread may still be writing: the ring's mapping goes with its last user."""
+        """Closes the socket only: other threads may still write into the mapping."""
         self._socket.close()

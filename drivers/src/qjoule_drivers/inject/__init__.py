@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `qjoule run` needs: the folder to put on a program's path, and what happens there.
+"""Code for `qjoule run`: the folder to put on a program's path, and the start-up in the program.
 
 Environment: `QJOULE_TAGS` ("release=1.4,region=eu") tags everything; `QJOULE_RUN_REPORT` names a
 file to which each process adds a line per driver that it wrapped.
@@ -43,7 +43,7 @@ def environment(
 
 
 def start() -> None:
-    """Instruments this process as its environment says."""
+    """Instruments this process according to its environment."""
     from qjoule_drivers import instrument
     from qjoule_drivers.shims import SHIMS
 

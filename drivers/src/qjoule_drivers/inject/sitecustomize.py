@@ -44,9 +44,8 @@ def _inject() -> None:
 
 
 def _make_way() -> None:
-    """Loads the hidden `sitecustomize`. As with any, a missing one is ignored and a broken one is
-    reported.
-    """
+    """Loads the `sitecustomize` that ours hides. A missing one is ignored, a broken one
+    reported."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]
     import importlib

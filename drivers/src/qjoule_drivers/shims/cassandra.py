@@ -3,8 +3,8 @@
 whichever thread sends it.
 
 A call ends when its response arrives in the event loop's thread, even if `execute_async` returned
-long ago. Each page, preparation and retry is a call of its own. Those that the driver sends by
-itself, later and from other threads, carry the tags and trace of the code that made the request.
+long ago. Each page, preparation and retry is a separate call. Those that the driver sends later
+from other threads carry the tags and trace of the code that made the request.
 Requests of one connection overlap; the CQL stream id distinguishes them.
 """
 

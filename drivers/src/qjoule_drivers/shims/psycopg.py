@@ -2,7 +2,7 @@
 """Psycopg 3, synchronous and asynchronous. Everything it sends and receives goes through
 `Connection.wait`.
 
-A call lasts as long as one `wait`. So BEGIN and the statement sent with it are one call. Each batch
+A call lasts as long as one `wait`. So BEGIN and the statement after it are one call. Each batch
 of a server-side cursor, and each piece of a COPY, is a call.
 """
 

@@ -2,7 +2,7 @@
 """PyMongo, synchronous and asynchronous. Every message goes through `Connection.send_message` and
 `receive_message`.
 
-A cursor's later batches (`getMore`) are calls of their own, with the tags of the code that requests
+A cursor's later batches (`getMore`) are separate calls, with the tags of the code that requests
 them. An unacknowledged write has no end, because the server does not answer.
 """
 

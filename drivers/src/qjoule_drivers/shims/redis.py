@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""redis-py, synchronous and asynchronous. Commands leave by `send_packed_command`, a pipeline's all
-at once.
+"""redis-py, synchronous and asynchronous. Commands are sent by `send_packed_command`, a pipeline's
+all at once.
 
-Each reply of a pipeline ends its call; the last one counts.
+Each reply of a pipeline sets the end of its one call; the last reply counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by all shims: replacing a driver's methods, and putting them back.
 
-A connection is described to the recorder, so that it can find the server's end, and its calls are
-ended: a driver's connection carries ``_qjoule_peer`` and ``_qjoule_call``.
+A driver's connection carries ``_qjoule_peer``, which describes the connection so that the recorder
+can find the server's end, and ``_qjoule_call``, the call under way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qjoule_drivers.comments import keys_in_statements
 from qjoule_drivers.ring import ERROR, OK
 
 _ABSENT = object()
-WRAPPER = "_qjoule_original"  #: attribute of a wrapper: what it wraps
+WRAPPER = "_qjoule_original"  #: attribute of a wrapper that holds the original
 
 Wrap = Callable[[Any], Any]
 #: Module, class in it ("" for the module itself), attribute, and the function that makes the
@@ -36,7 +36,7 @@ Default = tuple[str, str, str, object]
 
 
 class OutOfRangeWarning(UserWarning):
-    """This version of the driver was not tested, so the driver is left alone."""
+    """This version of the driver was not tested, so it is not wrapped."""
 
 
 class Patches:
@@ -86,7 +86,7 @@ class Shim:
     """The wrappers of one driver."""
 
     name: str  #: as in ``import name``
-    trigger: str  #: the module whose import it waits for
+    trigger: str  #: the module whose import triggers the wrapping
     distribution: str  #: as on the package index
     tested: tuple[str, str]  #: first tested version, and first version beyond
     modules: tuple[str, ...]  #: imported before anything is wrapped
@@ -94,10 +94,10 @@ class Shim:
     #: Where calls end. Wrapped only while a recorder wants each call.
     ends: tuple[Site, ...] = ()
     optional: tuple[Site, ...] = ()  #: skipped if they do not exist
-    in_statements: tuple[Site, ...] = ()  #: likewise, and wrapped only if tags go into statements
+    in_statements: tuple[Site, ...] = ()  #: optional too; wrapped only if tags go into statements
     defaults: tuple[Default, ...] = ()
     active: bool = False
-    tell: Callable[[str], None] | None = None  #: is called with what happened to the driver
+    tell: Callable[[str], None] | None = None  #: called with messages about the wrapping
     _wrapped: Patches = field(default_factory=Patches)
     _wrapped_ends: Patches = field(default_factory=Patches)
     _wrapped_statements: Patches = field(default_factory=Patches)
