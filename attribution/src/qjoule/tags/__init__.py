@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receives what applications report about their own calls: the recorder's end of the driver shims.
 
-Anybody may have started the program that sends these messages. So everything is checked and
-bounded, and a program is believed only about its own connections.
+Any user may have started the program that sends these messages. So everything is checked and
+bounded, and a program may report only on its own connections.
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder's view of a process that shares a ring with it, and which connections it may report
-calls on: root on all, others on their user's own.
+"""The recorder's state of one process that shares a ring. Root may report calls on all connections,
+other users only on their own.
 
-Root of a container is not the machine's root, and is believed on none: it has the same number, as
-far as the kernel tells us.
+A container's root is not the machine's root, but the kernel gives it the same number. So it may
+report on none.
 
-A connection's owner is the user who made its socket. A process that connects as root, then becomes
-another user and reports that connection is not believed either.
+A connection's owner is the user who made its socket. A process that connects as root and then
+becomes another user may not report on that connection either.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from qjoule.tags.connections import Owners
 from qjoule.tags.definitions import MAX_BYTES, Connection, Definitions
 from qjoule.tags.ring import OVER, SLOT, NotARing, RingReader, Slots
 
-#: After this time the owner is looked up again: another connection may have the addresses by then.
+#: The owner is looked up again after this time, because the addresses may have been reused.
 CHECK_NS = 1_000_000_000
-#: Connections of a process that are checked again in one turn.
+#: Connections of a process that one turn checks again.
 MOST_CHECKED = 32
 NEVER_NS = 1 << 62
 NOT_BELIEVED = -1
@@ -39,7 +39,7 @@ HELLO = b"qjoule tags 1\n"
 #: requires.
 MAX_MESSAGES = 4096
 MAX_WAITING_BYTES = 1 << 21
-#: CPU time for reading them in one turn. The rest is read in the next turn.
+#: CPU time for reading definitions in one turn. The rest is read in the next turn.
 READING_NS = 20_000_000
 #: A process must greet within this time of connecting.
 GREETING_NS = 2_000_000_000
@@ -47,7 +47,7 @@ GREETING_NS = 2_000_000_000
 
 @dataclass(slots=True)
 class _Open:
-    """A connection that was its reporter's own at the last check."""
+    """A connection that belonged to its reporter's user at the last check."""
 
     number: int
     connection: Connection
@@ -56,19 +56,19 @@ class _Open:
 
 
 class ConnectionOwnership:
-    """The connections that one process defined, and until when it is believed about each."""
+    """The connections that one process defined, and how long its reports on each count."""
 
     def __init__(self, uid: int, owners: Owners, *, is_roots: bool = False) -> None:
-        """`is_roots`: the process is the machine's root's, and is believed on all."""
+        """`is_roots`: the process is the machine's root's and may report on all connections."""
         self._uid = uid
         self._is_roots = is_roots
         self._owners = owners
-        #: Only connections that are not believed, or no longer. Most have no entry.
+        #: Only connections whose reports do not or no longer count. Most have no entry.
         self._until: dict[int, int] = {}
-        self._open: deque[_Open] = deque()  #: those checked longest ago first
+        self._open: deque[_Open] = deque()  #: in the order of their last checks
 
     def add(self, number: int, connection: Connection, now_ns: int) -> None:
-        """The process claims to have this connection."""
+        """Registers a connection that the process claims to have."""
         if self._is_roots:
             return
         owner = self._owners.owner_of(connection) if self._uid else None
@@ -78,16 +78,15 @@ class ConnectionOwnership:
             self._open.append(_Open(number, connection, owner.cookie, now_ns))
 
     def until(self, number: int) -> int:
-        """Until when, in ns, records of it are believed: `NEVER_NS` all, `NOT_BELIEVED` none.
+        """Returns the time in ns until which reports count: `NEVER_NS` all, `NOT_BELIEVED` none.
 
         An undefined number returns `NEVER_NS`, since its records have no meaning anyway.
         """
         return self._until.get(number, NEVER_NS)
 
     def check(self, now_ns: int) -> Iterator[tuple[int, int]]:
-        """Connections closed since the last check: their number, and until when they were certainly
-        this process's user's.
-        """
+        """Yields connections closed since the last check: their number, and the last time when they
+        certainly belonged to this process's user."""
         for _ in range(min(len(self._open), MOST_CHECKED)):
             if now_ns - self._open[0].checked_ns < CHECK_NS:
                 return
@@ -107,7 +106,7 @@ class ConnectionOwnership:
 class Process(NamedTuple):
     """The process that connected, as reported by the kernel."""
 
-    pid: int  #: 0: in a namespace that we cannot see. May have been reused by another process
+    pid: int  #: 0 if it is in a namespace that we cannot see; may have been reused
     uid: int
 
 
@@ -131,16 +130,16 @@ class Application:
         self.ownership = ConnectionOwnership(self.uid, owners, is_roots=is_roots)
         self.ring: RingReader | None = None
         self.ended = False
-        self.is_behind = False  #: more is waiting than one reading may take
+        self.is_behind = False  #: true if more definitions wait than one turn may read
         self._connected = connected
         self._since_ns = time.monotonic_ns()
         self._read = self._read_bytes = 0  # definitions since the socket was last empty
         self._held: list[Slots] = []
 
     def greet(self, now_ns: int) -> bool:
-        """Takes the ring, which comes with the first message. Returns false if it has not come yet.
+        """Receives the ring with the first message. Returns false if that has not arrived yet.
 
-        Raises NotARing, also if the ring does not come in time; OSError.
+        Raises NotARing if it is invalid or late; OSError.
         """
         try:
             message, ancillary, _, _ = self._connected.recvmsg(
@@ -162,11 +161,11 @@ class Application:
         return True
 
     def take(self, now_ns: int) -> list[Slots]:
-        """Records that can be handed on. Raises NotARing.
+        """Returns records that can be passed on. Raises NotARing.
 
-        Definitions arrive before the records that use them. So records are handed on only after all
-        definitions that existed when the records were taken have been read. If there are many, that
-        is in a later turn.
+        Definitions arrive before the records that use them. So records are passed on only after
+        all definitions that existed when the records were taken have been read. If there are many,
+        that happens in a later turn.
         """
         assert self.ring is not None
         if not self._held:
@@ -175,7 +174,7 @@ class Application:
         if self.is_behind:
             return []
         if self.ended:
-            self._held += self.ring.take(now_ns)  # take what came since; nothing more will come
+            self._held += self.ring.take(now_ns)  # the process has ended: take its last records
         batches, self._held = self._held, []
         batches += (_over(*closed) for closed in self.ownership.check(now_ns))
         return batches
@@ -207,26 +206,26 @@ class Application:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of its connection to us."""
+        """The descriptor of the connection from the process."""
         return self._connected.fileno()
 
     @property
     def bytes(self) -> int:
-        """Approximate memory used for it."""
+        """Approximate memory used for this process."""
         return self.definitions.bytes + (self.ring.bytes if self.ring is not None else 0)
 
     @property
     def lost(self) -> int:
-        """Records that it dropped, or that were lost on the way."""
+        """Records that the process dropped, or that were lost on the way."""
         return self.ring.lost + self.ring.reported_lost if self.ring is not None else 0
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Times in which it could not report changes: see :class:`RingReader`."""
+        """Times in which the process could not report changes: see :class:`RingReader`."""
         return self.ring.gaps if self.ring is not None else []
 
     def close(self) -> None:
-        """Tells the process that nothing more is taken. What is known of its calls is kept."""
+        """Tells the process that nothing more is taken. Its ends of calls stay available."""
         self.is_behind = False
         if self.ring is not None:
             self.ring.close()
@@ -234,7 +233,7 @@ class Application:
 
 
 def shares_namespaces(pid: int) -> bool:
-    """Whether the process has our user and pid namespace, by what everybody may read in /proc."""
+    """Returns true if /proc says that the process has our user and pid namespace."""
     own, its = Path("/proc/self"), Path(f"/proc/{pid}")
     try:
         same_users = (own / "uid_map").read_bytes() == (its / "uid_map").read_bytes()
@@ -245,19 +244,19 @@ def shares_namespaces(pid: int) -> bool:
 
 
 def until_of(application: Application, connection: int) -> int:
-    """Until when, in ns, its records of this connection are believed: see `Claims.until`."""
+    """Returns the time in ns until which reports on this connection count."""
     return application.ownership.until(connection)
 
 
 def _over(connection: int, t_ns: int) -> Slots:
-    """A record as if the process had reported that this connection ended at `t_ns`."""
+    """Makes a record as if the process had reported the connection's end at `t_ns`."""
     record = np.zeros(1, SLOT)
     record["kind"], record["connection"], record["t_ns"] = OVER, connection, t_ns
     return record
 
 
 def met(listening: socket.socket) -> Iterator[tuple[socket.socket, Process]]:
-    """Accepts the processes that have connected. Raises OSError if one cannot be accepted."""
+    """Yields newly connected processes. Raises OSError if one cannot be accepted."""
     while True:
         try:
             connected, _ = listening.accept()

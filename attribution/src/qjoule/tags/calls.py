@@ -29,13 +29,13 @@ from qjoule.tags.joins import (
 from qjoule.tags.kept_calls import KeptCall, bounded, kept_calls
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
 
-#: A query arrives here at most this long after its end. Calls that began earlier are kept only if
-#: they are the last call of their connection, as the calls of long queries are.
+#: A query arrives here at most this long after its end. Earlier calls are dropped, except the last
+#: one of each connection: it may belong to a long query.
 KEPT_NS = 10_000_000_000
 MAX_CALLS = 2_000_000
-#: Approximate characters of all different tags together.
+#: Approximate characters of all distinct tags together.
 MAX_TAG_CHARACTERS = 32_000_000
-#: A call whose time is further than this from now is not believed.
+#: A record whose time is further than this from now is refused.
 PLAUSIBLE_NS = 3_600_000_000_000
 NEVER_NS = 1 << 62
 
@@ -46,8 +46,8 @@ CALL = np.dtype(
         ("tags", "i8"),  # -1: unknown
         ("application", "i8"),
         ("number", "i8"),
-        ("holds", "?"),  # until the next call of its key; otherwise as long as its call lasts
-        ("over", "?"),  # the connection has ended: `key` stands for the whole connection
+        ("holds", "?"),  # valid until the next call of its key, else until its own end
+        ("over", "?"),  # the connection has ended: `key` is that of the whole connection
         ("traced", "?"),
         ("trace", "V16"),
         ("span", "V8"),
@@ -58,7 +58,7 @@ Gaps = list[tuple[int, int]]
 
 
 class Calls:
-    """What applications reported of their calls in the last seconds, by connection and stream."""
+    """Calls that applications reported in the last seconds, by connection and stream."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,19 +66,19 @@ class Calls:
         self._tags: dict[Tags, int] = {}
         self._characters = 0
         self._applications: dict[int, Application] = {}
-        # applications that have gone: when, and their gaps
+        # disconnected applications: when, and their gaps
         self._parted: dict[int, tuple[int, Gaps]] = {}
-        self._users: dict[int, int] = {}  # by application, for all whose calls are kept
+        self._users: dict[int, int] = {}  # by application, for all with calls
         self._ends = Ends()
         self._calls = np.empty(0, CALL)
         self._new: list[Array] = []
         self._call_count = 0
-        self.unbelievable = 0  #: records that refer to no definition, or whose time is far from now
+        self.unbelievable = 0  #: records without a definition, or whose time is far from now
         self.unverified = 0  #: records of connections that may not be the reporter's own
         self.dropped = 0  #: calls that were forgotten for lack of room
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
-        """Takes in a batch of an application's records, whose definitions have been read."""
+        """Adds a batch of an application's records, whose definitions have been read."""
         with self._lock:
             self._applications[application.number] = application
             kind = records["kind"]
@@ -87,9 +87,7 @@ class Calls:
             self._add_begins(application, records[begins | (kind == OVER)], now_ns)
 
     def part(self, application: Application, now_ns: int) -> None:
-        """Keeps what the application's ring knows of ends, because the ring is about to be
-        released.
-        """
+        """Saves the ends of the application's calls, because its ring is about to be released."""
         with self._lock:
             if application.number in self._users:
                 self._parted[application.number] = now_ns, application.gaps
@@ -113,7 +111,7 @@ class Calls:
         Args:
             connections: names of connections (see `name_of`); None: unknown.
             codes: (n,) index in `connections` of each query's connection; -1: unknown.
-            streams: (n,) which request of its connection it is; 0 if there is one at a time.
+            streams: (n,) the request's number on its connection; 0 without concurrent requests.
             begins_ns: (n,) CLOCK_MONOTONIC.
 
         Returns null if no call is known, an empty map if the call has no tags.
@@ -133,9 +131,9 @@ class Calls:
             return maps
 
     def take_finished(self, before_ns: int) -> list[KeptCall]:
-        """Removes the calls that began before this and will not hold for any later query.
+        """Removes and returns calls that began before this and that no later query can belong to.
 
-        For recordings that join them later: a query has the tags of the call that was under way on
+        For recordings that join them later: a query gets the tags of the call that was under way on
         its connection and stream when it began.
         """
         with self._lock:
@@ -150,7 +148,7 @@ class Calls:
             return finished
 
     def _until(self, calls: Array) -> Array:
-        """Until when each call holds, NEVER_NS: it still does. `calls` are sorted."""
+        """Returns when each call (sorted) stops being valid; NEVER_NS if it still is."""
         ends, missed = self._ends_of(calls)
         until = np.where(ends > 0, ends, np.where(missed, 0, NEVER_NS))
         until[calls["holds"]] = NEVER_NS
@@ -165,7 +163,7 @@ class Calls:
         return bounded(calls, until, self._keys.wholes())
 
     def knows(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether any calls on each of these connections are kept; None: on any connection."""
+        """Returns whether there are calls on each connection; None: on any connection."""
         with self._lock:
             return [self._keys.has(name) for name in connections]
 
@@ -250,7 +248,8 @@ class Calls:
     def _numbers_of(
         self, connections: list[str | None], codes: Array, streams: Array
     ) -> tuple[Array, Array]:
-        """The key of each query's connection and stream, and of its whole connection; -1: none."""
+        """Returns the key of each query's connection and stream, and of its whole connection, or
+        -1."""
         keys, wholes = np.full((2, codes.size), -1, np.int64)
         for rows, (code, stream) in distinct_pairs(codes, streams):
             name = connections[code] if code >= 0 else None
@@ -260,7 +259,7 @@ class Calls:
         return keys, wholes
 
     def _still_open(self, calls: Array, indices: Array, begins_ns: Array) -> Array:
-        """Removes calls that had ended, or no longer held, when the query began."""
+        """Removes calls that had ended, or were no longer valid, when the query began."""
         hit = np.flatnonzero(indices >= 0)
         its = calls[indices[hit]]
         ends, missed = self._ends_of(its)
@@ -270,7 +269,7 @@ class Calls:
         return np.where(ended, -1, indices)
 
     def _ends_of(self, calls: Array) -> tuple[Array, Array]:
-        """When each call ended, 0: not known; and whether it may have, though no end is known."""
+        """Returns when each call ended (0: unknown), and whether an unknown end may be lost."""
         ends = np.zeros(calls.size, np.int64)
         missed = np.zeros(calls.size, np.bool_)
         owners = calls["application"]
@@ -290,9 +289,8 @@ class Calls:
         return ends, missed
 
     def _did_not_hold(self, calls: Array, begins_ns: Array) -> Array:
-        """Whether each call was out of date when its query began: the application had gone, or had
-        been unable to report a change.
-        """
+        """Returns whether each call was outdated when its query began: the application had gone, or
+        could not report a change."""
         past = np.zeros(calls.size, np.bool_)
         for number in np.unique(calls["application"]).tolist():
             its = calls["application"] == number
@@ -304,10 +302,11 @@ class Calls:
         return past
 
     def _forget(self, calls: Array, newest_ns: int) -> None:
-        """Keeps recent calls and the last call of each open connection. Renumbers keys and tags."""
+        """Drops all but recent calls and the last call of each open connection. Renumbers keys and
+        tags."""
         last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
         recent = calls["t_ns"] > newest_ns - KEPT_NS
-        if (calls["over"] & ~recent).any():  # drop the calls that they end, too
+        if (calls["over"] & ~recent).any():  # also drop the last calls of connections that ended
             indices, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
             last &= ~is_over(calls, indices, wholes, np.full(calls.size, NEVER_NS))
         remaining = calls[recent | (last & ~calls["over"])]
@@ -327,7 +326,7 @@ class Calls:
         self._parted = {n: how for n, how in self._parted.items() if n in applications}
         applications |= self._applications.keys()
         self._users = {n: uid for n, uid in self._users.items() if n in applications}
-        unknown = int((tags < 0).sum())  # code -1 is kept as it is
+        unknown = int((tags < 0).sum())  # code -1 does not change
         self._tags = {sets[old]: new for new, old in enumerate(tags[unknown:].tolist())}
         self._characters = sum(map(characters, self._tags))
         calls = calls.copy()
@@ -335,7 +334,7 @@ class Calls:
         self._calls = calls
 
     def _drop_oldest(self) -> None:
-        """Drops the older half of the calls of the user who takes the most room."""
+        """Drops the older half of the calls of the user who uses the most room."""
         self._renumber(calls := self._sorted())  # first drops tags that no call uses
         while self._calls.size > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             sizes = None if self._calls.size > MAX_CALLS else list(map(characters, self._tags))

@@ -12,20 +12,19 @@ from qjoule.tags.application import Application, Process
 MAX_PROCESSES = 1024
 #: A process has one ring. After a fork or an exec it may seem to have several for a moment.
 MAX_OF_PROCESS = 16
-#: Connections of one user that have not greeted.
+#: Connections of one user that have not sent their ring.
 MAX_SILENT = 64
-#: Bytes remembered for all applications: of their definitions, and of definitions plus ends of
-#: calls.
+#: Bytes stored for all applications: of their definitions, and of definitions plus ends of calls.
 MAX_DEFINED = 64 << 20
 MAX_BYTES = 256 << 20
-#: Descriptors per application: its socket, and its ring's while that is being mapped.
+#: Descriptors per application: its socket, and briefly its ring's.
 _DESCRIPTORS = 2
 #: Descriptors kept free: the recorder opens files as long as it runs.
 _RESERVED = 256
 
 
 def room() -> int:
-    """How many applications there are descriptors for. Raises this process's limit if needed.
+    """Returns how many applications there are descriptors for. Raises the limit if needed.
 
     Processes started later inherit the limit.
     """
@@ -42,7 +41,7 @@ def room() -> int:
 
 
 class ConnectionLimiter:
-    """The connected applications, in the order of their turns."""
+    """The connected applications, in the order in which they are polled."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -65,11 +64,11 @@ class ConnectionLimiter:
         self._silent[application.uid] += 1
 
     def greeted(self, application: Application) -> None:
-        """The application has handed over its ring."""
+        """Notes that the application has sent its ring."""
         self._silent[application.uid] -= 1
 
     def remove(self, application: Application) -> None:
-        """The application has been released."""
+        """Removes an application that has been released."""
         self._all.remove(application)
         silent = application.ring is None
         counts = ((self._of_user, application.uid, True), (self._of_process, application.pid, True))
@@ -79,7 +78,7 @@ class ConnectionLimiter:
                 del count[key]
 
     def put_first(self, applications: Iterable[Application]) -> None:
-        """These come first in the next turn."""
+        """Moves these applications to the front of the next turn."""
         first = list(applications)
         behind = {application.number for application in first}
         self._all = first + [
@@ -87,16 +86,17 @@ class ConnectionLimiter:
         ]
 
     def may_come(self, process: Process) -> bool:
-        """Whether this process may have one more connection, if there is room."""
+        """Returns true if this process may have one more connection, if there is room."""
         if process.pid and self._of_process[process.pid] >= MAX_OF_PROCESS:
             return False
         return self._silent[process.uid] < MAX_SILENT
 
     def in_the_way(self, uid: int) -> Application | None:
-        """Which application must go to make room for one of this user. Raises KeyError if none may.
+        """Returns the application to evict to make room for one of this user. Raises KeyError if
+        none.
 
-        It is the newest application of the user with the most, if that user has more than this user
-        would then have. Those that have not greeted go first.
+        That is the newest application of the user with the most, if that user has more than this
+        user will have. Applications without a ring go first.
         """
         if len(self._all) < self._most:
             return None
@@ -107,9 +107,8 @@ class ConnectionLimiter:
         return max(its, key=lambda application: (application.ring is None, application.number))
 
     def too_much(self) -> Application | None:
-        """Which application must go because too much is remembered: the biggest of the biggest
-        user.
-        """
+        """Returns the application to evict if too much is stored: the biggest of the biggest
+        user."""
         defined = [application.definitions.bytes for application in self._all]
         if sum(defined) > MAX_DEFINED:
             return self._biggest(defined)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of applications: who owns them, and which traced server they lead to.
+"""Connections of applications: their owners, and the traced servers that they lead to.
 
-The owner is looked up because one user's reports on another user's connections are not believed,
-and passwords go to the traced server alone (`session.credentials`). The lookup uses netlink
+The owner is needed because one user's reports on another user's connections are refused, and
+because passwords go to the traced server only (`session.credentials`). The lookup uses netlink
 (sock_diag(7)), which any user may do. The kernel answers only for sockets of the recorder's own
 network namespace. Two namespaces may have connections between the same addresses, and any user may
 make a namespace with any addresses. So a connection that is not found here has no owner, and only
@@ -55,15 +55,15 @@ _MOST_BYTES = 8192
 #: An address and a port, in network byte order.
 _Side: TypeAlias = "tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, bytes]"
 _NETWORK = ipaddress.IPv4Network | ipaddress.IPv6Network
-#: Two lines of a leaf: `|-- 127.0.0.0`, and below it `/8 host LOCAL`.
+#: Two lines of a leaf of fib_trie: `|-- 127.0.0.0`, and below it `/8 host LOCAL`.
 _LEAF = re.compile(r"\|-- ([0-9.]+)|/(\d+) host LOCAL")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who made a socket, and its cookie, which is unique among all sockets since boot.
+    """The user who made a socket, and its cookie, which is unique among all sockets since boot.
 
-    `inode`, of TCP: as in /proc/PID/fd; 0: the server has not accepted the connection yet.
+    `inode`: of TCP, as in /proc/PID/fd; 0 if the server has not accepted the connection yet.
     """
 
     uid: int
@@ -75,16 +75,14 @@ class Owners(Protocol):
     """Looks up owners of connections."""
 
     def owner_of(self, connection: Connection) -> Owner | None:
-        """The owner of the client's end; None if no such connection exists, or its owner is
-        unknown.
-        """
+        """Returns the owner of the client's end, or None if that is unknown or does not exist."""
 
     def close(self) -> None:
         """Releases its resources."""
 
 
 class SocketOwners:
-    """Asks the kernel. Not thread-safe."""
+    """Looks up owners by netlink. Not thread-safe."""
 
     def __init__(self) -> None:
         """If the kernel has no sock_diag, or a sandbox forbids it, all owners are unknown."""
@@ -93,14 +91,14 @@ class SocketOwners:
             kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
             self._socket = socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG)
             self._socket.bind((0, 0))
-            # The kernel answers before the request returns. If an answer never comes, that fault
-            # must not block the recorder.
+            # The kernel answers before the request returns. A missing answer must not block the
+            # recorder.
             self._socket.setblocking(False)
         except OSError:
             self.close()
 
     def owner_of(self, connection: Connection) -> Owner | None:
-        """The current owner. None also for a connection of another network namespace."""
+        """Returns the current owner; None also for a connection of another network namespace."""
         if self._socket is None or connection.client is None:
             return None
         try:
@@ -111,7 +109,7 @@ class SocketOwners:
             return None
 
     def listener(self, address: str, port: int) -> Owner | None:
-        """The socket that listens for connections to this address. None: none, or unknown."""
+        """Returns the owner of the socket that listens at this address, or None if unknown."""
         if self._socket is None:
             return None
         try:
@@ -125,7 +123,7 @@ class SocketOwners:
         return _owner(owner)
 
     def close(self) -> None:
-        """From now on all owners are unknown."""
+        """Closes the socket. From now on all owners are unknown."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -141,7 +139,7 @@ class SocketOwners:
         return _owner(owner)
 
     def _tcp(self, here: _Side, there: _Side) -> tuple[Any, ...] | None:
-        """An `inet_diag_msg`. Raises OSError."""
+        """Returns an `inet_diag_msg`. Raises OSError."""
         (address, port), (its_address, its_port) = here, there
         if address.version != its_address.version:
             return None
@@ -173,7 +171,8 @@ class SocketOwners:
         return None  # before Linux 5.3 the answer has no owner
 
     def _ask(self, request: bytes) -> bytes | None:
-        """The kernel's answer about one socket; None: no such socket. Raises OSError."""
+        """Returns the kernel's answer about one socket, or None if it does not exist. Raises
+        OSError."""
         assert self._socket is not None
         size = _HEADER.size + len(request)
         head = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
@@ -195,7 +194,7 @@ def _end(text: str) -> _Side:
 
 
 def is_local(address: str, proc: Path = Path("/proc")) -> bool:
-    """Whether this network namespace's host has the address now."""
+    """Returns true if the address belongs to the host of this network namespace."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -229,7 +228,7 @@ _SEVERAL = -1
 
 
 class Listens(Protocol):
-    """What `Addresses` needs of a server: see `qjoule.servers.types.Server`."""
+    """The attributes of a server that `Addresses` needs: see `qjoule.servers.types.Server`."""
 
     @property
     def id(self) -> int: ...
@@ -255,9 +254,9 @@ class Addresses:
         proc: Path = Path("/proc"),
         network_of: Callable[[int], str | None] | None = None,
     ) -> Addresses:
-        """Addresses of the servers in this process's network namespace.
+        """Returns the addresses of the servers in this process's network namespace.
 
-        `network_of`: maps a pid to its process's namespace; by default read with our own rights.
+        `network_of`: maps a pid to its network namespace; by default reads /proc.
         """
         network_of = network_of or (lambda pid: _namespace(proc / str(pid)))
         ports: dict[int, int] = {}
@@ -276,9 +275,7 @@ class Addresses:
         )
 
     def server_of(self, connection: Connection) -> int:
-        """The id of the server that a connection of this namespace goes to; 0: none of these
-        servers.
-        """
+        """Returns the id of the server that a connection of this namespace leads to; 0: none."""
         if connection.server is None:
             return 0
         if connection.client is None or connection.client.startswith("unix "):
@@ -288,7 +285,7 @@ class Addresses:
         return server if server and self._is_local(address) else 0
 
     def _is_local(self, address: str) -> bool:
-        """Whether the address is one of this host's."""
+        """Returns true if the address is this host's. Caches the answer."""
         local = self._local.get(address)
         if local is None:
             local = is_local(address)
@@ -299,10 +296,10 @@ class Addresses:
 
 
 def is_same_network(first: socket.socket, second: socket.socket) -> bool:
-    """Whether two sockets are in the same network namespace. An accepted Unix socket is in its
-    client's.
+    """Returns true if two sockets are in the same network namespace. An accepted Unix socket is in
+    its client's.
 
-    Before Linux 5.14 the kernel does not report it; then the answer is no.
+    Returns false before Linux 5.14, which cannot tell.
     """
     try:
         cookies = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections and tags: what the numbers in a ring stand for, as the process defined them, and the
-tags that clients write into what they send to a server.
+"""Definitions of connections and tags, to which a ring's records refer by number; and the tags that
+clients write into what they send to a server.
 
-Reading the latter is strict: text that is not entirely valid tags, or has too many or too long
-ones, has no tags.
+Parsing of the latter is strict: text that is not entirely valid tags, or has too many or too long
+tags, has none.
 
 - Comments of statements and commands, as sqlcommenter writes them: `key='value',key2='value2'`,
   percent-encoded, a quote with a backslash before it (https://google.github.io/sqlcommenter/spec/).
@@ -31,8 +31,8 @@ MAX_BYTES = 8192
 MAX_TAGS = 32
 MAX_KEY = 64
 MAX_VALUE = 256
-#: Definitions of one kind that are remembered per process, and bytes of all of them as received. A
-#: process that exceeds this is released; it then connects anew and defines what it still uses.
+#: Stored definitions of one kind per process, and bytes of all of them as received. A process that
+#: exceeds this is released; it then connects anew and defines what it still uses.
 MAX_DEFINITIONS = 65536
 MAX_KEPT_BYTES = 16 << 20
 MAX_FRESH = 8192
@@ -50,7 +50,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 @dataclass(frozen=True)
 class Connection:
-    """How to recognise a connection at the server's end. Unknown parts are None."""
+    """Identifies a connection at the server's end. Unknown parts are None."""
 
     system: str  #: `db.system.name` of OpenTelemetry's conventions
     client: str | None = None  #: "address port" of TCP, "unix inode" of a Unix socket
@@ -62,17 +62,15 @@ class Definitions:
 
     def __init__(self) -> None:
         self._connections: dict[int, tuple[Connection, int]] = {}
-        #: Connections defined since the last look. Whoever looks empties it.
+        #: Connections defined since the reader last emptied it.
         self.fresh: deque[Connection] = deque(maxlen=MAX_FRESH)
         self._tags: dict[int, tuple[Tags, int]] = {}
-        self.bytes = 0  #: of the remembered definitions, as received
+        self.bytes = 0  #: of the stored definitions, as received
         self.refused = 0
-        self.is_full = False  #: nothing more should be added
+        self.is_full = False  #: true if nothing more should be added
 
     def add(self, message: bytes) -> tuple[int, Connection] | None:
-        """Takes in one message. If it defines a connection, returns the connection and its
-        number.
-        """
+        """Parses one message. Returns the number and connection if it defines a connection."""
         try:
             if len(message) > MAX_BYTES:
                 raise ValueError
@@ -83,7 +81,7 @@ class Definitions:
             elif "connection" in definition:
                 connection = _connection(definition["of"])
                 number = _number(definition["connection"])
-                # a redefinition: what was found out would be of another connection
+                # a redefinition: its owner and server would be another connection's
                 if number in self._connections:
                     raise ValueError
                 self._remember(self._connections, number, (connection, len(message)))
@@ -96,12 +94,12 @@ class Definitions:
         return None
 
     def connection(self, number: int) -> Connection | None:
-        """None if the connection was not defined."""
+        """Returns a connection, or None if it was not defined."""
         connection = self._connections.get(number)
         return connection[0] if connection is not None else None
 
     def tags(self, number: int) -> Tags | None:
-        """None if the tags were not defined; number 0 stands for no tags."""
+        """Returns tags, or None if they were not defined; number 0 means no tags."""
         tags = self._tags.get(number) if number else NO_TAGS
         return tags[0] if tags is not None else None
 
@@ -154,7 +152,7 @@ def _ends(of: dict[str, object]) -> tuple[str | None, str | None]:
 
 
 def _end(address: object, port: object) -> str | None:
-    """An address and a port in one spelling: IPv4-mapped IPv6 as IPv4."""
+    """Returns an address and a port in one spelling: IPv4-mapped IPv6 as IPv4."""
     if not isinstance(address, str) or type(port) is not int or not 0 < port < 1 << 16:
         return None
     ip = ipaddress.ip_address(address.partition("%")[0])
@@ -191,7 +189,7 @@ def tags_in_name(name: str) -> Tags:
 
 
 def believed(pairs: Iterable[tuple[str, str]]) -> Tags:
-    """Tags by key, if all are within bounds; otherwise no tags."""
+    """Returns tags by key if all are within bounds; otherwise no tags."""
     tags: dict[str, str] = {}
     for key, value in pairs:
         if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(tags) > MAX_TAGS:

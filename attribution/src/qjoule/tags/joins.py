@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What joining queries with calls needs: the key that joins them, searches among calls, ends of
-calls, what is forgotten when there is not enough room, and tags as a column of queries.
+"""Helpers for joining queries with calls: join keys, searches among calls, ends of calls, eviction,
+and tags as a column of queries.
 
-The key is a connection and one of its streams, as one number.
+A key numbers one stream of a connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
-    """The rows of each distinct pair of values."""
+    """Returns each distinct pair of values with its rows."""
     if not a.size:
         return []
     # Most have no streams. Each pair becomes one integer: sorting rows of two is ten times slower.
@@ -36,7 +36,7 @@ def distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
 
 
 def last_before(calls: Array, keys: Array, begins_ns: Array) -> Array:
-    """Index of each query's last call on its key that began at or before it; -1: none.
+    """Index of each query's last call on its key that began at or before the query; -1: none.
 
     `calls` are sorted by key and time. Times are replaced by their ranks, so that key and time fit
     into one integer for the binary search.
@@ -53,7 +53,7 @@ def last_before(calls: Array, keys: Array, begins_ns: Array) -> Array:
 
 
 def is_over(calls: Array, of_query: Array, wholes: Array, begins_ns: Array) -> Array:
-    """(n,): whether the call's connection was closed between the call and its query.
+    """Returns (n,) whether the connection was closed between the call and its query.
 
     `of_query`: as `last_before` returns it, -1: none. `wholes`: keys of whole connections.
     """
@@ -70,10 +70,10 @@ def is_over(calls: Array, of_query: Array, wholes: Array, begins_ns: Array) -> A
 def without_the_biggest(
     calls: Array, users: Mapping[int, int], sizes: Sequence[int] | None
 ) -> Array:
-    """Drops the older half of the calls, at least one, of the user who takes the most room.
+    """Drops the older half of the calls, at least one, of the user who uses the most room.
 
     Args:
-        calls: array of `calls.CALL`, one or more, in any order, which is kept.
+        calls: array of `calls.CALL`, at least one; the order is preserved.
         users: user ids by application.
         sizes: size of each set of tags, by its number; None: each call counts as one.
     """
@@ -92,14 +92,13 @@ def without_the_biggest(
     return np.delete(calls, oldest)
 
 
-#: Bound for all calls together.
+#: Bound on the ends of all calls together.
 MAX_ENDS = 100_000
 
 
 class Ends:
-    """Ends by application and call. If there are too many, the user with the most loses the
-    oldest.
-    """
+    """Ends of calls by application and call. If there are too many, the user with the most loses
+    the oldest."""
 
     def __init__(self, most: int = MAX_ENDS) -> None:
         self._most = most
@@ -111,7 +110,7 @@ class Ends:
         return self._number > 0
 
     def add(self, uid: int, application: int, call: int, t_ns: int) -> None:
-        """Records that the call ended at this time."""
+        """Stores when the call ended."""
         ends = self._all.setdefault(uid, {})
         before = len(ends)
         ends[application, call] = t_ns
@@ -128,21 +127,21 @@ class Ends:
                 del self._all[biggest], self._counts[biggest]
 
     def of(self, uid: int, application: int, call: int) -> int:
-        """When the call ended; 0: unknown."""
+        """Returns when the call ended; 0: unknown."""
         ends = self._all.get(uid)
         return ends.get((application, call), 0) if ends else 0
 
 
 def tags_type() -> pa.DataType:
-    """The type of the column."""
+    """The Arrow type of the tags column."""
     return pa.map_(pa.string(), pa.string())
 
 
 def as_maps(sets: Sequence[Tags], calls: Array, of_query: Array) -> pa.MapArray:
-    """A map per query with its call's tags and trace; null if there is no call.
+    """Returns a map per query with its call's tags and trace; null if there is no call.
 
     Args:
-        sets: tags by the numbers that calls have.
+        sets: tag sets, indexed by the numbers in `calls`.
         calls: array of `calls.CALL`.
         of_query: (n,) index in `calls` of each query's call; -1: none.
     """
@@ -169,7 +168,7 @@ def as_maps(sets: Sequence[Tags], calls: Array, of_query: Array) -> pa.MapArray:
 
 
 def name_of(connection: Connection) -> str | None:
-    """The connection's name, which the server's end also knows; None if the application lacks it.
+    """Names a connection as the server's end does; None if the application lacks an address.
 
     >>> name_of(Connection("sql", "127.0.0.1 51234", "127.0.0.1 3306"))
     '127.0.0.1 51234 > 127.0.0.1 3306'
@@ -179,19 +178,19 @@ def name_of(connection: Connection) -> str | None:
     return f"{connection.client} > {connection.server}" if connection.server else None
 
 
-#: In place of a stream: the whole connection.
+#: Stream number that means the whole connection.
 WHOLE = -1
 
 
 class Keys:
-    """A number for each connection and stream."""
+    """Numbers the streams of connections."""
 
     def __init__(self) -> None:
         self._streams: dict[str, dict[int, int]] = {}
         self._next = 0
 
     def number(self, connection: str, stream: int) -> int:
-        """Its number; assigns one if it has none."""
+        """Returns the number of a stream, which is assigned at first use."""
         streams = self._streams.setdefault(connection, {})
         if stream not in streams:
             streams[stream] = self._next
@@ -199,15 +198,15 @@ class Keys:
         return streams[stream]
 
     def number_of(self, connection: str, stream: int) -> int:
-        """Its number; -1 if it has none."""
+        """Returns the number of a stream; -1 if it has none."""
         return self._streams.get(connection, {}).get(stream, -1)
 
     def has(self, connection: str | None) -> bool:
-        """Whether any of its streams has a number; None: any connection's."""
+        """Returns true if any stream of the connection has a number; None: of any connection."""
         return bool(self._streams) if connection is None else connection in self._streams
 
     def names(self) -> dict[int, tuple[str, int]]:
-        """The connection and stream of each number."""
+        """Returns the connection and stream of each number."""
         return {
             number: (name, stream)
             for name, streams in self._streams.items()
@@ -215,7 +214,7 @@ class Keys:
         }
 
     def wholes(self) -> NDArray[np.int64]:
-        """(numbers,): for each number, the number of its whole connection; -1 if that has none."""
+        """Returns (numbers,) the number of each number's whole connection, or -1."""
         numbers = np.full(self._next, -1, np.int64)
         for streams in self._streams.values():
             if WHOLE in streams:
@@ -223,7 +222,7 @@ class Keys:
         return numbers
 
     def renumber(self, keys: Iterable[int]) -> None:
-        """Renumbers these from 0, in this order, and forgets the others."""
+        """Renumbers these keys from 0 in this order, and drops the others."""
         new = {old: number for number, old in enumerate(keys)}
         streams_by_name = {
             name: {stream: new[key] for stream, key in streams.items() if key in new}

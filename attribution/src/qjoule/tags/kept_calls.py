@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of applications that a capture kept, for the conversion to join with queries."""
+"""Calls of applications in a capture, which the conversion joins with queries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class KeptCall:
-    """A call: queries of this connection and stream have its tags if they begin in its time.
+    """A call. Queries on its connection and stream that begin within its time get its tags.
 
-    `trace`, `span`: hexadecimal; empty: the call is part of no trace.
+    `trace`, `span`: hexadecimal, empty without a trace.
     """
 
     connection: str
@@ -34,18 +34,18 @@ class KeptCall:
 
     @property
     def all_tags(self) -> Tags:
-        """Its tags and those of its trace."""
+        """The call's tags and the ids of its trace."""
         ids = (("span", self.span), ("trace", self.trace))
         return (*self.tags, *ids) if self.trace else self.tags
 
 
 def bounded(calls: Array, until_ns: Array, wholes: Array) -> Array:
-    """Until when calls hold, bounded by the next call of their key and by their connection's end.
+    """Bounds the ends of calls by the next call of their key and by their connection's end.
 
     Args:
         calls: array of `calls.CALL`, sorted by key and time.
-        until_ns: (n,) until when they would hold otherwise.
-        wholes: for each key, the key of its whole connection; -1: none.
+        until_ns: (n,) when calls would end otherwise.
+        wholes: for each key, the key of its whole connection, or -1.
     """
     until: Array = until_ns.copy()
     same = calls["key"][1:] == calls["key"][:-1]
@@ -63,11 +63,11 @@ def bounded(calls: Array, until_ns: Array, wholes: Array) -> Array:
 def kept_calls(
     calls: Array, until_ns: Array, names: Mapping[int, tuple[str, int]], sets: Sequence[Tags]
 ) -> list[KeptCall]:
-    """Calls with tags, of `calls.CALL` records that end at `until_ns`.
+    """Converts `calls.CALL` records that end at `until_ns`. Skips those without tags.
 
     Args:
         names: connection and stream of each key.
-        sets: tags by the numbers that calls have.
+        sets: tag sets, indexed by the numbers in `calls`.
     """
     kept = []
     for call, until in zip(calls, until_ns.tolist(), strict=True):
@@ -90,7 +90,7 @@ def kept_calls(
 
 
 class KeptCalls:
-    """Answers a conversion as `qjoule.tags.tagging` answers a recording that joins at once.
+    """Joins captured calls in a conversion; same interface as `qjoule.tags.tagging`.
 
     Calls of one connection and stream do not overlap: the next one ends the one before.
     """
@@ -122,13 +122,13 @@ class KeptCalls:
         return pa.array(tags, tags_type())
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether any calls on each connection were reported. None (unknown): on any connection."""
+        """Returns whether calls on each connection were reported; None: on any connection."""
         with_calls = {connection for connection, _ in self._calls}
         return [bool(with_calls) if name is None else name in with_calls for name in connections]
 
 
 def _at(calls: list[KeptCall], begins_ns: Array) -> Iterable[tuple[int, KeptCall]]:
-    """The queries that begin within one of these calls, by their index, and that call."""
+    """Yields queries that begin within one of these calls: their index, and the call."""
     if not calls:
         return
     times = np.array([call.begin_ns for call in calls], np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accepts the applications of this host and takes in what they report of their calls.
+"""Accepts the applications of this host and reads their reports.
 
 Any user's process may connect and send anything. The recorder's cost is bounded per process and per
 user, so that one user's applications cannot shut out another user's.
@@ -24,16 +24,15 @@ from qjoule.tags.listening import remove
 from qjoule.tags.ring import Slots
 
 POLL_S = 0.02
-#: CPU time between two turns for reading definitions of new connections at once. A connection's
-#: owner can be looked up only while it is open, and some are open for a millisecond.
+#: CPU time between two turns for reading definitions of new connections at once: the owner can be
+#: looked up only while a connection is open, and some last a millisecond.
 LOOKING_S = 0.005
 #: Processes accepted in one turn.
 MAX_ACCEPTED = 1024
-#: CPU time that one user's applications may take in a turn of the reading thread. Those that got
-#: none come first in the next turn.
+#: CPU time for one user's applications in a turn of the reading thread. Those that got none come
+#: first in the next turn.
 TURN_NS = 50_000_000
-#: The same for a turn that must read everything written. An application that wrote more is
-#: released.
+#: The same for a turn that must read everything. Applications that wrote more are released.
 WHOLE_TURN_NS = 500_000_000
 
 
@@ -41,24 +40,25 @@ class Taker(Protocol):
     """The receiver of records."""
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
-        """Takes in a batch whose definitions have been read."""
+        """Processes a batch whose definitions have been read."""
 
     def wants_calls(self, application: Application) -> bool:
-        """Whether the application should report each call, rather than only changes."""
+        """Returns true if the application should report each call, rather than only changes."""
 
     def has_room(self, application: Application) -> bool:
-        """Whether its records should be taken now. If not, they stay in its ring."""
+        """Returns true if the application's records should be taken now, else they stay in the
+        ring."""
 
     def part(self, application: Application, now_ns: int) -> None:
-        """The application has gone, or its ring is about to be released."""
+        """Called when the application has gone, before its ring is released."""
 
 
 class Listener:
     """Accepts applications and polls them. Only one thread at a time calls `taker`.
 
     with Listener(listen_at(path), taker) as listener:
-        listener.start()  # polls in a thread of its own
-        listener.poll()   # all that was written before this call has been taken after it
+        listener.start()  # polls in another thread
+        listener.poll()   # takes all that was written before this call
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Listener:
 
         Args:
             listening: of type SOCK_SEQPACKET; see `listening.listen_at`.
-            taker: who takes the records.
-            owners: looks up the owners of connections; default: the kernel.
+            taker: receives the records.
+            owners: looks up the owners of connections; default: by netlink.
         """
         listening.setblocking(False)
         self._socket = listening
@@ -107,17 +107,15 @@ class Listener:
         self._thread.start()
 
     def poll(self, make_room: Callable[[], None] | None = None) -> None:
-        """Takes all that has been written, as far as the taker has room or `make_room` makes
-        some.
-        """
+        """Takes all records that exist now, as far as the taker or `make_room` has room."""
         with self._lock:
             for application in self._turn(WHOLE_TURN_NS, make_room, to_the_end=True):
-                # Its records could not be read in time, so its earlier reports no longer hold.
+                # The records could not be read in time, so the earlier reports no longer hold.
                 self.refused += 1
                 self._part(application)
 
     def close(self) -> None:
-        """Stops, and notifies the applications."""
+        """Stops polling, and notifies the applications."""
         self._stopping.set()
         if self._thread is not None:
             os.eventfd_write(self._bell, 1)
@@ -137,8 +135,8 @@ class Listener:
         spent_s = 0.0
         while not self._stopping.is_set():
             if not self._applications:
-                # A turn costs more than a query: without applications there are none. A new one
-                # ends this wait, also one that `poll` accepts in another thread.
+                # A turn costs more than a query, so none is made without applications. A new one
+                # ends this wait, also if `poll` accepts it in another thread.
                 self._says.poll()
             before_s = time.thread_time()
             # At most half of a CPU, whatever the applications do.
@@ -160,9 +158,8 @@ class Listener:
                     self._look(descriptor)
 
     def _look(self, descriptor: int) -> None:
-        """Reads the definitions on this connection. Records stay in their ring until the next
-        turn.
-        """
+        """Reads the definitions on this connection. Records stay in the ring until the next
+        turn."""
         if descriptor == self._bell:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._bell)
@@ -184,14 +181,14 @@ class Listener:
     def _turn(
         self, user_ns: int, make_room: Callable[[], None] | None, *, to_the_end: bool = False
     ) -> list[Application]:
-        """Takes from each application. Returns those that had to wait because their user's time was
-        up.
+        """Takes records from each application. Returns those for which their user's time was too
+        short.
 
-        Applications whose records have no room come first in the next turn.
+        Applications without room for their records come first in the next turn.
 
         Args:
             user_ns: CPU time for all applications of one user.
-            to_the_end: read all definitions of each, not only what one reading may take.
+            to_the_end: read all definitions of each application, not only one turn's share.
         """
         self._accept()
         now_ns = time.monotonic_ns()
@@ -241,11 +238,12 @@ class Listener:
                 accepted += 1
                 if accepted == MAX_ACCEPTED:
                     return
-        except OSError:  # currently no descriptor or memory: it waits for the next turn
+        except OSError:  # no descriptor or memory now: the connection waits for the next turn
             self.refused += 1
 
     def _has_room(self, uid: int) -> bool:
-        """Makes room for one more application of this user, if the user is entitled to it."""
+        """Makes room for one more application of this user. Returns false if the user has
+        enough."""
         try:
             in_the_way = self._applications.in_the_way(uid)
         except KeyError:
@@ -265,7 +263,7 @@ class Listener:
             ring.ask(each_call=self._taker.wants_calls(application))
             for batch in batches:
                 self._taker.take(application, batch, now_ns)
-            # An application that continues after this connects anew and reports its state in a new
+            # If the application goes on after this, it connects anew and reports its state in a new
             # ring.
             is_done = bool(application.ended or ring.lost or application.definitions.is_full)
         except Exception:  # whatever it sent must not stop the recorder or the other applications
@@ -275,7 +273,7 @@ class Listener:
             self._part(application)
 
     def _greets(self, application: Application, now_ns: int) -> bool:
-        """Whether it has greeted. Raises NotARing, OSError."""
+        """Returns true if the application has sent its ring. Raises NotARing, OSError."""
         if application.ring is None:
             if not application.greet(now_ns):
                 return False
@@ -288,6 +286,6 @@ class Listener:
         self.refused += application.definitions.refused
         self._applications.remove(application)
         del self._by_descriptor[application.descriptor]
-        # Read the clock again: it may have made calls since this turn began.
+        # Read the clock again: the application may have made calls since this turn began.
         self._taker.part(application, time.monotonic_ns())
         application.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket that applications connect to: made with root's rights, used without them."""
+"""The socket that applications connect to. Root makes it; an unprivileged process uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 
 DEFAULT_PATH = Path("/run/qjoule/tags.sock")
-#: Applications that may have connected but are not accepted yet. The host may allow fewer.
+#: Applications that wait to be accepted. The host may allow fewer.
 BACKLOG = 1024
 #: Every user may connect, which needs the right to write. Nobody needs to execute a socket.
 _SOCKET_UMASK = 0o111
@@ -20,12 +20,12 @@ _FOLDER_UMASK = 0o022
 
 
 def listen_at(path: Path) -> socket.socket:
-    """A socket that listens at the path, for every user of the host.
+    """Returns a socket that listens at the path, for every user of the host.
 
-    Root makes it only in folders that nobody else can change. Anybody who could change them would
-    choose what root creates and removes. Replaces the socket of a recorder that is gone.
+    Root makes it only in folders that nobody else can change: otherwise others would choose what
+    root creates and removes. Replaces the socket of a recorder that is gone.
 
-    Raises QjouleError: another recorder listens there, a folder is not safe, or no socket can be
+    Raises QjouleError if another recorder listens there, a folder is not safe, or no socket can be
     made.
     """
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -46,7 +46,7 @@ def listen_at(path: Path) -> socket.socket:
 def remove(server: socket.socket) -> None:
     """Closes a socket of `listen_at`, and removes its name.
 
-    If root's rights are already gone, the name stays and the next recorder replaces it.
+    Without root's rights the name stays, and the next recorder replaces it.
     """
     try:
         name = server.getsockname()
@@ -58,7 +58,7 @@ def remove(server: socket.socket) -> None:
 
 
 def _folder(path: Path) -> Path:
-    """The socket's folder without symbolic links. Made if only the last folder is missing."""
+    """Returns the socket's folder without symbolic links. Makes it if its parent exists."""
     try:
         folder = path.parent.resolve(strict=True)
     except FileNotFoundError:
@@ -71,9 +71,9 @@ def _folder(path: Path) -> Path:
 
 
 def _check(folder: Path) -> None:
-    """For root: checks that nobody else can change what the names in this folder stand for.
+    """For root: checks that nobody else can replace what the names in this folder refer to.
 
-    Checks from the first folder down: content of a folder that only root can change stays.
+    Checks from / down: the content of a folder that only root can change stays.
     """
     if os.geteuid() != 0:
         return
@@ -92,8 +92,8 @@ def _check(folder: Path) -> None:
 def _with_umask(mask: int, make: Callable[[], object]) -> None:
     """Makes something with the right mode from the start, whatever umask we inherited.
 
-    The umask is per process, so it also applies to what other threads make at this moment. While a
-    recording begins, nothing else is made.
+    The umask is per process, so this must run while no other thread makes files: when a recording
+    begins.
     """
     before = os.umask(mask)
     try:
@@ -103,9 +103,8 @@ def _with_umask(mask: int, make: Callable[[], object]) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Removes the socket of a recorder that is gone. Keeps a living recorder's socket, and
-    files.
-    """
+    """Removes the socket of a recorder that is gone. Raises if it is a living recorder's, or no
+    socket."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise QjouleError(f"{path} is not a socket: remove it, or set QJOULE_TAGS_SOCKET")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls to servers whose queries no probe sees: only their clients report them.
 
-Such a call is reported once, after its end, with its times at the client and the server that its
-connection goes to. This shows what was requested and how long the client waited, but not the
-energy.
+Each call is reported once, after its end, with its times at the client and the server. This shows
+the request and the client's waiting time, but not the energy.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from qjoule.tags.joins import name_of
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
 
 MAX_CALLS = 500_000
-#: A call is forgotten after this time if nothing was seen of its connection at the server.
+#: A call is dropped after this time if its connection was not seen at the server.
 UNSEEN_NS = 5_000_000_000
 #: Codes of `Call.status`: those of the protocol, and one for calls still under way.
 UNKNOWN, OK, ERROR, UNFINISHED = 0, 1, 2, 3
@@ -33,11 +32,11 @@ class Call:
     """One call. `end_ns` equals `begin_ns` if no end was reported."""
 
     server: int
-    system: str  #: `db.system.name`, as its driver reports it
+    system: str  #: `db.system.name`, as the driver reports it
     begin_ns: int
     end_ns: int
     status: int
-    tags: Tags  #: with `trace` and `span`, if it is part of a trace
+    tags: Tags  #: with `trace` and `span`, if the call is part of a trace
 
     @property
     def ended(self) -> bool:
@@ -51,19 +50,19 @@ class _Begun:
     application: int
     number: int
     connection: Connection
-    server: int  #: found by its address; 0: only from what is seen of its connection
+    server: int  #: found by address; 0 if it must be found at the server's end
     begin_ns: int
     tags: Tags
     end: int = 0  #: `t_ns` * 4 + status; 0: not known yet
-    lost: bool = False  #: its end will never be known
-    uid: int = 0  #: the user who reported it
+    lost: bool = False  #: true if the end will never be known
+    uid: int = 0  #: the user who reported the call
 
 
 class ReportedCalls:
-    """Reads the same records as `qjoule.tags.calls`, and keeps calls to servers without probes.
+    """Reads the same records as `qjoule.tags.calls`, and stores calls to servers without probes.
 
-    `server_of`: the server that a connection of this host goes to, 0: none. `probed`: servers that
-    have probes; of these only the connections that probes cannot look into are kept.
+    `server_of`: returns the server of a connection of this host, or 0. `probed`: servers with
+    probes, of which only connections count that probes cannot read.
     """
 
     def __init__(
@@ -81,10 +80,10 @@ class ReportedCalls:
         self._wanted: set[int] = set()
         self._met: set[int] = set()  #: applications that have defined a connection
         self._begun: dict[tuple[int, int], _Begun] = {}
-        self.dropped = 0  #: calls that were forgotten for lack of room
+        self.dropped = 0  #: calls that were dropped for lack of room
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
-        """Takes in a batch of an application's records, whose definitions have been read."""
+        """Adds a batch of an application's records, whose definitions have been read."""
         if not application.is_here:
             return
         with self._lock:
@@ -96,20 +95,19 @@ class ReportedCalls:
             self._add_begins(application, records, now_ns)
 
     def wants_calls(self, application: Application) -> bool:
-        """Whether it has had a connection to a server whose calls are reported one by one."""
+        """Returns true if the application has connected to a server without probes."""
         number, fresh = application.number, application.definitions.fresh
         if fresh:
             self._met.add(number)
         if application.is_here and any(map(self._server_of, fresh)):
             self._wanted.add(number)
         fresh.clear()
-        # An application's first connection may be defined a moment after it connects to us.
+        # An application may define its first connection a moment after it connects to us.
         return number in self._wanted or (self._any and number not in self._met)
 
     def part(self, application: Application, now_ns: int) -> None:
-        """The application's ring is about to be released: calls without an end will never get
-        one.
-        """
+        """Marks calls without an end as lost, because the application's ring is about to be
+        released."""
         del now_ns
         with self._lock:
             self._wanted.discard(application.number)
@@ -124,9 +122,9 @@ class ReportedCalls:
     def collect(
         self, opaque: Mapping[str, int], now_ns: int, *, everything: bool = False
     ) -> list[Call]:
-        """Calls that have ended since, ordered by begin; with `everything`, those under way too.
+        """Removes and returns finished calls by begin; with `everything`, also those under way.
 
-        `opaque`: servers by the names (`calls.name_of`) of connections that cannot be read.
+        `opaque`: servers by the names (`calls.name_of`) of connections that probes cannot read.
         """
         with self._lock:
             self._look_for_ends()
@@ -138,7 +136,7 @@ class ReportedCalls:
                 if server:
                     reported.append(_call(begun, server))
                 elif not everything and now_ns - begun.begin_ns < UNSEEN_NS:
-                    continue  # its connection may be identified in a moment
+                    continue  # the server of its connection may be found in a moment
                 del self._begun[key]
         reported.sort(key=lambda call: (call.begin_ns, call.end_ns))
         return reported
@@ -152,9 +150,9 @@ class ReportedCalls:
             t_ns = int(record["t_ns"])
             connection = application.definitions.connection(int(record["connection"]))
             if connection is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
-                continue  # counted where calls are joined
+                continue  # `Calls` counts it
             if t_ns > application.ownership.until(int(record["connection"])):
-                continue  # also counted there
+                continue  # `Calls` counts it, too
             key = (application.number, int(record["number"]))
             self._begun[key] = _Begun(
                 *key, connection, server, t_ns, _tags(application, record), int(record["end"])
@@ -174,7 +172,7 @@ class ReportedCalls:
             self.dropped += 1
 
     def _servers(self, application: Application, records: Slots) -> Array:
-        """Each record's server if that has no probes; 0: to be found out; -1: none."""
+        """Returns each record's server if that has no probes; 0: not found yet; -1: ignore."""
         numbers, places = np.unique(records["connection"], return_inverse=True)
         server_of_number = np.full(len(numbers), -1, np.int64)
         for index, number in enumerate(numbers.tolist()):

@@ -17,8 +17,7 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 64
 LEAST_SLOTS, MOST_SLOTS = 2048, 65536
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
-#: Added to the first two kinds: the tags hold for everything that follows on the connection and
-#: stream.
+#: Added to the first two kinds: the tags hold for all later calls on the connection and stream.
 HOLDS = 4
 OVER = 7
 #: In place of the tags' number: the tags could not be defined.
@@ -26,14 +25,14 @@ NOT_DEFINED = (1 << 32) - 1
 #: Threads of a process that may be writing at the same time.
 WRITERS = 256
 MOST_AHEAD = 1 << 32
-#: A slot that is not complete after this is skipped: its writer has died.
+#: A slot that is incomplete for longer than this is skipped: its writer has died.
 PATIENCE_NS = 500_000_000
-#: Slots examined at a time: more than there are writers, but few, so that old parts of the ring
-#: that the process gave back are not touched again.
+#: Slots examined at a time: more than there are writers, but few, so that parts of the ring that
+#: the process has freed are not touched again.
 STRETCH = 512
-#: Gaps kept separately. Beyond this number the oldest are merged into one.
+#: Gaps stored separately. Beyond this number the oldest are merged into one.
 KEPT_GAPS = 64
-#: Number of last records whose ends are remembered.
+#: Number of last records whose ends are stored.
 KEPT_ENDS = 1 << 16
 
 SLOT = np.dtype(
@@ -59,7 +58,7 @@ _F_GET_SEALS = 1034
 
 
 class NotARing(Exception):
-    """The memory that a process handed over is no ring as PROTOCOL.md describes it."""
+    """The shared memory is not a ring as PROTOCOL.md describes it."""
 
 
 class RingReader:
@@ -75,8 +74,8 @@ class RingReader:
             # process.
             if not fcntl.fcntl(descriptor, _F_GET_SEALS) & _SHRINK_SEALED:
                 raise NotARing("it may shrink")
-            # Memory in huge pages can be sealed and yet have holes that no page is left to fill.
-            # That would kill this process too.
+            # Sealed memory in huge pages may have holes that no free page can fill. Touching one
+            # would kill this process too.
             if os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
                 raise NotARing("huge pages")
             size = os.fstat(descriptor).st_size
@@ -98,37 +97,34 @@ class RingReader:
             raise NotARing("another version")
         self._slots = np.frombuffer(self._memory, SLOT, slots, HEADER_BYTES)
         self._numbers = self._slots["number"]
-        #: The same slots for `ends`, called by another thread; None once the memory is released.
+        #: The same slots for `ends`, which other threads call; None once the memory is released.
         self._shared: Slots | None = self._slots
         self._mask = slots - 1
         self._taken = 0
-        #: Number of the last record that was taken from each slot.
+        #: Number of the last record that was taken from each slot, to recognise new ones.
         self._before = np.zeros(slots, np.uint64)
-        #: Known ends, and the numbers of their calls. Memory is touched only as calls arrive.
+        #: Known ends, and the numbers of their calls. Pages are allocated as calls arrive.
         self._ends = np.zeros(KEPT_ENDS, np.uint64)
         self._ended = np.zeros(KEPT_ENDS, np.int64)
-        self._open = np.empty(0, np.int64)  # calls whose end may still be written into their record
+        self._open = np.empty(0, np.int64)  # calls whose record the end may still be written into
         self._kept_up_to = 0
         self._stuck_since_ns = 0
         self._gap = 0
         self._looked_ns = 0
-        #: Times (from, to), in ns, in which the process could not report changes. What it had
-        #: reported before such a gap's end does not hold for queries that begin after the gap's
-        #: start.
+        #: Times (from, to), in ns, in which the process could not report changes. Reports from
+        #: before a gap's end are invalid for queries that begin after its start.
         self.gaps: list[tuple[int, int]] = []
         self.lost = 0  #: records that were never complete, or were overwritten
         self._reported_lost = 0
         self._was_late = False
 
     def ask(self, *, each_call: bool) -> None:
-        """Asks the process for the begin and end of each call, or only for changes, which costs
-        less.
-        """
+        """Asks the process to report each call, or only changes, which costs less."""
         _WORD.pack_into(self._memory, _CHANGES, not each_call)
 
     @property
     def reported_lost(self) -> int:
-        """Records that the process counts as dropped, limited to a plausible number."""
+        """Records that the process counts as dropped, bounded."""
         if self._shared is not None:
             self._reported_lost = min(int(_WORD.unpack_from(self._memory, _DROPPED)[0]), 1 << 40)
         return self._reported_lost
@@ -139,11 +135,11 @@ class RingReader:
         return min(int(_WORD.unpack_from(self._memory, _ERRORS)[0]), 1 << 40)
 
     def take(self, now_ns: int) -> Iterator[Slots]:
-        """Copies of the records that have become complete, up to a full ring. Frees their slots.
+        """Yields copies of the records that have become complete, up to a full ring. Frees the
+        slots.
 
-        A record is taken as soon as it is complete, even before earlier records of threads that
-        were stopped between taking a number and writing: its statement may be under way. Raises
-        NotARing if the process contradicts itself.
+        A record is taken as soon as it is complete, even if earlier records of stopped threads are
+        not: its statement may be under way. Raises NotARing if the process contradicts itself.
         """
         self._look_for_a_gap(now_ns)
         remaining = len(self._slots)
@@ -152,7 +148,7 @@ class RingReader:
             for records in self._whole_ones():
                 remaining -= records.size
                 yield records
-            remaining -= 1  # ends the loop, whatever the process writes meanwhile
+            remaining -= 1  # bounds the loop, whatever the process writes meanwhile
             if not (self._advance() or self._pass_over(now_ns)):
                 break
         self._was_late |= self._taken - before > len(self._slots) // 2
@@ -160,10 +156,10 @@ class RingReader:
         _WORD.pack_into(self._memory, _TAIL, self._taken)
 
     def ends(self, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The known `end` of these calls' records; 0: unknown."""
+        """Returns the known `end` of these calls' records; 0: unknown."""
         slots = self._shared
         now = None if slots is None else self._ends_in(slots, calls)
-        # Looked up second: an end that has left its record has been kept by then.
+        # Read second: an end that was just overwritten in the ring has been stored by then.
         places = (calls - 1) & (KEPT_ENDS - 1)
         remembered = np.where(self._ended[places] == calls, self._ends[places], np.uint64(0))
         return remembered if now is None else np.where(now > 0, now, remembered)
@@ -175,10 +171,10 @@ class RingReader:
         return np.where(slots["number"][at] == calls.astype(np.uint64), ends, np.uint64(0))
 
     def may_have_ended(self, calls: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """For calls without a known end: whether their end may have been missed.
+        """Returns whether the end of each call (none is known) may have been missed.
 
-        That is so if the process lost records, or was read so late that it nearly did, and the call
-        is so old that its slot may have been reused.
+        True if the process lost records, or was read so late that it nearly did, and the call's
+        slot may have been reused.
         """
         slots = self._shared
         if not (self.lost or self.reported_lost or self._was_late):
@@ -205,23 +201,23 @@ class RingReader:
 
     @property
     def remembers(self) -> int:
-        """Approximate number of calls whose ends it keeps."""
+        """Approximate number of calls whose ends are stored."""
         return min(self._taken, KEPT_ENDS)
 
     def close(self) -> None:
         """Tells the process that no more is taken, and releases the memory. Losses, gaps and known
-        ends remain available.
-        """
+        ends stay available."""
         _WORD.pack_into(self._memory, _CLOSED, 1)
-        self._kept_up_to = 0  # also the ends of calls that have long been under way
+        self._kept_up_to = 0  # store the ends of old calls, too
         self._keep_ends()
         self._reported_lost = self.reported_lost
         self._shared = None
-        # Another thread may still be looking: the mapping goes with its last user.
+        # Another thread may still be reading: the mapping ends with its last user.
         del self._slots, self._numbers, self._memory
 
     def _look_for_a_gap(self, now_ns: int) -> None:
-        """Reads the gap that the process announces. It cannot have begun before our last look."""
+        """Reads the gap that the process announces. It cannot have begun before the last
+        reading."""
         gap = int(_WORD.unpack_from(self._memory, _GAP)[0])
         if gap != self._gap:
             since = min(int(_WORD.unpack_from(self._memory, _SINCE)[0]), gap, 1 << 62)
@@ -234,7 +230,7 @@ class RingReader:
         self._looked_ns = now_ns
 
     def _whole_ones(self) -> Iterator[Slots]:
-        """Copies of new records, until a part of the ring has no complete one."""
+        """Yields copies of new records, until a part of the ring has no complete record."""
         position, end = self._taken, self._taken + len(self._slots)
         while position < end:
             first = position & self._mask
@@ -253,7 +249,7 @@ class RingReader:
             position += count
 
     def _advance(self) -> bool:
-        """Counts the records taken without a gap. Returns false if the count has not grown."""
+        """Counts the consecutive records taken. Returns false if the count has not grown."""
         since = self._taken
         while True:
             first = self._taken & self._mask
@@ -268,7 +264,7 @@ class RingReader:
         return self._taken > since
 
     def _keep_ends(self) -> None:
-        """Remembers ends before their slots are reused."""
+        """Stores ends before their slots are reused."""
         first = 1 + max(self._kept_up_to, self._taken - len(self._slots))
         calls = np.append(self._open, np.arange(first, self._taken + 1))
         self._kept_up_to = self._taken
@@ -284,7 +280,7 @@ class RingReader:
         self._open = calls[~has_end & (calls > self._taken - self.keeps - WRITERS)]
 
     def _pass_over(self, now_ns: int) -> bool:
-        """Whether to skip an incomplete slot: it was overwritten, or its writer died."""
+        """Skips an incomplete slot if it was overwritten or its writer died. Returns true if so."""
         ahead = int(self._numbers[self._taken & self._mask]) - (self._taken + 1)
         if ahead > 0:
             if ahead > MOST_AHEAD:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers a recording: which tags its queries have, and which calls went to servers without probes.
+"""Tells a recording which tags its queries have, and which calls went to servers without probes.
 
-Application records wait in a queue, from the thread that reads them to the thread that joins
-them.
+Records wait in a queue between the thread that reads the rings and the thread that joins them.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from qjoule.tags.ring import SLOT_BYTES, Slots
 #: Records that may wait, of all applications: 16 MiB. Beyond this they stay in their rings. When a
 #: ring is full, its application counts the lost records.
 MAX_RECORDS = 1 << 18
-#: The part of these that one user's applications may use.
+#: The share of MAX_RECORDS that one user's applications may use.
 MAX_OF_USER = MAX_RECORDS // 2
-#: An entry that is not a batch of records counts as this many records.
+#: A queue entry counts as at least this many records.
 _LEAST = 64
-#: An application that found no recorder tries again after this: `RETRY_NS` of the shims.
+#: Shims look for a recorder again after this time (`RETRY_NS` of the shims).
 LOOK_NS = 100_000_000
-#: After this, all that an application wrote of a call's end has arrived.
+#: By this time after a call, its end has been reported.
 SETTLED_NS = 1_000_000_000
 
 
@@ -47,10 +46,10 @@ class Joiner(Protocol):
 
 
 class Waiting:
-    """Keeps entries in order until they are asked for.
+    """A queue of records between the reading and the joining thread.
 
-    The thread that reads the rings must never wait for the one that joins, even if that gets no CPU
-    for long: a busy process fills its ring in about a second.
+    The reading thread must never wait for the joining one, even if that gets no CPU for long: a
+    busy process fills its ring in about a second.
     """
 
     def __init__(self, *joiners: Joiner) -> None:
@@ -62,23 +61,22 @@ class Waiting:
         self._handing_on = threading.Lock()
 
     def has_room(self, application: Application) -> bool:
-        """Whether more of this application's records should be taken."""
+        """Returns true if more of this application's records should be taken."""
         return self._records < MAX_RECORDS and self._of_user[application.uid] < MAX_OF_USER
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
-        """A batch of records, whose definitions have been read."""
+        """Queues a batch of records, whose definitions have been read."""
         self._add(application, records, now_ns, records.size)
 
     def part(self, application: Application, now_ns: int) -> None:
-        """An application has gone. Its definitions are still needed, and so is its ring, which
-        knows the ends of its calls at 16 bytes each.
-        """
+        """Queues an application's end. Its definitions and its ring, which has the ends of calls
+        (16 bytes each), are still needed."""
         remembered_calls = 0 if application.ring is None else application.ring.remembers
         weight = (16 * remembered_calls + application.definitions.bytes) // SLOT_BYTES
         self._add(application, None, now_ns, weight)
 
     def hand_on(self) -> None:
-        """Hands on what is there now."""
+        """Passes all queued entries to the joiners."""
         with self._handing_on:
             for _ in range(len(self._waiting)):
                 application, records, now_ns, weight = self._waiting.popleft()
@@ -104,7 +102,7 @@ class Waiting:
 
 
 class TagSource:
-    """The applications of this host, from now until `close`."""
+    """Tags and calls of the applications of this host, from now until `close`."""
 
     def __init__(
         self,
@@ -123,9 +121,9 @@ class TagSource:
         Args:
             path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
             listening: a socket that already listens, instead of one at `path`.
-            owners: looks up the owners of connections; default: the kernel.
-            addresses: of the servers whose calls are to be reported one by one.
-            hidden: those of them of which only some connections are, see `reported`.
+            owners: looks up the owners of connections; default: by netlink.
+            addresses: of the servers whose calls are reported one by one.
+            hidden: those of them for which only some connections count, see `reported`.
         """
         configured = os.environ.get("QJOULE_TAGS_SOCKET")
         self._calls = Calls()
@@ -141,13 +139,13 @@ class TagSource:
 
     @property
     def lost(self) -> int:
-        """Calls that applications could not report, or that were forgotten or not believed."""
+        """Calls that applications could not report, or that were dropped or refused."""
         forgotten = self._calls.dropped + self._reported.dropped
         return self._listener.lost + forgotten + self._calls.unbelievable
 
     @property
     def unverified(self) -> int:
-        """Calls on connections that are not known to belong to the reporter."""
+        """Calls on connections that may not belong to the reporter."""
         return self._calls.unverified
 
     @property
@@ -156,9 +154,8 @@ class TagSource:
         return self._listener.met
 
     def start(self) -> None:
-        """Starts taking records. Returns once every application without a recorder has tried again,
-        so that all later calls are reported.
-        """
+        """Starts reading. Returns once all applications have had time to find this recorder, so
+        that later calls are reported."""
         self._listener.start()
         waited_ns = time.monotonic_ns() - self._listens_since_ns
         time.sleep(max(LOOK_NS - waited_ns, 0) * 1e-9)
@@ -166,48 +163,48 @@ class TagSource:
     def tags_of(
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
-        """Tags of queries that have ended. What their calls wrote has arrived by then."""
+        """Returns tags of queries that have ended. Their calls' reports have arrived by then."""
         self.poll()
         return self._calls.tags_of(connections, codes, streams, begins_ns)
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether any calls on each connection were reported. None (unknown): on any connection."""
+        """Returns whether calls on each connection were reported; None: on any connection."""
         self._listener.poll()
         return self._calls.knows(connections)
 
     def reported(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
-        """Calls that have ended since the last time, to servers whose queries no probe sees.
+        """Returns new finished calls to servers whose queries no probe sees.
 
         Args:
-            opaque: names (as in `tags_of`) of connections of the `hidden` servers that cannot be
-                looked into, and the server of each.
+            opaque: server by name (as in `tags_of`) of connections to `hidden` servers that probes
+                cannot read.
             everything: also return calls that are still under way.
         """
         self.poll()
         return self._reported.collect(opaque, time.monotonic_ns(), everything=everything)
 
     def take_finished(self, *, everything: bool = False) -> list[KeptCall]:
-        """Calls that no later query can belong to, for a recording that joins them later.
+        """Removes and returns calls that no later query can belong to, for joining them later.
 
-        They are forgotten here. `everything`: also those that are still under way.
+        `everything`: also calls that are still under way.
         """
         self.poll()
         before_ns = NEVER_NS if everything else time.monotonic_ns() - SETTLED_NS
         return self._calls.take_finished(before_ns)
 
     def poll(self) -> None:
-        """Takes in all that has been written by now."""
+        """Reads all records that have been written by now."""
         self._waiting.hand_on()
         self._listener.poll(self._waiting.hand_on)
         self._waiting.hand_on()
 
     def close(self) -> None:
-        """Takes no more, and notifies the applications."""
+        """Stops reading, and notifies the applications."""
         self._listener.close()
 
 
 class _Reads:
-    """Queues what the reading thread hands over, but answers its questions at once."""
+    """Queues records for later, but answers `wants_calls` and `has_room` at once."""
 
     def __init__(self, waiting: Waiting, reported: ReportedCalls) -> None:
         self.take, self.part = waiting.take, waiting.part
