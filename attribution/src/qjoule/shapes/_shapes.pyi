@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of SQL statements, in C (attribution/shapes).
-
-Python code uses `qjoule.shapes.sql`, `qjoule.shapes.sql` and `qjoule.shapes.sql`.
-"""
+"""Shapes of SQL statements, in C (attribution/shapes). Python code uses `qjoule.shapes.sql`."""
 
 from collections.abc import Callable
 from typing import final
@@ -11,13 +8,13 @@ from typing import final
 class Lexer:
     """The lexical automaton of a family, for a session's settings.
 
-    `moves` are 4,096 entries of 16 bits as in `qjoule.shapes.tables`, `columns` the column of
-    each byte value, `finals` and `modes` a byte for each of 128 states, `resumed` five states to go
-    on from: see attribution/shapes/lexer.h. `emissions`: at most 128 texts of at most 8 characters.
-    `safe_text` gets text that is not all printable ASCII, as characters that are bytes. `hints`:
-    the lexer for what is within hints, whose vocabulary this one shares; None: itself, with
-    a vocabulary of its own. That has the words in `reserved` (lower case, separated by blanks) as
-    keywords, and `seed` (64 bits) is for its hashes. Raises `ValueError` for wrong tables.
+    `moves`: 4,096 entries of 16 bits as in `qjoule.shapes.tables`. `columns`: the column of each
+    byte value. `finals`, `modes`: a byte for each of 128 states. `resumed`: five states; see
+    attribution/shapes/lexer.h. `emissions`: at most 128 texts of at most 8 characters. `safe_text`
+    is called with text that is not printable ASCII, as characters that are bytes. `hints`: the
+    lexer for the inside of hints, whose vocabulary this one shares; None: this lexer, with a new
+    vocabulary, which has the words in `reserved` (lower case, separated by blanks) as keywords.
+    `seed`: 64 bits for hashes. Raises `ValueError` for wrong tables.
     """
 
     def __init__(

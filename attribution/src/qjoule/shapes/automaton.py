@@ -9,8 +9,10 @@ emitted text. A shape is computed from that text alone, so equal hash implies eq
 
 Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*
 in the state and emitted by a later byte, so one transition per byte suffices. What a finite
-automaton cannot follow (dollar-quote tags, deeply nested comments, ``*/*`` where ``*/`` may close
-code) enters RAW, where every byte is emitted: the hash is then finer than the shape, never coarser.
+in the state and emitted by a later byte, so one transition per byte suffices. Constructs that a
+finite automaton cannot follow (dollar-quote tags, deeply nested comments, ``*/*`` where ``*/`` may
+close code) lead to RAW, where every byte is emitted: the hash is then finer than the shape, never
+coarser.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from typing import NamedTuple
 #: Marks in emitted text, above every byte value, so that no input can forge one.
 NUMBER, STRING, PARAMETER = "\ue000", "\ue001", "\ue002"
 RAW_TAG, RAW_COMMENT, RAW_STAR = "\ue003", "\ue004", "\ue005"
-#: Whether what follows is a literal depends on a setting that is not known.
+#: The rest may be a literal or not, depending on an unknown setting.
 UNSURE = "\ue006"
-#: The digits before belong to a name; the last of them follow.
+#: The digits before belong to a name; the last digits follow.
 DIGITS_OF_NAME = "\ue007"
 NAME_DIGITS_MAX = 8
-SECOND = "\ue008"  #: the byte that follows is the second of a character in a word
+SECOND = "\ue008"  #: the next byte is the second of a two-byte character in a word
 
 COMMENT_DEPTH_MAX = 3  #: nested deeper, a comment is emitted raw
 
 
 class C(IntEnum):
-    """Classes of bytes: all that the automaton distinguishes."""
+    """Classes of bytes that the automaton distinguishes."""
 
     OTHER = 0
     NUL = auto()
@@ -69,9 +71,9 @@ class C(IntEnum):
     UNDERSCORE = auto()
     LETTER = auto()
     TRAIL = auto()  #: like OTHER, but may also be the second byte of a character
-    # What a byte is depends on settings of the session: qjoule.shapes.rules.
+    # The next classes depend on settings of the session: qjoule.shapes.rules.
     BACKSLASH_ALWAYS = auto()  #: STANDARD: escapes in every string
-    BACKSLASH_MAYBE = auto()  #: escapes in every string, or only where it always does
+    BACKSLASH_MAYBE = auto()  #: escapes in every string, or only in escape strings
     DOUBLE_NAME = auto()  #: BACKTICK: a double quote around names
     DOUBLE_MAYBE = auto()  #: BACKTICK: a double quote around names or strings
     LEAD = auto()  #: first byte of a character of two
@@ -144,7 +146,7 @@ class Mode(Enum):
     WORD = auto()
     WORD_E = auto()  #: STANDARD: the word so far is E, which may introduce an escape string
     WORD_BITS = auto()  #: the word so far is B or X, which may introduce a string without escapes
-    WORD_U = auto()  #: STANDARD: the word so far is U, or U&, which may introduce one too
+    WORD_U = auto()  #: STANDARD: the word so far is U; with & it may introduce such a string too
     WORD_U_AND = auto()
     WORD_DOT = auto()  #: BACKTICK: after `word.`: digits belong to a name
     AT = auto()  #: BACKTICK: after @, digits belong to a name
@@ -168,9 +170,9 @@ class Mode(Enum):
     ESCAPE_END = auto()
     BITS = auto()  #: a string without escapes, whatever the session's settings
     BITS_END = auto()
-    # STANDARD: after one of the two, by `State.goes_on`.
+    # STANDARD: after an escape string or a bit string, by `State.goes_on`.
     AFTER = auto()
-    AFTER_LINE = auto()  #: ... and a line break: it goes on in a quote that follows
+    AFTER_LINE = auto()  #: ... and a line break: a quote that follows continues the string
     AFTER_DASH = auto()
     AFTER_COMMENT = auto()  #: to the end of the line
     DOLLAR = auto()  #: $$...$$
@@ -192,14 +194,14 @@ class Mode(Enum):
     STAR = auto()  #: BACKTICK: a * that may close /*! ... */
     STAR_SLASH = auto()
     RAW = auto()
-    SWALLOW = auto()  #: nothing is emitted any more
+    SWALLOW = auto()  #: nothing more is emitted
 
 
 class Version(IntEnum):
-    """What the digits so far say of a version comment: up to 50699 it is code for every server."""
+    """The number of a version comment, as far as read: up to 50699 it is code for every server."""
 
     NONE = 0
-    ONE = 1  #: as many digits of a number up to 50699
+    ONE = 1  #: one digit of a number up to 50699, and so on
     TWO = 2
     THREE = 3
     FOUR = 4
@@ -210,16 +212,16 @@ class Version(IntEnum):
 
 
 class Inside(Enum):
-    """Where in a quoted text, a word or a hint the last byte leaves off, by all readings of it."""
+    """The position within a quoted text, a word or a hint, under all possible readings."""
 
     PLAIN = auto()
     ESCAPED = auto()  #: after a backslash that escapes
     LEAD = auto()  #: after the first byte of a character of two
     LEAD_OR_PLAIN = auto()
-    ESCAPED_OR_PLAIN = auto()  #: after a backslash that escapes or does not
+    ESCAPED_OR_PLAIN = auto()  #: after a backslash that may escape
     EITHER = auto()  #: likewise; and one more backslash leaves it undecided
-    MAYBE = auto()  #: after a byte that is a letter or none
-    IN_SINGLE = auto()  #: of a hint: between these quotes
+    MAYBE = auto()  #: after a byte that may be a letter
+    IN_SINGLE = auto()  #: in a hint, between these quotes
     IN_DOUBLE = auto()
     IN_BACKTICK = auto()
 

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a session that decide what its statements' bytes mean, and where quoted text ends by
-every reading that they allow.
+"""Session settings that decide what a statement's bytes mean, and the end of quoted text under all
+possible readings.
 
-The kernel side follows the settings where it sees them and stores their number beside each text.
+The kernel side tracks the settings where it sees them, and stores their number beside each text.
 Zero: none is known, and a text is read so that no possible reading shows a literal.
 
-A setting that is not known has several readings: a backslash escapes or does not, a byte is a
-letter or the first of two. The automaton's state follows all of them at once. Where they disagree
-on whether a quote ends the text, the rest of the statement is swallowed: no reading of it may show
-a literal.
+An unknown setting has several readings: a backslash escapes or does not, a byte is a letter or the
+first of two. The automaton's state covers all of them at once. If they disagree on whether a quote
+ends the text, the rest of the statement is swallowed: under no reading may it show a literal.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ STRINGS = {
 }
 NAMES = {Mode.NAME: Mode.NAME_END, Mode.DOUBLE_NAME: Mode.DOUBLE_NAME_END}
 LEADS = {C.LEAD: Inside.LEAD, C.LEAD_MAYBE: Inside.LEAD_OR_PLAIN}
-#: In words.
+#: The position after a byte of a word.
 AFTER_LETTER = {**LEADS, C.HIGH_MAYBE: Inside.MAYBE}
 _QUOTES = {
     Mode.SINGLE: {C.SINGLE},
@@ -50,7 +49,7 @@ _QUOTES = {
     Mode.DOUBLE_NAME: {C.DOUBLE_NAME},
 }
 _BACKSLASHES = {C.BACKSLASH, C.BACKSLASH_ALWAYS, C.BACKSLASH_MAYBE}
-#: What the second byte of a character may be.
+#: Possible second bytes of a character.
 TRAILS = {
     *(C.TRAIL, C.AT, C.BACKTICK, *_BACKSLASHES),
     *(WORD - DIGITS - {C.DOLLAR}),
@@ -58,8 +57,8 @@ TRAILS = {
 
 
 class Lexis(Enum):
-    """Where names, strings, numbers and comments begin and end. The value is the half of the
-    kernel's table that has the family's transitions.
+    """Where names, strings, numbers and comments begin and end. The value selects the half of the
+    kernel's transition table.
 
     ``BACKTICK``: names stand in backticks, strings in either quote with backslash escapes; ``#``
     begins a comment; ``/*! … */`` is code and ``/*+ … */`` a hint. ``STANDARD``: names stand in
@@ -71,35 +70,34 @@ class Lexis(Enum):
     STANDARD = 1
 
 
-#: BACKTICK, added to the number: the session is known to have no other setting that changes how a
-#: statement's words are read (QJ_SHAPE_PLAIN_MODES). No shape depends on it, but ids do.
+#: BACKTICK, added to the number: no other setting of the session changes how words are read
+#: (QJ_SHAPE_PLAIN_MODES). Shapes do not depend on it, but ids do.
 PLAIN_MODES = 0x40
 
 
 class Quoting(IntEnum):
-    """BACKTICK: whether a backslash escapes, and what double quotes are for."""
+    """BACKTICK: whether a backslash escapes, and what double quotes enclose."""
 
     UNKNOWN = 0
-    STRINGS = 1  #: the default: backslashes escape, double quotes are for strings
-    NAMES = 2  #: double quotes are for names
+    STRINGS = 1  #: the default: backslashes escape, double quotes enclose strings
+    NAMES = 2  #: double quotes enclose names
     ESCAPES = 3  #: backslashes escape, double quotes are unknown
-    PLAIN = 4  #: backslashes do not escape; a double quote is for strings, or unknown
+    PLAIN = 4  #: backslashes do not escape; double quotes enclose strings, or are unknown
     PLAIN_NAMES = 5
 
 
 class Charset(IntEnum):
     """BACKTICK: which bytes begin a character whose second byte may be a quote or a backslash, and
-    which are no letters.
-    """
+    which bytes are not letters."""
 
     UNKNOWN = 0
-    SAFE = 1  #: none begins such a character, and all from 0x80 on belong to letters
+    SAFE = 1  #: no byte begins such a character, and all from 0x80 on belong to letters
     SJIS = 2
     GBK = 3
     BIG5 = 4
     LATIN1 = 5
     CYRILLIC = 6  #: cp1251, koi8r, koi8u
-    EIGHT_BITS = 7  #: one of the others with a byte per character
+    EIGHT_BITS = 7  #: another charset with a byte per character
 
 
 class Backslash(IntEnum):
@@ -116,30 +114,30 @@ SLASHED_RULES = 2 * len(Backslash)
 
 @dataclass(frozen=True)
 class Count:
-    """How many rules a family has, and which of them servers use by default."""
+    """The number of a family's rules, and the default of servers."""
 
     rules: int
     default: int
 
 
 def backtick_rules(quoting: Quoting, charset: Charset) -> int:
-    """The number of these rules."""
+    """Encodes the settings as the number of their rules."""
     return quoting * len(Charset) + charset
 
 
 def backtick_settings(rules: int) -> tuple[Quoting, Charset]:
-    """The rules with this number."""
+    """Decodes the number of rules into settings."""
     quoting, charset = divmod(rules_alone(rules), len(Charset))
     return Quoting(quoting), Charset(charset)
 
 
 def rules_alone(rules: int) -> int:
-    """The number without `PLAIN_MODES`."""
+    """Removes `PLAIN_MODES` from the number."""
     return rules & ~PLAIN_MODES
 
 
 def standard_rules(backslash: Backslash, *, safe: bool) -> int:
-    """The number of these rules; `safe`: no second byte of a character is a backslash."""
+    """Encodes the settings; `safe`: no second byte of a character is a backslash."""
     return backslash * 2 + safe
 
 
@@ -152,23 +150,23 @@ COUNTS = {
 
 
 def known_rules(lexis: Lexis, rules: int | None) -> int:
-    """The number of the rules that a statement is read by; None: those of a server by default."""
+    """The number of the rules for a statement; None: a server's default."""
     return COUNTS[lexis].default if rules is None else rules_alone(rules)
 
 
 _HIGH = range(0x80, 0x100)
 #: First bytes of two: MySQL strings/ctype-sjis.c, ctype-gbk.c, ctype-gb18030.c, ctype-big5.c. Big5
-#: leaves some bytes undefined; whether a client means a character by them is not known.
+#: does not define all of them; clients may use the undefined ones or not.
 _LEADS = {
     Charset.SJIS: {*range(0x81, 0xA0), *range(0xE0, 0xFD)},
     Charset.GBK: set(range(0x81, 0xFF)),
     Charset.BIG5: set(range(0xA1, 0xFA)),
 }
-#: Of MySQL's strings/ctype-latin1.c: what is no letter and no blank.
+#: Bytes that are neither letter nor blank in MySQL's strings/ctype-latin1.c.
 _LATIN1_SIGNS = {*range(0x80, 0x9E), *range(0xA1, 0xC0), 0xD7, 0xF7} - {0x83, 0x8A, 0x8C, 0x8E}
 _LATIN1_SIGNS -= {0x9A, 0x9C}
 _NO_BREAK_SPACE = 0xA0
-_DELETE = 0x7F  #: not everywhere a control character
+_DELETE = 0x7F  #: not a control character in every charset
 _SLASHED = {C.SLASH: C.SLASHES, C.DOLLAR: C.DOLLARS, C.E: C.E_ALONE}
 #: TRAIL: a sign like any other.
 _BACKSLASH = {
@@ -207,7 +205,7 @@ def class_by_rules(lexis: Lexis, rules: int, byte: int) -> C:  # noqa: PLR0911
 
 
 def _high(charset: Charset, byte: int) -> C:  # noqa: PLR0911
-    """The class of a byte from 0x80 on. As MariaDB 10.11 takes it, by SET NAMES."""
+    """The class of a byte from 0x80 on. As MariaDB 10.11 reads it after SET NAMES."""
     if charset is Charset.SAFE:
         return C.LETTER
     if charset is Charset.UNKNOWN:
@@ -226,22 +224,22 @@ def _high(charset: Charset, byte: int) -> C:  # noqa: PLR0911
 
 
 def quotes_of(lexis: Lexis, mode: Mode) -> set[C]:
-    """The bytes that end a quoted text, and stand for themselves in it if doubled."""
+    """The bytes that end a quoted text; doubled, they stand for themselves."""
     if mode is Mode.NAME:
         return {C.BACKTICK if lexis is Lexis.BACKTICK else C.DOUBLE}
     return _QUOTES[mode]
 
 
 def quoted(lexis: Lexis, state: State, c: C) -> Move:
-    """What a byte does within a quoted text: strings are swallowed, names are emitted."""
+    """The move for a byte within a quoted text: strings are swallowed, names are emitted."""
     mode, inside = state.mode, state.inside
     emitted = mode in NAMES
     if mode is Mode.BITS:
         return _bits(lexis, c)
     if c in quotes_of(lexis, mode):
         if c is C.BACKTICK and inside is not Inside.PLAIN:
-            # A backtick may be the second byte of a character, other quotes may not. It is doubled,
-            # like one that stands for itself.
+            # A backtick may be the second byte of a character, other quotes may not. It is doubled
+            # in the shape, like a backtick that stands for itself.
             certain = inside is Inside.LEAD
             return Move("`", True, State(mode)) if certain else Move(UNSURE, False, SWALLOW)
         if inside is Inside.ESCAPED:
@@ -253,9 +251,8 @@ def quoted(lexis: Lexis, state: State, c: C) -> Move:
 
 
 def _bits(lexis: Lexis, c: C) -> Move:
-    """A string that has no escapes. Where others have them, a backslash in it is a mistake, and
-    what the client meant by it is not known.
-    """
+    """The move in a string without escapes. If other strings have escapes, a backslash here is a
+    mistake whose meaning is unknown."""
     if c is C.SINGLE:
         return Move("", False, State(Mode.BITS_END))
     escapes = c in _BACKSLASHES and not (lexis is Lexis.STANDARD and c is C.BACKSLASH)
@@ -263,7 +260,7 @@ def _bits(lexis: Lexis, c: C) -> Move:
 
 
 def _escapes(lexis: Lexis, mode: Mode, c: C) -> Inside:
-    """Where a backslash leaves off that is not itself escaped."""
+    """The position after a backslash that is not itself escaped."""
     if mode in NAMES or (lexis is Lexis.STANDARD and mode is Mode.SINGLE and c is C.BACKSLASH):
         return Inside.PLAIN
     if mode is Mode.EITHER or (c is C.BACKSLASH_MAYBE and mode is not Mode.ESCAPE):
@@ -272,7 +269,7 @@ def _escapes(lexis: Lexis, mode: Mode, c: C) -> Inside:
 
 
 def _inside(lexis: Lexis, mode: Mode, inside: Inside, c: C) -> Inside:
-    """Where a byte leaves off that is no quote of this text."""
+    """The position after a byte that is not a quote of this text."""
     if inside in (Inside.ESCAPED, Inside.LEAD):
         return Inside.PLAIN
     if c not in _BACKSLASHES:

@@ -29,9 +29,8 @@ def sanitise(text: str) -> str:
 
 
 def text_of(characters: str) -> str:
-    """Safe text from characters that are bytes; what is not UTF-8 is read as Latin-1, or as its
-    superset that servers mean by it.
-    """
+    """Safe text from characters that are bytes. Invalid UTF-8 is read as cp1252, which servers use
+    for Latin-1."""
     if characters.isascii():
         return sanitise(characters)
     text = characters.encode("latin-1")
@@ -47,7 +46,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def ended(text: str, truncated: bool) -> str:
-    """A shape's text without blanks at its end; of a truncated statement it ends in an ellipsis."""
+    """A shape's text without trailing blanks; if truncated, it ends in an ellipsis."""
     return text.rstrip(" " + ELLIPSIS) + ELLIPSIS if truncated else text.rstrip(" ")
 
 

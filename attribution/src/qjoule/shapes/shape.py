@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A statement's shape: its text without literals, and the id of that text.
 
-`Texts` keeps such texts by the shape's hash, within bounded memory.
+`Texts` caches such texts by the shape's hash, within bounded memory.
 
 For key-value protocols, whose commands consist of a name and a key, a shape has the key's pattern.
 The kernel side sends a request's text as its commands in RESP, each cut to its name and its first
 argument; equal ones in a row are sent once (``bpf/core/key_request.bpf.h``). In keys, letters
-usually carry structure and digits carry values. So a pattern keeps words of letters and replaces
+usually carry structure and digits carry values. So a pattern contains words of letters and replaces
 the rest, by the rules at the top of ``bpf/core/shape_hash.h``. The kernel side hashes by the same
 rules: equal hash implies equal pattern.
 """
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from qjoule.lazy_import import blake2b
 from qjoule.shapes.safe_text import ELLIPSIS, shorten
 
-TEXT_LENGTH = 4096  #: characters of a shape's text, unless another length is asked for
+TEXT_LENGTH = 4096  #: default bound on the characters of a shape's text
 KEY_BYTES = 64  #: QJ_KEY_BYTES of bpf/core/shape_hash.h
 HEX_MIN = 8  #: QJ_KEY_HEX_MIN
 MARK = "?"
@@ -49,22 +49,22 @@ class Shape:
 
 
 def shape_of(whole: str, truncated: bool, dialect: int, length: int) -> Shape:
-    """The shape with this whole text, which is safe to print. `length` bounds what is shown."""
+    """Makes a shape from its whole text, which is safe to print. `length` bounds the shown text."""
     digest = blake2b(whole.encode(), digest_size=8).hexdigest()
     return Shape(digest, shorten(whole, length), truncated, dialect)
 
 
 class OtherId(NamedTuple):
-    """An id, or the reason why there is none: never a guess."""
+    """An id that another tool uses, or the reason why it is unknown: never a guess."""
 
-    name: str  #: what users of that tool call it
+    name: str  #: the tool's name for such ids
     id: str | None
-    of: str  #: the tool, or the server and its version, that has this id
-    why: str = ""  #: without an id: the reason
+    of: str  #: the tool, or the server and its version, that uses this id
+    why: str = ""  #: the reason if there is no id
 
 
 def certain(ids: Iterable[OtherId]) -> tuple[OtherId, ...]:
-    """Each id once. The reason why one was missing goes once the same tool has an id."""
+    """Removes duplicates, and reasons for a missing id if the same tool has an id."""
     distinct = tuple(dict.fromkeys(ids))
     with_id = {(other_id.name, other_id.of) for other_id in distinct if other_id.id is not None}
     return tuple(
@@ -78,7 +78,7 @@ TEXTS_BYTES = 16 << 20
 
 
 class Texts:
-    """Forgets the least recently used texts once all together exceed `max_bytes`."""
+    """A cache: drops the least recently used texts once all together exceed `max_bytes`."""
 
     def __init__(self, max_bytes: int = TEXTS_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -89,7 +89,6 @@ class Texts:
         return shape in self._texts
 
     def add(self, shape: int, text: str) -> None:
-        """Stores the shape's text."""
         self.forget(shape)
         self._texts[shape] = text
         self.bytes += len(text)
@@ -97,19 +96,18 @@ class Texts:
             self.forget(next(iter(self._texts)))
 
     def get(self, shape: int) -> str | None:
-        """The shape's text; None: not known (any more)."""
+        """The shape's text, or None if it is unknown or was dropped."""
         text = self._texts.get(shape)
         if text is not None:
             self._texts.move_to_end(shape)
         return text
 
     def forget(self, shape: int) -> None:
-        """Forgets the shape's text."""
         self.bytes -= len(self._texts.pop(shape, ""))
 
 
 def key_pattern(key: bytes) -> str:
-    """A key without its values: `user:1000:cart` is `user:?:cart`. At most its first KEY_BYTES."""
+    """Replaces values in a key: `user:1000:cart` becomes `user:?:cart`. Reads KEY_BYTES at most."""
     out: list[str] = []
     marked = False  # the last thing added is a mark
     joined = False  # the last things added are a mark and "-"
@@ -123,7 +121,7 @@ def key_pattern(key: bytes) -> str:
         reduced = _word(word, joined)
         marked = reduced.endswith(MARK)
         if reduced == MARK and joined:
-            out.pop()  # the "-": the two marks become one
+            out.pop()  # the "-": the two marks are merged
         else:
             out.append(reduced)
         joined = False

@@ -4,10 +4,10 @@
 No SQL parser (sqlglot, sqlparse) is used. Both need a complete statement and build trees or token
 lists of unbounded size. Neither handles a cut statement in time linear in its length. Neither could
 guarantee that it takes the same bytes for literals as the kernel side's hash. Shapes are computed
-from what the shared automaton emits (:mod:`qjoule.shapes.automaton`), which gives that guarantee.
+from the output of the shared automaton (:mod:`qjoule.shapes.automaton`), which guarantees that.
 
-The lexer that reduces a statement is the automaton in C (attribution/shapes), made of one source of
-rules, `transitions`.
+The lexer that reduces a statement is the automaton in C (attribution/shapes). Its tables come from
+`transitions`, like the kernel side's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from qjoule.shapes.tables import STATES_MAX, classes, tables, transition_entries
 
 #: `enum state_mode` of attribution/shapes/lexer.h; all other modes: 0.
 _MODES = {Mode.VERSION: 1, Mode.STAR_SLASH: 2, Mode.RAW: 3, Mode.TAG: 4}
-#: `enum resumed`. A state that a family does not have is never resumed.
+#: `enum resumed`. States that a family does not have are never resumed.
 _RESUMED = (
     START,
     SPACE,
@@ -51,7 +51,7 @@ _LAST_DIGITS = re.compile(rb"[0-9]*\Z")
 
 
 def lexer(lexis: Lexis, rules: int | None = None) -> Lexer:
-    """The lexer for a session's settings; None: those of a server by default."""
+    """The lexer for a session's settings; None: a server's default."""
     return _lexer(lexis, known_rules(lexis, rules))
 
 
@@ -82,7 +82,7 @@ class Kind(IntEnum):
 
     WORD = auto()  #: keyword or unquoted identifier, lower case
     NAME = auto()  #: quoted identifier, without its quotes
-    OPEN_NAME = auto()  #: quoted identifier that the statement does not close
+    OPEN_NAME = auto()  #: quoted identifier without its closing quote
     VALUE = auto()  #: a literal or a placeholder
     SIGN = auto()  #: operator or punctuation
     HINT = auto()  #: /*+ ... */: the inner text
@@ -92,10 +92,10 @@ class Kind(IntEnum):
 class Token(NamedTuple):
     kind: Kind
     text: str
-    spaced: bool = False  #: a blank stands before it in the statement
+    spaced: bool = False  #: true if a blank precedes the token
 
 
-#: A quoted name, or the end of a statement among several.
+#: A quoted name, or a separator of statements.
 _SEMICOLON = re.compile(r"`[^`]*+(?:``[^`]*+)*`?|\"[^\"]*+(?:\"\"[^\"]*+)*\"?|;")
 _CHANGES = re.compile(
     r"[ ]*+(?:/\*M?![0-9]*+[ ]*+)*(?:execute\b|set\b.*(?:sql_mode|names|char))",
@@ -106,7 +106,8 @@ _ELLIPSIS_BYTES = ELLIPSIS.encode().decode("latin-1")
 
 
 def strip_ellipsis(reduced: str) -> tuple[str, bool]:
-    """Takes off the ellipsis that ends a shape of a truncated statement, so shapes are stable."""
+    """Removes the ellipsis at the end of a truncated statement's shape, so that shapes are stable.
+    Returns whether there was one."""
     end, cut = len(reduced), False
     while True:
         while end and reduced[end - 1] == " ":
@@ -117,11 +118,10 @@ def strip_ellipsis(reduced: str) -> tuple[str, bool]:
 
 
 def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
-    """A statement that is cut, or whose literals cannot be told from its structure, ends at its
-    first string.
+    """Cuts a statement at its first string if it is truncated or has bytes that may be literals.
 
-    How much follows it before the cut depends on the lengths of strings, and one statement must not
-    have a shape per length. Returns the statement, and whether it is truncated.
+    How much follows the string before the cut depends on the lengths of strings, and a statement
+    must not have a shape per length. Returns the statement, and whether it is truncated.
     """
     unsure = reduced.find(UNSURE)
     if unsure >= 0:
@@ -132,10 +132,10 @@ def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
 
 
 def known_part(reduced: str) -> str:
-    """The statement up to the end of a part that changes the session's settings: the server reads
-    what follows in the same text by the new ones, which are not known.
+    """Cuts a statement after a part that changes the session's settings: the server reads the rest
+    of the text by the new settings, which are unknown.
 
-    An EXECUTE may run any statement. A CALL changes nothing, since the server takes back what a
+    An EXECUTE may run any statement. A CALL changes nothing, since the server resets what a
     procedure sets.
     """
     if ";" not in reduced:
@@ -150,16 +150,17 @@ def known_part(reduced: str) -> str:
 
 
 def tokens(reduced: str, lexis: Lexis) -> list[Token]:
-    """Split a reduced statement."""
+    """Splits a reduced statement into tokens."""
     pieces = lexer(lexis).tokens(reduced)
     return [Token(Kind(kind), text, spaced) for kind, text, spaced in pieces]
 
 
 def symbols(text: bytes, lexis: Lexis, rules: int | None = None) -> list[tuple[int, int | None]]:
-    """What the kernel side hashes: (emission, byte or None) per emitting byte, then the final one.
+    """The symbols that the kernel side hashes: (emission, byte or None) per emitting byte, then the
+    final one.
 
-    Before a name's first byte beyond its digits, the digits: (-1, their bytes as one number). For
-    tests that compare the two sides; :func:`reduce_statement` is the fast way.
+    If a name's first byte follows its digits, (-1, the digits' bytes as one number) precedes it.
+    For tests that compare the two sides; :func:`reduce_statement` is the fast way.
     """
     table, column = tables(lexis), classes(lexis, known_rules(lexis, rules))
     state, out = 0, list[tuple[int, int | None]]()
@@ -173,19 +174,19 @@ def symbols(text: bytes, lexis: Lexis, rules: int | None = None) -> list[tuple[i
 
 
 def _digits_before(text: bytes, at: int) -> bytes:
-    """The digits before a place that the kernel side still has."""
+    """The digits before a position that the kernel side still has."""
     match = _LAST_DIGITS.search(text[max(at - NAME_DIGITS_MAX, 0) : at])
     return match[0] if match else b""
 
 
 def reduce_statement(text: bytes, lexis: Lexis, rules: int | None = None) -> tuple[str, bool]:
-    """The statement without literals and comments, and whether it was cut: at 32,768
-    characters, eight times what the kernel side reads.
+    """The statement without literals and comments, and whether it was cut at 32,768 characters,
+    eight times what the kernel side reads.
 
     Characters below U+0100 are the statement's bytes, literals are the marks of
-    :mod:`qjoule.shapes.automaton`; runs of whitespace and comments are one blank, or nothing at
-    either end. `rules`: number of the session's rules (:mod:`qjoule.shapes.rules`); None: those of
-    a server by default.
+    :mod:`qjoule.shapes.automaton`; runs of whitespace and comments become one blank, and are
+    removed at both ends. `rules`: number of the session's rules (:mod:`qjoule.shapes.rules`);
+    None: a server's default.
     """
     return lexer(lexis, rules).reduce(text)
 
@@ -201,10 +202,10 @@ def sql_shape(
 
     Args:
         text: any bytes.
-        truncated: the statement went on after them.
+        truncated: true if the statement continued after `text`.
         lexis: the lexical rules.
-        fold: what else the language takes for literals, on the reduced statement.
-        rules: number of the session's rules; None: those of a server by default.
+        fold: replaces further literals of the language in the reduced statement.
+        rules: number of the session's rules; None: a server's default.
     """
     reduced, truncated = reduced_sql(text, truncated, lexis, fold, rules)
     return ended(lexer(lexis).shape(reduced, truncated), truncated), truncated

@@ -38,7 +38,7 @@ _TARGET_FOLLOWS = (
 _FILLERS = frozenset(
     ["if", "not", "exists", "only", "lateral", "ignore", "low_priority", "concurrently"]
 )
-#: Words that end the search for a target: they are never a target's name.
+#: Words that end the search for a target, because they are never a target's name.
 _NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "unnest"])
 
 
@@ -67,14 +67,15 @@ def sql_summary(text: str, lexis: Lexis) -> str:
 
 
 def _starts_statement(stream: list[Token], at: int) -> bool:
-    """Not a function such as REPLACE(...), and not the UPDATE of ON DUPLICATE KEY or FOR UPDATE."""
+    """False for functions such as REPLACE(...), and the UPDATE of ON DUPLICATE KEY or FOR
+    UPDATE."""
     if at + 1 < len(stream) and stream[at + 1].text == "(" and stream[at].text != "select":
         return False
     return not (at and stream[at - 1].text in {"key", "for", "on", "do", "."})
 
 
 def _targets(stream: list[Token], at: int, parts: list[str], lexis: Lexis) -> int:
-    """Adds the dotted names from `at`, separated by commas, and returns what follows them."""
+    """Adds the dotted names from `at`, separated by commas, and returns the position after them."""
     while True:
         while at < len(stream) and stream[at].kind is Kind.WORD and stream[at].text in _FILLERS:
             at += 1
@@ -92,7 +93,7 @@ def _targets(stream: list[Token], at: int, parts: list[str], lexis: Lexis) -> in
 
 
 def _dotted_name(stream: list[Token], at: int, lexis: Lexis) -> tuple[str, int]:
-    """The name that begins at `at`, and the position after it; empty if there is none."""
+    """The name that begins at `at`, or '', and the position after it."""
     parts: list[str] = []
     while at < len(stream):
         token = stream[at]
@@ -119,7 +120,7 @@ def _alias_end(stream: list[Token], at: int) -> int:
 
 
 def bounded(parts: list[str]) -> str:
-    """As many of the words as fit, separated by blanks."""
+    """Joins as many of the words as fit, separated by blanks."""
     out = ""
     for word in parts:
         longer = f"{out} {word}" if out else word

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lexical automaton of SQL as a transition table, for Python and, as constants of C, for the
-kernel side.
+"""The lexical automaton of SQL as a transition table, for Python, and as C constants for the kernel
+side.
 
 The build runs ``python -m qjoule.shapes.tables``, which prints ``shape_tables.h``;
 ``bpf/core/shape_hash.h`` includes it.
 
-An entry of the transition table has 16 bits: bits 6-12 next state, 14 the byte is emitted, 15
-anything is emitted, 0-5 and 13 the number of the emission. It is indexed by family (bit 13), state
-(bits 6-12) and class (bits 0-5), so the state field is used without a shift. Classes of bytes
-depend on the session's rules, so each rules have a table of classes.
+An entry of the transition table has 16 bits: 6-12 next state, 14 set if the byte is emitted, 15 set
+if anything is emitted, 0-5 and 13 the number of the emission. It is indexed by family (bit 13),
+state (bits 6-12) and class (bits 0-5), so the state field is used without a shift. Classes of bytes
+depend on the session's rules, so there is a table of classes for each rules.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ _HEAD = """\
 
 @dataclass(frozen=True)
 class Tables:
-    """The automaton of one `Lexis`. `rows[state][column]` is (emission, byte, next state); classes
-    of bytes that do the same in every state share a column.
-    """
+    """The automaton of one `Lexis`. `rows[state][column]` is (emission, byte, next state). Classes
+    with the same moves in every state share a column."""
 
     columns: tuple[int, ...]  #: column by class
     states: tuple[State, ...]
@@ -64,7 +63,7 @@ class Tables:
 
 @cache
 def tables(lexis: Lexis) -> Tables:
-    """Flatten the automaton: every state reachable from the beginning, breadth first."""
+    """Flattens the automaton: every state reachable from the beginning, breadth first."""
     states: dict[State, int] = {BEGIN: 0}
     emissions: dict[str, int] = {"": 0, DIGITS_OF_NAME: 1}  # the same in every family
     rows = []
@@ -100,14 +99,14 @@ def classes(lexis: Lexis, rules: int) -> bytes:
 
 
 def entry(emission: int, byte: bool, state: int) -> int:
-    """One transition as the kernel reads it."""
+    """Encodes one transition for the kernel."""
     number = emission % CLASSES_MAX | (emission // CLASSES_MAX) << 13
     emits = BYTE if byte else 0
     return number | state << STATE_SHIFT | emits | (EMIT if emission or byte else 0)
 
 
 def transition_entries(lexis: Lexis) -> list[int]:
-    """The family's half of the transition table, unused entries zero."""
+    """The family's half of the transition table; unused entries are zero."""
     table = tables(lexis)
     if len(table.states) > STATES_MAX or len(table.emissions) > EMISSIONS_MAX:
         raise ValueError(f"the automaton of {lexis.name} has outgrown the entry format")
@@ -126,14 +125,13 @@ def _array(declaration: str, values: Iterable[int], width: int) -> str:
 
 
 def _room(lexis: Lexis) -> int:
-    """Tables of classes that a family has, those of rules that do not exist included: the kernel
-    side masks the number, since early verifiers do not follow every comparison.
-    """
+    """The number of a family's class tables, rounded up to a power of two: the kernel side masks
+    the index, since early verifiers do not follow every comparison."""
     return 1 << (COUNTS[lexis].rules - 1).bit_length()
 
 
 def _numbers(digits: int) -> list[tuple[str, object]]:
-    """Constants of the kernel side, by their names there."""
+    """Constants of the kernel side, by name."""
     charsets = len(Charset)
     return [
         ("DIGITS_EMISSION", f"0x{entry(digits, True, 0):04x} /* digits before belong to a name */"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transitions of the lexical automaton: for each mode, what a class of byte does."""
+"""The transitions of the lexical automaton: for each mode, the move of each class of byte."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _SIGN = {C.PLUS: "+", C.MINUS: "-"}
 _NUMBER_MODES = {Mode.ZERO, Mode.NUMBER, Mode.FRACTION, Mode.EXPONENT, Mode.HEX, Mode.DIGITS}
 _MARK_MODES = {Mode.EXPONENT_MARK, Mode.EXPONENT_SIGN, Mode.RADIX_MARK}
 _COMMENT_MODES = {Mode.BLOCK, Mode.BLOCK_STAR, Mode.BLOCK_SLASH}
-#: No statement has these bytes between quotes; text in UTF-16 does, and is not read further.
+#: Bytes that occur between quotes only in UTF-16, which is not read further.
 _NEVER = {BACKTICK: {C.NUL}, STANDARD: set[C]()}
 _BETWEEN = {Mode.START, Mode.SPACE, Mode.WORD, Mode.WORD_BITS, Mode.WORD_DOT, Mode.AT}
 _DOLLARS = {C.DOLLAR, C.DOLLARS}
 #: Bytes that may be blanks or control characters.
 _MAYBE_BLANK = {C.LEAD_MAYBE, C.HIGH_MAYBE}
-#: What means the same within a version comment whether or not the server skips it.
+#: Modes that mean the same within a version comment whether or not the server skips it.
 _EITHER_WAY = _BETWEEN | _NUMBER_MODES | _MARK_MODES | {Mode.HELD, Mode.STAR, Mode.SWALLOW}
 _LEAVES_NOTHING = {Mode.SPACE, Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M}
 _LEAVES_NOTHING |= {Mode.AFTER, Mode.AFTER_LINE, Mode.AFTER_COMMENT}
@@ -57,7 +57,7 @@ _LEAVE = Move(UNSURE, False, SWALLOW)
 
 
 def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
-    """What a byte of class `c` does in `state`."""
+    """The move for a byte of class `c` in `state`."""
     mode = state.mode
     if state.skipped:
         return _either_way(lexis, state, c)
@@ -79,8 +79,8 @@ def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
 
 
 def _either_way(lexis: Lexis, state: State, c: C) -> Move:
-    """Within a version comment that the server may skip: it ends at `*/` by both readings, as long
-    as nothing in it quotes or is a comment. Then the statement is read no further.
+    """The move within a version comment that the server may skip. Under both readings the comment
+    ends at `*/`, unless a quote or a comment begins in it: then the statement is read no further.
     """
     if state.mode is Mode.STAR and c is C.SLASH:
         return skip(Mode.STAR_SLASH, "/")
@@ -92,7 +92,7 @@ def _either_way(lexis: Lexis, state: State, c: C) -> Move:
 
 
 def final_text(state: State) -> str:
-    """What the end of the statement emits: held text that turned out to be just itself."""
+    """The text to emit at the end of the statement: held text that introduced nothing."""
     if state.mode in _LEAVES_NOTHING:
         return ""
     if state.mode is Mode.AFTER_DASH:
@@ -101,7 +101,7 @@ def final_text(state: State) -> str:
 
 
 def _begin(lexis: Lexis, c: C) -> Move:
-    """Between tokens: what a byte begins."""
+    """The move for a byte between tokens."""
     if c in SPACES:
         return Move("", False, SPACE)
     if c in DIGITS:
@@ -135,7 +135,7 @@ def _begin(lexis: Lexis, c: C) -> Move:
 
 
 def _word(c: C) -> Move:
-    """A byte of a word."""
+    """The move for a byte of a word."""
     return Move("", True, State(Mode.WORD, inside=AFTER_LETTER.get(c, Inside.PLAIN)))
 
 
@@ -164,12 +164,12 @@ def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, P
     if mode is Mode.TAG and c is C.DOLLAR:
         return Move(RAW_TAG, True, RAW)
     if mode is Mode.TAG and c in (C.SINGLE, C.AND):
-        return _LEAVE  # `$` alone, before what introduces a string
+        return _LEAVE  # a lone `$` before the start of a string
     if mode in _WORDS:
         if state.inside is Inside.LEAD and c in TRAILS:
             return emit(Mode.WORD, "" if c in WORD else SECOND)
         if state.inside in (Inside.LEAD, Inside.LEAD_OR_PLAIN, Inside.MAYBE) and c in DIGITS:
-            return _LEAVE  # of a name if the byte before is a letter, else a number
+            return _LEAVE  # belongs to a name if the byte before is a letter, else to a number
         if state.inside is Inside.LEAD_OR_PLAIN and c is C.BACKTICK and lexis is BACKTICK:
             return _LEAVE
         if c in WORD:
@@ -188,9 +188,8 @@ _HINT_QUOTES = {
 
 
 def _hint(state: State, c: C) -> Move:
-    """Hints are emitted, and end at the first `*/` unless that is between quotes: where a server
-    takes the hint for a comment, these mean nothing.
-    """
+    """The move within a hint. Hints are emitted, and end at the first `*/` unless that is between
+    quotes, which mean nothing where a server takes the hint for a comment."""
     if state.mode is Mode.HINT_STAR and c is C.SLASH:
         return emit(Mode.START) if state.inside is Inside.PLAIN else _LEAVE
     quote, inside = _HINT_QUOTES.get(c), state.inside
@@ -201,9 +200,8 @@ def _hint(state: State, c: C) -> Move:
 
 
 def _version(lexis: Lexis, state: State, c: C) -> Move:
-    """The number after `/*!`, of five digits or six (MySQL and MariaDB sql/sql_lex.cc): MariaDB
-    skips 50700 to 99999, each server skips what is newer than itself.
-    """
+    """The move after `/*!` and digits: five or six (MySQL and MariaDB sql/sql_lex.cc). MariaDB
+    skips 50700 to 99999, and each server skips versions newer than itself."""
     seen = Version(state.depth)
     if c in DIGITS:
         return Move("", True, State(Mode.VERSION, depth=_seen(seen, c)))
@@ -226,7 +224,7 @@ def _seen(seen: Version, c: C) -> Version:
 
 
 def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
-    """Numbers emit their mark at the first digit and then swallow; a name may still follow."""
+    """The move within a number: its mark is emitted at the first digit; a name may still follow."""
     mode = state.mode
     if mode in _MARK_MODES:
         return _number_mark(lexis, state, c)
@@ -248,7 +246,7 @@ def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
 
 
 def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
-    """After `1e`, `1e-`, `0x`, `0b`: a digit completes the number, else the letter was a name."""
+    """After `1e`, `1e-`, `0x`, `0b`: a digit completes the number, else the letter began a name."""
     mode, held = state.mode, state.held
     if c is C.SINGLE and lexis is STANDARD and mode is not Mode.EXPONENT_SIGN:
         return _LEAVE  # before PostgreSQL 15, the letter introduces a string
@@ -329,7 +327,7 @@ _ENDS = {*_REOPENS, *_CONTINUED, Mode.DOLLAR, Mode.DOLLAR_DOLLAR}
 
 
 def _after_quotes(lexis: Lexis, state: State, c: C) -> Move:
-    """After a closing quote, which may be doubled; and text between dollars."""
+    """The move after a closing quote, which may be doubled, and between dollars."""
     mode = state.mode
     if mode is Mode.DOLLAR:
         return skip(Mode.DOLLAR_DOLLAR if c in _DOLLARS else Mode.DOLLAR)
@@ -346,9 +344,8 @@ def _after_quotes(lexis: Lexis, state: State, c: C) -> Move:
 
 
 def _continued(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
-    """Blanks and comments after a string: after a line break it goes on in a quote that follows
-    (PostgreSQL scan.l, `quotecontinue`).
-    """
+    """The move in blanks and comments after a string, which a quote after a line break continues
+    (PostgreSQL scan.l, `quotecontinue`)."""
     mode, held = state.mode, state.held
     if mode is Mode.AFTER_COMMENT:
         ended = c in _LINE_ENDS
@@ -369,7 +366,7 @@ def _continued(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
 
 
 def _comment(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
-    """Comments are swallowed and leave one blank; code in comments and hints are kept."""
+    """The move in a comment, which becomes one blank; code in comments and hints are emitted."""
     mode, depth = state.mode, state.depth
     if mode is Mode.LINE:
         ends = {C.LF, C.NUL} if lexis is BACKTICK else {C.LF, C.CR}
