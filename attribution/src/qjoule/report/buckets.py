@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Energy per time bucket and group, exact to the nanojoule, in bounded memory.
 
-A *bucket* is a run of consecutive windows. Cells (group, bucket) are kept where they hold energy.
-If there are too many, groups with the least energy so far are folded into their kind, so that each
-kind and the whole still add up.
+A *bucket* is a run of consecutive windows. Cells (group, bucket) are stored where they hold energy.
+If there are too many, groups with the least energy so far are folded into their kind, so each kind
+and the total still add up.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from qjoule.model.split import apportion
 
 BUCKETS_MAX = 600
 CELLS_MAX = 4_000_000  #: 16 bytes each
-_BITS = 12  #: of a key that are the bucket's
+_BITS = 12  #: the bucket's bits in a key
 _KINDS = len(PARTS)
 
 
 class Buckets:
-    """Windows by number to buckets of about equally many windows.
+    """Maps windows to buckets of about equally many windows.
 
     Args:
-        boundaries_ns: (n + 1,) where windows begin, and where the last one ends.
-        most: how many buckets there may be; fewer than 1 << `_BITS`.
+        boundaries_ns: (n + 1,) begins of windows, and the end of the last one.
+        most: maximum number of buckets; fewer than 1 << `_BITS`.
     """
 
     def __init__(self, boundaries_ns: I64, most: int = BUCKETS_MAX) -> None:
@@ -49,7 +49,7 @@ class Buckets:
 
 
 class Cells:
-    """Sums by (group, bucket). `kind` (groups,): each group's place in `PARTS`."""
+    """Energy sums by (group, bucket). `kind` (groups,): index of each group's kind in `PARTS`."""
 
     def __init__(self, kind: I64, most: int = CELLS_MAX) -> None:
         self._kind, self._most = kind, most
@@ -65,7 +65,7 @@ class Cells:
         self._add(number << _BITS | bucket, energy_nj)
 
     def add_part(self, part: str, bucket: I64, energy_nj: I64) -> None:
-        """Adds energy that belongs to no group: idle, residual."""
+        """Adds energy that belongs to no group, (buckets,): idle, residual."""
         some = np.flatnonzero(energy_nj)
         self._add(PARTS.index(part) << _BITS | bucket[some], energy_nj[some])
 
@@ -85,7 +85,7 @@ class Cells:
         self._waiting, self._waiting_rows = [], 0
 
     def _fold(self) -> None:
-        """Keeps the groups with the most energy, up to half of the room for cells."""
+        """Folds groups with little energy, until the others use half of the room for cells."""
         number = self._keys >> _BITS
         is_group = number >= _KINDS
         size = len(self._kind) + _KINDS
@@ -102,11 +102,11 @@ class Cells:
         self._keys, self._sums = _summed(to << _BITS | bucket, self._sums)
 
     def of_groups(self, groups: Sequence[int], buckets: int) -> I64:
-        """(buckets,) energy of some groups together, none of them folded."""
+        """Returns (buckets,) the energy of some groups together, none of them folded."""
         return self._between(np.asarray(sorted(groups), np.int64) + _KINDS, buckets)
 
     def of_kinds(self, buckets: int) -> npt.NDArray[np.int64]:
-        """(kinds, buckets): all energy, by kind."""
+        """Returns (kinds, buckets) all energy by kind."""
         self._settle()
         number = self._keys >> _BITS
         group = np.maximum(number - _KINDS, 0)
@@ -131,9 +131,9 @@ class Cells:
         return out
 
     def move(self, taken: I64, given: I64, buckets: int) -> None:
-        """Repeats what `Ledger` moved among groups at the end: (groups,) each, >= 0, of equal sums.
+        """Applies what `Ledger` moved among groups at the end: (groups,) each, >= 0, of equal sums.
 
-        The time is unknown, so the given energy is spread over time like the taken energy.
+        The times are unknown, so the given energy is spread over time like the taken energy.
         """
         loss = np.zeros(buckets, np.int64)
         for group in np.flatnonzero(taken).tolist():
@@ -153,7 +153,7 @@ def _keys(group: int, buckets: int) -> I64:
 
 
 def _summed(keys: I64, sums: I64) -> tuple[I64, I64]:
-    """Each key once, in order, with its sum."""
+    """Returns the distinct keys, sorted, with their sums."""
     if not len(keys):
         return keys, sums
     order = np.argsort(keys, kind="stable")
@@ -163,10 +163,9 @@ def _summed(keys: I64, sums: I64) -> tuple[I64, I64]:
 
 
 def table_of(rows: I64, columns: I64) -> npt.NDArray[np.int64]:
-    """(r, c) whole numbers >= 0 with these row and column sums, nearly in proportion.
+    """Returns (r, c) integers >= 0 with these row and column sums, nearly in proportion.
 
-    The remainder of rounding is placed from the first corner on (the north-west corner rule of
-    transportation problems).
+    The rounding remainder is placed by the north-west corner rule of transportation problems.
     """
     shares = columns / max(int(rows.sum()), 1)
     out = np.floor(rows[:, None] * shares[None, :] * (1 - 1e-12)).astype(np.int64)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a page from traces and studies: the work of `qjoule report` behind its options.
+"""Builds a page from traces and studies: the implementation of `qjoule report`.
 
-Traces are compared each with the first, statement by statement. A study is shown by the mean of
-every combination of levels, with its 95 % interval.
+Each trace is compared with the first, statement by statement. A study shows the mean of every
+combination of levels, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SCHEMA = "qjoule.page/1"
 
 
 def study_data(path: Path) -> dict[str, Any]:
-    """The figures of the study in a directory. Raises `QjouleError` as `read_runs`."""
+    """Returns the figures of the study in a directory. Raises `QjouleError` as `read_runs`."""
     runs = read_runs(path)
     factors = [name for name in runs.columns if name.startswith(FACTOR)]
     done = runs[runs["status"] == "done"] if len(runs) else runs
@@ -71,9 +71,9 @@ def study_data(path: Path) -> dict[str, Any]:
 
 
 def means(runs: pd.DataFrame, factors: list[str], measure: str) -> pd.DataFrame:
-    """A row for each combination: its levels, `runs`, `mean`, `low` and `high` (95 %, Student's t).
+    """Returns a row per combination: levels, `runs`, `mean`, `low`, `high` (95 %, Student's t).
 
-    One run has no interval: its ends are missing.
+    `low` and `high` are missing if there is only one run.
     """
     import pandas as pd  # noqa: PLC0415
     from scipy import stats  # noqa: PLC0415
@@ -151,14 +151,14 @@ def _problems(runs: pd.DataFrame) -> list[str]:
 
 
 def compared(traces: Mapping[str, Attribution]) -> list[dict[str, Any]]:
-    """Every trace after the first against it, by statement."""
+    """Compares every trace after the first with it, by statement."""
     base_name, *others = traces or ("",)
     return [_pair(base_name, name, traces[base_name], traces[name]) for name in others]
 
 
 def _pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dict[str, Any]:
     differ = warnings(base, new)
-    # Totals of one machine and source are wrong by the same factor.
+    # Totals of one machine and source have the same relative error.
     pairs = match(_forms(base, same_total=not differ), _forms(new, same_total=not differ))
     comparisons = [compare(base_form, new_form) for base_form, new_form in pairs]
     return {
@@ -195,8 +195,8 @@ def _machine(attribution: Attribution) -> str:
 
 
 def _forms(attribution: Attribution, *, same_total: bool) -> list[Form]:
-    """Statements by fingerprint alone, whatever else rows are grouped by. `same_total`: without the
-    error of the total."""
+    """Statements by fingerprint only; other keys are merged. `same_total`: excludes the error of
+    the total."""
     rows = [row for row in attribution.rows if "fingerprint" in row.keys and not row.not_selected]
     alone = merged(replace(row, keys={"fingerprint": row.keys["fingerprint"]}) for row in rows)
     of_rows = forms(replace(attribution, rows=tuple(alone)))
@@ -245,7 +245,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Built:
-    """The page, notes about it, and the figures that it shows, for writing them to files."""
+    """The page, notes about it, and the figures in it, to be written to files."""
 
     html: str
     summary: str
@@ -259,7 +259,7 @@ def build(
     options: Options,
     progress: Callable[[int], None] | None = None,
 ) -> Built:
-    """Gathers, compares and renders. Raises `QjouleError` and `UsageError` as the parts do."""
+    """Gathers, compares and renders. Raises `QjouleError` and `UsageError`."""
     trace_names = names([trace.path for trace, _ in traces])
     results = {
         name: gather(trace, options.by, options.idle, calibrated=calibrated, progress=progress)
@@ -286,7 +286,7 @@ def build(
 
 
 def names(paths: Sequence[Path]) -> list[str]:
-    """Short and different names: the directories' own, or their paths where two are alike."""
+    """Short and distinct names: directory names, or paths where these are equal."""
     short = [path.resolve().name for path in paths]
     out: list[str] = []
     for path, name in zip(paths, short, strict=True):

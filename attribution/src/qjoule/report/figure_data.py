@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of every figure as a table, written beside the drawings as CSV, Parquet and JSON.
+"""The data of every figure as a table, written beside the figure as CSV, Parquet and JSON.
 
 Each function takes a trace's figures or a study and returns a DataFrame with units in the names of
 its columns, and the grade, idle policy and loss in every row.
@@ -29,7 +29,7 @@ TEXT_MAX = 4000
 def power(gathered: Gathered) -> pd.DataFrame:
     """Long form: a row for each bucket of time and series; the parts add up to `measured`.
 
-    Series `statement N` are of row N of the figure `statements`, and a part of `queries`.
+    Series `statement N` is row N of the figure `statements`, and a part of `queries`.
     """
     over_time = gathered.power
     edges_s = over_time.edges_ns * 1e-9
@@ -52,7 +52,7 @@ def power(gathered: Gathered) -> pd.DataFrame:
 
 
 def statements(gathered: Gathered) -> pd.DataFrame:
-    """A row for each group of queries, as `qjoule attribute --format json` has them."""
+    """A row for each group of queries, with the fields of `qjoule attribute --format json`."""
     energy_known = has_energy(gathered.attribution)
     rows = []
     for row in gathered.attribution.rows:
@@ -72,7 +72,7 @@ def statements(gathered: Gathered) -> pd.DataFrame:
 
 
 def latency(gathered: Gathered) -> pd.DataFrame:
-    """What the latency of each group of queries consists of, summed over its calls, in ns."""
+    """The parts of each query group's latency, summed over its calls, in ns."""
     rows = [
         {"statement": number, "shape": sanitise(query_text(row)[:TEXT_MAX])}
         | {part.name: part.value(row) for part in WAITS}
@@ -83,7 +83,7 @@ def latency(gathered: Gathered) -> pd.DataFrame:
 
 
 def parts(gathered: Gathered) -> pd.DataFrame:
-    """Where the joules went, by part of the total."""
+    """Energy by part of the total."""
     main = gathered.attribution.main if has_energy(gathered.attribution) else None
     rows = [
         {"part": part, "energy_j": fmt.in_joules(main.parts_nj[part]) if main else None}
@@ -93,7 +93,7 @@ def parts(gathered: Gathered) -> pd.DataFrame:
 
 
 def calls(gathered: Gathered) -> pd.DataFrame:
-    """The sampled calls of the rows that have figures of their own."""
+    """The sampled calls of the rows that have details."""
     rows_of = gathered.attribution.rows
     names = {n: sanitise(rows_of[n].keys.get("fingerprint", "")[:200]) for n in gathered.details}
     rows = [
@@ -111,7 +111,7 @@ def calls(gathered: Gathered) -> pd.DataFrame:
 
 
 def calls_over_time(gathered: Gathered) -> pd.DataFrame:
-    """Calls and energy of the rows that have figures of their own, by coarse bucket."""
+    """Calls and energy of the rows that have details, by coarse bucket."""
     edges_s = gathered.detail_edges_ns * 1e-9
     frames = [
         pd.DataFrame(
@@ -131,7 +131,7 @@ def calls_over_time(gathered: Gathered) -> pd.DataFrame:
 
 
 def runs(path: Path) -> pd.DataFrame:
-    """A study's runs; factors keep the prefix that separates them from other columns."""
+    """A study's runs. Factors keep their prefix, which separates them from other columns."""
     frame = read_runs(path)
     for name in frame.columns:
         if frame[name].map(lambda value: isinstance(value, list)).any():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every figure of the page as SVG and PNG, and its data as CSV, Parquet and JSON."""
+"""Writes every figure of the page as SVG and PNG, and its data as CSV, Parquet and JSON."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: As in the page: Okabe and Ito (2008) for statements, greys for the rest.
+#: The page's colours: Okabe and Ito (2008) for statements, greys for the rest.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 GREYS = {
     "idle": "#e3e5e9", "machine": "#bfc4ca", "residual": "#6d737b",
     "background": "#9aa0a8", "other statements": "#a9c4cf",
 }  # fmt: skip
-#: Of `WAIT_TITLES`, in their order.
+#: Colours of `WAIT_TITLES`, in order.
 LATENCY_COLOURS = (*(COLOURS[n] for n in (0, 6, 5, 2, 1, 3)), GREYS["residual"])
 KINDS = ("csv", "parquet", "json", "svg", "png")
-STATEMENTS_MAX = 12  #: statements in a drawing; the data have all
+STATEMENTS_MAX = 12  #: statements in a drawing; the data file has all
 Draw = Callable[["Figure"], None]
 
 
@@ -45,7 +45,7 @@ def write_figures(
     studies: Sequence[Path],
     comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> list[Path]:
-    """Writes all figures and their data; returns what was written.
+    """Writes all figures and their data; returns the paths of the files.
 
     Raises `QjouleError` if the directory cannot be made or written.
     """
@@ -81,8 +81,8 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
     frame.map(cell).to_csv(paths[0], index=False)
     frame.to_parquet(paths[1], index=False)
     frame.to_json(paths[2], orient="records", indent=1)
-    # Text from clients is not a formula, even if it has dollar signs. A letter that the font lacks
-    # becomes a box; no warning for each is needed.
+    # Text from clients is not a formula, even with dollar signs. Warnings about letters that the
+    # font lacks are suppressed.
     with (
         rc_context({"text.parse_math": False, "svg.hashsalt": "qjoule", "font.size": 9}),
         warnings.catch_warnings(),
@@ -240,7 +240,7 @@ def _draw_single_calls(gathered: Gathered, figure: Figure) -> None:
 
 
 def _draw_study(runs: pd.DataFrame) -> Draw:
-    """Means with intervals of the first measure that is known."""
+    """Returns a function that draws means with intervals of the first known measure."""
     factors = [name for name in runs.columns if name.startswith(FACTOR)]
     completed = runs[runs["status"] == "done"]
     columns = completed.columns
@@ -293,7 +293,7 @@ def _draw_comparison(comparison: Mapping[str, Any]) -> Draw:
 
 
 def _with_ends(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose intervals are two columns each."""
+    """Splits each interval of a row into two columns."""
     out: dict[str, Any] = {}
     for name, value in row.items():
         if name.endswith("_ci95"):

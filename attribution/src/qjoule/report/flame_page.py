@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `qjoule flame`: the report's icicle over stacks, in one HTML file as `page`."""
+"""The page of `qjoule flame`: the report's icicle over stacks, in one HTML file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ _VENDORED, _LICENCES = ("d3-hierarchy-3.1.2.min.js",), ("d3-hierarchy-LICENSE.tx
 _OWN = ("base.js", "icicle.js")
 #: Functions in the list below the figure.
 _TOP = 100
-#: Frames of a stack that the figure shows: JSON cannot be as deep as a recursion.
+#: Frames of a stack that are shown: JSON cannot nest as deep as a recursion.
 _DEEPEST = 200
 _DEEPER = "[deeper]"
 Node = dict[str, Any]
 
 
 def flame_page(flame: Flame, title: str) -> str:
-    """The HTML file as text."""
     return page.rendered(
         *("flame.html", _VENDORED, _LICENCES, _OWN),
         style=page.read("static/page.css"),
@@ -37,9 +36,8 @@ def flame_page(flame: Flame, title: str) -> str:
 
 
 def tree(flame: Flame) -> Node:
-    """Frames as the icicle takes them: name, kind, nanojoules, children. Negative energies (a
-    residual) are left out.
-    """
+    """The icicle's tree of frames: name, kind, nanojoules, children. Negative energies (a residual)
+    are left out."""
     root: Node = {"name": "all", "kind": "machine", "nj": 0, "children": {}}
     for row_stacks in flame.rows:
         for stack, energy_nj in row_stacks.energies_nj():
@@ -59,9 +57,8 @@ def _add(root: Node, names: tuple[str, ...], kind: str, energy_nj: int) -> None:
 
 
 def _listed(root: Node) -> Node:
-    """The tree with children as lists, the largest first. A frame's own energy becomes a child
-    `(itself)`, because the icicle adds up the leaves.
-    """
+    """Turns children into lists, the largest first. A frame's own energy becomes a child
+    `(itself)`, because the icicle adds up the leaves."""
     order = [root]
     for node in order:
         children = sorted(node["children"].values(), key=lambda child: -child["nj"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One bounded-memory pass over a trace: its attribution, and the figures of a page.
 
-Law: the series of `Power` add up to the attribution's totals, to the nanojoule.
+Invariant: the series of `Power` add up to the attribution's totals, to the nanojoule.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from qjoule.report.samples import Sample
 from qjoule.trace.columns import view
 from qjoule.trace.reader import Trace
 
-#: Queries by statement, and where it ran.
+#: Default keys: the statement, and where it ran.
 BY = ("fingerprint", "server", "database")
-STACKED = 7  #: rows of queries with a colour of their own
-DETAILED = 200  #: rows with figures of their own over time
+STACKED = 7  #: rows of queries with separate colours
+DETAILED = 200  #: rows with `Detail`
 DETAIL_BUCKETS = 120
 
 
@@ -43,12 +43,12 @@ DETAIL_BUCKETS = 120
 class Power:
     """The main domain over b buckets of time, (b,) each. Divide by `known_ns` for watts.
 
-    `parts_nj`: what each of `PARTS` got; they add up to `measured_nj`. `rows_nj`: of the first rows
-    of queries by their number, a part of the queries'. `known_ns`: time with a usable reading; 0
-    where there is none, and the power is unknown.
+    `parts_nj`: energy of each of `PARTS`; they add up to `measured_nj`. `rows_nj`: energy of the
+    first rows of queries by row number, included in the part of queries. `known_ns`: time with a
+    usable reading; where it is 0, the power is unknown.
     """
 
-    edges_ns: I64  #: (b + 1,) from the trace's beginning
+    edges_ns: I64  #: (b + 1,) from the trace's start
     known_ns: I64
     measured_nj: I64
     parts_nj: Mapping[str, I64]
@@ -70,7 +70,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A trace's figures. `details` by the number of the row in `attribution.rows`."""
+    """A trace's figures. `details` by row number in `attribution.rows`."""
 
     attribution: Attribution
     power: Power
@@ -89,8 +89,8 @@ def gather(
     buckets: int = BUCKETS_MAX,
     progress: Callable[[int], None] | None = None,
 ) -> Gathered:
-    """Attributes a trace and keeps what a page draws. `buckets`: of time, at most; `progress` is
-    called with the number of segments of each batch that is done. Raises as `attribute`."""
+    """Attributes a trace and collects the figures of a page. `buckets`: maximum number of time
+    buckets. `progress` is called with each batch's number of segments. Raises as `attribute`."""
     watching = _Watching(buckets, progress)
     attribution = attribute(trace, by, idle, calibrated=calibrated, where=where, observer=watching)
     ids = recorded.recorded_ids([trace])
@@ -98,7 +98,7 @@ def gather(
 
 
 class _Watching(Observer):
-    """Sums over time while a trace is attributed. The arguments are those of `gather`."""
+    """Sums over time while a trace is attributed. Arguments as in `gather`."""
 
     def __init__(self, buckets: int, progress: Callable[[int], None] | None) -> None:
         self._most_buckets, self._progress = buckets, progress
@@ -145,7 +145,7 @@ class _Watching(Observer):
         self._sample.split(batch, ledger, splits)
 
     def finished(self, ledger: Ledger) -> None:
-        """Also moves the energy that a regression gave to shapes over time, server by server."""
+        """Also spreads over time what a regression moved between shapes, server by server."""
         if ledger.spans is None or ledger.main not in ledger.domains:
             return
         final = ledger.domains[ledger.main].energy_nj[: len(self._labels)]
@@ -203,14 +203,14 @@ class _Watching(Observer):
         return out
 
     def _row_of(self, rows: Mapping[int, Sequence[int]]) -> I64:
-        """(groups,) the place in `rows` of each group's row; -1 if it has none."""
+        """Returns (groups,) the index in `rows` of each group's row; -1 if it has none."""
         out = np.full(len(self._labels), -1, np.int64)
         for place, groups in enumerate(rows.values()):
             out[list(groups)] = place
         return out
 
     def _calls(self, rows: Mapping[int, Sequence[int]], coarse: I64) -> dict[int, I64]:
-        """Calls of each row by coarse bucket, by when they ended."""
+        """Calls of each row by the coarse bucket in which they ended."""
         sums = np.zeros((len(rows), max(len(coarse) - 1, 1)), np.int64)
         row_of = self._row_of(rows)
         for part in range(self._queries.parts if rows else 0):

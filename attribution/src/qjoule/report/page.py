@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: template, data and scripts in one HTML file that needs no network and allows none.
+"""Renders the page: template, data and scripts in one HTML file that makes no requests.
 
 The Content-Security-Policy in its head allows only this file's own scripts and style, by their
 hashes. Data is a JSON block, which scripts insert as text, never as markup.
@@ -17,7 +17,7 @@ from typing import Any
 
 from qjoule import __version__
 
-#: In the order in which they must run.
+#: In loading order.
 VENDORED = ("uPlot-1.6.32.min.js", "d3-hierarchy-3.1.2.min.js", "tanstack-table-core-8.21.3.min.js")
 OWN_SCRIPTS = ("base.js", "power.js", "icicle.js", "detail.js", "table.js", "compare.js", "main.js")
 STYLES = ("vendor/uPlot-1.6.32.min.css", "static/page.css")
@@ -28,7 +28,8 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
 
 
 def page(data: Mapping[str, Any], about: Sequence[Mapping[str, Any]], title: str) -> str:
-    """The whole file. `about`: what is always in sight of each trace (`page_data.about`)."""
+    """Returns the whole file. `about`: the always visible facts of each trace
+    (`page_data.about`)."""
     return rendered(
         *("page.html", VENDORED, LICENCES, OWN_SCRIPTS),
         style="\n".join(read(name) for name in STYLES),
@@ -51,7 +52,7 @@ def rendered(
     last: str = "",
     **values: object,
 ) -> str:
-    """A template with the scripts of others (`vendored`), ours (`own`, then `last`), and data."""
+    """Renders a template with vendored scripts, ours (`own`, then `last`), and data."""
     from jinja2 import Environment, FunctionLoader  # noqa: PLC0415 (an extra: see the command)
 
     environment = Environment(
@@ -77,13 +78,13 @@ def rendered(
 
 
 def block(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end the script element around it, nor be taken for markup."""
+    """Returns JSON that cannot end the script element around it, nor be parsed as markup."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ESCAPES)
 
 
 def policy(scripts: Sequence[str], style: str) -> str:
-    """Content-Security-Policy: nothing but these scripts and this style, and no request at all."""
+    """Returns a Content-Security-Policy for these scripts and this style; no request is allowed."""
     allowed = " ".join(_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; "

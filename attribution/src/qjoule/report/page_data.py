@@ -4,8 +4,8 @@
 Energies are whole nanojoules, times seconds or nanoseconds as the names say; an unknown is null.
 Text that clients chose is sanitised and bounded here, and never becomes markup in the page.
 
-The icicle is where the joules went, as a tree: machine, server, database, statement; and the rest.
-Every node is the sum of its children, in whole nanojoules.
+The icicle shows energy as a tree: machine, server, database, statement; and the rest. Every node is
+the sum of its children, in whole nanojoules.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from qjoule.reporters.provenance import power_factor
 from qjoule.reporters.result_columns import COUNTERS, FIGURES, WAITS
 from qjoule.shapes.safe_text import sanitise, shorten
 
-CHILDREN_MAX = 40  #: of a node; the others are one
+CHILDREN_MAX = 40  #: of a node; the others are merged
 _TEXT = 120
 
 Node = dict[str, Any]  #: name, kind, nj, and children or the number of a row
 TEXT_MAX = 4000  #: characters of one statement
-TEXTS_MAX = 1_500_000  #: characters of all; beyond, statements are cut short
+TEXTS_MAX = 1_500_000  #: characters of all statements; later ones are cut to SHORT_TEXT_MAX
 SHORT_TEXT_MAX = 160
-#: Columns of a result that the page has as whole numbers.
+#: Columns of a result that are integers in the page.
 _WHOLE = [column for column in (*FIGURES, *COUNTERS) if not column.energy]
 
 
 def tree(rows: Sequence[Row], machine: str, *, energy_known: bool) -> Node | None:
-    """The tree of a table's rows, numbered in their order; None without energy."""
+    """Returns the tree of a table's rows, which are numbered in order; None without energy."""
     if not energy_known:
         return None
     root: Node = {"name": machine, "kind": "machine", "children": []}
@@ -65,7 +65,7 @@ def tree(rows: Sequence[Row], machine: str, *, energy_known: bool) -> Node | Non
 
 
 def _path(row: Row) -> list[tuple[str, str]]:
-    """The nodes above a row."""
+    """Returns the nodes above a row, from the outermost."""
     if row.kind == "queries" or (row.kind == "background" and row.server):
         path = [(row.server or "(unknown server)", "server")]
         if row.kind == "background":
@@ -96,7 +96,7 @@ def _child(node: Node, name: str, kind: str) -> Node:
 
 
 def _sum(node: Node) -> int:
-    """Adds up from the leaves, sorts the largest first, and merges nodes beyond the limit."""
+    """Sums energy from the leaves, sorts the largest first, and merges nodes beyond the limit."""
     if "children" not in node:
         return int(node["nj"])
     node["nj"] = sum(_sum(child) for child in node["children"])
@@ -110,12 +110,13 @@ def _sum(node: Node) -> int:
 
 
 def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
-    """One trace, with at most `top` rows of queries, and of each other kind; the rest is folded."""
+    """Data of one trace. At most `top` rows of queries, and of each other kind; others are
+    folded."""
     attribution = gathered.attribution
     energy_known = provenance.has_energy(attribution)
     rows = _shown_rows(attribution, top)
     count = len(attribution.rows)
-    alone = count if count <= top + 1 else top  # not in the folded row
+    alone = count if count <= top + 1 else top  # rows that are not folded
     main = attribution.main if energy_known else None
     return {
         "name": clean(name),
@@ -138,7 +139,7 @@ def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
 
 
 def about(name: str, attribution: Attribution) -> dict[str, Any]:
-    """What must always be visible, and notes on where the figures come from."""
+    """The always visible facts of a trace, and notes on the source of its figures."""
     energy_known = provenance.has_energy(attribution)
     return {
         "name": clean(name),
@@ -173,7 +174,7 @@ def _mean_power(attribution: Attribution) -> str:
 
 
 def _shown_rows(attribution: Attribution, top: int) -> list[Row]:
-    """Rows of queries and of all else; of each kind the first `top` and one for the others."""
+    """Rows of queries and other kinds: of each the first `top`, and one that sums up the others."""
     rows = list(fold_rows(attribution, top).rows)
     for part in PARTS[1:]:
         kind = [row for row in attribution.fixed if row.kind == part]
@@ -186,7 +187,7 @@ def _shown_rows(attribution: Attribution, top: int) -> list[Row]:
 
 
 def _power(gathered: Gathered, rows: int) -> dict[str, Any]:
-    """Power over time, with series of their own for the first `rows` rows at most."""
+    """Power over time, with series for at most the first `rows` rows."""
     power = gathered.power
     return {
         "t_s": _seconds(power.edges_ns),
@@ -200,7 +201,7 @@ def _power(gathered: Gathered, rows: int) -> dict[str, Any]:
 
 
 def _rows_by_column(rows: Sequence[Row], energy_known: bool) -> dict[str, list[Any]]:
-    """Rows by column, which is shorter than by row. Energies are in nJ, and add up."""
+    """Rows as columns, which is shorter in JSON. Energies are in nJ, and add up."""
     texts = _bounded(query_text(row) if row.kind == "queries" else fixed_label(row) for row in rows)
     nothing: list[Any] = [None] * len(rows)
     waits = WAITS if any(row.waits for row in rows) else ()
@@ -246,13 +247,13 @@ def _rows_by_column(rows: Sequence[Row], energy_known: bool) -> dict[str, list[A
 
 
 def query_text(row: Row) -> str:
-    """A row's statement, or its name if it has none; not yet bounded."""
+    """A row's statement, or its label without one; not yet bounded."""
     return row.shape if row.shape and not row.not_selected else query_label(row)
 
 
 def _keys(row: Row) -> list[list[str]]:
-    """Keys that have values and are shown nowhere else: [name, value]. With a statement each has a
-    column."""
+    """Keys with values that are shown nowhere else: [name, value]. If there is a statement, each
+    has a column."""
     elsewhere = ("fingerprint", "server", "role", "process")
     others = {k: v for k, v in row.keys.items() if k not in elsewhere and v and v != NONE_LABEL}
     return [[clean(k, 100), clean(v, 200)] for k, v in others.items()]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joules of single calls: a sample of every statement's calls, apportioned as they are.
+"""Joules of single calls: a sample of every statement's calls, apportioned like groups.
 
-Within a window, a call gets the share of its group's energy that it has of the group's CPU time.
+Within a window, a call gets the same share of its group's energy as of the group's CPU time.
 This is what `qjoule attribute --by query` computes without hardware counters. The sample depends
 only on the calls' ids, so the same trace gives the same sample.
 """
@@ -23,8 +23,8 @@ from qjoule.model.slow import first_parts
 from qjoule.model.split import Split
 from qjoule.trace.columns import view
 
-PER_GROUP = 150  #: calls of a group that are expected in the sample
-GROUPS = 200  #: groups that have one: those that were busy for longest
+PER_GROUP = 150  #: expected number of a group's calls in the sample
+GROUPS = 200  #: number of sampled groups: those with the most busy time
 _U64 = npt.NDArray[np.uint64]
 
 
@@ -64,7 +64,7 @@ class Sample:
         self._done: list[tuple[_U64, I64, F64]] = []
 
     def read(self, table: pa.Table, segments: Segments) -> None:
-        """Keeps the segments of sampled calls."""
+        """Collects the segments of sampled calls."""
         query = view(table.column("query"), 0)
         inside = segments.group < len(self._chance)
         chance = self._chance[np.where(inside, segments.group, 0)] * inside
@@ -111,7 +111,7 @@ class Sample:
         self._done.append((pieces.query, pieces.group, energy))
 
     def calls(self) -> tuple[_U64, I64, F64]:
-        """Ids of the sampled calls in order, the group of each, and its energy in nJ."""
+        """Returns sorted ids of the sampled calls, their groups, and their energies in nJ."""
         if not self._done:
             return np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0)
         query = np.concatenate([done[0] for done in self._done])
@@ -123,7 +123,7 @@ class Sample:
 
 
 def _draw(query: _U64) -> F64:
-    """A number from 0 to 1 for each id: Fibonacci hashing with a final mix (splitmix64)."""
+    """Maps each id to a number from 0 to 1: Fibonacci hashing with a final mix (splitmix64)."""
     mixed = query * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -132,7 +132,7 @@ def _draw(query: _U64) -> F64:
 
 
 def _in_windows(pieces: _Pieces, bounds: I64) -> tuple[_Pieces, I64]:
-    """The segments, cut at the windows' boundaries, and the window of each piece."""
+    """Cuts the segments at window boundaries. Returns the pieces and each one's window."""
     t0_ns, t1_ns = np.maximum(pieces.t0_ns, bounds[0]), np.minimum(pieces.t1_ns, bounds[-1])
     some = np.flatnonzero(t1_ns > t0_ns)
     pieces, t0_ns, t1_ns = pieces.take(some), t0_ns[some], t1_ns[some]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of a study's runs: `runs.jsonl` in the study's directory, a line for each run.
+"""The table of a study's runs: `runs.jsonl` in the study's directory, with a line for each run.
 
-A line is written when its run has ended, also if it failed; the study goes on after the last whole
-line. Factors are columns named `factor:NAME`, so that no factor can hide another column.
+A line is written when its run has ended or failed. An interrupted study continues after the last
+complete line. Factors are columns named `factor:NAME`, so that they cannot hide another column.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILE = "runs.jsonl"
-FACTOR = "factor:"  #: what a factor's column begins with
+FACTOR = "factor:"  #: prefix of a factor's column
 
 
 class Run(TypedDict):
-    """One run. What is unknown is None, never 0.
+    """One run. Unknown values are None, never 0.
 
-    Energies are of the whole machine's main domain while the workload ran (`energy_j`), and what of
-    it `qjoule attribute` gives to the target's queries (`queries_j`), its background work
-    (`background_j`) and to idle (`idle_j`). `j_per_operation` is (queries_j + background_j) /
-    operations; the interval is 95 %. The energies are of the time that the client's `run` took, to
-    the readings of the counters around it, which is a little more than `wall_s`; `power_w` is the
-    mean power over just that time. With several commands, the mean latency is over all operations,
-    and quantiles are unknown unless the client reports those of `all`.
+    `energy_j` is the energy of the machine's main domain while the workload ran. `qjoule attribute`
+    divides it: `queries_j` and `background_j` (the target's background work) and `idle_j`.
+    `j_per_operation` is (queries_j + background_j) / operations; the interval is 95 %. The energies
+    span the counter readings around the client's `run`, a little more than `wall_s`; `power_w` is
+    the mean power over that span. With several commands, the mean latency is over all operations,
+    and quantiles are unknown unless the client reports them for `all`.
     """
 
-    run: int  #: from 1, in the order in which runs were made
+    run: int  #: from 1, in order of execution
     block: int
     replication: int  #: of this combination of levels, from 1
     factors: dict[str, str | int | float | bool]
     status: str  #: `done` or `failed`
-    problem: str  #: why it failed, or what is to be minded
+    problem: str  #: why it failed, or a caveat
     flags: list[str]  #: `unsettled`, `lost_records`, ...
     start: str  #: ISO 8601, UTC
     wall_s: float | None
@@ -62,15 +61,15 @@ class Run(TypedDict):
     energy_source: str
     machine: str  #: host, CPU and kernel
     client: str
-    trace: str  #: its directory, below that of the study
+    trace: str  #: directory of its trace, relative to the study
 
 
 def read_runs(study: Path) -> pd.DataFrame:
-    """Every run of a study, in their order; a torn last line is no run.
+    """Reads every run of a study in order. An incomplete last line is ignored.
 
     Returns:
-        A row for each run, a column for each field of `Run`, and for each factor one that is named
-        `factor:NAME` in place of `factors`.
+        A row for each run, with a column for each field of `Run`; in place of `factors`, a column
+        `factor:NAME` for each factor.
 
     Raises:
         QjouleError: there is no study in this directory, or its table is damaged.
