@@ -12,7 +12,7 @@ __all__ = ["Meta", "Trace"]
 
 
 def __getattr__(name: str) -> object:
-    """The reader needs Arrow, which other modules of this room do not."""
+    """Imports the reader lazily: it needs Arrow, which other modules of this package do not."""
     if name == "Trace":
         from qjoule.trace.reader import Trace  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace as a tar (POSIX.1-1988, ustar), and its files again out of one that may be hostile.
+"""Packs a trace into a tar (POSIX.1-1988, ustar), and unpacks one that may be hostile.
 
-`unpack` reads the headers itself: Python's `tarfile` follows links, long names and further headers
-of any size, none of which a trace has.
+`unpack` parses headers itself: Python's `tarfile` follows links, long names and extended headers of
+any size, none of which a trace has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WRONG = "what came is no trace"
 
 
 def pack(trace: Path, out: BinaryIO) -> None:
-    """Writes the trace's files; without the archive's end if one cannot be read.
+    """Writes the trace's files. Omits the end of the archive if a file cannot be read.
 
     Raises `QjouleError` for a file of more than 8 GiB.
     """
@@ -51,14 +51,14 @@ def pack(trace: Path, out: BinaryIO) -> None:
 
 
 def unpack(read: Callable[[int], bytes], directory: Path) -> tuple[int, int]:
-    """Writes the files of a whole archive into a directory; how many they are, and their bytes.
+    """Writes the files of a whole archive into a directory. Returns their number and bytes.
 
     Args:
-        read: exactly so many bytes. Raises `QjouleError` if there are no more.
+        read: returns exactly so many bytes. Raises `QjouleError` if there are no more.
 
     Raises:
-        QjouleError: it has anything but regular files with the names of a trace's, each once; its
-            meta.json is none; or they do not fit on the disk.
+        QjouleError: the archive has anything but regular files with the names of a trace's files,
+            each once; its meta.json is invalid; or the files do not fit on the disk.
     """
     names: set[str] = set()
     total = 0
@@ -84,7 +84,7 @@ def unpack(read: Callable[[int], bytes], directory: Path) -> tuple[int, int]:
 
 
 def _entry(head: bytes) -> tuple[str, int]:
-    """Name and size of a file, by its header."""
+    """Parses a file's header: name and size."""
     sum_there = head[148:156].rstrip(b"\0 ")
     own_sum = sum(head) - sum(head[148:156]) + 8 * ord(" ")
     name = head[:100].rstrip(b"\0").decode("latin-1")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numpy arrays to Arrow columns and back, without a Python loop over rows.
 
-pyarrow imports pandas for its own `to_numpy`, and for every Python number or text that one of its
-functions takes. That lasts longer than attributing a small trace, so code that `attribute` runs
-uses `view` and its neighbours instead: no copy is made where Arrow holds one buffer.
+pyarrow imports pandas for its own `to_numpy`, and for every Python number or text that is passed to
+one of its functions. That takes longer than attributing a small trace, so code that `attribute`
+runs uses `view` and its neighbours. They copy only if the column has several buffers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def instants(values_ns: Array) -> pa.Array:
     return pa.array(np.ascontiguousarray(values_ns).view(np.int64))
 
 
-#: So many values are sorted as fast as Arrow hashes them, and a live stream never needs Arrow.
+#: Below this number sorting is as fast as Arrow's hashing, and live views need not import Arrow.
 _FEW = 4096
 
 
@@ -49,7 +49,7 @@ def distinct(values: Array) -> tuple[Array, Array]:
 
 
 def rows_of(codes: Array, wanted: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """For each of the `wanted` codes, which ascend, the rows that have it. Meant for few codes."""
+    """Yields each of the `wanted` codes (ascending) with its rows. Meant for few codes."""
     if not len(wanted):
         return
     sought = np.zeros(int(codes.max(initial=wanted[-1])) + 1, bool)
@@ -71,7 +71,7 @@ def plain(column: pa.Array, of: npt.DTypeLike) -> Array:
 
 
 class Words(NamedTuple):
-    """Texts as codes (-1: none) of `words`."""
+    """Texts as indices into `words` (-1: none)."""
 
     codes: Array
     words: list[str]
@@ -89,18 +89,18 @@ class Words(NamedTuple):
 def names(
     codes: Array, vocabulary: Sequence[str | None], rows: Array | None = None
 ) -> pa.DictionaryArray:
-    """Dictionary column of `words`."""
+    """The result of `words` as a dictionary column."""
     return words(codes, vocabulary, rows).column()
 
 
 def words(codes: Array, vocabulary: Sequence[str | None], rows: Array | None = None) -> Words:
-    """`vocabulary[code]`; none if that is None, empty or out of range.
+    """Looks up `vocabulary[code]`: -1 if that is None, empty or out of range.
 
-    With `rows`: of `vocabulary[codes[row]]`, for callers that already have the distinct codes. Only
-    words in use are kept, so a part's dictionary does not grow with the whole trace's.
+    With `rows`, looks up `vocabulary[codes[row]]`, for callers that have the distinct codes. The
+    result has only words in use, so a part's dictionary does not grow with the trace's.
     """
     size = len(vocabulary)
-    # A table of all codes, with a last entry for those out of range: no row needs hashing.
+    # One table entry per code, and a last one for those out of range: no row needs hashing.
     if codes.dtype.kind == "u" and codes.dtype.itemsize == 1:
         safe, entries = codes, max(256, size)
     else:
@@ -118,8 +118,8 @@ def words(codes: Array, vocabulary: Sequence[str | None], rows: Array | None = N
 
 
 def looked_up(wanted: Array, keys: Array, values: Array, missing: Array) -> Array:
-    """For each of `wanted`, the value of that key, or its entry in `missing`. Keys are in any
-    order.
+    """For each of `wanted`, returns the value at that key, or its entry in `missing`. Keys may be
+    unsorted.
 
     >>> looked_up(np.array([7, 5]), np.array([9, 7]), np.array([1, 2]), np.array([0, -1]))
     array([ 2, -1])
@@ -139,17 +139,16 @@ def strings(values: Sequence[str | None]) -> pa.DictionaryArray:
 
 @cache
 def _dtypes() -> dict[pa.DataType, np.dtype[Any]]:
-    """numpy's types by Arrow's: `to_pandas_dtype` would import pandas."""
+    """numpy types by Arrow type: `to_pandas_dtype` would import pandas."""
     widths = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
     names = ["float32", "float64", *widths]
     return {pa.bool_(): np.dtype(bool), **{getattr(pa, name)(): np.dtype(name) for name in names}}
 
 
 def view(column: pa.ChunkedArray | pa.Array, missing: float | None = None) -> Array:
-    """The column's values (n,), read-only if they are not copied; null is `missing`.
+    """The column's values (n,), read-only if they are not copied; null becomes `missing`.
 
-    Columns are of integers, floats or truth values. Raises `ValueError` for a null without
-    `missing`.
+    Accepts integers, floats and booleans. Raises `ValueError` for a null without `missing`.
     """
     if column.null_count and missing is None:
         raise ValueError("a column that must not have nulls has some")
@@ -165,15 +164,15 @@ def is_told(column: pa.ChunkedArray | pa.Array) -> Bool:
 
 
 def bits(array: pa.Array) -> tuple[Array | None, int]:
-    """Which values are not null, as Arrow has it: a bit each, the lowest first, from the given
-    bit on. None: all are not null."""
+    """Arrow's validity bitmap (lowest bit first) and the offset of the first bit. None: no value is
+    null."""
     if not array.null_count:
         return None, 0
     return np.frombuffer(array.buffers()[0], np.uint8), array.offset
 
 
 def text_scalar(value: str) -> pa.Scalar:
-    """A text for a function of `pyarrow.compute`."""
+    """A text as an argument for `pyarrow.compute`."""
     data = value.encode()
     offsets = np.array([0, len(data)], np.int32)
     return pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))[0]
@@ -199,7 +198,7 @@ def _is_told(array: pa.Array) -> Bool:
 
 
 def _bits(array: pa.Array, number: int) -> Bool:
-    """A buffer of bits as truth values."""
+    """A bit-packed buffer as booleans."""
     if not len(array):
         return np.zeros(0, bool)
     packed = np.frombuffer(array.buffers()[number], np.uint8)

@@ -11,7 +11,7 @@ from qjoule.trace.meta import Meta
 
 
 def hidden(path: Path) -> Path:
-    """The name of `path` while it is being written."""
+    """The temporary name under which `path` is written."""
     return path.with_name(f".{path.name}.tmp")
 
 
@@ -23,12 +23,12 @@ def write_whole(
     unfinished: Path | None = None,
     mode: int = 0o666,
 ) -> None:
-    """Makes `path` hold `data`, and never just a part of it. `mode`: less the umask.
+    """Atomically makes `path` hold `data`. `mode`: before the umask.
 
-    Where several processes may write the same `path`, each needs an `unfinished` name of its own.
+    Processes that may write the same `path` at once need different `unfinished` names.
 
-    If not `durable`, the kernel starts writing it to disk, and a later `sync` of any file waits for
-    the metadata of all. Each sync makes a database on the same disk wait for its own.
+    If not `durable`, the kernel only starts writing. A later `sync` of any file then waits for all
+    metadata, and delays the syncs of a database on the same disk.
     """
     unfinished = unfinished or hidden(path)
     try:

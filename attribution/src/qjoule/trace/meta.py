@@ -16,11 +16,11 @@ from qjoule.errors import QjouleError
 from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION
 from qjoule.typed_json import read_as, use_present_names
 
-#: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
+#: A server takes a few hundred bytes, and a trace has at most some thousand changes of servers.
 MOST_META_BYTES = 16 << 20
-#: Fields of a domain or a server that are left out where they are not known.
+#: Fields of a domain or a server that are left out if they are unknown.
 _MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "die", "no_symbol")
-#: Fields of `Meta` that are left out where they are None or empty.
+#: Fields of `Meta` that are left out if they are None or empty.
 _MAY_BE_MISSING = (
     *("imported", "meter", "idle_states", "small_cpus", "changes", "captured", "part", "modules"),
     "throttled",
@@ -29,7 +29,7 @@ _MAY_BE_MISSING = (
 
 @dataclass(frozen=True)
 class Cpu:
-    """`sibling` is the lowest CPU of the same core, itself if alone."""
+    """`sibling` is the lowest CPU of the same core, possibly this one."""
 
     cpu: int
     package: int
@@ -39,8 +39,9 @@ class Cpu:
 
 @dataclass(frozen=True)
 class EnergyInfo:
-    """`grade`: measured, estimated, simulated or none; `reason`: why this source. `appeared`:
-    counters that came while it was recorded, by the kernel's names; they were not read."""
+    """`grade`: measured, estimated, simulated or none. `reason`: why this source was chosen.
+    `appeared`: counters, by their kernel names, that appeared during recording and were not read.
+    """
 
     source: str = ""
     grade: str = "none"
@@ -52,10 +53,10 @@ class EnergyInfo:
 class DomainInfo:
     """An energy domain.
 
-    `range` null: the counter does not wrap. `idle_w` null: its power at rest is unknown.
-    `period_ns`: how often the counter is updated, null if unknown. `kind`: counter, power, computed
-    or null, as in `qjoule.contract.DomainKind`. `error`: relative 95 % error of its total, if it is
-    estimated by published power. `die`: of the package that it covers; null: the whole package.
+    `range`: null if the counter does not wrap. `idle_w`: power at rest, null if unknown.
+    `period_ns`: update period of the counter, null if unknown. `kind`: counter, power, computed or
+    null, as in `qjoule.contract.DomainKind`. `error`: relative 95 % error of a total that is
+    estimated from published power. `die`: of the package that it covers; null: the whole package.
     """
 
     package: int
@@ -69,18 +70,18 @@ class DomainInfo:
     die: int | None = None
 
 
-#: Bounds of an idle state's values: longer than any state, and what a file of the kernel may hold.
+#: Bounds of an idle state's values: more than any state takes, and the largest kernel counter.
 MOST_US, MOST_COUNT = 10_000_000, 2**63 - 1
 _MOST_STATES, _LONGEST_NAME = 64, 200
 
 
 @dataclass(frozen=True)
 class IdleState:
-    """An idle state of `cpus` CPUs, on `disabled` of them switched off.
+    """An idle state of `cpus` CPUs, on `disabled` of which it is switched off.
 
-    `latency_us`: how long it takes to leave it. `residency_us`: how long a sleep must be for it to
-    save energy. `usage`: how often it was entered, `time_us`: the time spent in it, summed over
-    CPUs. None: not known. Raises `ValueError` if a number is negative or absurd.
+    `latency_us`: exit latency. `residency_us`: minimum sleep that saves energy. `usage`: number of
+    entries; `time_us`: time spent in it, both summed over CPUs. None: unknown. Raises `ValueError`
+    if a number is negative or absurd.
     """
 
     name: str
@@ -100,13 +101,13 @@ class IdleState:
             raise ValueError("an idle state has an impossible value")
 
 
-#: More events than a recording can have: the kernel handles some hundred of a CPU per second.
+#: More events than a recording can have: the kernel handles some hundred per CPU and second.
 MOST_THROTTLED = 10**9
 
 
 @dataclass(frozen=True)
 class Throttled:
-    """The most times that one CPU counted that its core, or its package, throttled itself for heat.
+    """The highest count of any CPU of thermal throttling events of its core, or its package.
 
     None: not known. Raises `ValueError` if a number is negative or absurd.
     """
@@ -121,9 +122,10 @@ class Throttled:
 
 @dataclass(frozen=True)
 class Server:
-    """A traced server. `id` is what the tables call `server`; `reason`: why this attach mode.
+    """A traced server. `id` is the column `server` of tables. `reason`: why this attach mode was
+    chosen.
 
-    `no_symbol`: why the attach mode `symbol` is not possible; empty: it is; None: not known.
+    `no_symbol`: why the attach mode `symbol` is impossible; empty if possible, None if unknown.
     """
 
     id: int
@@ -142,14 +144,13 @@ HIDDEN = "hidden"
 
 @dataclass(frozen=True)
 class Change:
-    """A traced server that exited or was followed, or a server whose queries nobody saw.
+    """A traced server that exited or was followed, or a server whose queries were not seen.
 
     `what`: exited, untraced, followed (from then on as process `pid`), unseen (sessions that its
-    attach mode misses, named by `why`), or hidden (sessions of TLS or compression; `why` the attach
-    mode `symbol` is not possible either). `name`: of the server in `servers`, or of an untraced
-    process. `t_ns`: since when; None: since before the trace. `until_ns`: until when; None: until
-    its end. `process`: its name among the other processes. `cpu_ns`: the CPU time that it hides, if
-    known.
+    attach mode misses, named by `why`), or hidden (sessions with TLS or compression; `why` the
+    attach mode `symbol` is impossible). `name`: of the server in `servers`, or of an untraced
+    process. `t_ns`: begin, None if before the trace. `until_ns`: end, None if until the trace's
+    end. `process`: its name among the other processes. `cpu_ns`: hidden CPU time, if known.
     """
 
     what: str
@@ -164,7 +165,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Module:
-    """A file with code that frames of stacks are in, by `id`. `build_id`: empty: it has none."""
+    """A file with code, to which frames of stacks refer by `id`. `build_id`: empty if it has
+    none."""
 
     id: int
     path: str
@@ -191,10 +193,10 @@ class MeterInfo:
 
 @dataclass(frozen=True)
 class Captured:
-    """What a recording holds that is not converted yet: see `qjoule.spool`.
+    """A recording that is not converted yet: see `qjoule.spool`.
 
-    `bytes`: of the spool. These three are 0 if the recording was cut off. `client_tags`: tags that
-    clients set for a connection were asked for.
+    `bytes`: size of the spool. `frames`, `queries` and `bytes` are 0 if the recording was cut off.
+    `client_tags`: tags that clients set for a connection were requested.
     """
 
     frames: int = 0
@@ -205,16 +207,16 @@ class Captured:
 
 @dataclass(frozen=True)
 class Part:
-    """A part that a flight recorder saved; `begin_ns` and `end_ns` of the trace bound it.
+    """A part that a flight recorder saved. The trace's `begin_ns` and `end_ns` bound it.
 
     `why`: dump, signal, key, query, shape or end. `what`: the same in words. `recorder_begin_ns`:
-    since when it was recorded; what was recorded between that and the part is not in the trace.
+    begin of recording; the time from then to the part is not in the trace.
     """
 
     why: str
     what: str = ""
     recorder_begin_ns: int | None = None
-    keep_s: float | None = None  #: how much was to be kept
+    keep_s: float | None = None  #: duration that should have been saved
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ class Meta:
     window_ns: int | None = None
     literals: bool = False  #: statements were captured with their literals
     counters: tuple[str, ...] = ()
-    more_counters: tuple[str, ...] = ()  #: further ones by perf's names, as segments list them
+    more_counters: tuple[str, ...] = ()  #: perf names of further counters, as in segments
     energy: EnergyInfo = EnergyInfo()
     domains: tuple[DomainInfo, ...] = ()
     cpus: tuple[Cpu, ...] = ()
@@ -247,14 +249,14 @@ class Meta:
     rows: dict[str, int] = field(default_factory=dict)
     imported: Imported | None = None  #: None: recorded by qjoule
     meter: MeterInfo | None = None  #: whose readings are in the table `meter`
-    idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, when the recording began
-    small_cpus: tuple[int, ...] = ()  #: of a smaller kind of core than the others
+    idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, at the start of the recording
+    small_cpus: tuple[int, ...] = ()  #: CPUs of a smaller kind of core than the others
     changes: tuple[Change, ...] = ()  #: of servers, while it was recorded
-    captured: Captured | None = None  #: None: the tables are all there is
-    part: Part | None = None  #: None: it is a whole recording
+    captured: Captured | None = None  #: None if nothing is left to convert
+    part: Part | None = None  #: None for a whole recording
 
-    modules: tuple[Module, ...] = ()  #: that frames of stacks are in
-    throttled: Throttled | None = None  #: CPUs, while it was recorded; None: not known
+    modules: tuple[Module, ...] = ()  #: code that frames of stacks refer to
+    throttled: Throttled | None = None  #: during the recording; None if unknown
 
     def __post_init__(self) -> None:
         if len(self.idle_states) > _MOST_STATES:
@@ -289,15 +291,15 @@ class Meta:
 
 
 def _known_of(entry: dict[str, Any]) -> dict[str, Any]:
-    """A domain or server, with what is not known of it left out."""
+    """Leaves out unknown fields of a domain or server."""
     return {k: v for k, v in entry.items() if v is not None or k not in _MAY_BE_UNKNOWN}
 
 
 def parse_meta(text: bytes) -> Meta:
-    """Meta from the bytes of a `meta.json`. Unknown keys are ignored.
+    """Parses the bytes of a `meta.json`. Ignores unknown keys.
 
-    Raises `NewerFormat` for a version this qjoule does not read, `ValueError` for anything else
-    that is not a meta.json.
+    Raises `NewerFormat` for a version that this qjoule does not read, `ValueError` for other
+    invalid content.
     """
     try:
         document = json.loads(text)
@@ -312,11 +314,11 @@ def parse_meta(text: bytes) -> Meta:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Opens a file of a trace to read. It may come from anybody.
+    """Opens a file of an untrusted trace for reading.
 
     Raises:
-        QjouleError: it is a link, a pipe, a device or the like.
-        OSError: it cannot be opened.
+        QjouleError: the path is a link, a pipe, a device or the like.
+        OSError: the file cannot be opened.
     """
     # Without O_NONBLOCK a pipe would make us wait, and opening some devices does something.
     if not stat.S_ISREG(path.lstat().st_mode):
@@ -333,7 +335,7 @@ def _no_file(path: Path) -> QjouleError:
 
 
 def read_meta(trace: Path) -> Meta:
-    """Raises `OSError`, and as `parse_meta` and `open_regular`."""
+    """Reads a trace's meta.json. Raises `OSError`, and as `parse_meta` and `open_regular`."""
     with open_regular(trace / "meta.json") as file:
         content = file.read(MOST_META_BYTES + 1)
     if len(content) > MOST_META_BYTES:

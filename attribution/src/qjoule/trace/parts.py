@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one table: lists them, decides which count, and reads one without trusting it.
+"""The files of one table: lists them, drops covered ones, and reads one without trusting it.
 
 A table is a folder of `part-NNNNNN.parquet`. Merging parts 3 to 9 gives
 `part-000003-000009.parquet`, which is renamed into place before the merged parts are removed. A
@@ -31,8 +31,7 @@ from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
 from qjoule.typed_json import FORMER_NAMES
 
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
-#: Of a row group, when it is decoded: no recording writes larger ones, but a trace may be
-#: anybody's.
+#: Bounds of a decoded row group. Recordings write smaller ones, but a trace may be untrusted.
 MOST_ROWS, MOST_BYTES = 10_000_000, 1 << 30
 #: Raised by pyarrow on a damaged or hostile Parquet file; MemoryError from absurd sizes.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
@@ -54,7 +53,7 @@ def part_name(first: int, last: int | None = None) -> str:
 
 
 def list_parts(trace: Path, name: str) -> list[Part]:
-    """The parts of table `name` that count, in order: `name.parquet`, or the folder's."""
+    """The parts of table `name` without covered ones, in order: `name.parquet`, or the folder's."""
     single = trace / f"{name}.parquet"
     if single.is_file():
         return [Part(0, 0, single)]
@@ -88,7 +87,7 @@ class Footer:
 
     part: Part
     columns: tuple[str, ...]
-    texts: tuple[str, ...]  #: columns of texts, which may repeat one that is large
+    texts: tuple[str, ...]  #: text columns, whose values may be large and repeat
     metadata: Any  #: pyarrow.parquet.FileMetaData
 
     @property
@@ -147,7 +146,7 @@ def read_group(
 ) -> pa.Table:
     """Reads row group `group`. Columns that the file lacks are left out. Raises PARQUET_ERRORS.
 
-    `repeats`: texts come as dictionaries, so that one that repeats takes its memory once.
+    `repeats`: texts become dictionaries, so that a repeated text takes its memory once.
     `use_threads`: decode columns in parallel; not while recording, beside the traced servers. The
     file is not memory-mapped: if it were cut short, SIGBUS would kill the process.
     """
@@ -168,7 +167,7 @@ def read_group(
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group. `read(columns)` returns None if it cannot be read; the trace notes the problem.
+    """A row group. `read(columns)` returns None and notes the problem if it cannot be read.
 
     As in `Trace.table`, `queries` includes fingerprints of shapes whose text came late, if both
     `fingerprint` and `shape` are requested.
@@ -178,7 +177,7 @@ class RowGroup:
 
 
 def newest_owners(owners: pa.Table) -> pa.Table:
-    """The last row of each owner, by owner: a recorder repeats an owner when it learns more."""
+    """The last row of each owner, sorted: a recorder repeats an owner when it learns more."""
     ids = plain(owners.column("owner").combine_chunks(), np.uint32)
     _, from_end = np.unique(ids[::-1], return_index=True)
     if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
@@ -188,9 +187,9 @@ def newest_owners(owners: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class Group:
-    """A row group: its earliest t0_ns according to its file, and how to read it.
+    """A row group: its earliest t0_ns according to its file, and a function that reads it.
 
-    `read` returns None for a group that cannot be read, and reports that itself.
+    `read` returns None, and reports the problem, if the group cannot be read.
     """
 
     first_t0_ns: int

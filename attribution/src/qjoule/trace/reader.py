@@ -65,9 +65,7 @@ class Trace:
 
     @property
     def complete(self) -> bool:
-        """Whether the recording ended on purpose, and nothing is missing from what was read so
-        far.
-        """
+        """True if the recording ended on purpose and no problem has been found so far."""
         return self.meta.complete and not self.problems
 
     def rows(self, name: str) -> int:
@@ -75,7 +73,7 @@ class Trace:
         return sum(footer.rows for footer in self._footers[name])
 
     def table(self, name: str) -> pa.Table:
-        """A whole table in its schema (`qjoule.trace.schema.TABLES`), one chunk per column.
+        """A whole table in its schema (`qjoule.trace.schema.TABLES`), with one chunk per column.
 
         `owners` has one row per owner, the newest. `queries` has the fingerprints of shapes
         whose text came late. `segments` is in order of time; prefer `iter_segments`.
@@ -92,7 +90,7 @@ class Trace:
         return frame
 
     def iter_table(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """A table row group by row group, in the order in which it was written."""
+        """Yields a table by row group, in the order in which it was written."""
         wanted = list(columns) if columns is not None else None
         for footer in self._footers[name]:
             for group in footer.groups:
@@ -101,7 +99,7 @@ class Trace:
                     yield table
 
     def row_groups(self, name: str) -> list[RowGroup]:
-        """The row groups of a table, to be read in any order and as often as need be."""
+        """The row groups of a table, which can be read in any order and repeatedly."""
         return [
             RowGroup(partial(self._read_row_group, name, footer, group))
             for footer in self._footers[name]
@@ -113,9 +111,9 @@ class Trace:
         batch_rows: int = BATCH_ROWS,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """Segments by t0_ns, in tables of at most `batch_rows` rows, one chunk per column.
+        """Yields segments by t0_ns, in tables of at most `batch_rows` rows, one chunk per column.
 
-        `columns` restricts what is read; t0_ns and t1_ns are always there.
+        `columns` restricts the columns; t0_ns and t1_ns are always included.
         """
         wanted = list(TABLES["segments"].names if columns is None else columns)
         wanted += [name for name in ("t0_ns", "t1_ns") if name not in wanted]
@@ -130,17 +128,17 @@ class Trace:
 
     @cached_property
     def begin_ns(self) -> int:
-        """When the trace began (CLOCK_MONOTONIC); taken from the data if meta.json has no begin."""
+        """Begin of the trace (CLOCK_MONOTONIC), from the data if meta.json has none."""
         return self._span_ns[0] if self.meta.begin_ns is None else self.meta.begin_ns
 
     @cached_property
     def end_ns(self) -> int:
-        """When the trace ended; from the data if it was cut off."""
+        """End of the trace, from the data if it was cut off."""
         return self._span_ns[1] if self.meta.end_ns is None else self.meta.end_ns
 
     @cached_property
     def loss(self) -> dict[str, int]:
-        """Records lost by cause, only causes that happened."""
+        """Records lost, by cause; causes without losses are left out."""
         return self._loss_sum("count")
 
     @cached_property

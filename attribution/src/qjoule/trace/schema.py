@@ -85,7 +85,7 @@ __all__ = (
 )
 
 pc: Any = LazyModule("pyarrow.compute")
-#: Of one column of a row group, written out: statements of 4 KiB each, say, for 60,000 shapes.
+#: Bound of one text column of a row group, with repetitions: such as 60,000 statements of 4 KiB.
 MOST_TEXT_BYTES = 256 << 20
 NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -109,7 +109,7 @@ ENERGY = _table(
     ("status", _u32),  # 0, or errno of the failed read
     ("die", _u16, "?"),  # of the package that it covers; null: the whole package
 )
-#: One row per segment: one thread on one CPU for one owner. Rows are in order of t0_ns.
+#: One row per segment: one thread on one CPU for one owner. Sorted by t0_ns.
 SEGMENTS = _table(
     ("t0_ns", _i64),
     ("t1_ns", _i64),
@@ -176,10 +176,10 @@ QUERIES = _table(
 HELPERS = _table(
     ("query", _u64),
     ("begin_ns", _i64),
-    ("end_ns", _i64),  # it may be later than the query's
+    ("end_ns", _i64),  # may be later than the query's
     ("pid", _u32),
     ("tgid", _u32),
-    *((name, _u64) for name in WAITS),  # the rest of that time it ran
+    *((name, _u64) for name in WAITS),  # during the rest of that time the thread ran
 )
 #: One row per transaction of several statements, if replies reveal them (`stream.transactions`).
 TRANSACTIONS = _table(
@@ -191,7 +191,7 @@ TRANSACTIONS = _table(
     ("outcome", NAME),  # committed, rolled back, unfinished
     ("statements", _u32),
     ("text", NAME),  # its statements' shapes; equal ones in a row appear once
-    ("last", _u64, "?"),  # the query that ended it, if one of its own did
+    ("last", _u64, "?"),  # the query that ended the transaction, if a query of its own did
     ("commit_ns", _i64, "?"),  # duration of that query, if it was COMMIT or ROLLBACK
 )
 #: One row per shape hash; several hashes may share a fingerprint.
@@ -200,21 +200,21 @@ SHAPES = _table(
     ("fingerprint", NAME),
     ("text", pa.string()),  # the statement without its literals
     ("dialect", NAME, "?"),  # DIALECTS
-    ("server", _u16, "?"),  # the first that sent it
+    ("server", _u16, "?"),  # the first server that received it
     ("truncated", pa.bool_(), "?"),
 )
-#: Only with --ids: what other tools call a statement. A shape may have several, of several versions
-#: of a server.
+#: Only with --ids: ids of statements in other tools. A shape may have several ids, for different
+#: versions of a server.
 IDS = _table(
     ("shape", _u64),
     ("name", NAME),
-    ("id", pa.string(), "?"),  # null: there is none that is certain
-    ("of", NAME),  # the tool, or the server and its version, that has it
+    ("id", pa.string(), "?"),  # null: none is certain
+    ("of", NAME),  # the tool, or the server and its version, that uses the id
     ("why", NAME, "?"),  # without an id: the reason
 )
 #: Events of connections: opened, becoming opaque (TLS, compression), about to change user or
-#: database. `kept`: the server refused the change before. `met`: already logged in, or never logs
-#: in.
+#: database. `kept`: the server refused the preceding change. `met`: first seen after login, or
+#: never logs in.
 SESSIONS = _table(
     ("session", _u64),
     ("t_ns", _i64),
@@ -236,8 +236,8 @@ LOSS = _table(
     ("count", _u64),
     ("lost_ns", _u64),
 )
-#: Running sums of each CPU's time, as kept in the kernel beside the segments. `steal_ns`: what the
-#: host of a virtual machine took of the CPU; null: not known.
+#: Running sums of each CPU's time, counted in the kernel independently of the segments. `steal_ns`:
+#: CPU time that a virtual machine's host took; null: unknown.
 CPU_TIME = _table(
     ("t_ns", _i64),
     ("cpu", _u32),
@@ -251,23 +251,22 @@ SAMPLES = _table(
     ("cpu", _u16),
     ("owner", _u32),
     ("query", _u64, "?"),  # only if the owner's kind is query
-    ("frame", _u64, "?"),  # the innermost; null: none is known
-    ("kernel", pa.bool_()),  # the thread was in the kernel, called from there
-    ("whole", pa.bool_()),  # the frames reach to the thread's entry
+    ("frame", _u64, "?"),  # the innermost; null: unknown
+    ("kernel", pa.bool_()),  # the thread was in the kernel, called from that frame
+    ("whole", pa.bool_()),  # the stack is complete to the thread's entry
 )
-#: Frames of stacks: each is a place in code, with those that it was called from. A frame may have
-#: several rows, which are equal.
+#: Frames of stacks: each is a place in code, and its caller. A frame may have several equal rows.
 FRAMES = _table(
     ("frame", _u64),
-    ("caller", _u64, "?"),  # null: the outermost that is known
+    ("caller", _u64, "?"),  # null: the outermost known frame
     ("module", _u32),  # of meta.json's modules
-    ("offset", _u64),  # address in the file's own numbers
+    ("offset", _u64),  # address in the file's numbering
 )
-#: Names of code that a JVM has compiled, and still had when the recording ended.
+#: Names of code that a JVM had compiled and still had when the recording ended.
 CODE = _table(
     ("module", _u32),  # of meta.json's modules
     ("offset", _u64),  # of frames in this code
-    ("name", pa.string()),  # class and method, or what the JVM calls a stub
+    ("name", pa.string()),  # class and method, or the JVM's name of a stub
 )
 #: One row per reading of an external meter.
 METER = _table(
@@ -318,7 +317,7 @@ def empty(name: str) -> pa.Table:
 
 
 def conform(name: str, table: pa.Table, columns: Iterable[str] | None = None) -> pa.Table:
-    """`table` with exactly the columns (all, or those asked for) and types of table `name`.
+    """Returns `table` with exactly the columns (all, or `columns`) and types of table `name`.
 
     Nullable columns that are missing become null; other integer widths and plain strings are
     cast where every value fits. Raises `Mismatch` otherwise.
@@ -330,7 +329,7 @@ def conform(name: str, table: pa.Table, columns: Iterable[str] | None = None) ->
 
 
 def _bytes_as_texts(column: pa.ChunkedArray) -> int:
-    """What the values of a dictionary column take when each is written out."""
+    """Bytes of a dictionary column's values, counting repetitions."""
     total = 0
     for chunk in column.chunks:
         lengths = pc.binary_length(chunk.dictionary.cast(pa.binary())).cast(pa.int64())

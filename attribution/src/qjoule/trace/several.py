@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several traces to be added up, each counted once and with a name of its own."""
+"""Opens several traces to be added up, and checks that none is counted twice."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from qjoule.trace.reader import Trace
 
 
 def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
-    """Traces by their names in a report, in the order given.
+    """Traces by their names in a report, in the given order.
 
-    Raises `UsageError` if adding up would count queries twice: a recording appears twice, also as a
-    copy, or two recordings traced one server at the same time.
+    Raises `UsageError` if adding up would count queries twice: a recording appears twice, possibly
+    as a copy, or two recordings traced one server at the same time.
     """
     traces = [Trace(path) for path in paths]
     short = [trace.path.resolve().name for trace in traces]
@@ -35,7 +35,7 @@ def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
 
 
 def counted_twice(traces: dict[str, Trace]) -> list[str]:
-    """Notes on traces of one machine that cover the same time: both totals have its energy."""
+    """Notes on traces of one machine whose times overlap: both totals include its energy."""
     return [
         f"{first} and {second} cover the same time of {a.meta.host}: what it drew is in both totals"
         for (first, a), (second, b) in combinations(traces.items(), 2)
@@ -56,7 +56,7 @@ def _is_same(a: Trace, b: Trace) -> bool:
 
 
 def _at_once(a: Trace, b: Trace) -> bool:
-    """Whether both were recorded on one machine at overlapping times, as far as is known."""
+    """True if both are known to be recorded on one machine at overlapping times."""
     if not a.meta.host or a.meta.host != b.meta.host:
         return False
     first_ns, second_ns = _span_ns(a), _span_ns(b)
@@ -68,7 +68,7 @@ def _at_once(a: Trace, b: Trace) -> bool:
 
 
 def _span_ns(trace: Trace) -> tuple[int, int] | None:
-    """When it was recorded, CLOCK_REALTIME; None if unknown."""
+    """Time of the recording, CLOCK_REALTIME; None if unknown."""
     offset_ns = trace.meta.realtime_offset_ns
     return None if offset_ns is None else (trace.begin_ns + offset_ns, trace.end_ns + offset_ns)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of the dataset and their numbers, without Arrow: see `qjoule.trace.schema`."""
+"""Names and numbers used in the dataset, without Arrow: see `qjoule.trace.schema`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION_KEY = b"qjoule.trace.version"
 
 IDLE_OWNER = 0  #: the idle owner's id; idle has no segments
 UNKNOWN_COMM = "?"  #: name of a thread that was never announced
-OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
+OTHER_FINGERPRINT = "other"  #: fingerprint of statements beyond the bound on distinct shapes
 TAGS_CAUSE = "tags"  #: loss: calls that applications could not report
 UNVERIFIED_CAUSE = "unverified"  #: loss: reports on connections that may not be the reporter's own
 METER_CAUSE = "meter"  #: loss: lines of an external meter that are not readings
@@ -50,8 +50,8 @@ SESSION_EVENTS = lower_names(SessionEvent)
 DOMAIN_KINDS = lower_names(DomainKind)
 
 
-#: At the end, or after a character that is not a letter. A number inside a name belongs to it: `G1
-#: Main Marker`, `C2 CompilerThre`.
+#: A number at the end, or after a character that is not a letter. A number inside a name is part
+#: of the name: `G1 Main Marker`, `C2 CompilerThre`.
 _NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z])|[0-9]+$")
 
 

@@ -40,12 +40,12 @@ from qjoule.trace.parts import (
 )
 from qjoule.trace.schema import TABLES
 
-#: A part of this size or larger is left alone: merging it would cost more than it helps.
+#: Parts of this size or larger are not merged: that would cost more than it helps.
 LARGE_BYTES = 512 << 10
 #: Parts are merged until the file has about this size.
 FILE_BYTES = 16 << 20
 GROUP_ROWS = 1 << 18
-#: Batches that may wait for the disk before `write` does.
+#: Batches that may wait for the disk before `write` blocks.
 QUEUE_BATCHES = 4
 #: Number of a table's parts that are merged at a time while recording.
 MERGE_EVERY = 64
@@ -71,7 +71,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
         "use_dictionary": dictionaries + small + hashes,
         "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
         "write_page_checksum": True,
-        # Nobody queries the minimum and maximum of the other columns.
+        # Queries filter by the minimum and maximum of these columns only.
         "write_statistics": [name for name in ("t0_ns", "t1_ns", "t_ns") if name in schema.names],
     }
 
@@ -81,7 +81,7 @@ PARQUET_OPTIONS = {name: _options(schema) for name, schema in TABLES.items()}
 
 
 def merge_oldest(trace: Path, name: str) -> int:
-    """Merges the oldest run of parts that are not merged yet. Returns how many parts.
+    """Merges the oldest run of unmerged parts. Returns the number of parts.
 
     For use while recording: each row is merged at most once, FILE_BYTES at a time.
     """
@@ -148,7 +148,7 @@ def _merge(
 
 
 def _copy(parts: list[Part], writer: Any, reduce: Callable[[pa.Table], pa.Table] | None) -> None:
-    """Copies all rows in row groups of about GROUP_ROWS; `reduce` sees them all at once."""
+    """Copies all rows in row groups of about GROUP_ROWS; `reduce` gets all rows at once."""
     pending: list[pa.Table] = []
     rows = 0
     for part in parts:
@@ -171,11 +171,11 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
 class TraceWriter:
     """A new trace in `directory`, which must be absent or empty.
 
-    Raises `QjouleError` naming the path from the constructor, or from the first call after a
-    write has failed; what was written until then stays readable.
+    Raises `QjouleError`, which names the path, from the constructor, or from the first call after a
+    failed write. Data written before stays readable.
 
-    `waiting`: batches that may wait for the disk before `write` does. `merging`: also merge small
-    parts meanwhile; which, depends on the disk.
+    `waiting`: batches that may wait for the disk before `write` blocks. `merging`: merges small
+    parts while writing; which, depends on the disk's speed.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class TraceWriter:
             raise _failed(self.path, error) from error
 
     def close(self, meta: Meta) -> Meta:
-        """Writes waiting batches, merges small parts, and sets `meta`, with the row counts.
+        """Writes waiting batches, merges small parts, and writes `meta` with the row counts.
 
         Only this call can make a trace complete. Raises `QjouleError` if anything failed.
         """
@@ -275,14 +275,14 @@ class TraceWriter:
             self._rows[name] += table.num_rows
 
     def _sync_if_due(self) -> None:
-        """Syncs once a second, so that a power cut costs at most that much."""
+        """Syncs once a second, to bound the loss at a power cut."""
         now = time.monotonic()
         if self._unsynced is not None and now - self._synced_s >= SYNC_SECONDS:
             sync(self._unsynced)
             self._unsynced, self._synced_s = None, now
 
     def _merge_one(self) -> None:
-        """Merges some parts of one table that has many, unless a batch is waiting."""
+        """Merges some parts of the table with the most, unless a batch is waiting."""
         name = max(self._unmerged, key=self._unmerged.__getitem__)
         if self._unmerged[name] >= MERGE_EVERY and self._batches.empty():
             merged = merge_oldest(self.path, name)
