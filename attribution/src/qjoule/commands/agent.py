@@ -101,7 +101,7 @@ def command(
 
 
 def _check_recordings(directory: Path | None, program: tuple[str, ...]) -> None:
-    """Raises `UsageError` for what could not be recorded."""
+    """Raises `UsageError` if the options for recordings do not fit together."""
     check_program(program)
     if (directory is not None) != bool(program):
         raise UsageError("--recordings DIR and -- CMD need each other")

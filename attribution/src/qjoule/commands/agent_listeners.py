@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's process that listens, for scrapers and for a browser on this machine.
+"""The agent's listening processes, for scrapers and for a browser on this machine.
 
-It is started before the engine opens or imports anything else.
+They start before the engine opens or imports anything else.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from qjoule.tags.definitions import Connection
 
 @dataclass
 class Listeners:
-    """What the listening processes show, and their pids by what they do."""
+    """Data shared with the listening processes, and their pids by purpose."""
 
     board: Board | None = None
     snapshots: SnapshotBoard | None = None  #: for the live page
     profiles: SnapshotBoard | None = None  #: of the last minute, if stacks are sampled
-    samples: SnapshotBoard | None = None  #: queries that were drawn, if they are to be shown
+    samples: SnapshotBoard | None = None  #: sampled queries, if they are to be shown
     processes: dict[str, int] = field(default_factory=dict)
 
 
 def start_listeners(config: Config) -> Listeners:
-    """Raises `QjouleError` if it cannot listen."""
+    """Starts the processes. Raises `QjouleError` if the address cannot be bound."""
     listeners = Listeners()
     if config.metrics.enabled:
         listeners.board = board = Board()
@@ -69,7 +69,7 @@ def _listening(config: Config) -> socket.socket:
 
 
 def user_of_sockets() -> UserOf:
-    """A function that asks the kernel whose a connection is, through a socket opened now."""
+    """Opens a socket, and returns a function that asks the kernel for a connection's user."""
     owners = SocketOwners()
 
     def user_of(client: str, server: str) -> int | None:
@@ -82,7 +82,7 @@ def user_of_sockets() -> UserOf:
 def _serve(
     board: Board, bounds: Bounds, live: LivePage | None, paths: Mapping[str, ShownBytes]
 ) -> None:
-    """The whole life of the process."""
+    """The entire life of the listening process."""
     origins = Origins(user_of_sockets())
     listening = socket.socket(fileno=FIRST)
     server = MetricsServer(listening, board, bounds, live, origins, shown=paths)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's profile of each minute: its statements' joules and CPU time by sampled stack, as a
-message of pprof for the process that listens.
-"""
+"""The agent's profile of each minute: joules and CPU time of its statements by sampled stack, as a
+pprof message for the listening process."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ from qjoule.reporters.provenance import graded
 from qjoule.snapshots import Snapshot
 from qjoule.trace.meta import Server
 
-#: As metrics: the agent is not well if it shows nothing for so long.
+#: After so long without a new profile the agent counts as unhealthy, as with metrics.
 STALE_S = 3 * MINUTE_S
 
 
 class MinuteProfiles:
-    """Shows the profile of each minute that ends. `say`: logs a line."""
+    """Publishes the profile of each minute that ends. `say`: logs a line."""
 
     def __init__(self, board: SnapshotBoard, hertz: int, say: Callable[[str], object]) -> None:
         self._board, self._hertz, self._say = board, hertz, say
 
     def take(self, snapshot: Snapshot, servers: Sequence[Server], unix_s: float) -> None:
-        """`unix_s`: when the snapshot's interval ended."""
+        """Publishes a snapshot's stacks. `unix_s`: when its interval ended."""
         if snapshot.stacks is None:
             return
         kinds = {server.name or server.kind: server.kind for server in servers}
@@ -48,7 +47,7 @@ def profile_of(
     hertz: int,
     unix_s: float,
 ) -> Profile:
-    """`last`: the minute's last interval; `kinds`: of the servers, by name; `unix_s`: its end."""
+    """`last`: the minute's last interval; `kinds`: server kinds by name; `unix_s`: its end."""
     types = types_of(last)
     return Profile(
         "qjoule agent",
@@ -73,7 +72,7 @@ def _about(minute: RecentStacks, last: Attribution, hertz: int) -> Iterator[str]
 
 
 def _lacks(minute: RecentStacks) -> Iterator[str]:
-    """What is lost or not known, and why."""
+    """Says which samples are lost or unknown, and why."""
     for why, count in minute.losses.items():
         yield f"{count} samples are lost: {why}"
     if minute.unknown:

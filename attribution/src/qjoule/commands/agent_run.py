@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the agent: finds servers, traces them, and feeds the service until it is to end."""
+"""Runs the agent: finds servers, traces them, and feeds the service until it stops."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Server
 
-#: The kernel side sums per window. What is done per window takes most of our processes' time, and
-#: nobody sees less than an interval: twice the window of `top` takes a third less.
+#: The kernel side sums per window. Most of our processes' time is spent per window, and users see
+#: whole intervals only: twice the window of `top` takes a third less.
 WINDOW_MS = 200
-#: Of the budget's levels from 1 on.
+#: For the budget's levels from 1 on.
 COARSE_WINDOW_MS = 500
-#: Windows that arrive together cost half as much, and a server that restarts is still followed
-#: within a second.
+#: Processing windows together halves their cost, and a restarted server is still followed within a
+#: second.
 FLUSH_MS = 1000
-#: Rings hold the texts, sessions and tasks of a window: a MB for each CPU. They count as memory.
+#: Rings hold the texts, sessions and tasks of a window: 1 MB per CPU, which counts as memory.
 _LEAST_RING_MB, _MOST_RING_MB = 2, 8
 
 
@@ -73,7 +73,7 @@ def run(
     recordings: Path | None = None,
     pids: Collection[int] = (),
 ) -> int:
-    """Runs until it is asked to end. `recordings`: the flight recorder's directory."""
+    """Runs until it is stopped. `recordings`: the flight recorder's directory."""
     leave_masks_out()
     path = store_path(config)
     if path is not None:
@@ -101,7 +101,7 @@ def run(
     try:
         _trace_servers(service, listeners, recordings, pids)
     finally:
-        # Also if the tracer failed: what was counted until then is true.
+        # Also if the tracer failed: the counts until then are valid.
         manager.stopping()
         service.close(orderly=True)
         if writer is not None:
@@ -110,9 +110,9 @@ def run(
 
 
 def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:
-    """The flight recorder beside the agent, if there is one. Raises `QjouleError`.
+    """Returns the flight recorder beside the agent, if there is one. Raises `QjouleError`.
 
-    It has a record of each query, so it is the first to be left out.
+    It records every query, so it is the first thing that a level leaves out.
     """
     if directory is None or level:
         return None
@@ -135,7 +135,7 @@ def _trace_servers(
         level=level,
     )
     service.recorder = _recorder(config, recordings, level)
-    # What the kernel side reads of tags is left out first, with what else a level leaves out.
+    # From level 1 on, the kernel side does not read tags.
     tag = "" if level else config.tracing.tag
     summed = () if level else config.tags
     if tag:
@@ -190,7 +190,7 @@ def _ran() -> tuple[ProgramTotals, int]:
 
 
 def _controller(service: Service) -> Controller | None:
-    """Keeps the agent within its budget; without one, None, and nothing is left out."""
+    """Returns the controller that enforces the budget; None without a budget or a store."""
     limit = service.config.budget.share
     if limit is not None and service.rollups is None:
         say("budget.cpu: without a store no level outlasts a start: nothing is left out")
@@ -201,10 +201,10 @@ def _controller(service: Service) -> Controller | None:
 
 
 def _targets(service: Service, pids: Collection[int], *, client_tags: bool = False) -> Targets:
-    """The servers of this machine. Where the level leaves out probes: by sockets, where a server
-    can be traced so; an attach mode that was configured stays.
+    """Returns the servers of this machine. From some level on, servers are traced by sockets if
+    possible; a configured attach mode stays.
 
-    Without any server, only the machine is measured; once one runs, the agent starts again.
+    Without any server, only the machine is measured; the agent restarts once one runs.
     """
     config = service.config
     options = TracingOptions(
@@ -231,9 +231,8 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
 
 
 class TickingStream(Stream):
-    """Calls `tick` after each FLUSH block, which the tracer writes once a second, whether or not
-    anything happens.
-    """
+    """Calls `tick` after each FLUSH block, which the tracer writes once a second even without
+    events."""
 
     def __init__(self, inner: Stream, tick: Callable[[], object]) -> None:
         super().__init__(-1)
@@ -291,7 +290,7 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
 
 @contextmanager
 def _signals(service: Service, stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT end the stream, SIGHUP reloads at the next tick."""
+    """Within the block, SIGTERM and SIGINT end the stream, and SIGHUP reloads at the next tick."""
     service.stop = stop
 
     def end(_number: int, _frame: FrameType | None) -> None:

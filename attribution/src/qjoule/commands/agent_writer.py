@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that writes the store: the engine may start none once it reads from strangers.
+"""The process that writes the store: the engine may start no process once it reads untrusted data.
 
-Before, it starts a shell that waits, and runs this program for each line that the engine sends.
+Before that, it starts a shell, which waits and runs this module for each line that it gets.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PR_SET_PDEATHSIG = 1  #: prctl(2)
 
 
 class WriterProcess:
-    """The engine's end; `close` it."""
+    """The engine's side of the writer; call `close` at the end."""
 
     def __init__(self, store: Path) -> None:
-        """Starts the shell, while this process has one thread. Raises `QjouleError`: it cannot."""
+        """Starts the shell; this process may have one thread only. Raises `QjouleError`."""
         code = f"from qjoule.commands.agent_writer import main; main({str(store)!r})"
         requests, self._ask = os.pipe()
         self._answer, answer = os.pipe()
@@ -38,7 +38,7 @@ class WriterProcess:
             os.close(answer)
 
     def run(self) -> None:
-        """Has all waiting minutes written. Raises `OSError`: the shell has ended."""
+        """Has all waiting minutes written. Raises `OSError` if the shell has ended."""
         os.write(self._ask, b"\n")
         while (reply := os.read(self._answer, 1)) != b"\n":
             if not reply:
@@ -51,7 +51,7 @@ class WriterProcess:
 
 
 def main(store: str) -> None:
-    """The whole life of the writer."""
+    """The entire life of the writer."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     hide()
     drop_capability()

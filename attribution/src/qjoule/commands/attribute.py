@@ -152,7 +152,7 @@ def write(
 def _render(
     result: Attribution, form: str, top: int | None, *, ids: bool, waits: bool, to_terminal: bool
 ) -> str:
-    """Imports only the reporter that is needed."""
+    """Renders in a format other than Parquet. Imports only the reporter that is needed."""
     if form == "json":
         from qjoule.reporters.json_report import to_json  # noqa: PLC0415
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule attribute`: what it does with the options."""
+"""The implementation of `qjoule attribute`."""
 
 from __future__ import annotations
 
@@ -35,18 +35,14 @@ from qjoule.reporters.explain import render as render_explanation
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
-#: Numbers within one recording; another recording may use the same numbers for something else.
+#: Keys whose values are numbers within one recording only.
 OF_ONE_TRACE = ("session", "thread")
 
 
 def run(
     traces: tuple[Path, ...], result_options: ResultOptions, costs: Costs, *, ids: bool
 ) -> Attribution:
-    """The joules of these traces.
-
-    Raises:
-        UsageError, QjouleError: as the command says them.
-    """
+    """Attributes the joules of these traces. Raises UsageError and QjouleError."""
     keep_freed_memory()
     opened = open_several(readable(traces))
     keys, selected = result_options.keys, selection(result_options.where)
@@ -58,7 +54,7 @@ def run(
         raise UsageError("--ids are of statements: group by fingerprint, with --by")
     if ids and not recorded:
         raise QjouleError("the trace has no ids of other tools: record it with --ids")
-    check_keys(keys)  # before anything is attributed
+    check_keys(keys)  # before the attribution, which takes long
 
     with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
         parts = [
@@ -82,7 +78,7 @@ def run(
 
 
 def request_of(trace: Trace, result_options: ResultOptions) -> AttributionRequest:
-    """What the options ask of a trace. Raises `UsageError`, `QjouleError`."""
+    """Builds the attribution request from the options. Raises `UsageError`, `QjouleError`."""
     return AttributionRequest(
         check_keys(result_options.keys),
         result_options.idle,
@@ -93,10 +89,10 @@ def request_of(trace: Trace, result_options: ResultOptions) -> AttributionReques
 
 
 def explained(traces: tuple[Path, ...], result_options: ResultOptions, which: str) -> str:
-    """Where the joules of the row `which` come from, as text. The machine's memory is only read.
+    """Explains as text how the joules of the row `which` came about. The memory is only read.
 
     Raises:
-        UsageError: it cannot be told, or there is no such row.
+        UsageError: there are several traces, or no such row.
     """
     opened = list(open_several(readable(traces)).values())
     if len(opened) > 1:
@@ -108,7 +104,7 @@ def explained(traces: tuple[Path, ...], result_options: ResultOptions, which: st
 
 
 class _Progress(Observer):
-    """Calls `step`, if there is one, with the number of segments of each batch that is done."""
+    """Calls `step`, unless it is None, with the number of segments of each finished batch."""
 
     def __init__(self, step: Callable[[int], None] | None) -> None:
         self._step = step
@@ -119,7 +115,7 @@ class _Progress(Observer):
 
 
 def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
-    """Adds the evidence of a trace to the machine's memory, or says why that fails."""
+    """Returns a function that adds a trace's evidence to the machine's memory."""
     path = active_memory.where_to_extend(trace, choice)
 
     def remember(cells: tuple[Cell, ...]) -> None:
@@ -134,7 +130,8 @@ def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]
 
 @contextmanager
 def progress(segments: int) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar on standard error, if that is a terminal."""
+    """Yields the update function of a progress bar on standard error, or None without a
+    terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -37,8 +37,8 @@ from qjoule.session.tracing import tracing
 from qjoule.trace.reader import Trace
 
 WINDOW_MS = 20
-#: Busy share of the machine while it should be idle that is refused. Tracing itself takes well
-#: below one per cent; anything else that runs wakes the package.
+#: A larger busy share of the machine in idle phases is refused. Tracing itself takes well below one
+#: per cent; any other program keeps the package awake.
 MOST_BUSY = 0.20
 
 
@@ -116,10 +116,10 @@ def command(
 
 @contextmanager
 def _published(path: Path) -> Iterator[BinaryIO]:
-    """A file that replaces `path` when the block has ended without an error."""
+    """Yields a file that replaces `path` if the block ends without an error."""
     try:
         with os.fdopen(os.memfd_create("calibration"), "wb") as document:
-            root_part().publish(path, document.fileno())  # not after minutes of measuring
+            root_part().publish(path, document.fileno())  # checks the path first
             yield document
             document.flush()
             root_part().publish(path, document.fileno())
@@ -129,7 +129,7 @@ def _published(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A directory of our own, which is removed afterwards."""
+    """Yields a temporary directory, and removes it at the end."""
     directory = Path(tempfile.mkdtemp(prefix="qjoule-calibrate-"))
     try:
         yield directory
@@ -142,7 +142,7 @@ def _run(
 ) -> tuple[list[Done], InUse | None]:
     """Records all steps, or those of a quick run, into the working directory."""
     settings = Settings(Mode.RECORD, window_ms=WINDOW_MS, energy=energy)
-    # Loads are started while it records, so this process stays unconfined.
+    # Loads are started during the recording, so this process stays unconfined.
     with tracing(NO_SERVERS, settings, confined=False) as running:
         with recording(running) as run:
             check_source(run.announced())
@@ -168,7 +168,7 @@ def _run_all(steps: Sequence[Step], run: Recording, busy_allowed: bool) -> list[
 
 
 def check_quiet(done: Done, allowed: bool) -> None:
-    """Raises `QjouleError` if an idle phase was not nearly idle, unless that is `allowed`."""
+    """Raises `QjouleError` if an idle phase was too busy, unless `allowed`."""
     if done.step.kernel != IDLE or allowed:
         return
     share = busy_share(done)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule calibrate --quick`: a calibration of a machine that is in use."""
+"""`qjoule calibrate --quick`: calibrates a machine that is in use."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from qjoule.machine.steps import QUICK_SETTLE_S, loaded_cores, plan_quick
 from qjoule.model.coefficients import Coefficients
 from qjoule.session.calibrating import Bounds, Done, QuickRun, Recording
 
-#: The machine's use is measured for so long before the loads; also what the tracer needs to settle.
+#: The machine's load is measured for so long before our loads; the tracer settles meanwhile.
 BEGIN_S = 3.0
 
 
 def chosen(requested: Quick, *, short: bool, busy: bool, quick: bool) -> Quick | None:
-    """The quick run that was asked for; None: another one. Raises `UsageError` for options that
-    would have no effect."""
+    """Returns the requested quick run, or None without --quick. Raises `UsageError` for options
+    that would have no effect."""
     values = asdict(requested)
     if not quick:
         for name in values:
@@ -45,7 +45,7 @@ def chosen(requested: Quick, *, short: bool, busy: bool, quick: bool) -> Quick |
 
 
 def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:
-    """What the machine's calibration says, and what a reader must know about it."""
+    """Returns the machine's calibration, and notes about it for the reader."""
     nothing = Coefficients()
     if quick.anew:
         return nothing, ()
@@ -63,7 +63,7 @@ def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[s
 
 
 def run(quick: Quick, recording: Recording) -> tuple[list[Done], InUse]:
-    """Records the phases. Raises `QjouleError` if the machine is too busy, or became so."""
+    """Records the phases. Raises `QjouleError` if the machine is or becomes too busy."""
     info = read_cpu_info()
     limits = Limits(quick.rise / 100 * len(info.cpus), quick.waiting)
     quick_run = QuickRun(Bounds(limits, quick.most_watts), recording.power, recording.check)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the trace of a calibration run to the calibration."""
+"""Computes the calibration from the trace of a calibration run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from qjoule.session.calibrating import Done
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
-#: Busy share of an idle phase above which the calibration says so.
+#: Busy share of an idle phase above which the calibration notes it.
 NOTABLE_BUSY = 0.02
-#: Idle power at the end against the beginning: a package that got warm leaks a few per cent more.
+#: Relative change of idle power during the run that is noted: warm packages leak a few per cent
+#: more.
 NOTABLE_DRIFT = 0.05
 _LOAD = "qjoule-load"
 _CIRCULAR = "a calibration on a power model only returns the model"
@@ -28,8 +29,8 @@ _CIRCULAR = "a calibration on a power model only returns the model"
 
 @dataclass(frozen=True)
 class InUse:
-    """What is particular to a run on a machine in use: `busy_cpus` of other programs at the start,
-    what was known before, and how to say where the run ended early."""
+    """Facts of a run on a machine in use: `busy_cpus` of other programs at the start, the earlier
+    coefficients (`prior`), and `notes` on an early end."""
 
     busy_cpus: float
     prior: Coefficients = field(default_factory=Coefficients)
@@ -37,7 +38,7 @@ class InUse:
 
 
 def check_source(meta: Meta) -> None:
-    """Raises `QjouleError` unless there is measured energy to calibrate on.
+    """Raises `QjouleError` unless the trace has measured energy.
 
     Counters from a hypervisor are an estimate, but of this machine and varying with it, so they are
     accepted.
@@ -73,7 +74,7 @@ def summarise(
 ) -> Calibration:
     """Fits the recorded phases. Raises `QjouleError` if nothing could be measured.
 
-    `quick`: the run was shorter than it could be. `in_use`: other programs ran meanwhile.
+    `quick`: the run was shorter than possible. `in_use`: other programs ran meanwhile.
     """
     from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
     from qjoule.engine.other_results import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
@@ -138,7 +139,7 @@ def notes(
     phases: Sequence[PhaseSummary],
     in_use: InUse | None = None,
 ) -> Iterator[str]:
-    """What a reader must know to judge the calibration."""
+    """Yields notes that a reader needs to judge the calibration."""
     if trace.meta.energy.source == "host":
         yield "energy is what the host apportions to this guest, so are the coefficients"
     if trace.meta.energy.grade == "simulated":

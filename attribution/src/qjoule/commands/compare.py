@@ -19,7 +19,7 @@ from qjoule.model.gpsup import match
 from qjoule.reporters import comparison
 from qjoule.reporters.comparison import Report
 
-#: Stands for `--vs` among the paths; no argument of a program can contain a NUL.
+#: Replaces `--vs` among the paths; no argument of a program can contain a NUL.
 _VS = "\0vs"
 
 
@@ -31,7 +31,7 @@ class _Side(click.Path):
 
 
 class _TwoSides(click.Command):
-    """Makes `--vs` divide the paths, wherever options stand between them."""
+    """Makes `--vs` divide the paths, regardless of options between them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)

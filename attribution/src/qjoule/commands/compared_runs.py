@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the runs for `qjoule compare`, and refuses those that cannot be compared."""
+"""Loads the runs for `qjoule compare`, and refuses those that are not comparable."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from qjoule.trace.reader import Trace
 def load_runs(
     paths: Sequence[Path], calibration: str | None = None, idle: str = "separate"
 ) -> list[RunForms]:
-    """The runs of `paths`: traces, or JSON of `attribute`, whose options are already fixed.
+    """Loads the runs of `paths`: traces, or JSON of `attribute`, whose options are already fixed.
 
     Raises:
-        QjouleError: one cannot be read, or has no queries.
+        QjouleError: a run cannot be read, or has no queries.
     """
     with _with_progress(paths) as opened:
         runs = [_load(path, calibration, idle) for path in opened]
@@ -56,7 +56,7 @@ def _load(path: Path, calibration: str | None, idle: str) -> RunForms:
 
 @contextmanager
 def _with_progress(paths: Sequence[Path]) -> Iterator[Iterator[Path]]:
-    """The paths, with a progress bar on standard error if that is a terminal."""
+    """Yields the paths, with a progress bar if standard error is a terminal."""
     if len(paths) < 3 or not sys.stderr.isatty():
         yield iter(paths)
         return
@@ -65,10 +65,10 @@ def _with_progress(paths: Sequence[Path]) -> Iterator[Iterator[Path]]:
 
 
 def check(a: Sequence[RunForms], b: Sequence[RunForms], *, across: bool) -> list[Difference]:
-    """Differences between runs that should not differ; empty unless `across` allows them.
+    """Returns differences of properties that should be equal; only `across` allows any.
 
     Raises:
-        QjouleError: they differ and `across` does not allow it, or a recording would count twice.
+        QjouleError: there are differences without `across`, or a recording would count twice.
     """
     for side, runs in (("A", a), ("B", b)):
         if repeated := repeated_recording(runs):
@@ -95,7 +95,7 @@ def check(a: Sequence[RunForms], b: Sequence[RunForms], *, across: bool) -> list
 
 
 def statements(runs: Sequence[RunForms]) -> list[Form]:
-    """Every statement of the runs once, in the order of the first run that has it."""
+    """Returns every statement of the runs once, in order of first appearance."""
     by_name: dict[str, Form] = {}
     for run in runs:
         for form in run.forms:
@@ -104,7 +104,7 @@ def statements(runs: Sequence[RunForms]) -> list[Form]:
 
 
 def notes(a: Sequence[RunForms], b: Sequence[RunForms]) -> list[str]:
-    """What a reader must know about how the runs were made."""
+    """Returns notes for the reader on how the runs were made."""
     lines = [f"{run.name}: {problem}" for run in (*a, *b) for problem in run.problems]
     if len(a) < 2 or len(b) < 2:
         lines.append(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions of captured recordings, as commands run them: with progress, and before they read;
-and what they say of a trace that they have written."""
+"""Conversion of captured recordings for commands: with progress, or implicitly before a trace is
+read; and the summary of a written trace."""
 
 from __future__ import annotations
 
@@ -24,40 +24,38 @@ if TYPE_CHECKING:
     from qjoule.engine.query_groups import CallCount
     from qjoule.spool.convert import Converted, Progress
 
-#: The bar itself, at most, and what stands beside it: a word, the share done and the time left.
+#: Maximum width of the bar, and the width of a word, the share done and the time left beside it.
 _BAR_COLUMNS, _OTHER_COLUMNS = 36, 32
 
 
 def cpus() -> int:
-    """How many CPUs this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def converted(
     trace: Path, output: Path | None = None, *, keep: bool = False, jobs: int = 1
 ) -> Converted:
-    """Converts a recording, with a progress bar and the time left if standard error is a terminal.
+    """Converts a recording. Shows progress if standard error is a terminal.
 
-    `jobs`: see `qjoule.spool.convert.convert`; more than one need a process that may fork.
-
-    Raises:
-        QjouleError: see there.
+    `jobs`, and errors: see `qjoule.spool.convert.convert`; several jobs need a process that may
+    fork.
     """
     import pyarrow as pa  # noqa: PLC0415 (with the next it takes 0.3 s, and 50 MB)
 
     from qjoule.spool.convert import convert  # noqa: PLC0415
 
-    # Arrow's own pool keeps what it frees: 20 MB more in each process.
+    # Arrow's own pool keeps freed memory: 20 MB more in each process.
     pa.set_memory_pool(pa.system_memory_pool())
     with _progress() as progress:
         return convert(trace, output, keep=keep, jobs=jobs, progress=progress)
 
 
 def readable(traces: Sequence[Path]) -> list[Path]:
-    """The traces with tables. Recordings that are only captured are converted first.
+    """Returns the traces with tables. Captured recordings are converted first.
 
-    One that may not be changed is converted into a temporary directory, which is removed when the
-    command ends.
+    A recording that may not be changed is converted into a temporary directory, which is removed
+    when the command ends.
 
     Raises QjouleError for a flight recorder: its parts are recordings.
     """
@@ -72,7 +70,7 @@ def readable(traces: Sequence[Path]) -> list[Path]:
 def _readable(trace: Path) -> Path:
     about = trace.stat()
     if os.geteuid() == 0 and (about.st_uid or about.st_gid == READER):
-        # A stranger may have made it. What is converted is read by others, and never trusted.
+        # Another user may have made it. The result is read by others, so root must not convert it.
         raise QjouleError(
             f"{trace} is captured and not converted, and not for root to read: run "
             f"`sudo qjoule convert {trace}` first, which gives up root"
@@ -106,8 +104,8 @@ def _progress() -> Iterator[Progress]:
 
 
 def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:
-    """A trace in one line: its calls and segments, its energy source, and what was lost."""
-    # A recording has not ended yet.
+    """Summarises a trace in one line: calls, segments, energy source, and loss."""
+    # Imported here, because a recording has not ended yet when this module is loaded.
     from qjoule.reporters.missing import hidden_advice, lost  # noqa: PLC0415
 
     missing = lost(meta.loss, meta.lost_cpu_ns, hidden_advice(meta.changes))
@@ -122,12 +120,12 @@ def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: st
 
 
 def some(number: int, singular: str, plural: str) -> str:
-    """A number with its unit, in the singular or plural."""
+    """Formats a number with its unit in the singular or plural."""
     return f"{number:,} {singular if number == 1 else plural}"
 
 
 def _calls(counted: CallCount) -> str:
-    """The number that `attribute` has in its total, and what else was recorded."""
+    """Formats the number of calls as in `attribute`'s total, and what else was recorded."""
     calls = some(counted.calls, "call", "calls")
     if not counted.others:
         return calls

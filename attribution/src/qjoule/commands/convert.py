@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule convert`: makes the tables of recordings that were only captured."""
+"""`qjoule convert`: makes the tables of captured recordings."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.doctor/1"
 
-#: Without these nothing can be recorded. If any other check fails, figures are less detailed or
-#: less exact.
+#: Checks that a recording needs. If any other check fails, figures are less detailed or less exact.
 ESSENTIAL = (
     *("privileges", "seccomp", "btf"),
     *("tracepoint sched_switch", "tracepoint sched_process_exit"),
@@ -39,19 +38,19 @@ _MARKS = {True: ("ok", "green"), False: ("missing", "red"), None: ("unknown", "y
 
 @dataclass(frozen=True)
 class Findings:
-    """All findings of doctor; rendering adds nothing."""
+    """All findings of doctor."""
 
     checks: tuple[Check, ...]
-    power: str  #: one line: what the estimate would be based on
+    power: str  #: one line: the basis of a power estimate
     plan: AttachPlan
     discovery: Discovery
     generic: tuple[Server, ...] = ()  #: other listening servers, of unknown protocol
     rights: tuple[doctor_rights.Rights, ...] = ()  #: of each process of a recording
-    traffic: Traffic | None = None  #: what a moment of tracing saw; None: not measured
+    traffic: Traffic | None = None  #: counts of a short tracing; None if not measured
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What prevents a recording, one line each."""
+        """Returns the reasons that prevent a recording, one line each."""
         missing = [c for c in self.checks if c.name in ESSENTIAL and c.ok is False]
         return (
             *(f"{c.name}: {c.detail}" + (f"; {c.fix}" if c.fix else "") for c in missing),
@@ -97,7 +96,7 @@ def command(
     if as_json:
         click.echo(json.dumps(to_json(findings), indent=2))
     else:
-        # click leaves colour out where standard output is no terminal.
+        # click omits colours if standard output is no terminal.
         colour = False if os.environ.get("NO_COLOR") else None
         for line in render(findings, width):
             click.echo(line, color=colour)
@@ -105,8 +104,8 @@ def command(
 
 
 def examine(host_root: Path | None = None) -> Findings:
-    """Look at this machine."""
-    # Only this command needs these; `--help` does not.
+    """Examines this machine."""
+    # Imported here so that `--help` stays fast.
     from qjoule.machine.active_calibration import checks as power_checks  # noqa: PLC0415
     from qjoule.machine.facts import read_cpu_info, read_host_hardware  # noqa: PLC0415
     from qjoule.machine.identity import this_machine  # noqa: PLC0415
@@ -157,7 +156,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
 
 
 def render(findings: Findings, width: int) -> Iterator[str]:
-    """Lines of at most `width` columns. Text that a process could choose is sanitised."""
+    """Yields lines of at most `width` columns. Text that a process could choose is sanitised."""
     yield click.style("Machine", bold=True)
     for check in findings.checks:
         yield from _check(check, width)
@@ -243,7 +242,7 @@ def _generic_to_json(server: Server) -> dict[str, Any]:
 
 
 def _generic_lines(servers: Sequence[Server]) -> Iterator[str]:
-    """One line each, of any length, not yet sanitised."""
+    """Yields a line for each server, of any length, not yet sanitised."""
     yield "  not traced unless asked for, with --generic or --pid: by thread name, without queries;"
     yield "  calls of clients here that run under 'qjoule run' are counted (mode tag, not exact)"
     for server in servers[:_GENERIC_SHOWN]:
@@ -252,7 +251,7 @@ def _generic_lines(servers: Sequence[Server]) -> Iterator[str]:
         pids = f"pid {server.tgids[0]}"
         if len(server.tgids) > 1:
             pids += f" and {len(server.tgids) - 1} more"
-        # Where there is a port, the paths of unix sockets add little.
+        # If there is a port, the paths of unix sockets add little.
         facts = ", ".join([server.name, pids, *(addresses or server.sockets)])
         yield f"  -  {facts}; {server.restart.why}"
     if len(servers) > _GENERIC_SHOWN:

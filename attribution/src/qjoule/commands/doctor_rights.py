@@ -12,7 +12,8 @@ from qjoule.root_part.client import user_name
 
 @dataclass(frozen=True)
 class Rights:
-    """Rights of one process. `capabilities`: how many it has, or may take up (CapPrm)."""
+    """Rights of one process. `capabilities`: number in CapPrm, which the process has or may
+    enable."""
 
     process: str
     user: str
@@ -35,10 +36,10 @@ class Rights:
 
 
 def rights_of_a_recording(root_part: int | None) -> list[Rights]:
-    """`root_part`: its process; without it, reports this user's own rights.
+    """Returns the rights of each process. `root_part`: its pid; None: only our own rights.
 
-    The root part and the command are read from /proc. Examiners and the tracer are the command's
-    children, which cannot have more rights than the command. They drop the capability that hides it
+    Reads the root part and the command from /proc. Examiners and the tracer are the command's
+    children, which cannot have more rights. They drop the capability that hides them
     (`process.hide`), as the command does once it records.
     """
     command = _read(
@@ -59,7 +60,7 @@ def rights_of_a_recording(root_part: int | None) -> list[Rights]:
 
 
 def lines(rights: Sequence[Rights]) -> Iterator[str]:
-    """A line of text for each process."""
+    """Yields a line of text for each process."""
     for entry in rights:
         yield f"  {entry.process:<10} {entry.description}: {entry.does}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor --traffic`: a moment of tracing, before an attach mode is called exact."""
+"""`qjoule doctor --traffic`: traces briefly before it calls an attach mode exact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ option = click.option(
 
 
 def measure(plan: AttachPlan, seconds: float) -> Traffic | None:
-    """What a moment of tracing sees; None without root, time, or a running server with queries."""
+    """Traces briefly; None without root, time, or a running server with queries."""
     if not seconds or root_part().connection is None or not any(map(_is_measured, plan.traced)):
         return None
     try:
@@ -38,7 +38,7 @@ def measure(plan: AttachPlan, seconds: float) -> Traffic | None:
 
 
 def describe(traffic: Traffic | None, planned: PlannedServer) -> str:
-    """One line about a server; empty if nothing was measured."""
+    """Describes one server in a line; '' if nothing was measured."""
     if traffic is None or not _is_measured(planned):
         return ""
     if traffic.problem:
@@ -59,13 +59,13 @@ def describe(traffic: Traffic | None, planned: PlannedServer) -> str:
 
 
 def alarm(traffic: Traffic | None) -> Iterator[str]:
-    """A line if too much was lost to call anything exact."""
+    """Yields a line if too many records were lost to call anything exact."""
     if traffic is not None and (text := _alarm(traffic)):
         yield text
 
 
 def of_server(traffic: Traffic | None, planned: PlannedServer) -> dict[str, Any]:
-    """What the JSON adds to a server."""
+    """Returns the measured fields of a server's JSON."""
     if traffic is None or traffic.problem or not _is_measured(planned):
         return {}
     number = planned.server.id
@@ -83,7 +83,7 @@ def of_server(traffic: Traffic | None, planned: PlannedServer) -> dict[str, Any]
 
 
 def to_json(traffic: Traffic | None) -> dict[str, Any]:
-    """What the JSON says of all servers together."""
+    """Returns the measured fields of all servers together for JSON."""
     if traffic is None:
         return {}
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule dump`: saves what a flight recorder holds."""
+"""`qjoule dump`: saves the contents of a flight recorder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(*, recorder: str | None) -> int:
 
 
 def _which(recorder: str | None) -> tuple[Path, int | None]:
-    """The recorder's directory, and its process if the user named that."""
+    """Returns the recorder's directory, and its pid if the user gave that."""
     if recorder is None:
         return _only_one(), None
     if recorder.isdecimal() and not Path(recorder).exists():
@@ -76,7 +76,7 @@ def _only_one() -> Path:
 
 
 def _of_ended(directory: Path) -> SaveReply:
-    """Saves what a recorder has left that does not run any more."""
+    """Saves the contents of a recorder that does not run any more."""
     trace = _as_its_owner(directory)
     moment, meta = left_behind(trace)
     part = Part("end", "what the recorder held when it ended")
@@ -86,10 +86,10 @@ def _of_ended(directory: Path) -> SaveReply:
 
 
 def _as_its_owner(directory: Path) -> Path:
-    """Returns the directory. If root names another user's, it first becomes that user for good.
+    """Returns the directory. If root names another user's, this process first becomes that user.
 
-    A stranger may have made all of it, and may change it meanwhile. So its owner is that of an open
-    descriptor, and the path that is returned goes through this descriptor.
+    The user may change the directory meanwhile. So its owner is that of an open descriptor, and the
+    returned path goes through this descriptor.
     """
     if os.geteuid():
         return directory

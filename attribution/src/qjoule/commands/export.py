@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule export`: a trace's joules as files of profilers and viewers of traces."""
+"""`qjoule export`: writes a trace's joules for profilers and trace viewers."""
 
 from __future__ import annotations
 

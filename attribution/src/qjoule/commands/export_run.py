@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule export`: what it does with the options."""
+"""The implementation of `qjoule export`."""
 
 from __future__ import annotations
 
@@ -24,18 +24,14 @@ from qjoule.reporters import format as fmt
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
-#: A minute in steps of 15 ms, which is less than a window.
+#: Buckets of a timeline: 15 ms each in a minute, which is less than a window.
 _BUCKETS = 4000
 
 
 def run(
     form: str, path: Path, result_options: ResultOptions, symfs: Path | None
 ) -> tuple[bytes, Sequence[str]]:
-    """The file, and lines that say what is missing.
-
-    Raises:
-        UsageError, QjouleError: as the command says them.
-    """
+    """Returns the file, and lines that say what is missing. Raises UsageError and QjouleError."""
     keep_freed_memory()
     trace = Trace(readable([path])[0])
     if form == "perfetto":
@@ -49,7 +45,7 @@ def run(
 
 
 def profile_of(flame: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -> Profile:
-    """`lines`: on where the figures come from."""
+    """`lines`: notes on the source of the figures."""
     meta = trace.meta
     begin_ns, offset_ns = trace.begin_ns, meta.realtime_offset_ns
     types = types_of(flame.result)
@@ -69,7 +65,7 @@ def _kinds(meta: Meta) -> dict[str, str]:
 
 
 def timeline(trace: Trace, result_options: ResultOptions) -> tuple[bytes, Sequence[str]]:
-    """As `run`, for Perfetto."""
+    """Does the work of `run` for Perfetto."""
     request = request_of(trace, replace(result_options, by="query"))
     gathered = gather(
         trace,

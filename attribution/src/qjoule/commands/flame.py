@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule flame`: where in the servers' code a trace's joules went."""
+"""`qjoule flame`: divides a trace's joules over the servers' functions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule flame`: what it does with the options."""
+"""The implementation of `qjoule flame`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,8 @@ def run(
     *,
     symfs: Path | None,
 ) -> tuple[str, Sequence[str]]:
-    """The text in one of the formats, and lines that say what is missing.
-
-    Raises:
-        UsageError, QjouleError: as the command says them.
-    """
+    """Returns the text in a format, and lines that say what is missing. Raises UsageError and
+    QjouleError."""
     if shape is not None and "fingerprint" not in result_options.keys:
         raise UsageError("--shape is a fingerprint: group by it, with --by")
     keep_freed_memory()
@@ -50,7 +47,7 @@ def run(
 
 
 def divided(trace: Trace, result_options: ResultOptions, symfs: Path | None) -> Flame:
-    """A trace's rows, divided over the stacks that were sampled. `symfs`: as of `frame_names`."""
+    """Divides a trace's rows over the sampled stacks. `symfs`: as in `frame_names`."""
     return flame(trace, request_of(trace, result_options), trace_frame_names(trace, symfs))
 
 
@@ -78,7 +75,7 @@ def _of_shape(rows: Sequence[RowStacks], shape: str) -> tuple[RowStacks, ...]:
 
 
 def notes(stacks: Flame) -> Iterator[str]:
-    """Lines that say where the figures come from, and what is missing."""
+    """Yields lines on the source of the figures, and on missing data."""
     yield from about(stacks.result)
     if stacks.samples:
         share = stacks.whole / stacks.samples
@@ -90,7 +87,7 @@ def notes(stacks: Flame) -> Iterator[str]:
 
 
 def about(result: Attribution) -> Iterator[str]:
-    """The lines of an attribution: grade, idle policy, loss and alarm."""
+    """Yields the grade, idle policy, loss and alarm of an attribution."""
     policy, loss = result.policy.get("idle", ""), missing.loss(result)
     yield f"{graded(result)}, idle {policy}, loss {loss}"
     if alarm := missing.alarm(result):

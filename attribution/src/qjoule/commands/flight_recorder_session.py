@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `qjoule record --keep` runs: a flight recorder in the working directory."""
+"""Runs `qjoule record --keep`: a flight recorder in the working directory."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class FlightRecorderSession:
-    """A flight recorder of the working directory; `name` is what the user calls it."""
+    """A flight recorder in the working directory. `name`: the directory as the user gave it."""
 
     def __init__(self, keeping: Keeping, name: Path) -> None:
-        """Raises QjouleError: the directory has no place for its socket."""
+        """Raises QjouleError if the socket cannot be made in the directory."""
         self._keeping, self._name = keeping, name
         here = Path()
         bounds = Bounds(keeping.saves, keeping.pause_s or keeping.keep_s)
@@ -43,7 +43,7 @@ class FlightRecorderSession:
         self._judge = self._new_judge(keeping.triggers) if keeping.triggers else None
 
     def _new_judge(self, triggers: Triggers) -> Judge:
-        """Loads what it needs before this process is confined."""
+        """Imports the triggers, which must happen before this process is confined."""
         from qjoule.live.triggers import Judge  # noqa: PLC0415 - slow to import, for triggers alone
 
         def ask_to_save(why: str, cause: str) -> None:
@@ -64,7 +64,8 @@ class FlightRecorderSession:
             self._judge.close()
 
     def begun(self, stack: ExitStack, stop: Callable[[], object], *, has_program: bool) -> str:
-        """Listens for the signal and for keys until `stack` is closed; returns what to say."""
+        """Listens for the signal and for keys until `stack` is closed; returns a hint for the
+        user."""
         ways = [f"`qjoule dump {self._name}`", f"kill -USR1 {os.getpid()}"]
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -80,7 +81,7 @@ class FlightRecorderSession:
         return f"holding the last {span}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
 
     def run(self, stream: Stream, context: CaptureContext) -> Meta:
-        """Captures until the stream ends; returns what is known of the recording."""
+        """Captures until the stream ends; returns the trace's metadata."""
         capture = RingCapture(Path(), context, self._recorder)
         if self._judge is not None:
             capture.whole = self._judge.add
@@ -90,7 +91,7 @@ class FlightRecorderSession:
         return capture.run(stream)
 
     def summary(self) -> list[str]:
-        """What was not saved, and where the rest is, in lines."""
+        """Returns lines on what was not saved, and where the rest is."""
         name = self._name
         return [
             *self._recorder.summary(),
@@ -105,7 +106,7 @@ class FlightRecorderSession:
 def open_kept(
     keeping: Keeping, name: Path, limit_mb: int, *, compress: bool
 ) -> Iterator[tuple[Spool, FlightRecorderSession]]:
-    """The ring and its recorder in the working directory. Raises QjouleError."""
+    """Yields the ring and its recorder in the working directory. Raises QjouleError."""
     with open_ring(Path()) as descriptors, ExitStack() as stack:
         session = FlightRecorderSession(keeping, name)
         stack.callback(session.close)
@@ -114,7 +115,7 @@ def open_kept(
 
 
 def _has_keys() -> bool:
-    """Whether this process may read keys: it is in the foreground of a terminal."""
+    """Returns true if this process is in the foreground of a terminal."""
     try:
         fd = sys.stdin.fileno()
         return os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp()
@@ -124,7 +125,7 @@ def _has_keys() -> bool:
 
 @contextmanager
 def _keys(pressed: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-    """Calls `pressed[key]`, from a thread, while the block runs. The terminal is then as it was."""
+    """Within the block, calls `pressed[key]` from a thread. Restores the terminal at the end."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     read_end, write_end = os.pipe()

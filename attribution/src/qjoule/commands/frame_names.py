@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the frames of sampled stacks: functions, and nodes of plans."""
+"""Names the frames of sampled stacks: functions, and plan nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def trace_frame_names(trace: Trace, symfs: Path | None) -> Name:
-    """`frame_names` of a recording."""
+    """Returns `frame_names` for a recording."""
     return frame_names(trace.meta.modules, symfs, compiled=_compiled_names(trace.table("code")))
 
 
@@ -38,10 +38,9 @@ def frame_names(
     unnamed: Unnamed = lambda _module, _why: None,
     compiled: Name = lambda _module, _offset: JIT_CODE,
 ) -> Name:
-    """Names a frame by its module and its offset there. It opens the modules' files as they are
-    asked for, below `symfs` if that is given. `open_file` and `unnamed`: as of `Symbols`.
-    `compiled`: names what JVMs have compiled.
-    """
+    """Returns a function that names a frame by its module and offset. It opens the modules' files
+    when needed, below `symfs` if given. `open_file` and `unnamed`: as in `Symbols`. `compiled`:
+    names JIT-compiled code."""
     files = {module.id: (f"{symfs or ''}{module.path}", module.build_id) for module in modules}
     symbols = Symbols(
         lambda number: files.get(number, ("", "")), open_file=open_file, unnamed=unnamed
@@ -60,14 +59,14 @@ def frame_names(
 
 
 def _compiled_names(code: pa.Table) -> Name:
-    """Names of compiled methods, from the table `code`, which is not trusted."""
+    """Returns the names in the table `code`, which is not trusted."""
     columns = (code.column(name).to_pylist() for name in ("module", "offset", "name"))
     names = {(module, offset): name for module, offset, name in zip(*columns, strict=True)}
     return lambda module, offset: sanitise(names.get((module, offset), JIT_CODE))[:SHOWN_MAX]
 
 
 def load_all() -> None:
-    """Loads what naming would load later, when the process may open no more files."""
+    """Loads what naming would import later, before the process may open no more files."""
     supported()
     load_disassembler()
     cxx()

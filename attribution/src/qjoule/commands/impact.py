@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What joules cost and emit, as `option_groups.costs` ask for it."""
+"""Cost and emissions of joules, as the options `option_groups.costs` request."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _LARGEST_EMBODIED = 1e9  #: g: a thousand tonnes
 
 
 def factors(costs: Costs, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:
-    """The factors for the joules of `result`, which comes from `traces`; None if no option was
-    given.
+    """Returns the factors for the joules of `result`, which comes from `traces`; None without
+    options.
 
     Raises:
         UsageError: an invalid price, intensity or embodied carbon.
@@ -103,7 +103,7 @@ def _factor(
 
 
 def _windows(trace: Trace, name: str, domain: str) -> tuple[I64, F64]:
-    """Boundaries (since 1970) and energies of the trace's windows."""
+    """Returns boundaries (ns since 1970) and energies (nJ) of the trace's windows."""
     offset_ns = trace.meta.realtime_offset_ns
     if offset_ns is None:
         raise QjouleError(f"{name} does not say when it was recorded: give a constant instead")

@@ -14,11 +14,11 @@ from qjoule import interrupts
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when the command is used: to list all takes no import."""
+    """Imports a command's module only when the command is used, so that listing is fast."""
 
-    #: By the command's name: its module, which has it as `command`, and its short help.
+    #: By command name: the module, which defines `command`, and a short help.
     commands_of: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    need_root: ClassVar[tuple[str, ...]] = ()  #: all others give up root
+    need_root: ClassVar[tuple[str, ...]] = ()  #: the other commands give up root
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's interface)
         return list(self.commands_of)
@@ -39,7 +39,6 @@ class LazyGroup(click.Group):
         return without_root(command)
 
     def load(self, name: str) -> click.Command:
-        """Imports the command's module."""
         command: click.Command = importlib.import_module(self.commands_of[name][0]).command
         return command
 

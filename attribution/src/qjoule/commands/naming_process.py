@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the frames of sampled stacks in a process of its own, for `qjoule top --stacks` and the
+"""Names the frames of sampled stacks in a separate process, for `qjoule top --stacks` and the
 agent.
 
-That process alone reads the servers' files and demangles their names, which are a stranger's. It
-holds what the servers have mapped, wherever that lies, and files of debug symbols. It is confined
-as the processes that examine servers are: it opens no other file, and its memory and time are
-limited. If it fails, frames that it has not named are files and offsets. What JVMs have compiled is
-in no file: the process that lists it names it (`session/compiled_code.py`).
+Only that process reads the servers' files and demangles their names, which are untrusted. It has
+descriptors of the files that servers have mapped, and of debug files. It is confined like the
+processes that examine servers: it opens no other file, and its memory and time are limited. If it
+fails, unnamed frames are shown as files and offsets. JIT-compiled code is in no file: it is named
+by the process that lists it (`session/compiled_code.py`).
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from qjoule.trace.meta import Module
 _FRAME = struct.Struct("=IQ")  #: module, offset
 _NAME_BYTES = 2048
 _MOST_LINES = 8
-_ANSWER_MAX = SHOWN_MAX + 24  #: characters of a name, and an offset
-#: For all names together. Reading the symbols of a large server takes some seconds, once. A share
-#: of the time that passes is added, for an agent that runs on.
+_ANSWER_MAX = SHOWN_MAX + 24  #: characters: a name and an offset
+#: Waiting time for all names together. Reading the symbols of a large server takes some seconds,
+#: once. A share of the time that passes is added, for a long-running agent.
 _PATIENCE_S, _PATIENCE_SHARE = 20.0, 0.01
-#: How long the stream may wait for a name. Most take less than 1 ms.
+#: Waiting time for one name. Most take less than 1 ms.
 _MOMENT_S = 0.02
 _CPU_S = 60
 _REMEMBERED = 1 << 16
-#: Files that are held: those of the first modules. A process may have 1,024 descriptors.
+#: Open files at most, of the first modules. A process may have 1,024 descriptors.
 _FILES_MAX = 768
 READING = "reading the servers' symbols: newer samples are not shown yet"
 
 
 class NamingProcess:
-    """The command's end. `problem`: why frames have no names from now on; empty: they have."""
+    """The command's side. `problem`: why frames get no names any more; '' if they do."""
 
     def __init__(self, tables: OpenTables) -> None:
-        """Starts it, while this process has one thread. Raises `QjouleError`."""
+        """Starts the process; this one may have one thread only. Raises `QjouleError`."""
         self.problem = ""
         self._files = {
             module.id: sanitise(module.path.rpartition("/")[2])[:200] for module in tables.modules
@@ -70,13 +70,13 @@ class NamingProcess:
         with theirs, ExitStack() as stack:
             servers: dict[int, socket.socket] = {}
             for number, pid in enumerate(tables.pids):
-                with suppress(QjouleError):  # it has ended: its files are looked for by name
+                with suppress(QjouleError):  # the server has ended: its files are found by name
                     servers[number] = stack.enter_context(bound(root_part().need("stacks"), pid)[1])
             descriptors = [theirs.fileno(), *(server.fileno() for server in servers.values())]
             self.pid = fork_helper(lambda: _serve(tables, list(servers)), descriptors)
         self._connection = ours
         self._patience_s = _PATIENCE_S
-        self._pending: tuple[int, int] | None = None  #: what it has not answered yet
+        self._pending: tuple[int, int] | None = None  #: the frame whose name is outstanding
         self._last_request_s = time.monotonic()
 
     def name(self, module: int, offset: int) -> str:
@@ -93,7 +93,7 @@ class NamingProcess:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Lines that say what has no names, and why."""
+        """Returns lines on what has no names, and why."""
         lines = [f"no functions' names in {file}: {why}" for file, why in self._unnamed.items()]
         if len(lines) > _MOST_LINES:
             lines[_MOST_LINES:] = [f"nor in {len(lines) - _MOST_LINES} more files"]
@@ -109,7 +109,7 @@ class NamingProcess:
         gained_s = (time.monotonic() - self._last_request_s) * _PATIENCE_SHARE
         self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
         self._pending, self._last_request_s = key, time.monotonic()
-        with suppress(OSError):  # it has ended: there will be no answer
+        with suppress(OSError):  # the process has ended: there will be no answer
             self._connection.send(_FRAME.pack(*key))
 
     def _take_answer(self, key: tuple[int, int]) -> None:
@@ -136,13 +136,13 @@ class NamingProcess:
         )
         if why and module in self._files:
             self._unnamed[self._files[module]] = why[:_ANSWER_MAX]
-        if offset & NODE:  # its number is the tracer's, whatever was said
+        if offset & NODE:  # the node's number is the tracer's, whatever the answer
             kind = text.rpartition(" #")[0][:_ANSWER_MAX] or "node"
             return PlanNode(f"{kind} #{offset & 0xFFFF_FFFF}")
         return text[:_ANSWER_MAX] or f"{self._files.get(module) or '(unknown file)'}+{offset:#x}"
 
     def _answer(self) -> bytes:
-        """Empty: the process cannot name the frame, or has failed for good (`problem`)."""
+        """Returns '' if the process cannot name the frame, or has failed for good (`problem`)."""
         message = b""
         try:
             self._connection.settimeout(_MOMENT_S)
@@ -161,14 +161,14 @@ class NamingProcess:
         return message[1:]
 
     def _fail(self, reason: str) -> None:
-        """This process may send no signal (`confine_reader`); that one ends when it has its name,
-        or has used up its CPU time."""
+        """Gives up the process. It may not be signalled (`confine_reader`); it ends when it has its
+        name or has used up its CPU time."""
         self.problem = f"some functions have no names: {reason}"
         self._connection.close()
 
 
 def _serve(tables: OpenTables, servers: Sequence[int]) -> None:
-    """The whole life of the other process. `servers`: their numbers, by their connections."""
+    """The entire life of the naming process. `servers`: descriptors of their connections."""
     hide()
     load_all()
     whys: dict[int, str] = {}
@@ -191,7 +191,7 @@ def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> 
         frame_name = ""
         try:
             frame_name = "" if module in broken else name(module, offset)
-        except Exception:  # nobody foresaw it; it costs the names of this file alone
+        except Exception:  # unforeseen; only the names of this file are lost
             broken.add(module)
             whys[module] = "its symbols cannot be read"
         text = f"={frame_name[:_ANSWER_MAX]}\0{whys.pop(module, '')[:_ANSWER_MAX]}"
@@ -201,9 +201,9 @@ def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> 
 def _mapped(
     access: Access, own_modules: Sequence[Module], modules: list[Module], files: dict[Path, Opened]
 ) -> list[Module]:
-    """Opens what the server has mapped itself: a container's files have the same names as others.
+    """Opens the files that a server has mapped: a container's files have the same names as others.
 
-    Adds them to `files`, each by a name of its own. Returns the modules, these by those names.
+    Adds them to `files` under unique names. Returns the modules with these names.
     """
     places: dict[str, Mapped] = {}
     for mapping in mapped(access.proc(ProcFile.MAPS)):

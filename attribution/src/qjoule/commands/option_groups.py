@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that belong together, and the objects that a command gets them as."""
+"""Groups of options, and the dataclasses in which a command gets them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SHAPE = "shape-energy"
 
 
 def gathered(kind: Callable[..., Any], argument: str, **fixed: Any) -> Option:
-    """The command gets the parameters that are fields of the dataclass `kind` as one argument.
+    """Passes the parameters that are fields of the dataclass `kind` to the command as one argument.
 
-    It stands below the options. `fixed`: fields without an option.
+    Put it below the options. `fixed`: fields without an option.
     """
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ def gathered(kind: Callable[..., Any], argument: str, **fixed: Any) -> Option:
 
 
 def is_given(*parameters: str) -> bool:
-    """Whether one of these parameters is on the command line."""
+    """Returns true if one of these parameters is on the command line."""
     source = click.get_current_context().get_parameter_source
     return any(source(name) is ParameterSource.COMMANDLINE for name in parameters)
 
@@ -59,7 +59,7 @@ def _all_of(*group: Option) -> Option:
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """Which joules are shown, and how they are shared out. `by`: keys, separated by commas."""
+    """Selects joules, and how they are apportioned. `by`: keys, separated by commas."""
 
     by: str
     idle: IdlePolicy
@@ -77,7 +77,7 @@ class ResultOptions:
 
 @dataclass(frozen=True)
 class Costs:
-    """What joules cost and emit, as the user gave it (`impact`); None: not given."""
+    """Cost and emission options as given (`impact`); None if absent."""
 
     price: str | None = None
     carbon: str | None = None
@@ -123,7 +123,7 @@ costs = _all_of(
 
 @dataclass(frozen=True)
 class Triggers:
-    """What makes a flight recorder save by itself. `query_j`: a query above so many J, or None."""
+    """Triggers of a flight recorder. `query_j`: saves for queries above so many J, or None."""
 
     shapes: bool = False
     query_j: float | None = None
@@ -134,8 +134,7 @@ class Triggers:
 
 @dataclass(frozen=True)
 class Keeping:
-    """A flight recorder as the user asked for it. `keep_s`: 0 if there is to be none; `pause_s`: 0
-    for `keep_s`."""
+    """Options of a flight recorder. `keep_s`: 0 for none; `pause_s`: 0 for `keep_s`."""
 
     keep_s: float
     triggers: Triggers
@@ -147,7 +146,7 @@ class Keeping:
 
 
 def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float:
-    """Seconds of `90s`, `5m` or `1h`; 0 if there is no text."""
+    """Parses `90s`, `5m` or `1h` as seconds; 0 if there is no text."""
     if text is None:
         return 0.0
     match = _TIME.fullmatch(text.strip())
@@ -207,7 +206,7 @@ keeping = _all_of(
 )
 
 
-#: What is written while recording, and when it becomes tables.
+#: What is written during the recording, and when it becomes tables.
 capture = _all_of(
     click.option(
         "--convert",

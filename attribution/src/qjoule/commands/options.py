@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
-#: Servers that can have an agent, as text for people.
+#: Servers that can have an agent, for help texts.
 _WITH_AGENT = " or ".join(
     flavour.capitalize()
     for server in servers().values()
@@ -134,7 +134,7 @@ no_follow = click.option(
 
 
 def stacks(what: str) -> Option:
-    """The option that samples stacks; `what` says what shows them."""
+    """The option that samples stacks; `what` names the output that shows them."""
     return click.option(
         "--stacks",
         "stacks_hz",
@@ -163,12 +163,12 @@ _ATTACH_MODES = ("auto", "socket", "symbol", "statistical")
 
 
 def attach_mode(text: str | None) -> AttachMode | None:
-    """The mode that a word asks for. None: the cheapest that is exact, for each server."""
+    """Parses an attach mode. None: the cheapest exact mode of each server."""
     return None if text in (None, "auto") else AttachMode[text.upper()]
 
 
 def attach(command: Command) -> Command:
-    """`--attach`, as `attach_mode`; its former name `--rung` is still read."""
+    """`--attach`, see `attach_mode`; the former name `--rung` still works."""
     for name, about in (("--rung", None), ("--attach", "How query boundaries are found.")):
         command = click.option(
             name,
@@ -231,9 +231,9 @@ counters = click.option(
 def known_source(
     _context: click.Context, _parameter: click.Parameter, source: str | None
 ) -> str | None:
-    """Checks the energy source before anything is started. Raises click.BadParameter.
+    """Validates the energy source before anything starts. Raises click.BadParameter.
 
-    Only the name is checked, against the tracer's list; without a tracer any name is accepted.
+    Checks the name only, against the tracer's list; without a tracer accepts any name.
     """
     if source is not None and source != "auto" and (sources := tracer_sources()):
         names = ["auto", *(entry.name for entry in sources)]
@@ -243,7 +243,7 @@ def known_source(
 
 
 def energy(what: str) -> Option:
-    """The option for the energy source; `what` is the help text on the command's sources."""
+    """The option for the energy source; `what` is its help text."""
     return click.option(
         "--energy",
         default="auto",
@@ -255,7 +255,7 @@ def energy(what: str) -> Option:
 
 
 def seconds(least: float, most: float, default: float, what: str) -> Option:
-    """The option for how long a command's work takes; `what` is its help text."""
+    """The option for the duration of a command's work; `what` is its help text."""
     return click.option(
         "--seconds",
         type=click.FloatRange(least, most),
@@ -267,7 +267,7 @@ def seconds(least: float, most: float, default: float, what: str) -> Option:
 
 
 def more_than_before(name: str, most: float, default: float, what: str) -> Option:
-    """An option, in percent, that ends a run when others do so much more than at its start."""
+    """A percentage option that ends a run when other programs do so much more than at its start."""
     return click.option(
         name,
         type=click.FloatRange(1, most),

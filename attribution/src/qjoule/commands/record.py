@@ -186,7 +186,7 @@ def command(
 
 
 def _check(settings: Settings, job: Job, keeping: Keeping) -> None:
-    """Raises `QjouleError` for what cannot be recorded."""
+    """Raises `UsageError` or `QjouleError` if the options do not fit together."""
     if keeping.triggers and not keeping:
         raise UsageError("--trigger saves what --keep holds: add --keep TIME")
     if settings.stacks_hz and keeping:
@@ -199,6 +199,6 @@ def _check(settings: Settings, job: Job, keeping: Keeping) -> None:
 
 
 def _import_run() -> None:
-    """What a recording needs once it is planned, to be imported while that is done."""
+    """Imports the recording's modules in parallel with planning."""
     with imports():
         import_module("qjoule.commands.record_run")

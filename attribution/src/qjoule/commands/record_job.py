@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording as the user asked for it, and what `qjoule record` says of it."""
+"""The parameters of a recording, and messages of `qjoule record` about it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from qjoule.trace.meta import Captured, Meta
 
 @dataclass(frozen=True)
 class PowerFiles:
-    """What is known of the machine's power and is copied into the trace, so that the trace can be
-    attributed with it on any machine."""
+    """The machine's calibration and memory, copied into the trace so that it can be attributed with
+    them on any machine."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)  #: by name
     summary: str = "not calibrated"  #: a phrase on the calibration
@@ -25,8 +25,8 @@ class PowerFiles:
 
     @staticmethod
     def of(calibration: str | None, memory: str | None) -> PowerFiles:
-        """By the user's choices, see `options`. A recording calls this in a process of its own: the
-        model that it imports is 1.3 MB.
+        """Loads the files that the user chose, see `options`. A recording calls this in a separate
+        process: the model that it imports takes 1.3 MB.
 
         Raises `QjouleError` for a file that does not fit.
         """
@@ -47,7 +47,7 @@ class PowerFiles:
         return PowerFiles(files, phrase, notes)
 
     def write(self) -> None:
-        """Writes it into the working directory."""
+        """Writes the files into the working directory."""
         for name, content in self.files.items():
             write_whole(Path(name), content)
 
@@ -57,7 +57,7 @@ _NOTHING = PowerFiles()
 
 @dataclass(frozen=True)
 class Job:
-    """What to record, and where to."""
+    """The parameters of a recording."""
 
     duration: float | None
     program: tuple[str, ...]
@@ -65,17 +65,17 @@ class Job:
     spool_mb: int
     compress: bool
     directory: Path = Path()
-    calibration: str | None = None  #: the user's choices, see `options`; they lead to `power_files`
+    calibration: str | None = None  #: the user's choices, see `options`, for `power_files`
     memory: str | None = None
     power_files: PowerFiles = _NOTHING
     meter: Meter | None = None
     rest_s: float | None = None
-    other_ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
+    other_ids: OtherIds | None = None  #: finds other tools' ids of statements, if requested
     conversion: str = "end"  #: when the tables are made: end or later
 
     @property
     def chosen(self) -> bool:
-        """Whether the user named a calibration or a memory."""
+        """True if the user named a calibration or a memory."""
         return self.calibration is not None or self.memory is not None
 
     @property
@@ -84,12 +84,12 @@ class Job:
 
     @property
     def seconds(self) -> float | None:
-        """How long to record; None: until it is stopped."""
+        """Duration of the recording; None if it runs until it is stopped."""
         return None if self.duration is None else self.duration + (self.rest_s or 0.0)
 
     @property
     def until(self) -> str:
-        """When it ends, in words."""
+        """Says when the recording ends."""
         rest_text = "" if self.rest_s is None else f", with {self.rest_s:g} s of rest first"
         if self.program:
             return f"until {Path(self.program[0]).name} ends{rest_text}"
@@ -98,7 +98,7 @@ class Job:
         return f"for {self.duration:g} s{rest_text}, Ctrl-C stops"
 
     def captured(self, meta: Meta) -> str:
-        """What was captured, for tables to be made later."""
+        """Summarises what was captured for a later conversion."""
         from qjoule.commands.conversion import some  # noqa: PLC0415 - not while it records
 
         capture = meta.captured or Captured()
@@ -108,7 +108,7 @@ class Job:
 
 
 def servers(meta: Meta) -> str:
-    """The servers that are traced, each with its attach mode."""
+    """Lists the traced servers with their attach modes."""
     return ", ".join(
         f"{server.name} ({'by thread' if server.attach_mode == BY_THREAD else server.attach_mode})"
         for server in meta.servers

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of `qjoule record`, once it is planned: traces, captures and converts.
+"""The implementation of `qjoule record` after planning: traces, captures and converts.
 
-It is imported while a process plans what to trace: see `record`.
+`record` imports it while another process plans.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def record(
     streams: Streams | None,
 ) -> int:
     """Records into the working directory; returns the exit code."""
-    if job.chosen:  # what does not fit is refused before the tracer writes anything
+    if job.chosen:  # checks the user's files before the tracer writes anything
         job = _with_power_files(job)
     with ExitStack() as stack:
         if not keeping:
             spool = Spool((stack.enter_context(open_spool(Path())),), job.spool_mb, job.compress)
             return _record(targets, replace(settings, spool=spool), job, streams=streams)
-        # With --keep alone.
+        # Only with --keep.
         from qjoule.commands.flight_recorder_session import open_kept  # noqa: PLC0415
 
-        os.environ.pop("NOTIFY_SOCKET", None)  # of the agent that had us started
+        os.environ.pop("NOTIFY_SOCKET", None)  # belongs to the agent that started us
         opened = open_kept(keeping, job.directory, job.spool_mb, compress=job.compress)
         spool, flight_recorder = stack.enter_context(opened)
         return _record(targets, replace(settings, spool=spool), job, flight_recorder)
@@ -101,8 +101,8 @@ def _record(
                 child.cancel()
             failed = _closed(running.tracer)
             if failed is not None:
-                # The root part may have ended, and its SIGTERM comes only once the kernel has
-                # removed the probes: what was captured is still to be converted.
+                # The root part may have ended. Its SIGTERM comes once the kernel has removed the
+                # probes: the capture must still be converted.
                 outlive_the_root_part()
             stopped_by.close()
             if running.code is not None and running.code.problem:
@@ -131,7 +131,7 @@ def _with_power_files(job: Job) -> Job:
 def _ended(
     meta: Meta, job: Job, flight_recorder: FlightRecorderSession | None, applications: int
 ) -> Meta:
-    """Converts what was captured, unless it is to be done later, and says what there is."""
+    """Converts what was captured, unless that is for later, and prints a summary."""
     if flight_recorder is not None:
         for line in flight_recorder.summary():
             say(line)
@@ -149,7 +149,7 @@ def _code(meta: Meta, *, captured: bool) -> int:
 
 
 def _closed(tracer: Tracer) -> QjouleError | None:
-    """Ends the tracer; returns why it failed. What it wrote until then is converted first."""
+    """Ends the tracer; returns its error. The data until then is converted first."""
     try:
         tracer.close()
     except QjouleError as error:

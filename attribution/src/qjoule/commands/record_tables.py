@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the tables of what `qjoule record` has captured, and says what was written.
+"""Makes the tables of a capture of `qjoule record`, and prints a summary.
 
-It is imported when the recording has ended: what it needs would take 40 MB meanwhile.
+It is imported after the recording, because its imports take 40 MB.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from qjoule.trace.reader import Trace
 def make_tables(job: Job, applications: int) -> Meta:
     """Converts the working directory and prints a summary.
 
-    `applications`: how many processes have reported tags.
+    `applications`: number of processes that reported tags.
 
     Raises:
-        QjouleError: it cannot be converted; what was captured stays.
+        QjouleError: the conversion failed; the capture stays.
     """
     leave_pandas_out()
     try:
@@ -45,11 +45,11 @@ def make_tables(job: Job, applications: int) -> Meta:
 
 
 def _summary(job: Job, result: Converted, counted: CallCount, applications: int) -> Iterator[str]:
-    """What was written, line by line."""
+    """Yields the summary, line by line."""
     meta = result.meta
     yield what_was_written(job.directory, meta, counted, job.power_files.summary)
     for change in server_changes(meta):
-        if change.what != HIDDEN:  # said with what was lost
+        if change.what != HIDDEN:  # the loss includes hidden sessions
             yield missing.server_change(change)
     if alarm := alarm_of(meta.loss, counted.calls):
         yield f"ALARM: {alarm}"

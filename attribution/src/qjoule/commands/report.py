@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule report`: one self-contained page of traces and studies, and their figures as files."""
+"""`qjoule report`: writes one self-contained page of traces and studies, and figures as files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.machine.active_calibration import for_trace
 from qjoule.process import OPENED, as_given
 from qjoule.trace.reader import Trace
 
-TOP = 2000  #: rows of queries in the page, unless --top says otherwise
+TOP = 2000  #: default of --top: rows of queries in the page
 BY = "fingerprint,server,database"
 RUNS = "runs.jsonl"  #: file in a study's directory, see `qjoule.report.build`
 
@@ -94,7 +94,7 @@ def command(
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
     opened = [Trace(path) for path in readable(traces)]
     calibrated = [for_trace(trace, result_options.calibration) for trace in opened]
-    # The model's many small products are slower on several threads, which wait for each other.
+    # The model's many small products are slower on several threads.
     with (
         threadpool_limits(1, user_api="blas"),
         progress(sum(trace.rows("segments") for trace in opened)) as step,
@@ -117,7 +117,7 @@ def command(
 
 def needs_extra() -> None:
     """Raises `QjouleError` if the page's libraries are missing."""
-    # Otherwise matplotlib warns in two lines that a user without a home has no cache.
+    # matplotlib would warn in two lines if a user without a home has no cache.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         import jinja2  # noqa: F401, PLC0415
@@ -128,8 +128,7 @@ def needs_extra() -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes the page whole or not at all; if `path` is not a regular file, such as a pipe,
-    writes to it."""
+    """Writes the page atomically, or directly if `path` is not a regular file, such as a pipe."""
     from qjoule.trace.durable import write_whole  # noqa: PLC0415
 
     try:

@@ -72,8 +72,8 @@ def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **k
     from qjoule_drivers.inject import environment  # noqa: PLC0415 (an extra)
 
     with tempfile.TemporaryDirectory(prefix="qjoule-run-") as folder:
-        # The program may drop its rights and must still be able to write its report. Others cannot
-        # list the folder, so they do not know the name.
+        # A program that drops its rights must still be able to write its report. Others cannot list
+        # the folder, so they do not know the name.
         Path(folder).chmod(0o711)
         report = Path(folder, secrets.token_hex(16))
         report.touch()
@@ -94,7 +94,7 @@ def _pair(tag: str) -> tuple[str, str]:
 
 
 def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
-    """Runs the program; signals and exit codes are as if it ran in our place."""
+    """Runs the program. Forwards signals and its exit code."""
     try:
         child = subprocess.Popen(program, env=environment)
     except OSError as error:
@@ -104,7 +104,7 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
         with suppress(ProcessLookupError):
             child.send_signal(number)
 
-    # A terminal sends Ctrl-C to the program itself, which decides how to handle it.
+    # A terminal sends Ctrl-C to the program, too, which decides how to handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, forward)
@@ -112,7 +112,7 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
 
 
 def _summary(lines: list[str]) -> list[str]:
-    """Sums up the processes' reports: each is `PID words`."""
+    """Summarises the processes' reports: each is `PID text`."""
     counts = Counter(text for _, _, text in (line.partition(" ") for line in lines))
     if not counts:
         return [

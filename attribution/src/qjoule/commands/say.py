@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command says: its result, and messages beside it.
+"""Output of commands: results, and messages.
 
 Messages go to standard error, one line each, safe for a terminal.
 """
@@ -22,8 +22,7 @@ from qjoule.shapes.safe_text import sanitise
 def say(message: str) -> None:
     """Prints the message at once; a closed standard error does not stop the command.
 
-    The whole message (names of processes, paths, servers' messages) is sanitised here, so no caller
-    needs to know which part of it a stranger chose.
+    Sanitises the whole message (names of processes, paths, servers' messages), so callers need not.
     """
     line = sanitise(" ".join(as_given(message).split()))
     with suppress(OSError):
@@ -31,7 +30,7 @@ def say(message: str) -> None:
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Writes a result to a file, or to standard output. Raises `QjouleError`: it cannot."""
+    """Writes a result to a file, or to standard output. Raises `QjouleError` if that fails."""
     if output is None:
         click.echo(text, nl=False)
         return
@@ -39,7 +38,7 @@ def write_text(text: str, output: Path | None) -> None:
 
 
 def write_bytes(content: bytes, output: Path | None) -> None:
-    """The same of bytes, which are not for a terminal."""
+    """Like `write_text`, for bytes."""
     if output is None:
         click.echo(content, nl=False)
         return
@@ -55,7 +54,6 @@ def say_traceback(
     """Python's own traceback of an unexpected error, sanitised: for `sys.excepthook`."""
     text = "".join(traceback.format_exception(kind, error, trace))
     with suppress(OSError):
-        # Only line feeds divide: str.splitlines() would treat some control characters as line
-        # ends.
+        # str.splitlines() would also split at some control characters.
         for line in text.rstrip("\n").split("\n"):
             print(sanitise(line), file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `qjoule top` and the agent need to sample stacks: room in the rings, and names."""
+"""Stack sampling of `qjoule top` and the agent: room in the rings, and names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 def ring_mb(stacks_hz: int, window_ms: int) -> int:
-    """What the stacks of all CPUs take until the tracer comes for them, after a window of sums."""
+    """Returns the ring size for the stacks of all CPUs until the tracer reads them after a
+    window."""
     stack_bytes, cpus = 31 << 10, os.cpu_count() or 1
     return min(512, round(stacks_hz * cpus * stack_bytes * 2 * window_ms / 1e3 / (1 << 20)))
 
 
 class Naming:
-    """The process that names what is on stacks, if any are sampled. `pid`: 0: there is none."""
+    """The process that names stack frames, if stacks are sampled. `pid`: 0 without one."""
 
     def __init__(self) -> None:
         self._process: NamingProcess | None = None
@@ -39,7 +40,7 @@ class Naming:
         no_stacks: tuple[str, ...],
         window: type[LastMinute] | type[WholeMinutes] = LastMinute,
     ) -> StackOptions | None:
-        """`no_stacks`: lines that name servers without stacks."""
+        """`no_stacks`: lines on servers without stacks."""
         process = self._process
         if process is None:
             return None

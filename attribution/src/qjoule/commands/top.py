@@ -29,7 +29,7 @@ from qjoule.reporters.table import render
 from qjoule.session.options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 
-#: Parameters that a replay has no use for.
+#: Parameters that have no effect on a replay.
 _LIVE = (
     *("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode"),
     *("pin_map", "stacks_hz"),
@@ -38,7 +38,7 @@ _LIVE = (
 
 @dataclass(frozen=True)
 class _Printing:
-    """How snapshots are printed, where `batch` says so. `snapshots`: stop after so many."""
+    """Output options for `batch`. `snapshots`: stop after so many."""
 
     batch: bool
     snapshots: int | None
@@ -206,11 +206,11 @@ def command(
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
         from_where = live(tracing_options, result_options, energy or "auto", delay, stacks_hz)
-    # The total decides which of a tag's values are named.
+    # The total decides which values of a tag get rows.
     totals = not prints or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
-        # The other end of `--via` adds intervals up, and the error of the total then.
+        # With `--via`, the other end adds up intervals, and then adds the error of the total.
         limited = LimitedValues(
             source, result_options.max_values, absolute=result_options.absolute and not streamed
         )
@@ -228,7 +228,7 @@ def command(
 
 @contextlib.contextmanager
 def _there(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSource]:
-    """What `top` shows at the other end."""
+    """Yields the snapshots of `top` at the other end."""
     with other_end(via, arguments_there("top"), shows=shows) as end:
         yield RemoteSource(end, group)
 
@@ -243,8 +243,8 @@ def _check(printing: _Printing, *, prints: bool) -> None:
 
 
 def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> None:
-    """Checks the keys against what a live stream has: sums by shape and server, clients' tags if
-    they are read, and the calls that clients report."""
+    """Checks that a live stream has the keys: shape, server, clients' tags if they are read, and
+    the calls that clients report."""
     by = ",".join(keys)
     by_tag = len(keys) == 1 and by.startswith(TAG)
     if by not in GROUPS and not by_tag:
@@ -261,7 +261,7 @@ def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> 
 
 
 def _send(source: SnapshotSource, controls: Controls, streams: Streams) -> None:
-    """Snapshots to the other end of `--via`, until there are no more or it has enough."""
+    """Sends snapshots to the other end of `--via`, until there are no more or it stops."""
 
     def stop() -> None:
         controls.stop()
@@ -274,7 +274,7 @@ def _send(source: SnapshotSource, controls: Controls, streams: Streams) -> None:
 
 
 def _print(source: SnapshotSource, controls: Controls, printing: _Printing) -> None:
-    """Snapshots on standard output, each flushed, until the last one or a signal to end."""
+    """Prints snapshots, each flushed, until the last one or a signal."""
     if printing.as_json:
         texts = json_lines(source, controls, printing.snapshots)
     elif printing.as_csv:
@@ -292,7 +292,7 @@ def _print(source: SnapshotSource, controls: Controls, printing: _Printing) -> N
 
 
 def _no_stacks(via: str | None, replay: Path | None, stacks_hz: int) -> str:
-    """What the key f says if there are no stacks."""
+    """Returns the message of the key f if there are no stacks."""
     if replay is not None:
         return "functions of a recording: qjoule flame"
     if via is not None:
@@ -301,12 +301,11 @@ def _no_stacks(via: str | None, replay: Path | None, stacks_hz: int) -> str:
 
 
 def _show(source: SnapshotSource, controls: Controls, no_stacks: str) -> None:
-    """The full-screen view, until the user leaves it. A failure of the source is then reported
-    again."""
+    """Shows the full-screen view until the user leaves it. Raises the source's error, if any."""
     from qjoule.reporters.live_view import LiveView  # noqa: PLC0415 (textual takes its time)
 
     for name in ("COLUMNS", "LINES"):
-        # Exported by some shells and by readline; with them the size would never change.
+        # Some shells and readline export these; with them the size would never change.
         os.environ.pop(name, None)
     color = not os.environ.get("NO_COLOR")
     view = LiveView(source, controls, export, color=color, no_stacks=no_stacks)

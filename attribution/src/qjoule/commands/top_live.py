@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top` on this machine's servers: traces them and makes snapshots."""
+"""`qjoule top` live: traces this machine's servers and makes snapshots."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from qjoule.session.tracing import Applications, tracing
 from qjoule.snapshots import SnapshotSource
 from qjoule.stream.context import StreamContext
 
-#: The kernel side sums per window, so a window costs the tracer the same however busy the servers
-#: are.
+#: The kernel side sums per window, so the tracer's cost per window does not depend on the load.
 WINDOW_MS = 100
-#: An interval ends with one of its flushes. The shortest that keys choose is half a second.
+#: Flushes per interval, which ends with a flush. The shortest that keys choose is half a second.
 FLUSHES = 4
 #: To learn at each interval would double what `top` takes, and changes little that soon.
 _REFRESH_S = 10.0
@@ -47,13 +46,13 @@ def live(
     interval_s: float,
     stacks_hz: int = 0,
 ) -> Iterator[SnapshotSource]:
-    """Traces while the block runs. `stacks_hz`: stacks to sample in a second of CPU time.
+    """Traces within the block. `stacks_hz`: stacks to sample per second of CPU time.
 
     Raises:
         QjouleError: no root part, no server, no tracer, or the tracer's own message.
     """
     failures: list[str] = []
-    # Before anything is traced: a file that cannot be read fails at once.
+    # Before tracing, so that an unreadable file fails at once.
     choose = for_machine(result_options.calibration, result_options.memory)
     root_part().need("tracing")
     targets = find_targets(tracing_options)
@@ -101,14 +100,14 @@ def live(
                 name=targets.names,
             )
     finally:
-        for line in (*failures[:1], *targets.asked()):  # not while the view has the screen
+        for line in (*failures[:1], *targets.asked()):  # after the view has left the screen
             say(line)
 
 
 def _remembering(choice: str | None, failures: list[str]) -> Told:
-    """Adds what the view learns to the memory; says in `failures` why that fails.
+    """Returns a function that adds the view's evidence to the memory and collects `failures`.
 
-    Our user may have no right to write the caller's own.
+    Our user may have no right to write the caller's memory.
     """
     path = Path(choice) if choice else active_memory.own_file()
     if choice == active_memory.NONE or not (choice or os.access(path.parent, os.W_OK)):

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from qjoule.remote.wire import Streams
 
 _ARGUMENTS = "qjoule.commands.via"
-#: Our streams there are the command's: a program has none of them.
+#: Detaches a program from our streams, which belong to the command of --via.
 _APART = ("sh", "-c", 'exec "$0" "$@" </dev/null >&2')
-#: Options that are followed here, and not there.
+#: Options that apply here and are not passed on.
 _HERE = frozenset({"via", "streamed", "output", "batch", "snapshots", "as_json", "as_csv", "limit"})
 
 
 class ViaCommand(click.Command):
-    """A command that knows its own words, as the user gave them."""
+    """A command that remembers its options as given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         values, _, order = self.make_parser(ctx).parse_args(list(args))
@@ -52,12 +52,12 @@ class ViaCommand(click.Command):
 
 
 def arguments_there(command: str) -> list[str]:
-    """What the qjoule there is asked for: `command` with our options, but for those of here."""
+    """Returns the arguments of the remote qjoule: `command`, and our options except local ones."""
     return [command, *click.get_current_context().meta[_ARGUMENTS]]
 
 
 def record_there(prefix: str, output: Path) -> int:
-    """Records there, and makes the trace a new directory here; the exit code."""
+    """Records at the other end, and stores the trace as a new directory. Returns the exit code."""
     from qjoule.interrupts import stopping  # noqa: PLC0415
     from qjoule.remote.via import other_end  # noqa: PLC0415 - with --via alone
     from qjoule.trace.archive import unpack  # noqa: PLC0415
@@ -76,7 +76,7 @@ def record_there(prefix: str, output: Path) -> int:
 
 @contextmanager
 def _whole(output: Path) -> Iterator[Path]:
-    """A new directory of ours, which becomes `output` if the block succeeds."""
+    """Yields a temporary directory, which becomes `output` if the block succeeds."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"{output} is there: give another directory")
     try:
@@ -94,7 +94,7 @@ def _whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def directory_to_send(streams: Streams) -> Iterator[Path]:
-    """A directory for a trace, which is sent and removed when the block ends."""
+    """Yields a directory for a trace. Sends and removes it at the end."""
     directory = Path(tempfile.mkdtemp(prefix="qjoule-", dir=os.environ.get("TMPDIR", "/var/tmp")))
     try:
         yield directory

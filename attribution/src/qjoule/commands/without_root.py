@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that only read and write files give up root, if they have it, once they know which.
+"""Drops root, if a command only reads and writes files, once its files are known.
 
-`LazyGroup` makes them so. What they read may be anybody's: a parser that is taken over has then the
-rights of an ordinary user. `docs/security.md` lists who that is.
+`LazyGroup` applies it. The files may be untrusted: an exploited parser then has the rights of an
+ordinary user. `docs/security.md` says which user that is.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from qjoule.process import (
     shipper,
 )
 
-#: Options with a file or directory that is written.
+#: Options whose files or directories are written.
 _OUTPUTS = ("output", "junit", "plots", "figures")
 #: Outputs that are directories, as options and as commands.
 _DIRECTORIES = ("plots", "figures")
-#: Directories that are searched for files: their owners do not decide who reads the other paths.
+#: Directories that are searched for files: their owners do not determine the user.
 _SEARCHED = ("symfs",)
 _MAKES_DIRECTORY = ("convert", "import perf")
-#: This command reaches into the network, so it never becomes the owner of what it reads.
+#: This command uses the network, so it never becomes the owner of the files that it reads.
 _SHIP = "ship"
-#: By command: the option without which it needs root.
+#: Commands that need root unless they have this option.
 _ONLY_WITH = {"top": "replay"}
-#: By option: values that are keywords, not names of files.
+#: Values of options that are keywords, not file names.
 _KEYWORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
-#: A number, a URL or the mark between two sides is no file's name either, unless there is one.
+#: A number, a URL or the mark between two sides is a file's name only if the file exists.
 _NO_NAME = re.compile(r"[-+.]?[0-9]|\0|[a-z0-9]+://")
-CURRENCY = re.compile(r"(.+):([A-Z]{3})")  #: after what `--price` names
+CURRENCY = re.compile(r"(.+):([A-Z]{3})")  #: suffix of the value of `--price`
 _ABSENT = 1 << 30  #: no descriptor: a file that is absent now stays absent for the command
 
 Parameters = dict[str, Any]
-#: By the words of the command, such as "fleet top".
+#: Called with the command's name, such as "fleet top", and its parameters.
 GiveUp = Callable[[str, Parameters], Parameters]
 
 
 def without_root(command: click.Command) -> click.Command:
-    """The command, which gives up root as the context's object says (`give_up`, or None)."""
+    """Makes the command give up root by the function in the context's object, if there is one."""
     limited = copy.copy(command)
     if isinstance(limited, click.Group):
         limited.commands = {
@@ -78,7 +78,7 @@ def without_root(command: click.Command) -> click.Command:
 
 
 def give_up(command: str, parameters: Parameters) -> Parameters:
-    """Becomes an ordinary user for good, if we are root. Returns the options for that user."""
+    """Becomes an ordinary user for good if we are root. Returns the parameters for that user."""
     if os.geteuid() != 0 or (command in _ONLY_WITH and not parameters[_ONLY_WITH[command]]):
         return parameters
     readable = [name for name in _paths_of(parameters) if name not in _OUTPUTS]
@@ -115,7 +115,7 @@ def give_up(command: str, parameters: Parameters) -> Parameters:
 
 
 def _paths_of(parameters: Parameters) -> list[str]:
-    """The options and arguments that are declared as paths."""
+    """Returns the names of parameters that are declared as paths."""
     params = click.get_current_context().command.params
     return [
         parameter.name
@@ -125,7 +125,7 @@ def _paths_of(parameters: Parameters) -> list[str]:
 
 
 def _file(text: str) -> Path:
-    """Without the currency of `--price FILE:EUR`."""
+    """Removes the currency of `--price FILE:EUR`."""
     match = CURRENCY.fullmatch(text)
     return Path(match[1] if match and not os.path.lexists(text) else text)
 
@@ -149,10 +149,10 @@ def _map_paths(value: Any, change: Callable[[str | Path], str | Path]) -> Any:
 
 
 def _readable(user: User | None, pinned: dict[str, Path], word: str | Path) -> str | Path:
-    """The word, or what root has opened by it: for root itself, or if the user cannot reach that.
+    """Returns the path, or root's open descriptor of it if the user cannot reach the path.
 
-    A name may lead to something else by the time that it is opened. Only root would have rights
-    for that which the user has not.
+    A name may lead to something else when it is opened later. So only what the user may not read is
+    opened with root's rights, now.
     """
     text = str(word)
     path = pinned.get(text)
@@ -162,11 +162,11 @@ def _readable(user: User | None, pinned: dict[str, Path], word: str | Path) -> s
 
 
 def _writable(user: User, path: Path, *, directory: bool) -> Path:
-    """The path, or what root makes there for the user."""
+    """Returns the path, or a file or directory that root makes there for the user."""
     exists = path.exists()
     if user.may(path if exists else path.parent, os.W_OK):
         return path
-    with suppress(OSError):  # which the command then reports
+    with suppress(OSError):  # the command reports it later
         if directory and not exists:
             path.mkdir(mode=0o700)
         elif not exists:
@@ -180,7 +180,7 @@ def _writable(user: User, path: Path, *, directory: bool) -> Path:
 def _opened(path: Path) -> Path:
     try:
         return by_descriptor(os.open(path, os.O_PATH | os.O_CLOEXEC), str(path))
-    except (FileNotFoundError, NotADirectoryError):  # which the command then reports
+    except (FileNotFoundError, NotADirectoryError):  # the command reports it later
         return by_descriptor(_ABSENT + len(opened_directories), str(path))
     except OSError as error:
         raise QjouleError(f"{path}: {error.strerror}") from None
