@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show attributions; they compute no energy."""
+"""Reporters: format attributions as text, tables, JSON and files. They compute no energy."""

@@ -19,8 +19,8 @@ from qjoule.shapes.safe_text import shorten
 
 SCHEMA = "qjoule.advice/1"
 _MIN_WIDTH = 60
-_FALLBACK = 120  #: used if the terminal's width is unknown
-_ROWS = 20  #: of the table; JSON has all
+_FALLBACK = 120  #: columns if the terminal's width is unknown
+_ROWS = 20  #: rows of the table; JSON has all
 _LONGEST = 300  #: characters of a statement
 NAMES = dict(
     zip(
@@ -99,7 +99,8 @@ def evidence(advice: Advice) -> str:
 
 
 def render(advised: Advised, *, width: int | None = None, color: bool = False) -> str:
-    """The advice as text that ends with a line feed; `width` in cells, else the terminal's."""
+    """Returns the advice as text that ends with a line feed. `width`: cells, else the
+    terminal's."""
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
     page.print(notes_grid(heading(advised.result)))
     page.print()
@@ -138,7 +139,7 @@ def _notes(advised: Advised) -> list[tuple[str, str]]:
 
 
 def to_json(advised: Advised) -> str:
-    """The document; an unknown is null."""
+    """Returns the document; unknown values are null."""
     result = advised.result
     document = {
         "schema": SCHEMA,

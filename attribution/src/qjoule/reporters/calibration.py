@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a calibration, as a table for people."""
+"""Formats the results of a calibration as a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qjoule.reporters.plain import Page, page_width, ruled_table
 
 _MIN_WIDTH = 60
 _NOTHING = 1e-5
-_FALLBACK = 100  #: used if the terminal's width is unknown
+_FALLBACK = 100  #: columns if the terminal's width is unknown
 
 #: Meaning and unit of a coefficient, by the first word of its name (`qjoule.model.coefficients`).
 _MEANINGS = {
@@ -49,11 +49,11 @@ _MEANINGS = {
 
 
 def render(calibration: Calibration, *, width: int | None = None, color: bool = False) -> str:
-    """The calibration as text that ends with a line feed.
+    """Returns the calibration as text that ends with a line feed.
 
     Args:
-        calibration: what to show; its texts need not be trusted.
-        width: terminal cells; by default the terminal's.
+        calibration: its texts need not be trusted.
+        width: cells; by default the terminal's.
         color: write ANSI colours.
     """
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
@@ -97,7 +97,7 @@ def _table(calibration: Calibration) -> Table:
 
 
 def _figure(value: float, unit: str = "") -> str:
-    """Watts and nanojoules below a millionth are shown as 0: they are rounding errors of a fit."""
+    """Shows watts and nanojoules below a millionth as 0: they are rounding errors of a fit."""
     return f"{fmt.significant(value if abs(value) > _NOTHING else 0.0)} {unit}".rstrip()
 
 
@@ -118,6 +118,6 @@ def _footing(calibration: Calibration) -> list[tuple[str, str]]:
 
 
 def _fit(domain: str) -> str:
-    """`package`, or `package/time`: the fit for traces without hardware counters."""
+    """Formats `package`, or `package/time`: the fit for traces without hardware counters."""
     name, slash, _ = fmt.one_line(domain).partition("/")
     return f"{name}, by CPU time alone" if slash else name

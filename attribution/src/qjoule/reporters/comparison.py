@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs of B gain over those of A: a table, and JSON (`qjoule.comparison/2`)."""
+"""Formats what runs of B gain over runs of A: a table, and JSON (`qjoule.comparison/2`)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SCHEMA = "qjoule.comparison/2"
 
 METHOD = "Welch's t interval on the log of the ratio over runs"
 _MIN_WIDTH = 60
-_FALLBACK = 120  #: used if the terminal's width is unknown
-#: Width in cells from which a column is shown; other columns are always shown.
+_FALLBACK = 120  #: columns if the terminal's width is unknown
+#: Terminal width in cells from which these columns are shown; others are always shown.
 _FROM = {"powerup": 74, "EDP gain": 86}
-_ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all
+_ROWS = 20  #: statements, and gates, in the table; JSON and JUnit have all
 _LONGEST = 300  #: characters of a statement
 _ALONE_MAX = 10  #: number of statements without a partner that the table names
 _PARTS = {name: WAIT_TITLES[part] for name, part in LATENCY_PARTS.items()}
@@ -44,7 +44,7 @@ _LEGEND = (
 
 @dataclass(frozen=True)
 class Report:
-    """The whole comparison. `across`: differences between runs that should not differ.
+    """A comparison. `across`: differences in properties of the runs that should be equal.
 
     `alone_a`, `alone_b`: statements of one side without a partner. `runs_a`, `runs_b`: names.
     """
@@ -66,7 +66,7 @@ class Report:
         return len(self.runs_a) > 1 and len(self.runs_b) > 1
 
     def about(self) -> list[tuple[str, str]]:
-        """The (name, text) lines of every output."""
+        """Returns the (name, text) lines of every output format."""
         a, b = self.made_with_a, self.made_with_b
         lines = [
             ("runs", f"{len(self.runs_a)} of A, {len(self.runs_b)} of B"),
@@ -81,12 +81,12 @@ class Report:
 
 
 def to_json(report: Report) -> str:
-    """The document; an unbounded end of an interval is null, and so is an unknown."""
+    """Returns the document; unbounded ends of intervals and unknown values are null."""
     return json_text(finite(document(report)))
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The document as plain objects. `more_runs` null: unknown, or no number is enough."""
+    """Returns the document as plain objects. `more_runs` null: unknown, or no number is enough."""
     a, b = asdict(report.made_with_a), asdict(report.made_with_b)
     return {
         "schema": SCHEMA,
@@ -136,7 +136,8 @@ def _gate(result: GateResult) -> dict[str, Any]:
 
 
 def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
-    """The comparison as text that ends with a line feed; `width` in cells, else the terminal's."""
+    """Returns the comparison as text that ends with a line feed. `width`: cells, else the
+    terminal's."""
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
     page.print(notes_grid(fmt.safe_notes(report.about()), 11))
@@ -187,18 +188,19 @@ def _table(report: Report, width: int) -> Table:
 
 
 def latency_words(base: Form, new: Form) -> str:
-    """The part of the latency that changed most, as `lock +41.0 ms/call`; empty: none is known."""
+    """Returns the part of the latency that changed most, as `lock +41.0 ms/call`, or '' if
+    unknown."""
     part, ns = latency_change(base, new) or ("", 0.0)
     return f"{_PARTS[part]} {'+' if ns > 0 else ''}{fmt.duration(ns)}/call" if part else ""
 
 
 def shown_first(rows: Sequence[Compared]) -> list[Compared]:
-    """Statements whose joules differ, then the others; else in their order (most energy first)."""
+    """Sorts statements whose joules differ first; otherwise keeps the order (most energy first)."""
     return sorted(rows, key=lambda row: row.energy_differs is None)
 
 
 def statement(row: Compared, *, keys: bool = True) -> str:
-    """What is compared, on one line without control characters, of bounded length."""
+    """Names what is compared, on one line of bounded length without control characters."""
     names = [_form_label(form, keys=keys) for form in (row.base, row.new)]
     return names[0] if row.new.name == row.base.name else "  →  ".join(names)
 
@@ -231,7 +233,7 @@ def _detectable_text(detectable: float | None) -> str:
 
 
 def how_many_more(more_runs: float | None) -> str:
-    """How many more runs would make the result separable, in words."""
+    """Says how many more runs would make the result separable."""
     if more_runs is None:
         return ""
     if math.isinf(more_runs):
@@ -261,7 +263,7 @@ def _gates(report: Report) -> Table:
 
 
 def gate_words(result: GateResult) -> str:
-    """A gate's result with its reason, on one line."""
+    """Returns a gate's result with its reason, on one line."""
     reason = "; ".join(filter(None, (result.reason, how_many_more(result.more_runs))))
     return ": ".join(filter(None, (result.status, reason)))
 
@@ -287,7 +289,7 @@ def _partners(report: Report) -> list[tuple[str, str]]:
 
 
 def ratio_text(value: float | None, ci95: Interval | None) -> str:
-    """`1.23 (1.10…1.40)`; an unknown is an en dash."""
+    """Formats `1.23 (1.10…1.40)`; an unknown value is an en dash."""
     if not fmt.is_known(value):
         return fmt.UNKNOWN
     return f"{fmt.significant(value)} ({_ends(ci95)})"

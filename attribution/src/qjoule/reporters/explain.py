@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`attribute --explain`: where one row's joules and their interval come from, in ten entries."""
+"""`attribute --explain`: shows in ten lines how one row's joules and their interval came about."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TERMS = {
     "t": "CPU time",
 }
 _PARTS_MAX = 5  #: parts of an interval that are shown
-_SMALLEST_PART = 0.02  #: of the interval: smaller parts are left out
+_SMALLEST_PART = 0.02  #: share of the interval below which parts are left out
 
 
 def render(
     attribution: Attribution, number: int, row: Row, why: Explanation, width: int | None = None
 ) -> str:
-    """The lines as text that ends with a line feed. `number`: of the row in the table."""
+    """Returns the lines as text that ends with a line feed. `number`: of the row in the table."""
     page = Page(page_width(width, 40, 120), color=False)
     page.print(notes_grid(fmt.safe_notes(_lines(attribution, number, row, why)), 9))
     return page.text()
@@ -62,7 +62,7 @@ def _lines(
 
 
 def _sum(total_nj: int, parts: dict[str, int]) -> str:
-    """A sum whose figures add up: `71.2 mJ = 50.1 cycles + 21.1 CPU time`."""
+    """Formats a sum whose figures add up: `71.2 mJ = 50.1 cycles + 21.1 CPU time`."""
     parts = {name: nj for name, nj in parts.items() if nj}
     if not parts:
         return fmt.joules(total_nj / 1e9)
@@ -72,7 +72,7 @@ def _sum(total_nj: int, parts: dict[str, int]) -> str:
 
 
 def _factor(attribution: Attribution, why: Explanation) -> str:
-    """The power factor, and what it was learned from."""
+    """Returns the power factor, and the evidence for it."""
     prior = f"±{Z95 * why.prior:.2f}"
     if not why.learned:
         return f"1, {prior} at 95 %: a prior, which no window changed"

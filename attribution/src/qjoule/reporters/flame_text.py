@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joules by stack as text: a line per stack for other tools, and a table of functions."""
+"""Formats joules by stack: a line per stack for other tools, and a table of functions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from qjoule.shapes.safe_text import shorten
 if TYPE_CHECKING:
     from qjoule.engine.flame import Flame
 
-_NAME = 72  #: columns of a function
+_NAME = 72  #: columns for a function's name
 QUERIES = "queries"
 
 
 def first_frames(row: Row) -> tuple[str, ...]:
-    """The outermost frames of a row's stacks: its part of the total, and the row's name."""
+    """Returns the outermost frames of a row's stacks: its part of the total, and the row's name."""
     if row.kind == "queries":
         return QUERIES, query_label(row)
     part = FIXED_NAMES[row.kind]
@@ -30,10 +30,10 @@ def first_frames(row: Row) -> tuple[str, ...]:
 
 
 def collapsed(rows: Sequence[RowStacks]) -> str:
-    """A line per stack: its frames, the outermost first, with `;` between them, and nanojoules.
+    """Returns a line per stack: frames from the outermost, separated by `;`, and nanojoules.
 
-    Such lines are what Brendan Gregg's flamegraph.pl and the tools after it read. A part that took
-    nothing is left out; one below 0 (a residual) cannot be drawn, but is there.
+    Brendan Gregg's flamegraph.pl and related tools read such lines. Parts of 0 are left out; parts
+    below 0 (a residual) are included, although they cannot be drawn.
     """
     lines = [
         f"{';'.join(_frame(name) for name in (*first_frames(stacks.row), *stack))} {energy_nj}\n"
@@ -49,9 +49,9 @@ def _frame(name: str) -> str:
 
 
 def nodes(flame: Flame) -> str:
-    """The nodes of each statement's plan, with what each took without its children.
+    """Returns the nodes of each statement's plan, each with its energy without its children.
 
-    The model's error is the statement's alone: it is common to all of its nodes.
+    The model's error is shown for the statement only: it is common to all of its nodes.
     """
     heads = ("joules", 12), ("share", 6), ("± samples", 9), ("CPU s", 9), ("J/call", 10)
     lines = ["  ".join((*(name.rjust(width) for name, width in heads), "node"))]
@@ -77,7 +77,7 @@ def nodes(flame: Flame) -> str:
 
 
 def table(flame: Flame, top: int) -> str:
-    """The functions that took most, with those that they called."""
+    """Returns the functions with the most energy, including that of functions they called."""
     listed = functions(flame.rows)
     total_nj = sum(row_stacks.row.energy_nj for row_stacks in flame.rows)
     heads = ("joules", 12), ("share", 6), ("± samples", 10), ("± model", 10), ("self J", 10)

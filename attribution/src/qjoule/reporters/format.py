@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures for people: SI prefixes, fixed significant digits, 95 % intervals.
+"""Formats figures for people: SI prefixes, fixed significant digits, 95 % intervals.
 
-An unknown (``None``, NaN, infinity) is ``–``, never 0 and never ``nan``.
-Every function returns one line of plain text without control characters.
+An unknown value (``None``, NaN, infinity) is ``–``, never 0 and never ``nan``. Every function
+returns one line of plain text without control characters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEARLY_SYMMETRIC = 1.25
 
 
 def is_known(value: float | None) -> TypeGuard[float]:
-    """Whether there is a figure to print. A value beyond 1e21 of any unit is an error."""
+    """Returns true if there is a figure to print. A value beyond 1e21 of any unit is an error."""
     return value is not None and math.isfinite(value) and abs(value) < 1e21
 
 
@@ -48,7 +48,7 @@ def si(value: float | None, unit: str, digits: int = 3) -> str:
 
 
 def in_joules(energy_nj: int) -> float:
-    """The nearest float64. `energy_nj / 1e9` rounds twice beyond 2**53 nJ."""
+    """Returns the nearest float64. `energy_nj / 1e9` rounds twice beyond 2**53 nJ."""
     return energy_nj / 10**9
 
 
@@ -80,13 +80,13 @@ def duration(value_ns: float | None) -> str:
 
 
 def moment(iso: str) -> str:
-    """A time in ISO 8601 without the fraction of its second."""
+    """Formats an ISO 8601 time without fractions of a second."""
     head, dot, tail = iso.partition(".")
     return head + ("Z" if tail.endswith("Z") else "") if dot else iso
 
 
 def count(value: float | None) -> str:
-    """A number of things: whole up to a million (12,345), then 1.23 M."""
+    """Formats a number of things: in full up to a million (12,345), then 1.23 M."""
     if not is_known(value):
         return UNKNOWN
     return f"{round(value):,}" if abs(value) < 1e6 else si(value, "")
@@ -100,7 +100,7 @@ def rate(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A fraction of 1 as a percentage with one decimal; a small share is not shown as 0."""
+    """Formats a fraction of 1 as a percentage with one decimal; a small share is not shown as 0."""
     if not is_known(value):
         return UNKNOWN
     if 0 < value < 0.0005:
@@ -109,7 +109,7 @@ def share(value: float | None) -> str:
 
 
 def share_with_interval(value: float | None, ci95: tuple[float, float] | None) -> str:
-    """A share of 1 as `43.7 ± 3.1 %`, with the wider side of its interval, rounded up."""
+    """Formats a share of 1 as `43.7 ± 3.1 %`, with the wider side of its interval, rounded up."""
     if not is_known(value):
         return UNKNOWN
     figure = share(value).removesuffix(" %")
@@ -120,7 +120,7 @@ def share_with_interval(value: float | None, ci95: tuple[float, float] | None) -
 
 
 def graded(grade: str, total_error: float) -> str:
-    """The grade of a total, with its relative error at 95 % if it has one: `estimated ±90 %`."""
+    """Formats the grade of a total with its relative 95 % error, if any: `estimated ±90 %`."""
     error = f" ±{total_error * 100:.0f} %" if total_error > 0 else ""
     return one_line(grade + error)
 
@@ -128,9 +128,8 @@ def graded(grade: str, total_error: float) -> str:
 def with_interval(value: float | None, ci95: tuple[float, float] | None, unit: str = "J") -> str:
     """`value ± half-width unit`, or `value +up −down unit` where the sides differ.
 
-    `ci95` is (low, high) in the unit of `value`. Half widths are rounded up, so that an
-    interval is never shown narrower than it is, nor as zero when it is not. An interval
-    that is not known is shown as `± –`, not left out.
+    `ci95` is (low, high) in the unit of `value`. Half widths are rounded up, so that an interval is
+    never shown too narrow, or as zero when it is not. An unknown interval is shown as `± –`.
     """
     if not is_known(value):
         return UNKNOWN
@@ -151,12 +150,12 @@ def with_interval(value: float | None, ci95: tuple[float, float] | None, unit: s
 
 
 def one_line(text: str) -> str:
-    """Text from a trace, made safe for a terminal, on one line, runs of blanks collapsed."""
+    """Makes text from a trace safe for a terminal: on one line, runs of blanks collapsed."""
     return " ".join(sanitise(" ".join(text.split())).split())
 
 
 def safe_notes(notes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Lines of a name and a text, the texts made safe."""
+    """Makes the texts of (name, text) lines safe."""
     return [(name, one_line(text)) for name, text in notes]
 
 
@@ -172,11 +171,10 @@ class EnergyColumn:
 def energy_column(parts_nj: Sequence[int], *, narrow: bool = False) -> EnergyColumn:
     """Rounds energies in nJ to one unit; the rounded figures add up to the rounded total.
 
-    Kilojoules begin at a million joules, and so on: up to six digits before the point, in groups of
-    three, so that small parts are visible beside a large total. `narrow`: up to three digits. The
-    total is rounded to nearest. Parts are rounded down, and the rest goes to the largest remainders
-    (Hamilton's method). So no figure is wrong by a whole last digit or more, and a part of exactly
-    0 stays 0.
+    A larger unit is used from a million on (kilojoules from a million joules), so that small parts
+    are visible beside a large total. `narrow`: from a thousand on. The total is rounded to nearest.
+    Parts are rounded down, and the rest goes to the largest remainders (Hamilton's method). So no
+    figure is wrong by a whole last digit or more, and a part of exactly 0 stays 0.
     """
     return amounts_column(parts_nj, "J", smallest=-9, narrow=narrow)
 
@@ -184,7 +182,7 @@ def energy_column(parts_nj: Sequence[int], *, narrow: bool = False) -> EnergyCol
 def amounts_column(
     parts: Sequence[int], unit: str, *, smallest: int, narrow: bool = False
 ) -> EnergyColumn:
-    """The same for whole numbers of 10**`smallest` of any unit."""
+    """Does the same as `energy_column` for integers in 10**`smallest` of any unit."""
     whole = sum(parts)
     largest = max([abs(whole), *(abs(part) for part in parts)], default=0)
     exponent = max(smallest, _exponent(largest * 10.0**smallest, digits=6) if largest else 0)
@@ -205,7 +203,7 @@ def amounts_column(
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last `width` values as eighth blocks scaled to their maximum; unknowns are gaps."""
+    """Draws the last `width` values as eighth blocks scaled to their maximum; unknowns are gaps."""
     shown = list(values)[-width:]
     top = max((value for value in shown if math.isfinite(value)), default=0.0)
     blocks = "▁▂▃▄▅▆▇█"
@@ -226,13 +224,13 @@ def _exponent(value: float, digits: int = 3) -> int:
 
 
 def _decimals(value: float, digits: int) -> int:
-    """Decimals that show `digits` significant digits of `value`, once rounded to them."""
+    """Returns the number of decimals that shows `digits` significant digits of `value`."""
     magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
     return max(0, digits - 1 - magnitude)
 
 
 def _interval_decimals(value: float, half_width: float) -> int:
-    """Three digits of the value, or up to two more where the interval is that narrow."""
+    """Returns decimals for three digits of the value, or up to two more for a narrow interval."""
     decimals = _decimals(value, 3) if value else _decimals(half_width, 2) if half_width else 0
     narrow = _decimals(half_width, 1) if half_width else 0
     return max(decimals, min(narrow, decimals + 2))
@@ -264,7 +262,7 @@ def _fixed(value: float, decimals: int) -> str:
 
 
 def _decimal(figure: int, decimals: int) -> str:
-    """An integer number of the last decimal's quantum as decimal text, exact for any size."""
+    """Formats an integer number of the last decimal's quantum, exactly for any size."""
     sign = "-" if figure < 0 else ""
     whole, rest = divmod(abs(figure), 10**decimals)
     return f"{sign}{whole:,}" + (f".{rest:0{decimals}d}" if decimals else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kWh, money and carbon beside joules, with their factors, in JSON, CSV, Parquet and the table."""
+"""Formats kWh, money and carbon beside joules, for JSON, CSV, Parquet and the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PICO = 10**12
 
 
 def of_row(row: Row, attribution: Attribution) -> Impact | None:
-    """The impact of a row; None if it was not requested, or if no energy is known."""
+    """Returns the impact of a row; None if it was not requested, or if no energy is known."""
     if attribution.impact is None or not attribution.domains:
         return None
     measured_nj = attribution.main.measured_nj
@@ -25,7 +25,7 @@ def of_row(row: Row, attribution: Attribution) -> Impact | None:
 
 
 def of_part(energy_nj: int, attribution: Attribution) -> Impact | None:
-    """The impact of a part of the total, whose interval is not known."""
+    """Returns the impact of a part of the total, whose interval is unknown."""
     if attribution.impact is None or not attribution.domains:
         return None
     ends = (float(energy_nj), float(energy_nj))
@@ -33,7 +33,7 @@ def of_part(energy_nj: int, attribution: Attribution) -> Impact | None:
 
 
 def head(attribution: Attribution) -> dict[str, Any]:
-    """For the JSON document: the factors, and the impact of the parts of the total."""
+    """Returns the factors and the impact of the total's parts for the JSON document."""
     factors = attribution.impact
     if factors is None:
         return {}
@@ -50,7 +50,7 @@ def head(attribution: Attribution) -> dict[str, Any]:
 
 
 def factors_document(factors: Factors) -> dict[str, Any]:
-    """The factors under the names of ISO/IEC 21031 where it has one (I, M, R)."""
+    """Returns the factors, named as in ISO/IEC 21031 if it has them (I, M, R)."""
     price, carbon, embodied = factors.price, factors.carbon, factors.embodied
     return {
         "pue": factors.pue,
@@ -66,7 +66,8 @@ def factors_document(factors: Factors) -> dict[str, Any]:
 
 
 def columns(attribution: Attribution, *, parts: bool = False) -> DataColumns[Impact | None]:
-    """Columns of a row's impact, only of what was requested. `parts`: also both parts of carbon."""
+    """Returns columns of a row's impact, as far as requested. `parts`: adds both parts of
+    carbon."""
     factors = attribution.impact
     if factors is None:
         return DataColumns(())
@@ -86,12 +87,12 @@ def columns(attribution: Attribution, *, parts: bool = False) -> DataColumns[Imp
 
 
 def _field(name: str, part: str) -> Callable[[Impact | None], Any]:
-    """A part of an amount; None if there is no such amount."""
+    """Returns a function that reads a part of an amount; None if there is no such amount."""
     return lambda row_impact: getattr(getattr(row_impact, name), part, None)
 
 
 def factor_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
-    """Columns of the factors, which every row of a CSV or Parquet file has: name, type, value."""
+    """Returns the factors as constant columns of CSV and Parquet: name, type, value."""
     factors = attribution.impact
     if factors is None:
         return []
@@ -115,7 +116,7 @@ def _requested(name: str, factors: Factors) -> bool:
 
 
 def notes(attribution: Attribution) -> list[tuple[str, str]]:
-    """The factors, for people: (name, text) lines."""
+    """Returns the factors as (name, text) lines."""
     factors = attribution.impact
     if factors is None:
         return []
@@ -132,7 +133,7 @@ def notes(attribution: Attribution) -> list[tuple[str, str]]:
 
 
 def _all(amount: Amount | None, unit: str) -> str:
-    """The grand total. (A kWh gets no further prefix, and large sums of money have none.)"""
+    """Formats the grand total. A kWh gets no further prefix, nor do large sums of money."""
     if amount is None:
         return f"{fmt.UNKNOWN} in all"
     plain = unit == "kWh" or abs(amount.value) >= 1
@@ -157,7 +158,7 @@ def _carbon_words(factors: Factors) -> str:
 
 
 def per_call_cells(row: Row, attribution: Attribution) -> dict[str, str]:
-    """Cells of the table, for one call; only for what was requested."""
+    """Returns the requested cells of the table for one call."""
     factors = attribution.impact
     if factors is None:
         return {}
@@ -173,9 +174,9 @@ def per_call_cells(row: Row, attribution: Attribution) -> dict[str, str]:
 def total_columns(
     energies_nj: Sequence[int], attribution: Attribution
 ) -> dict[str, tuple[str, list[str]]]:
-    """Title and figures of the table's columns of totals; the last energy is that of all.
+    """Returns title and figures of the table's columns of totals; the last energy is the total.
 
-    As displayed, the figures above the last add up to it.
+    The displayed figures above the last add up to it.
     """
     impacts = [of_part(energy_nj, attribution) for energy_nj in energies_nj[:-1]]
     columns = {}

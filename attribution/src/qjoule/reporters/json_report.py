@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution as JSON, schema `qjoule.attribution/1`, and reading it back for a comparison.
+"""Formats an attribution as JSON, schema `qjoule.attribution/1`, and reads it for a comparison.
 
 A Parquet file has the rows of the CSV, and everything else of the JSON document as metadata.
 """
@@ -34,15 +34,16 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def to_json(attribution: Attribution) -> str:
-    """The document, with a newline at its end. The same attribution gives the same bytes."""
+    """Returns the document with a newline at its end. The bytes depend on the attribution only."""
     return json_text(document(attribution))
 
 
 def document(attribution: Attribution) -> dict[str, Any]:
-    """The document as plain objects. Energies are in joules; an unknown is null, never 0.
+    """Returns the document as plain objects. Energies are in joules; unknown values are null, never
+    0.
 
-    For several traces, `traces` has the head of each trace, and each row's `by_trace` has each
-    trace's part of it.
+    With several traces, `traces` has the head of each, and each row's `by_trace` has its part from
+    each trace.
     """
     rows_of = _JsonRows(attribution)
     rows = {"rows": rows_of(attribution.rows), "fixed": rows_of(attribution.fixed)}
@@ -50,7 +51,8 @@ def document(attribution: Attribution) -> dict[str, Any]:
 
 
 def to_arrow(attribution: Attribution) -> pa.Table:
-    """The rows of the CSV; metadata key `qjoule.attribution/1` has the rest of the document."""
+    """Returns the rows of the CSV; metadata key `qjoule.attribution/1` has the rest of the
+    document."""
     rest = {"schema": SCHEMA, **_head(attribution), **_by_domain_and_trace(attribution)}
     return flat_table(attribution).arrow(SCHEMA, rest)
 
@@ -77,7 +79,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
 
 
 def _about(attribution: Attribution) -> dict[str, Any]:
-    """Where the figures come from, what is missing, and the totals."""
+    """Returns the source of the figures, what is missing, and the totals."""
     trace, source, model = attribution.trace, attribution.energy_source, attribution.model
     return {
         "trace": {
@@ -140,7 +142,7 @@ def _domains(attribution: Attribution) -> dict[str, Any]:
 
 
 class _JsonRows:
-    """Makes rows of the document, each with its costs and its parts from each trace."""
+    """Makes rows of the document, each with its costs and its part from each trace."""
 
     def __init__(self, attribution: Attribution) -> None:
         self._attribution = attribution
@@ -166,13 +168,13 @@ class _JsonRows:
 
 
 def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
-    """By a row's kind and keys: each trace's row, and whether its energy is known."""
+    """Returns, by a row's kind and keys, each trace's row and whether its energy is known."""
     by_key: dict[_Key, dict[str, tuple[Row, bool]]] = {}
     for part in parts:
         attribution = part.attribution
         for row in (*attribution.rows, *attribution.fixed):
             by_name = by_key.setdefault(_key(row), {})
-            # Two rows of a trace that differ in their attach mode are one row of the sum.
+            # Rows of a trace that differ only in their attach mode are one row of the sum.
             before = by_name.get(part.name)
             total = added([before[0], row], row.keys, apart=False) if before else row
             by_name[part.name] = (total, bool(attribution.domains))
@@ -191,9 +193,9 @@ def _totals(domain: Domain | None) -> dict[str, float | None]:
 
 
 def forms_from_json(text: bytes, where: str) -> RunForms:
-    """The query forms of a document by fingerprint and perhaps other keys, and their origin.
+    """Reads the query forms of a document by fingerprint and possibly other keys, and their origin.
 
-    Raises `QjouleError` if it is not such a document.
+    Raises `QjouleError` if `text` is not such a document.
     """
     try:
         content = json.loads(text)
@@ -208,12 +210,12 @@ def forms_from_json(text: bytes, where: str) -> RunForms:
 
 
 def run_forms(attribution: Attribution, name: str) -> RunForms:
-    """The query forms of an attribution, and their origin; `name` is its name in messages."""
+    """Returns the query forms of an attribution and their origin, called `name` in messages."""
     return _run_forms(document(attribution), name)
 
 
 def forms(attribution: Attribution) -> list[Form]:
-    """The query forms of an attribution by fingerprint."""
+    """Returns the query forms of an attribution by fingerprint."""
     source, energy_known = attribution.energy_source, bool(attribution.domains)
     rows = [json_row(row, energy_known, source.error_in_rows) for row in attribution.rows]
     return [_form(row, 0.0 if source.error_in_rows else source.total_error) for row in rows]
@@ -221,7 +223,7 @@ def forms(attribution: Attribution) -> list[Form]:
 
 def _run_forms(content: dict[str, Any], name: str) -> RunForms:
     trace, source, model = content["trace"], content["energy_source"], content["model"]
-    # An older document has the total's error in its rows.
+    # Older documents include the total's error in the rows.
     error = 0.0 if source.get("error_in_rows", True) else _total_error(source)
     made_with = MadeWith(
         grade=str(source["grade"]),
@@ -263,7 +265,7 @@ def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> F
     ends, energy_j = row["j_per_call_ci95"], row["energy_j"]
     same = row.get("j_per_call_same_total_ci95")
     if total_error and ends:
-        more_j = total_error * row["j_per_call"]  # of a joined row, whose errors are not known
+        more_j = total_error * row["j_per_call"]  # for a joined row, whose errors are unknown
         whole = (max(ends[0] - more_j, 0.0), ends[1] + more_j)
         same, ends = ends, row.get("j_per_call_absolute_ci95", whole)
     return Form(
@@ -281,7 +283,7 @@ def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> F
 
 
 def _waits(row: dict[str, Any]) -> Waits | None:
-    """None also for a transaction, whose queries' latency is only a part of its own."""
+    """Returns None also for a transaction: its queries' latency is only a part of its own."""
     whole_ns = row.get("waits_latency_ns")
     if whole_ns is None or TRANSACTION in row:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates as a JUnit report, which CI servers read: a test case for each gate and statement.
+"""Formats gates as a JUnit report for CI servers: a test case for each gate and statement.
 
-The elements and attributes are those that Jenkins' schema (xunit-plugin, `junit-10.xsd`) and pytest
-have in common. What is not separable is `skipped`, because it neither passed nor failed.
+The elements and attributes are common to Jenkins' schema (xunit-plugin, `junit-10.xsd`) and pytest.
+A result that is not separable is `skipped`, because it neither passed nor failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(report: Report) -> bytes:
-    """The report as an XML document, UTF-8."""
+    """Returns the report as an XML document in UTF-8."""
     results = report.gates
     counts = {
         "name": "qjoule compare",
@@ -53,7 +53,7 @@ def _properties(report: Report) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[GateResult], total: bool) -> list[str]:
-    """A unique name for each case: CI servers identify a test by its name."""
+    """Returns a unique name for each case: CI servers identify a test by its name."""
     names: list[str] = []
     uses: dict[str, int] = {}
     for result in results:
@@ -82,5 +82,5 @@ def _case(suite: ElementTree.Element, result: GateResult, name: str) -> None:
 
 
 def _text(text: str) -> str:
-    """On one line, without control characters, and without what XML cannot contain."""
+    """Removes control characters and line breaks, and characters that XML cannot contain."""
     return _NO_XML.sub("\ufffd", sanitise(text))

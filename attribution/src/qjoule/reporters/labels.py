@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of rows on a screen, and the ids that other tools have for their statements.
+"""Names of rows for display, and the ids of their statements in other tools.
 
 All text comes from traces and is sanitised here.
 """
@@ -22,14 +22,14 @@ FIXED_NAMES = {
     "residual": "residual",
 }
 NO_TEXT = "(text not seen)"
-SHOWN_IDS = 8  #: of one name and row
+SHOWN_IDS = 8  #: per id name and row
 _STATEMENT = 60  #: characters of a statement
 
 
 def query_label(row: Row) -> str:
-    """A group of queries on one line: other keys than the fingerprint, then the shape.
+    """Names a group of queries on one line: keys other than the fingerprint, then the shape.
 
-    For a row of threads: the server and the threads' names.
+    Names a row of threads by the server and the threads' names.
     """
     if row.not_selected:
         return fmt.one_line(f"(other queries of {row.server})")
@@ -47,8 +47,8 @@ def query_label(row: Row) -> str:
 
 
 def key_cells(row: Row) -> dict[str, str]:
-    """Keys beside the statement of a group of queries, each for a column of its own; the server has
-    one anyway. Empty if the row has no statement to stand beside."""
+    """Returns keys of a group of queries that get a column beside the statement, without the
+    server, which always has one. Empty if the row has no statement."""
     if row.not_selected or row.by_thread or not _has_statement(row):
         return {}
     return {
@@ -59,17 +59,17 @@ def key_cells(row: Row) -> dict[str, str]:
 
 
 def statement_label(row: Row) -> str:
-    """A row's name where its other keys have columns of their own (`key_cells`)."""
+    """Names a row whose other keys have columns (`key_cells`)."""
     return fmt.one_line(row.shape or NO_TEXT) if key_cells(row) else query_label(row)
 
 
 def _has_statement(row: Row) -> bool:
-    """Whether the row is about a statement; calls without one are named by their tags."""
+    """Returns true if the row has a statement; calls without one are named by their tags."""
     return "fingerprint" in row.keys or (bool(row.shape) and row.attach_mode != BY_CALLS)
 
 
 def fixed_label(row: Row) -> str:
-    """`server background: purge` if the row names a role or process, otherwise only the part."""
+    """Formats `server background: purge` if the row has a role or process, else only the part."""
     name = FIXED_NAMES.get(row.kind, row.kind)
     subject = row.shape or row.keys.get("role") or row.keys.get("process") or ""
     detail = fmt.one_line(subject) if row.kind in ("background", "other_processes") else ""
@@ -77,24 +77,25 @@ def fixed_label(row: Row) -> str:
 
 
 def fingerprint(row: Row) -> str:
-    """The fingerprint of a row's statement; empty for rows that stand for many, such as `other`."""
+    """Returns the fingerprint of a row's statement; '' for rows of many statements, such as
+    `other`."""
     value = row.keys.get("fingerprint", "")
     return "" if value == row.shape else fmt.one_line(value)
 
 
 def id_names(attribution: Attribution) -> tuple[str, ...]:
-    """The names of all ids in the rows, for columns."""
+    """Returns the names of all ids in the rows, for columns."""
     return tuple(sorted({tool_id.name for row in attribution.rows for tool_id in row.ids}))
 
 
 def id_cell(row: Row, name: str) -> str | None:
-    """A row's ids of this name; None: it has none."""
+    """Returns a row's ids of this name, or None."""
     ids = [tool_id.id for tool_id in row.ids if tool_id.name == name and tool_id.id is not None]
     return " ".join(dict.fromkeys(ids)) or None
 
 
 def id_document(row: Row) -> dict[str, list[dict[str, Any]]]:
-    """A row's ids by name; an entry without an id says why it has none."""
+    """Returns a row's ids by name; entries without an id give the reason."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for tool_id in row.ids:
         entry = {"id": tool_id.id, "of": tool_id.of} | (
@@ -105,7 +106,7 @@ def id_document(row: Row) -> dict[str, list[dict[str, Any]]]:
 
 
 def id_pairs(row: Row) -> list[tuple[str, str]]:
-    """Name and what to show of each id of a row; of many, the first."""
+    """Returns name and text of each id of a row, at most SHOWN_IDS per name."""
     pairs = []
     for name in dict.fromkeys(tool_id.name for tool_id in row.ids):
         of_name = [tool_id for tool_id in row.ids if tool_id.name == name]
@@ -118,7 +119,7 @@ def id_pairs(row: Row) -> list[tuple[str, str]]:
 
 
 def id_notes(attribution: Attribution, limit: int) -> list[tuple[str, str]]:
-    """Lines for the table: of each shown row its statement and its ids."""
+    """Returns lines for the table with each shown row's statement and ids."""
     notes = []
     for row in attribution.rows[:limit]:
         if row.ids:

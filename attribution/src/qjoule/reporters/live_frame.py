@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A screen as lines of styled spans, and the lines above every mode: total power, where it comes
-from, and what is missing.
-
-Pure data, for a terminal or a test."""
+"""A screen as lines of styled spans, and the header of every mode: total power, its source, and
+what is missing. Pure data, for a terminal or a test."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class Span:
     style: str = ""
 
     def __post_init__(self) -> None:
-        """Sanitises the text, wherever it comes from."""
+        """Sanitises the text, whatever its origin."""
         object.__setattr__(self, "text", sanitise(self.text))
 
 
@@ -51,20 +49,20 @@ class Line:
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with an ellipsis where something was left out."""
+    """Cuts `text` to at most `width` cells, with an ellipsis if something is left out."""
     if cell_len(text) <= width:
         return text
     return (set_cell_size(text, width - 1).rstrip() + ELLIPSIS) if width > 0 else ""
 
 
 def place(text: str, x: int, width: int, *, right: bool = False, style: str = "") -> Span:
-    """`text` cut to a column of `width` cells at `x`."""
+    """Places `text`, cut to `width` cells, in a column at `x`."""
     visible = cut(text, width)
     return Span(x + (width - cell_len(visible) if right else 0), visible, style)
 
 
 def flow(items: Iterable[tuple[str, str]], width: int, x: int = 1) -> Line:
-    """(text, style) items separated by dots; what does not fit is cut or left out."""
+    """Joins (text, style) items by dots; items that do not fit are cut or left out."""
     spans: list[Span] = []
     for text, style in items:
         if not text:
@@ -83,7 +81,7 @@ def flow(items: Iterable[tuple[str, str]], width: int, x: int = 1) -> Line:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """`text` in pieces of at most `width` cells, broken at blanks where there are any."""
+    """Splits `text` into pieces of at most `width` cells, at blanks if possible."""
     pieces: list[str] = []
     for word in text.split(" "):
         if pieces and cell_len(pieces[-1]) + 1 + cell_len(word) <= width:
@@ -94,13 +92,13 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def clip(line: Line, width: int) -> Line:
-    """`line` cut to `width` cells."""
+    """Cuts `line` to `width` cells."""
     inside = (Span(s.x, cut(s.text, width - s.x), s.style) for s in line.spans if s.x < width)
     return Line(tuple(inside), line.style)
 
 
 def fill(lines: Sequence[Line], height: int) -> list[Line]:
-    """Exactly `height` lines."""
+    """Pads or cuts to exactly `height` lines."""
     return [*lines[:height], *([Line()] * (height - len(lines)))]
 
 
@@ -114,11 +112,11 @@ def _chop(word: str, width: int) -> list[str]:
 
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
-_TREND_FROM = 100  #: columns from which the total's history is drawn
+_TREND_FROM = 100  #: screen width in columns from which the total's history is drawn
 
 
 def header(state: ViewState, width: int) -> list[Line]:
-    """Four lines, whatever the width."""
+    """Returns four lines for any width."""
     attribution = state.attribution
     if attribution is None:
         ended = "the source ended without a snapshot"
@@ -163,7 +161,7 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
 
 
 def _provenance(attribution: Attribution, width: int) -> Line:
-    """Losses are shown on narrow screens too: in words, or as a count."""
+    """Shows losses on narrow screens too: in words, or as a count."""
     source, loss = attribution.energy_source, attribution.trace.loss
     gaps = attribution.unattributed_windows
     names_source = source.name not in ("", "none", source.grade)  # the grade is in the title
@@ -191,7 +189,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
 
 
 def _attach_modes(attribution: Attribution, width: int) -> Line:
-    """What goes wrong comes first, so that no width hides it: losses, then untraced servers."""
+    """Puts problems first, so that they are visible at any width: losses, then untraced servers."""
     alarm_text, untraced = alarm(attribution), ", ".join(missing.untraced(attribution))
     items = [(f"ALARM: {alarm_text}" if alarm_text else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
@@ -204,7 +202,7 @@ def _fits(items: list[tuple[str, str]], width: int) -> bool:
 
 
 def _calibration(attribution: Attribution) -> tuple[str, str]:
-    """One word; the reports say in which way a calibration does not fit."""
+    """Returns one word; the reports say why a calibration does not fit."""
     model = attribution.model
     if model.calibrated and model.calibration_flags:
         return "calibrated, in doubt", "warn"
@@ -212,7 +210,7 @@ def _calibration(attribution: Attribution) -> tuple[str, str]:
 
 
 def _tracer(attribution: Attribution) -> str:
-    """The tracer's own cost: of one CPU, and of the energy."""
+    """Returns the tracer's own cost: share of one CPU, and of the energy."""
     seconds = attribution.trace.duration_s
     rows = [row for row in attribution.fixed if row.kind == "tracer"]
     cpu = sum(row.cpu_ns for row in rows) * 1e-9 / seconds if rows and seconds > 0 else None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the live view shows beside its table: everything about one row, the help; and snapshots as
-text: one JSON document per line, CSV with a header, the screen as a file."""
+"""Pages of the live view beside its table: details of one row, and help; and snapshots as text:
+one JSON document per line, CSV with a header, the screen as a file."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from qjoule.reporters.waits import STOLEN, WAIT_TITLES, stolen_cell
 from qjoule.reporters.writers import cell
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
-_NAME = 18  #: cells of the figures' names
-_FIGURE = 24  #: cells of a figure, if there is room
+_NAME = 18  #: cells for the figures' names
+_FIGURE = 24  #: cells for a figure, if the screen is wide enough
 _GONE = "this row is in no snapshot since the last reset"
 
 
 def stacks(state: ViewState, width: int) -> list[Line]:
-    """Where the selected row's joules went in the server's code."""
+    """Shows how the selected row's joules divide over the server's functions."""
     row = selected_row(state)
     if row is None:
         return [Line(), flow([(_GONE, "dim")], width)] if state.snapshot is not None else []
@@ -44,7 +44,8 @@ def stacks(state: ViewState, width: int) -> list[Line]:
 
 
 def detail(state: ViewState, width: int) -> list[Line]:
-    """The selected row's text, history and figures, of the last interval and since the reset."""
+    """Shows the selected row's text, history and figures, for the last interval and since the
+    reset."""
     if state.snapshot is None or state.selected is None:
         return []
     interval = _find(state.snapshot.interval, state.selected)
@@ -151,8 +152,8 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
 
 
 def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
-    """What the mean latency consists of, as far as it is recorded. A transaction's is longer than
-    its queries', of which these are parts: without times."""
+    """Yields the parts of the mean latency, as far as recorded. For a transaction yields shares:
+    its latency is longer than that of its queries, to which the parts belong."""
     if row.waits is None or row.latency_ns_mean is None:
         if row.calls:
             yield "waits", "not recorded"
@@ -164,7 +165,7 @@ def _latency_parts(row: Row) -> Iterator[tuple[str, str]]:
 
 
 def _helpers_waited(row: Row) -> Iterator[tuple[str, str]]:
-    """How long helpers waited, per call; in total if no call ended in the interval."""
+    """Yields how long helpers waited per call, or in total if no call ended in the interval."""
     if row.helpers and (waited_ns := sum(row.helpers[1:])):
         yield "helpers waited", fmt.duration(waited_ns / max(row.calls, 1))
 
@@ -229,7 +230,7 @@ SCHEMA = "qjoule.top/1"
 
 
 def json_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
-    """A line per snapshot: the last interval's attribution with the time it was taken at."""
+    """Yields a line per snapshot: the last interval's attribution and its time."""
     for snapshot in first(source, controls, snapshots):
         head = {"schema": SCHEMA, "elapsed_s": snapshot.elapsed_s, "ended": snapshot.ended}
         line = head | {"interval": document(snapshot.interval)}
@@ -237,9 +238,9 @@ def json_lines(source: SnapshotSource, controls: Controls, snapshots: int | None
 
 
 def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
-    """RFC 4180 with one header; a line per row and snapshot, fixed rows included.
+    """Yields RFC 4180 CSV with one header; a line per row and snapshot, including fixed rows.
 
-    The columns are those of the first snapshot, and of waits and stolen time, which it may not have
+    The columns are those of the first snapshot, plus waits and stolen time, which it may not have
     yet. Control characters are escaped.
     """
     columns: list[str] = []
@@ -257,7 +258,7 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
 
 
 def screen_document(state: ViewState) -> dict[str, Any]:
-    """The content of the live view, rows in its order, with its settings."""
+    """Returns the content of the live view with its settings, rows in its order."""
     attribution = state.attribution
     if state.snapshot is None or attribution is None:
         return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
@@ -283,7 +284,7 @@ def screen_document(state: ViewState) -> dict[str, Any]:
 
 
 def _selected(state: ViewState, energy_known: bool, in_rows: bool) -> dict[str, Any] | None:
-    """The row of the drill-down with its power history."""
+    """Returns the row of the drill-down with its power history."""
     row = state.selected_row() if state.mode in (Mode.DETAIL, Mode.STACKS) else None
     if row is None:
         return None
@@ -294,7 +295,7 @@ def _selected(state: ViewState, energy_known: bool, in_rows: bool) -> dict[str, 
 
 
 def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:
-    """At most `limit` snapshots; stops the source after the last one."""
+    """Yields at most `limit` snapshots; stops the source after the last one."""
     for number, snapshot in enumerate(source.snapshots(controls), 1):
         yield snapshot
         if snapshot.ended or number == limit:
@@ -305,8 +306,8 @@ def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iter
 def export(state: ViewState) -> str:
     """Writes the screen as JSON to a new file; returns its name.
 
-    The file is in the working directory. If that is not writable, because root has been given up,
-    it is in the directory for temporary files. Raises `QjouleError` if neither works.
+    The file is in the working directory, or in the directory for temporary files if that is not
+    writable because root has been given up. Raises `QjouleError` if neither works.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     text = json.dumps(screen_document(state), indent=1, allow_nan=False) + "\n"
@@ -314,7 +315,7 @@ def export(state: ViewState) -> str:
     for directory in ("", tempfile.gettempdir()):
         path = Path(directory, f"qjoule-top-{stamp}.json")
         try:
-            # A new file, for the user alone: shapes may contain what others should not read.
+            # A new file that only the user can read: shapes may be confidential.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)

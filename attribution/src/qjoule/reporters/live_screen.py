@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view's table screen, from a `ViewState`. The figures shown add up to the measured
-power.
-"""
+"""The live view's table screen, made from a `ViewState`. The figures shown add up to the measured
+power."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ COLUMNS = (
     Column("trend", "W TREND", 12, 12, "left"),
     Column("query", "QUERY", _QUERY_WIDTH, 0, "left", stretch=True),
 )
-#: Columns beside the parts of the latency, with their ranks there.
+#: Columns that are shown beside the parts of the latency, and their ranks then.
 _BESIDE_WAITS = {
     "rank": 12, "fingerprint": 19, "database": 18, "user": 20, "rate": 14, "power": 0,
     "share": 13, "latency_ns_mean": 2, "query": 0,
@@ -53,11 +52,11 @@ _BESIDE_WAITS = {
 _SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "latency_ns_mean", "n": "rate"}
 HEADER_LINES = 4
 _KEYS = "ecln sort  / filter  Space pause  ⏎ f detail  w waits  g group  h help  q quit"
-_COMPACT_BELOW = 18  #: lines; a lower screen has the fixed rows in one line
+_COMPACT_BELOW = 18  #: lines below which the fixed rows are shown in one line
 
 
 def compose(state: ViewState, width: int, height: int) -> list[Line]:
-    """Exactly `height` lines of at most `width` cells."""
+    """Returns exactly `height` lines of at most `width` cells."""
     return [clip(line, width) for line in _compose(state, width, height)]
 
 
@@ -78,7 +77,8 @@ def _compose(state: ViewState, width: int, height: int) -> list[Line]:
 
 
 def visible_rows(state: ViewState, height: int) -> list[Row]:
-    """The rows of queries and threads that `compose` shows on a table screen of `height` lines."""
+    """Returns the query and thread rows that `compose` shows on a table screen of `height`
+    lines."""
     rows = state.rows()
     room = max(1, height - HEADER_LINES - 2 - _fixed_height(height))
     first = max(0, state.cursor(rows) - room + 1)
@@ -86,7 +86,7 @@ def visible_rows(state: ViewState, height: int) -> list[Row]:
 
 
 def _fixed_height(height: int) -> int:
-    """The rule, the queries not shown, the other parts and the total; or all in one line."""
+    """Counts the rule, the hidden queries, the other parts and the total; or one line for all."""
     return len(PARTS) + 2 if height >= _COMPACT_BELOW else 2
 
 
@@ -127,7 +127,7 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], str, str]:
-    """Watts of the rows shown and of the rest of each part; their sum; the unit.
+    """Returns watts of the rows shown and of the rest of each part; their sum; the unit.
 
     They are rounded together, so that the figures on the screen add up to its total.
     """
@@ -141,7 +141,7 @@ def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], st
 
 
 def _left_nj(attribution: Attribution, rows: Sequence[Row], part: str) -> int:
-    """The energy of a part without the rows shown."""
+    """Returns the energy of a part without the rows shown."""
     shown_nj = sum(row.energy_nj for row in rows if row.kind == part)
     return attribution.main.parts_nj.get(part, 0) - shown_nj
 
@@ -149,7 +149,7 @@ def _left_nj(attribution: Attribution, rows: Sequence[Row], part: str) -> int:
 def _fixed(
     attribution: Attribution, rows: Sequence[Row], figures: Sequence[str], total: str
 ) -> list[dict[str, str]]:
-    """Cells of the queries not shown, of the other parts, and of the total."""
+    """Returns the cells of the hidden queries, of the other parts, and of the total."""
     shown = sum(row.kind == "queries" for row in rows)
     hidden = max(0, len(attribution.rows) - shown)
     names = [f"other queries ({fmt.count(hidden)})"]
@@ -168,7 +168,7 @@ def _fixed(
 
 
 def _usual_columns(attribution: Attribution) -> list[Column]:
-    """Of an estimated total the share comes first: it is far better known than the power."""
+    """Puts the share first if the total is estimated: the share is far better known then."""
     if attribution.energy_source.grade != "estimated":
         return list(COLUMNS)
     rank, *others = (column for column in COLUMNS if column.key != "share")
@@ -177,7 +177,7 @@ def _usual_columns(attribution: Attribution) -> list[Column]:
 
 
 def _wait_columns(attribution: Attribution) -> list[Column]:
-    """The parts that the latency of queries has here. The narrowest screen keeps the largest."""
+    """Returns columns of the latency's parts. The narrowest screen keeps the largest part."""
     waits = [row.waits for row in attribution.rows if row.waits is not None]
     sums_ns = {key: sum(getattr(row_waits, key) for row_waits in waits) for key in WAIT_TITLES}
     keys = [key for key, ns in sums_ns.items() if ns] or list(WAIT_TITLES)
@@ -201,8 +201,8 @@ def _wait_columns(attribution: Attribution) -> list[Column]:
 def _available(
     columns: Sequence[Column], rows: Sequence[Row], unit: str, group: str, width: int
 ) -> list[Column]:
-    """Those of `columns` that have content for this source, with titles. Those of the keys that
-    the rows are grouped by are never dropped: without them, two rows could not be told apart."""
+    """Returns the columns that have content, with titles. Columns of grouping keys are never
+    dropped, since rows could not be distinguished without them."""
     has_content = {
         "fingerprint": any("fingerprint" in row.keys for row in rows),
         "database": any("database" in row.keys for row in rows),
@@ -230,7 +230,7 @@ def _available(
 
 
 def _keys(row: Row) -> dict[str, str]:
-    """Keys beside the statement; the server is one if rows are grouped by it, too."""
+    """Returns keys beside the statement, including the server if rows are grouped by it."""
     if "server" in row.keys and "fingerprint" in row.keys and not row.not_selected:
         return {"server": fmt.one_line(row.server), **key_cells(row)}
     return key_cells(row)

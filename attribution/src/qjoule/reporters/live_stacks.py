@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view's page of where one row's joules went in the server's code: functions, and nodes
-of plans.
+"""The live view's page that divides one row's joules over functions and plan nodes.
 
-Names come from files of strangers; `Span` makes them safe to show.
+Names come from untrusted files; `Span` makes them safe to show.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from qjoule.reporters.live_state import ViewState, row_key
 from qjoule.reporters.plain import GAP, Column, fit
 from qjoule.reporters.provenance import has_energy
 
-MIN_SAMPLES = 20  #: samples; of fewer no share is shown
-_ROWS_MAX = 10  #: functions, and nodes
+MIN_SAMPLES = 20  #: samples below which no shares are shown
+_ROWS_MAX = 10  #: functions, and nodes, shown at most
 _LABEL_LINES = 2
 _UNKNOWN = "unknown (not followed)"
 _NO_NODE = "(no node)"
-_Entry = tuple[str, int, int]  #: name, samples of its own, samples with it
-_Counts = Mapping[str, tuple[int, int]]  #: as of `samples_with`
+_Entry = tuple[str, int, int]  #: name, samples in it, samples including callees
+_Counts = Mapping[str, tuple[int, int]]  #: as returned by `samples_with`
 _COLUMNS = (
     Column("self", "SELF ± 95 %", 13, 0),
     Column("total", "WITH CALLS", 10, 1),
@@ -54,7 +53,7 @@ _NOT_FOLLOWED = (
 
 
 def stacks_page(state: ViewState, identity: Line, width: int) -> list[Line]:
-    """`identity`: the line that names the selected row."""
+    """Returns the page. `identity`: the line that names the selected row."""
     row = selected_row(state)
     if state.snapshot is None or row is None:
         return []
@@ -79,7 +78,7 @@ def stacks_page(state: ViewState, identity: Line, width: int) -> list[Line]:
 
 
 def selected_row(state: ViewState) -> Row | None:
-    """The row that a page is about, as it is in the last interval, or was since the reset."""
+    """Returns the selected row, from the last interval, else from the total since the reset."""
     if state.snapshot is None:
         return None
     rows = (*state.snapshot.interval.tabled, *state.snapshot.total.tabled)
@@ -87,7 +86,7 @@ def selected_row(state: ViewState) -> Row | None:
 
 
 def stacks_document(state: ViewState) -> dict[str, Any] | None:
-    """What the page shows, for an export; None: no stacks are known of the row."""
+    """Returns the page's content for an export; None if the row has no stacks."""
     row = selected_row(state)
     recent = None if state.snapshot is None else state.snapshot.stacks
     row_stacks = None if row is None or recent is None else recent.rows.get(row.identity)
@@ -167,7 +166,7 @@ def _table(
     interval: Attribution,
     width: int,
 ) -> Iterator[Line]:
-    """`entries`: the hottest first."""
+    """Yields a table. `entries`: the hottest first."""
     layout = fit(_COLUMNS, max(1, width - 4), GAP)
     yield _line(layout, {column.key: column.title for column in _COLUMNS} | {"name": title}, "head")
     for name, own, inside in entries[:_ROWS_MAX]:
@@ -186,7 +185,7 @@ def _table(
 
 
 def _functions(counts: _Counts) -> list[_Entry]:
-    """The hottest first; those that only call others are left out."""
+    """Returns functions, the hottest first, without those that only call others."""
     return _hottest(
         (_UNKNOWN if name == CUT else name, own, inside)
         for name, (own, inside) in counts.items()
@@ -195,7 +194,7 @@ def _functions(counts: _Counts) -> list[_Entry]:
 
 
 def _nodes(row_stacks: RowStacks, counts: _Counts) -> list[_Entry]:
-    """The hottest first, and what no node executed."""
+    """Returns plan nodes, the hottest first, and the samples outside of nodes."""
     return _hottest(
         (_NO_NODE, node.samples, node.samples)
         if node.name is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the live view shows, and how keys change it. No terminal, no threads, no clock."""
+"""The state of the live view, and how keys change it. No terminal, no threads, no clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from qjoule.reporters.labels import fingerprint, query_label
 from qjoule.snapshots import Snapshot
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-HISTORY = 240  #: intervals remembered per row
-HISTORY_ROWS = 4096  #: rows with a history; the row unseen for longest is dropped
+HISTORY = 240  #: intervals stored per row
+HISTORY_ROWS = 4096  #: rows with a history; the row that was unseen for longest is dropped
 
 SORTS: dict[str, tuple[str, Callable[[Row], float]]] = {
     "e": ("energy", lambda row: row.energy_nj),
@@ -43,17 +43,14 @@ class Effect(Enum):
 
 
 def row_key(row: Row) -> str:
-    """An identity of a row that is the same in all snapshots."""
+    """Returns an identity of a row that is the same in all snapshots."""
     keys = (f"{name}={row.keys[name]}" for name in sorted(row.keys))
     return "\x1f".join([row.server, "" if row.exact else row.attach_mode, *keys])
 
 
 def _searched(row: Row) -> str:
-    """The text that a filter searches: the row's label, fingerprint, server, and `key=value` of
-    each key.
-
-    In lower case, with separators between its parts.
-    """
+    """Returns the text that a filter searches: the row's label, fingerprint, server, and
+    `key=value` of each key, in lower case, one per line."""
     keys = (f"{key}={value}" for key, value in row.keys.items())
     return "\n".join((query_label(row), fingerprint(row), row.server, *keys)).casefold()
 
@@ -62,21 +59,21 @@ def _searched(row: Row) -> str:
 class ViewState:
     """Sort order, columns, filter, pause, group, interval, cursor and history of one view."""
 
-    title: str = ""  #: what is being watched
+    title: str = ""  #: the watched host or recording
     groups: Sequence[str] = ("fingerprint",)
     group: str = "fingerprint"
     interval_s: float = 2.0
     sort: str = "e"
     descending: bool = True
-    waits: bool = False  #: columns of what the latency consists of, not of what a call costs
+    waits: bool = False  #: shows columns of the latency's parts instead of a call's cost
     filter: str = ""
-    typing: str | None = None  #: the filter being typed, None when none is
+    typing: str | None = None  #: the filter while it is being typed
     paused: bool = False
-    cumulative: bool = False  #: figures since the last reset, not of the last interval
+    cumulative: bool = False  #: shows figures since the last reset instead of the last interval
     mode: Mode = Mode.TABLE
     selected: str | None = None  #: key of the row under the cursor
     scroll: int = 0  #: first line shown in the detail and help modes
-    message: str = ""  #: one line for the user, gone with the next key
+    message: str = ""  #: one line for the user, until the next key
     no_stacks: str = ""  #: why no stacks are sampled
     snapshot: Snapshot | None = None
     ended: bool = False
@@ -90,7 +87,7 @@ class ViewState:
         return self.snapshot.total if self.cumulative else self.snapshot.interval
 
     def accept(self, snapshot: Snapshot) -> None:
-        """Takes in a snapshot. A paused view keeps showing its old one, but stores the new one."""
+        """Adds a snapshot. A paused view keeps showing the old one, but stores the history."""
         self.ended = self.ended or snapshot.ended
         self.groups = snapshot.groups or self.groups
         self._remember(snapshot.interval)
@@ -99,11 +96,11 @@ class ViewState:
 
     @property
     def current_filter(self) -> str:
-        """The filter, as typed so far or as entered."""
+        """The filter as typed so far, else as entered."""
         return self.filter if self.typing is None else self.typing
 
     def rows(self) -> list[Row]:
-        """Rows of queries and threads as filtered and sorted; ties keep the model's order."""
+        """Returns rows of queries and threads, filtered and sorted; ties keep the model's order."""
         attribution = self.attribution
         if attribution is None:
             return []
@@ -114,7 +111,7 @@ class ViewState:
         return sorted(rows, key=SORTS[self.sort][1], reverse=self.descending)
 
     def cursor(self, rows: Sequence[Row]) -> int:
-        """Index of the row under the cursor; the first row if it is gone or was never set."""
+        """Returns the index of the row under the cursor; 0 if that row is gone or was never set."""
         return next((i for i, row in enumerate(rows) if row_key(row) == self.selected), 0)
 
     def selected_row(self) -> Row | None:
@@ -122,7 +119,7 @@ class ViewState:
         return rows[self.cursor(rows)] if rows else None
 
     def press(self, key: str, character: str | None = None) -> Effect:
-        """Handles one key, by textual's name for it (`e`, `enter`, `less_than_sign`, ...)."""
+        """Handles a key, by textual's name of the key (`e`, `enter`, `less_than_sign`, ...)."""
         self.message = ""
         if self.typing is not None:
             return self._type(key, character)
@@ -135,7 +132,7 @@ class ViewState:
         return self._command(" " if key == "space" else character or "")
 
     def _navigate(self, key: str) -> bool:
-        """Handles keys that are not characters; returns whether this was one."""
+        """Handles keys that are not characters; returns whether `key` was one."""
         if key in ("up", "down", "pageup", "pagedown", "home", "end"):
             self._move(key)
         elif key == "enter":

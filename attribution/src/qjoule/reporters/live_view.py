@@ -4,8 +4,8 @@
 Only spans that changed since the last frame are redrawn, and new snapshots at most `REDRAWS_PER_S`
 times a second, so that the view is usable over a slow line.
 
-The terminal may vanish (a closed window, a lost ssh) or stop taking anything. textual alone would
-wait for such a terminal, and read its end of input over and over.
+The terminal may vanish (a closed window, a lost ssh) or stop accepting output. textual alone would
+wait for such a terminal, or read its end of input in a busy loop.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TICK_S = 0.05
 
 
 class Screen:
-    """The file that textual writes to. A write waits for the one before, unless that is given
-    up."""
+    """The file that textual writes to. A write waits for the previous one, unless `give_up` was
+    called."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -65,7 +65,7 @@ class Screen:
         return self._descriptor
 
     def give_up(self) -> None:
-        """Drops what is not written yet, and everything after it."""
+        """Drops unwritten text, and all later text."""
         self._given_up.set()
 
     def _run(self) -> None:
@@ -93,7 +93,7 @@ class Terminal(LinuxDriver):
             super().run_input_thread()
 
     def when_gone(self, call: Callable[[], object]) -> None:
-        """Calls `call`, on another thread, once there is no terminal any more."""
+        """Calls `call`, on another thread, once the terminal has gone."""
 
         def wait() -> None:
             hangup = select.poll()
@@ -106,7 +106,7 @@ class Terminal(LinuxDriver):
 
 
 REDRAWS_PER_S = 4.0
-#: How long a terminal that takes nothing is waited for once the view is to end.
+#: Time at the view's end to wait for a terminal that accepts nothing.
 TERMINAL_S = 0.5
 
 #: The terminal's own sixteen colours, so that the view fits the user's theme.
@@ -130,7 +130,7 @@ _PLAIN_STYLES = {
 
 
 class Canvas(Widget):
-    """Draws the lines that `frame` makes for a width and height; redraws only what changed."""
+    """Draws the lines that `frame` makes for a width and height; redraws only changes."""
 
     DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; }"
 
@@ -149,7 +149,7 @@ class Canvas(Widget):
             self.show(self._frame(width, height))
 
     def show(self, lines: list[Line]) -> int:
-        """Take over a new frame; returns the number of lines that had to be redrawn."""
+        """Shows a new frame; returns the number of redrawn lines."""
         before, self._lines = self._lines, lines
         changed = [
             Region(0, y, self.size.width, 1)
@@ -162,7 +162,7 @@ class Canvas(Widget):
         return len(regions)
 
     def _narrow(self, before: list[Line], region: Region) -> Region:
-        """The part of a line from its first to its last span that changed."""
+        """Returns the part of a line from its first to its last changed span."""
         y = region.y
         if y >= len(before) or y >= len(self._lines):
             return region
@@ -190,7 +190,7 @@ class Canvas(Widget):
 
 
 class LiveView(App[int]):
-    """`qjoule top`: a canvas, a source in a thread of its own, and the keys."""
+    """`qjoule top`: a canvas, a source in another thread, and the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
     ENABLE_COMMAND_PALETTE = False
@@ -205,7 +205,7 @@ class LiveView(App[int]):
         color: bool = True,
         no_stacks: str = "",
     ) -> None:
-        """`no_stacks`: why the source has no stacks; empty: it has."""
+        """`no_stacks`: why the source has no stacks, or ''."""
         super().__init__(driver_class=Terminal, ansi_color=True)
         self.state = ViewState(
             title=source.name,
@@ -234,7 +234,8 @@ class LiveView(App[int]):
         self._thread.start()
 
     def _end_with_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Signals and the end of the terminal end the view, even if the loop waits for it."""
+        """Makes signals and the terminal's end close the view, even if the loop waits for the
+        terminal."""
         terminal = self._driver if isinstance(self._driver, Terminal) else None
 
         def leave(*_signal: object) -> None:
@@ -263,7 +264,7 @@ class LiveView(App[int]):
         self._stale = True
 
     def _end(self, error: Exception | None) -> None:
-        """The source has ended; `error` is the reason if that was unexpected."""
+        """Handles the source's end; `error` is the reason if that was unexpected."""
         self.state.ended = True
         if error is not None:
             self.failure = error
@@ -278,7 +279,7 @@ class LiveView(App[int]):
         await super().on_event(event)
 
     def on_click(self, event: events.Click) -> None:
-        """A click moves the cursor to the row under it."""
+        """Moves the cursor to the clicked row."""
         rows = visible_rows(self.state, self.size.height)
         index = event.y - HEADER_LINES - 1
         if 0 <= index < len(rows):
@@ -323,14 +324,15 @@ class LiveView(App[int]):
         self._canvas.draw()
 
     def _feed(self) -> None:
-        """The source's thread; it may block. The application's own thread shows what comes."""
+        """Runs in the source's thread, which may block. The application's thread shows
+        snapshots."""
         error: Exception | None = None
         try:
             for snapshot in self._source.snapshots(self._controls):
                 if self._controls.stopped:
                     return
                 self.call_later(self._take, snapshot)
-        except Exception as caught:  # shown to the user; nobody else would report a thread's error
+        except Exception as caught:  # shown to the user, since threads' errors are not reported
             error = caught
         if not self._controls.stopped:
             self.call_later(self._end, error)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is missing from an attribution: servers that exited or whose queries nobody saw, lost
-records, windows without energy, anomalies.
+"""Describes what is missing from an attribution: servers that exited or whose queries were not
+seen, lost records, windows without energy, anomalies.
 
-The alarm: so much is missing that the figures of statements are wrong, not merely less sharp.
+The alarm says that so much is missing that figures of statements are wrong, not merely less sharp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qjoule.trace.meta import FOLLOWED, HIDDEN, UNSEEN, UNTRACED
 _SHOWS = ": --attach symbol"
 NOTHING = "none"
 
-#: Text by `contract.Loss`; a cause that is not here is shown under its own name.
+#: Texts by `contract.Loss`; other causes are shown by their names.
 _LOSS = {
     "segment": "segments",
     "query": "query records",
@@ -43,7 +43,7 @@ _LOSS = {
     "invalid": "records that contradict themselves",
     "spool": "frames of the capture",
 }
-#: By `model.energy.Cause`.
+#: Texts by `model.energy.Cause`.
 _WINDOWS = {
     "interpolated": "read at one end only, spread evenly",
     "edge": "at the edge of the trace",
@@ -54,7 +54,7 @@ _WINDOWS = {
     "implausible": "of more power than a machine can draw",
     "part": "inside a longer one that a slow counter never ended",
 }
-#: By `model.arrays.Anomalies`; times end in _ns.
+#: Texts by `model.arrays.Anomalies`; times end in _ns.
 _ANOMALIES = {
     "overlapping": "segments overlapped another on their CPU",
     "overlap_ns": "cut off where more time was claimed than the CPUs have",
@@ -65,9 +65,9 @@ _ANOMALIES = {
     "implausible_counters": "segments had counters that no core reaches",
     "lost_unplaced_ns": "were lost that no window has room for",
 }
-#: Shares of all CPU time below which an anomaly is not shown: every trace begins and ends in the
-#: middle of something, and a segment that runs while the kernel side swaps its sums may be counted
-#: in the next window.
+#: Shares of all CPU time below which an anomaly is not shown: every trace begins and ends within
+#: segments, and a segment that runs while the kernel side swaps its sums may be counted in the next
+#: window.
 _NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 
@@ -83,9 +83,9 @@ class _Hiding(Protocol):
 
 
 def server_changes(attribution: Attribution, *, hidden: bool = True) -> list[str]:
-    """A line for each, with the CPU time and joules that it hides.
+    """Returns a line for each change of a server, with the hidden CPU time and joules.
 
-    Without `hidden`: not of hidden sessions, which the line on losses has.
+    Without `hidden` leaves out hidden sessions, which the line on losses mentions.
     """
     return [
         server_change(change, row, energy=energy_known)
@@ -95,7 +95,7 @@ def server_changes(attribution: Attribution, *, hidden: bool = True) -> list[str
 
 
 def hidden_advice(changes: Iterable[_Hiding]) -> str:
-    """What shows the sessions that are hidden by TLS or compression; empty: nothing is known."""
+    """Says how to trace sessions that TLS or compression hides; '' without any."""
     by_problem: dict[str, dict[str, None]] = {}
     for change in changes:
         if change.what == HIDDEN:
@@ -109,7 +109,7 @@ def hidden_advice(changes: Iterable[_Hiding]) -> str:
 
 
 def untraced(attribution: Attribution) -> list[str]:
-    """The same in as few words as possible, of servers that still hide something."""
+    """Returns short texts on servers that still hide something."""
     texts = []
     for change, row, energy_known in _changes_with_rows(attribution):
         if change.what == UNSEEN:
@@ -131,7 +131,7 @@ def untraced(attribution: Attribution) -> list[str]:
 
 
 def change_documents(attribution: Attribution) -> list[dict[str, Any]]:
-    """For JSON. Energies are in joules; an unknown is null."""
+    """Returns changes for JSON. Energies are in joules; unknown values are null."""
     return [
         {
             "what": change.what,
@@ -153,7 +153,8 @@ def change_documents(attribution: Attribution) -> list[dict[str, Any]]:
 
 
 def server_change(change: ServerChange, row: Row | None = None, *, energy: bool = False) -> str:
-    """One line. `row`: what its processes used; `energy`: whether the row's joules are known."""
+    """Describes a change in a line. `row`: usage of its processes; `energy`: its joules are
+    known."""
     since = f" since {fmt.moment(change.since)}" if change.since else ""
     if change.what == UNSEEN:
         return fmt.one_line(f"{change.name}: {change.why} are not seen: they count as background")
@@ -205,15 +206,15 @@ def _at(moment: str) -> str:
 
 
 def loss(attribution: Attribution) -> str:
-    """Lost records by cause, most first, and the CPU time that went with them."""
+    """Returns lost records by cause, most first, and the lost CPU time."""
     trace = attribution.trace
     return lost(trace.loss, trace.lost_cpu_ns, hidden_advice(trace.changes)) or NOTHING
 
 
 def lost(counts: Mapping[str, int], cpu_ns: int = 0, shows_hidden: str = "") -> str:
-    """As `loss`, from counts by cause; empty if nothing was lost.
+    """Does the work of `loss` for counts by cause; '' if nothing was lost.
 
-    `shows_hidden`: what shows the hidden sessions, see `hidden_advice`.
+    `shows_hidden`: how to trace the hidden sessions, see `hidden_advice`.
     """
     more = {"opaque_session": f" ({shows_hidden})"} if shows_hidden else {}
     parts = [
@@ -226,7 +227,8 @@ def lost(counts: Mapping[str, int], cpu_ns: int = 0, shows_hidden: str = "") -> 
 
 
 def windows(attribution: Attribution) -> str:
-    """Windows whose energy is not simply the difference of two readings, by cause; or empty."""
+    """Returns windows whose energy is not the difference of two readings, by cause; '' without
+    any."""
     parts = []
     for cause, number in _most_first(attribution.window_causes):
         domain, _, name = cause.rpartition(" ")
@@ -238,9 +240,9 @@ def windows(attribution: Attribution) -> str:
 
 
 def anomalies(attribution: Attribution) -> str:
-    """Anomalies in this trace; empty without any.
+    """Returns the anomalies in this trace; '' without any.
 
-    Negligible times are only in the JSON: see `_NEGLIGIBLE`.
+    Negligible times are in the JSON only: see `_NEGLIGIBLE`.
     """
     cpu_ns = sum(row.cpu_ns for row in (*attribution.rows, *attribution.fixed))
     parts = []
@@ -263,12 +265,12 @@ def _most_first(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 ALARM_SHARE = 0.01  #: of requests, or of CPU time
-#: Causes by which a request is missing. One that could not be framed may hide several more.
+#: Causes of missing requests. One that could not be framed may hide several more.
 _REQUESTS = ("query", "framing")
 
 
 def alarm(attribution: Attribution) -> str:
-    """What of an attribution is missing to more than ALARM_SHARE; empty if nothing is."""
+    """Says if more than ALARM_SHARE of requests or CPU time is missing; '' if not."""
     rows = (*attribution.rows, *attribution.fixed)
     return alarm_of(
         attribution.trace.loss,
@@ -281,11 +283,11 @@ def alarm(attribution: Attribution) -> str:
 def alarm_of(
     loss: Mapping[str, int], counted: int, lost_cpu_ns: int = 0, cpu_ns: int | None = None
 ) -> str:
-    """As `alarm`, from counts by cause.
+    """Does the work of `alarm` for counts by cause.
 
     Args:
-        counted: requests that were counted.
-        cpu_ns: all CPU time that was attributed; None: not known.
+        counted: number of counted requests.
+        cpu_ns: all attributed CPU time; None if unknown.
     """
     texts = []
     requests = sum(loss.get(cause, 0) for cause in _REQUESTS)

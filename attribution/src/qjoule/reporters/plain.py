@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as text that is the same in a terminal, a file or a test; which columns fit there."""
+"""Tables as text that is the same in a terminal, a file or a test; and the choice of columns."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rich.text import Text
 from qjoule.shapes.safe_text import sanitise
 
 GAP = 2  #: blanks between two columns
-STATEMENT = 24  #: cells below which no other column presses the statement
+STATEMENT = 24  #: minimum cells for the statement beside other columns
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column; where room is short, the column with the highest `rank` is dropped first.
+    """A column. If the table is too wide, the column with the highest `rank` is dropped first.
 
-    `rank` 0 is never dropped. A column with `stretch` takes the room that is left, up to `most`
-    cells; other columns are dropped before it is squeezed below `width`.
+    `rank` 0 is never dropped. A column with `stretch` gets the remaining cells, up to `most`;
+    other columns are dropped before it gets narrower than `width`.
     """
 
     key: str
@@ -43,24 +43,24 @@ class Column:
 def sized(
     key: str, title: str, contents: Sequence[str], rank: int, most: int, *, left: bool
 ) -> Column:
-    """A column as wide as its title and contents need, and at most `most` cells."""
+    """Makes a column as wide as its title and contents need, at most `most` cells."""
     needed = max(map(cell_len, (title, *contents)))
     return Column(key, title, min(needed, most), rank, "left" if left else "right", most=needed)
 
 
 def key_width(width: int, keys: int, statement: int = STATEMENT) -> int:
-    """The most cells of each of `keys` columns beside the statement, which keeps half of the rest.
+    """Returns the maximum cells of each of `keys` columns; the statement gets half of the rest.
 
-    Without these columns, two rows could not be told apart.
+    Rows could not be distinguished without these columns.
     """
     return min(28, max(6, (width - statement) // (2 * max(1, keys))))
 
 
 def fit(columns: Sequence[Column], room: int, gap: int = GAP) -> list[tuple[Column, int]]:
-    """Columns that fit into `room` cells, in their order, with their widths.
+    """Chooses columns that fit into `room` cells, in order, with their widths.
 
-    Exactly one column stretches; it gets what the others leave, even if that is less than
-    its `width` once nothing more can be dropped.
+    Exactly one column stretches: it gets the remaining cells, which may be less than its `width`
+    if no column can be dropped.
     """
     fitting = list(columns)
     while _needed(fitting, gap) > room and any(column.rank for column in fitting):
@@ -78,7 +78,7 @@ def _needed(columns: Sequence[Column], gap: int) -> int:
 
 
 class _SafeConsole(Console):
-    """Prints text only as text, wherever it comes from; styles are ours."""
+    """A console that prints every text literally and sanitised; styles are ours."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -92,7 +92,7 @@ def _safe_lines(text: str) -> str:
 
 
 class Page:
-    """Collects what is printed on it. `width` in terminal cells; `text()` ends with a line feed."""
+    """Collects printed output. `width` in terminal cells; `text()` ends with a line feed."""
 
     def __init__(self, width: int, color: bool) -> None:
         self._file = io.StringIO()
@@ -114,12 +114,12 @@ class Page:
 
 
 def page_width(width: int | None, least: int, otherwise: int) -> int:
-    """`width`, else the terminal's, else `otherwise`; at least `least` cells."""
+    """Returns `width`, else the terminal's, else `otherwise`; at least `least` cells."""
     return max(least, width or shutil.get_terminal_size((otherwise, 24)).columns)
 
 
 def notes_grid(notes: Iterable[tuple[str, str]], name_width: int = 8) -> Table:
-    """Names in a narrow column of so many cells, text wrapped beside them."""
+    """Makes a grid of notes: names in `name_width` cells, text wrapped beside them."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style=Style(dim=True), width=name_width)
     table.add_column(overflow="fold")
@@ -129,7 +129,7 @@ def notes_grid(notes: Iterable[tuple[str, str]], name_width: int = 8) -> Table:
 
 
 def ruled_table(total: bool = False, leading: int = 0) -> Table:
-    """An empty table with a rule below its heading, and one above its last section if `total`."""
+    """Makes an empty table with a rule below its heading, and one above the total if `total`."""
     above_last = " ── " if total else "    "
     return Table(
         box=Box(f"    \n    \n ── \n    \n{above_last}\n    \n    \n    \n"),
@@ -145,9 +145,9 @@ def ruled_table(total: bool = False, leading: int = 0) -> Table:
 def fitted_table(
     columns: Sequence[Column], room: int, stretch: str, *, total: bool = False
 ) -> tuple[Table, list[str]]:
-    """An empty table of the columns that fit into `room` cells, and their keys.
+    """Makes an empty table of the columns that fit into `room` cells; returns it and their keys.
 
-    Column `stretch` takes the room that is left. `total`: as `ruled_table`.
+    Column `stretch` gets the remaining cells. `total`: as in `ruled_table`.
     """
     layout = fit([replace(column, stretch=column.key == stretch) for column in columns], room)
     table = ruled_table(total)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the figures come from, how joules were apportioned and what is missing: lines for every
-screen and report.
-"""
+"""Lines for every screen and report on the source of the figures, the split, and what is
+missing."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from qjoule.reporters.missing import alarm
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _FACTORS = 3  #: lines of power factors under a table
 _WEIGHTS = {"cpu_time": "weighted by CPU time", "counters": "weighted by hardware counters"}
-#: Domains that are reported as unavailable without a counter: their energy is used all the same,
-#: but no row contains it.
+#: Domains that are reported as unavailable without a counter: they use energy all the same, but no
+#: row contains it.
 _EXPECTED = ("dram",)
 _NO_COUNTER = "no counter here; what it draws is in no row"
 #: The effect of each idle policy, for people.
@@ -40,7 +39,7 @@ _MODE_NAMES = {BY_THREAD: "none (by thread)"}
 
 
 def weights_used(attribution: Attribution) -> str:
-    """The weights of the split, whether they are calibrated, and their error on held-out data."""
+    """Describes the weights of the split: calibration, and error on held-out data."""
     about = attribution.model
     return " · ".join(
         (
@@ -52,7 +51,7 @@ def weights_used(attribution: Attribution) -> str:
 
 
 def calibrated(attribution: Attribution) -> str:
-    """Whether the model was calibrated; if so, on which machine and when."""
+    """Says whether the model was calibrated; if so, on which machine and when."""
     about = attribution.model
     if not about.calibrated:
         return "not calibrated"
@@ -60,19 +59,19 @@ def calibrated(attribution: Attribution) -> str:
 
 
 def calibration_flags(attribution: Attribution) -> Iterator[tuple[str, str]]:
-    """What does not fit this trace in the calibration: (name, text) lines."""
+    """Yields (name, text) lines on how the calibration does not fit this trace."""
     for flag in attribution.model.calibration_flags:
         yield ("", f"the calibration {flag}")
 
 
 def unavailable(attribution: Attribution) -> tuple[str, ...]:
-    """Domains whose energy was not measured; empty if there is no energy at all."""
+    """Returns domains whose energy was not measured; empty if there is no energy at all."""
     measured = attribution.energy_source.domains
     return tuple(name for name in _EXPECTED if name not in measured) if measured else ()
 
 
 def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
-    """Domains that are in no row, and why: (name, text) lines."""
+    """Yields (name, text) lines on domains that are in no row, and why."""
     source = attribution.energy_source
     for name, why in source.left_out.items():
         yield ("left out", f"{name}, which is in no row: {why}")
@@ -84,7 +83,7 @@ def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
 
 
 def defies_its_weight(row: Row) -> bool:
-    """Whether a row's power factor differs significantly from 1."""
+    """Returns true if a row's power factor differs significantly from 1."""
     if row.power_factor is None:
         return False
     _, low, high = row.power_factor
@@ -92,8 +91,8 @@ def defies_its_weight(row: Row) -> bool:
 
 
 def power_factors(attribution: Attribution, shown: int) -> Iterator[tuple[str, str]]:
-    """Rows shown whose power differs significantly from their weights, most energy first: (name,
-    text) lines."""
+    """Yields (name, text) lines on shown rows whose power differs significantly from their weights,
+    most energy first."""
     rows = [row for row in attribution.rows[:shown] if defies_its_weight(row)]
     for index, row in enumerate(rows[:_FACTORS]):
         yield (
@@ -105,7 +104,7 @@ def power_factors(attribution: Attribution, shown: int) -> Iterator[tuple[str, s
 
 
 def power_factor(row: Row) -> str:
-    """A row's power factor with its 95 % interval: 1.24 times, [1.10, 1.40]."""
+    """Formats a row's power factor with its 95 % interval: 1.24 times, [1.10, 1.40]."""
     if row.power_factor is None:
         return fmt.UNKNOWN
     value, low, high = (fmt.significant(number) for number in row.power_factor)
@@ -113,7 +112,7 @@ def power_factor(row: Row) -> str:
 
 
 def time_alone(row: Row) -> str:
-    """How long a row ran alone, and how much narrower that makes its factor's interval."""
+    """Says how long a row ran alone, and how much narrower that makes its factor's interval."""
     if row.alone is None:
         return fmt.UNKNOWN
     alone_s, information_nats = row.alone
@@ -136,17 +135,17 @@ def _held_out(attribution: Attribution) -> Iterator[str]:
 
 
 def has_energy(attribution: Attribution) -> bool:
-    """Whether there is a measured total at all; without one every energy is unknown."""
+    """Returns true if there is a total; without one every energy is unknown."""
     return bool(attribution.domains) and attribution.energy_source.grade != "none"
 
 
 def graded(attribution: Attribution) -> str:
-    """What the total is, with its own error at 95 %, if it has one: `estimated ±90 %`."""
+    """Returns the total's grade with its relative 95 % error, if any: `estimated ±90 %`."""
     return fmt.graded(attribution.energy_source.grade, attribution.energy_source.total_error)
 
 
 def heading(attribution: Attribution) -> list[tuple[str, str]]:
-    """What a reader must know before the first figure: (name, text) lines."""
+    """Returns the (name, text) lines above the figures."""
     trace, source = attribution.trace, attribution.energy_source
     machine = " · ".join(filter(None, (trace.host, trace.cpu, trace.kernel)))
     span = f"{fmt.moment(trace.start)} · {fmt.duration(trace.duration_s * 1e9)}"
@@ -170,7 +169,7 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
 
 
 def _part(part: TracePart) -> str:
-    """One of several traces: its name, when and where it was recorded, and its total."""
+    """Describes one of several traces: its name, when and where it was recorded, and its total."""
     result = part.attribution
     seconds = fmt.duration(result.trace.duration_s * 1e9)
     total = fmt.UNKNOWN
@@ -182,7 +181,7 @@ def _part(part: TracePart) -> str:
 
 
 def footing(attribution: Attribution) -> list[tuple[str, str]]:
-    """What a reader must know to judge the figures: (name, text) lines."""
+    """Returns the (name, text) lines below the figures."""
     lines = [
         *shares_are_of(attribution),
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
@@ -207,14 +206,14 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
 
 
 def shares_are_of(attribution: Attribution) -> Iterator[tuple[str, str]]:
-    """What the rows' shares are of: a name and a text."""
+    """Yields a line that says of what the rows' shares are."""
     if has_energy(attribution) and attribution.main.owned_nj:
         joules = fmt.joules(attribution.main.owned_nj / 1e9)
         yield "shares", f"of the {joules} of all owners: without idle and residual"
 
 
 def attach_modes(attribution: Attribution) -> str:
-    """How query boundaries were found, per server: `mariadb:3306 symbol · postgres:5432 socket`."""
+    """Lists the attach modes per server: `mariadb:3306 symbol · postgres:5432 socket`."""
     modes: dict[str, set[str]] = {}
     for row in attribution.tabled:
         if row.attach_mode:
@@ -245,7 +244,7 @@ def _named_share(coverage: ServerCoverage) -> str:
 
 
 def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:
-    """A letter for each flag of the first `shown` rows, in order of appearance."""
+    """Returns a letter for each flag of the first `shown` rows, in order of appearance."""
     flags: dict[str, str] = {}
     letters = _letters()
     for row in (*attribution.rows[:shown], *attribution.fixed):
@@ -277,7 +276,7 @@ def _energy(attribution: Attribution) -> str:
 
 
 def _other_domain(domain: Domain) -> str:
-    """A domain with its own ledger: it is not part of the total above it."""
+    """Describes a domain with its own ledger: it is not part of the total above it."""
     column = fmt.energy_column([domain.parts_nj.get(part, 0) for part in PARTS])
     parts = " + ".join(
         f"{part.replace('_', ' ')} {figure}"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of an attribution's rows: name, type, and where each comes from in `Row`.
+"""The columns of an attribution's rows: name, type, and value in `Row`.
 
-A column that is added to `FIGURES` stands in JSON, CSV and Parquet, with an `InTable` also in the
-table, and in the page's data unless it is an energy. Units are in the names; nanojoules become
-joules here.
+A column in `FIGURES` appears in JSON, CSV and Parquet, with an `InTable` also in the table, and
+unless it is an energy in the page's data. Names contain units; nanojoules become joules here.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable, InTable
 
 
 def _joules(name: str) -> Callable[[Row], float | None]:
-    """The value of a field in nJ."""
+    """Returns a function that reads a field in nJ as J."""
 
     def value(row: Row) -> float | None:
         energy_nj = getattr(row, name)
@@ -70,7 +69,7 @@ def _waited(name: str) -> Callable[[Row], int | None]:
     return lambda row: None if row.waits is None else getattr(row.waits, name)
 
 
-#: What became of the latency of the row's queries: parts, which add up to `waits_latency_ns`.
+#: Parts of the latency of the row's queries, which add up to `waits_latency_ns`.
 WAITS: tuple[DataColumn[Row], ...] = (
     DataColumn("waits_latency_ns", int, _waited("latency_ns"), optional=True),
     *(DataColumn(name, int, _waited(part), optional=True) for name, part in LATENCY_PARTS.items()),
@@ -86,8 +85,8 @@ def _helped(part: str) -> Callable[[Row], int | None]:
     return value
 
 
-#: The same of threads that helped in parallel, and waited: parts of `helpers_ns`, for how long they
-#: helped, which is 0 if none waited. It is thread time, and may exceed the latency.
+#: Waits of threads that helped in parallel: parts of `helpers_ns`, the time for which they helped,
+#: which is 0 if none waited. This is thread time, which may exceed the latency.
 HELPERS: tuple[DataColumn[Row], ...] = (
     DataColumn("helpers_ns", int, _helped("latency_ns"), optional=True),
     *(
@@ -124,10 +123,10 @@ _JSON_PART = DataColumns((_CALLS, _ENERGY, _CPU_TIME))
 
 
 def json_row(row: Row, energy_known: bool = True, error_in_rows: bool = False) -> dict[str, Any]:
-    """One row for JSON; the group's keys come first, under their own names.
+    """Returns a row for JSON; the group's keys come first, under their own names.
 
-    `energy_known`: whether energies are. `error_in_rows`: its interval contains the total's error.
-    The interval per call without it, or else with it, is a field of its own.
+    `energy_known`: false makes energies null. `error_in_rows`: the interval includes the total's
+    error. A further field has the interval per call without it, or else with it.
     """
     out = row.keys | _JSON_BEFORE_COMMIT.json(row, energy_known)
     if row.commit_nj is not None:
@@ -150,7 +149,8 @@ def json_row(row: Row, energy_known: bool = True, error_in_rows: bool = False) -
 
 
 def _errors(row: Row, error: RowErrors, error_in_rows: bool) -> dict[str, Any]:
-    """What lost records add to the interval on either side, and the other interval per call."""
+    """Returns what lost records add to the interval on either side, and the other interval per
+    call."""
     out: dict[str, Any] = {}
     if (lost_nj := error.loss_nj + error.unnamed_nj) > 0:
         out["loss_error_j"] = lost_nj / 1e9
@@ -162,14 +162,14 @@ def _errors(row: Row, error: RowErrors, error_in_rows: bool) -> dict[str, Any]:
 
 
 def json_part(row: Row, energy_known: bool) -> dict[str, Any]:
-    """What one of several traces has of a row."""
+    """Returns one trace's part of a row of several traces."""
     return _JSON_PART.json(row, energy_known)
 
 
 def flat_table(attribution: Attribution) -> FlatTable:
-    """Every row for CSV and Parquet, fixed rows included, so that `energy_j` adds up.
+    """Returns every row for CSV and Parquet, including fixed rows, so that `energy_j` adds up.
 
-    Each row also has what is true of all: the grade, the idle policy, what the trace lost.
+    Each row repeats facts of the result: the grade, the idle policy, the loss.
     """
     keys = [key for key in attribution.policy["by"].split(",") if key != "server"]
     first = (_KIND, *_NAMES, *FIGURES, *COUNTERS, _POWER_FACTOR, *_MODE_AND_FLAGS)
@@ -190,7 +190,7 @@ def flat_table(attribution: Attribution) -> FlatTable:
 
 
 def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColumn[Row]]:
-    """Ids of other tools, commits, other energy domains: only the columns that the result has."""
+    """Returns optional columns that the result has: ids, commits, waits, other energy domains."""
     columns: list[DataColumn[Row]] = [
         DataColumn(name, str, partial(id_cell, name=name)) for name in id_names(attribution)
     ]
@@ -214,7 +214,7 @@ def _domain(name: str) -> DataColumn[Row]:
 
 
 def _common(attribution: Attribution) -> list[tuple[str, type, Any]]:
-    """Columns that are the same in every row: name, type and value."""
+    """Returns columns that are the same in every row: name, type and value."""
     trace, source = attribution.trace, attribution.energy_source
     loss = " ".join(f"{cause.lower()}={count}" for cause, count in sorted(trace.loss.items()))
     columns: list[tuple[str, type, Any]] = [
@@ -248,5 +248,5 @@ def _yes(value: bool) -> str:
 
 
 def to_csv(attribution: Attribution) -> str:
-    """Every row of a result: RFC 4180 with a header line."""
+    """Returns every row of a result as RFC 4180 CSV with a header line."""
     return flat_table(attribution).csv()

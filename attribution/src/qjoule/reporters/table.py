@@ -43,11 +43,11 @@ from qjoule.reporters.waits import (
 )
 
 _MIN_WIDTH = 40
-_FALLBACK = 120  #: used if the terminal's width is unknown
+_FALLBACK = 120  #: columns if the terminal's width is unknown
 _FIXED_ROWS_PER_PART = 3
 
-#: Columns of this table that are made here, in order: title, and rank. The column with the highest
-#: rank is dropped first if room is short; 0 is never dropped.
+#: Columns that this module makes, in order: title, and rank. The column with the highest rank is
+#: dropped first if the table is too wide; 0 is never dropped.
 _COLUMNS = {
     "label": ("query", 0),
     "server": ("server", 5),
@@ -67,11 +67,11 @@ _COLUMNS = {
     "commit": ("commit", 2),
     "commit_time": ("for", 3),
 }
-#: After those: columns of a result that have a place in the table.
+#: Further columns: those of a result that have an `InTable`.
 _OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
 _BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
 _LEFT_ALIGNED = ("label", "server", "fingerprint", "flags")
-_KEY = "key:"  #: before the name of a key, in the name of its column
+_KEY = "key:"  #: prefix of the column name of a key
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,15 @@ def render(
     ids: bool = False,
     waits: bool = False,
 ) -> str:
-    """The table as text that ends with a line feed.
+    """Returns the table as text that ends with a line feed.
 
     Args:
-        attribution: what the model found.
-        width: terminal cells; by default the terminal's, 120 where there is none.
+        attribution: the result to show.
+        width: cells; by default the terminal's, 120 without one.
         color: write ANSI colours. The caller decides (a terminal, NO_COLOR).
         limit: query rows shown; the rest becomes one row, `other queries`.
-        ids: also list the ids that other tools have for the statements.
-        waits: columns of what the latency of queries consists of, instead of what a call costs.
+        ids: also list the statements' ids in other tools.
+        waits: show columns of the latency's parts instead of a call's cost.
     """
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     limit = max(0, limit)
@@ -126,7 +126,7 @@ def render(
 
 
 def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[Line]:
-    """Lines whose energies add up to the total line's, exactly, in nJ."""
+    """Makes lines whose energies add up exactly to the total line's, in nJ."""
     listed = attribution.rows[:limit]
     result = [_line_of_row(row, attribution, flags) for row in listed]
     parts = attribution.main.parts_nj if attribution.domains else dict.fromkeys(PARTS, 0)
@@ -171,7 +171,7 @@ def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> L
 
 
 def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
-    """What one call of a statement costs, by column; the live view has the same columns."""
+    """Returns the cost of one call, by column; the live view has the same columns."""
     energy_known = has_energy(attribution)
     return {
         "fingerprint": fingerprint(row),
@@ -202,9 +202,9 @@ def _line_of_others(
 def _fixed_lines(
     part: str, part_nj: int, attribution: Attribution, flags: dict[str, str], limit: int
 ) -> list[Line]:
-    """A part's largest rows, and one line for the rest of the part.
+    """Makes lines for a part's largest rows, and one for the rest of the part.
 
-    If only threads are known of a server, it has as many lines as there are for queries.
+    If a server is known by threads only, as many rows are shown as of queries.
     """
     rows = sorted((r for r in attribution.fixed if r.kind == part), key=lambda r: -r.energy_nj)
     most = max(limit if any(row.by_thread for row in rows) else 0, _FIXED_ROWS_PER_PART)
@@ -232,8 +232,8 @@ def _line(
     *,
     owned_nj: int | None = None,
 ) -> Line:
-    """A line of the table. Its share is that of `row`; without a row it is that of `owned_nj`, the
-    part of the energy that owners have (by default all). Idle and residual have no share."""
+    """Makes a line of the table. Its share is that of `row`, else that of `owned_nj`, the energy of
+    owners in it (by default all). Idle and residual have no share."""
     cells = {"label": label, "share": "", "power": fmt.UNKNOWN}
     if not has_energy(attribution):
         return Line(section, energy_nj, cells | {"share": fmt.UNKNOWN})
@@ -289,7 +289,7 @@ def _table(
 def _columns(
     table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool
 ) -> list[Column]:
-    """Columns that have content, as wide as it needs."""
+    """Returns the columns that have content, as wide as needed."""
     columns = []
     servers = {line.cells.get("server") for line in table_lines} - {None, ""}
     keys = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the latency of queries, of one machine's rows and of a fleet's: titles, cells, notes."""
+"""Titles, cells and notes for the parts of query latency, of one machine's rows or a fleet's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WAIT_TITLES = {
     "sleep": "sleep",
     "other": "other",
 }
-#: The same parts by the names of their columns in files.
+#: The same parts by column name in files.
 LATENCY_PARTS = dict(zip(("ran_ns", *vocabulary.WAITS), WAIT_TITLES, strict=True))
-HELPERS = "helpers"  #: beside the waits: what threads that helped in parallel waited for
-STOLEN = "stolen"  #: beside the waits: what the host of a virtual machine stole of the CPU time
+HELPERS = "helpers"  #: column beside the waits: waiting time of parallel helper threads
+STOLEN = "stolen"  #: column beside the waits: CPU time that a virtual machine's host stole
 
 
 def wait_cells(waits: Waits | None) -> dict[str, str]:
-    """Shares of the latency of a row's queries, by column of `WAIT_TITLES`."""
+    """Returns each part's share of the latency of a row's queries, by column of `WAIT_TITLES`."""
     if waits is None:
         return dict.fromkeys(WAIT_TITLES, fmt.UNKNOWN)
     whole = waits.latency_ns
@@ -45,23 +45,23 @@ class _Called(Protocol):
 
 
 def helpers_cell(row: _Called) -> dict[str, str]:
-    """The thread time for which helpers waited, as a share of the latency; empty: none did."""
+    """Returns the thread time of helpers' waits as a share of the latency; empty without waits."""
     if not row.waits or not row.helpers or not (waited_ns := sum(row.helpers[1:])):
         return {}
     return {HELPERS: fmt.share(waited_ns / row.waits.latency_ns)}
 
 
 def stolen_cell(row: Row) -> dict[str, str]:
-    """The share of a row's CPU time that the host stole; empty: nothing, or it is not recorded."""
+    """Returns the share of a row's CPU time that the host stole; '' if none, or not recorded."""
     return {STOLEN: fmt.share(row.stolen_ns / row.cpu_ns) if row.stolen_ns else ""}
 
 
 def stolen_words(attribution: Attribution) -> str:
-    """What the host stole of all CPU time; empty: nothing, or it is not recorded."""
+    """Returns the share of all CPU time that the host stole; '' if none, or not recorded."""
     times_ns = [
         (row.stolen_ns, row.cpu_ns)
         for row in (*attribution.rows, *attribution.fixed)
-        if row.stolen_ns is not None  # idle CPUs have no row of that kind
+        if row.stolen_ns is not None  # idle CPUs have no such row
     ]
     stolen_ns, cpu_ns = (
         (sum(column) for column in zip(*times_ns, strict=True)) if times_ns else (0, 0)
@@ -70,8 +70,8 @@ def stolen_words(attribution: Attribution) -> str:
 
 
 def notes_on_waits(rows: Iterable[_Called]) -> Iterator[tuple[str, str]]:
-    """(name, text) lines: for how many rows with calls no waits are recorded, and whether waits of
-    helpers are not."""
+    """Yields (name, text) lines on rows with calls whose waits, or whose helpers' waits, are not
+    recorded."""
     called = [row for row in rows if row.calls]
     without = sum(row.waits is None for row in called)
     if without and without == len(called):
@@ -83,7 +83,7 @@ def notes_on_waits(rows: Iterable[_Called]) -> Iterator[tuple[str, str]]:
 
 
 def latency_parts(waits: Waits | None, mean_ns: float | None) -> dict[str, float]:
-    """The parts of a call's mean latency, by their columns; none if they are not recorded."""
+    """Returns the parts of a call's mean latency by column; empty if they are not recorded."""
     if not waits or not waits.latency_ns or not mean_ns:
         return {}
     scale = mean_ns / waits.latency_ns

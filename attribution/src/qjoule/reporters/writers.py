@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a result's rows, and the writers of JSON, CSV and Parquet that take them.
+"""Descriptions of a result's columns, and writers of JSON, CSV and Parquet that use them.
 
-A result describes each of its columns once, as a `DataColumn`: `result_columns` has those of an
-attribution. `DataColumns` makes rows of a JSON document of them, and rows of a CSV or Parquet file,
-where an interval is two columns.
+A result describes each column once, as a `DataColumn`: `result_columns` has those of an
+attribution. `DataColumns` makes rows of a JSON document, and rows of a CSV or Parquet file, in
+which an interval takes two columns.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from qjoule.reporters import format as fmt
 
 R = TypeVar("R")
 
-#: What a formula begins with.
+#: Beginnings of formulas in spreadsheets.
 _FORMULA = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True)
 class InTable:
-    """How a column is shown in a table: its title, and its text.
+    """How a table shows a column: its title, and its text.
 
-    Where room is short, the column with the highest `rank` is dropped first.
+    If the table is too wide, the column with the highest `rank` is dropped first.
     """
 
     title: str
@@ -45,34 +45,34 @@ class InTable:
 class DataColumn(Generic[R]):
     """One column of rows of the type `R`, in every output.
 
-    `type` is that of a value, which may also be None (unknown): `str`, `int` or `float` (64 bits),
-    `Decimal` (38 digits, for whole numbers beyond 64 bits), or `list`: words, which are a list in
-    JSON and joined by blanks elsewhere. `ci95` gives both ends of the value's 95 % interval.
+    `type` is the type of values, which may also be None (unknown): `str`, `int` or `float` (64
+    bits), `Decimal` (38 digits, for integers beyond 64 bits), or `list`: words, which are a list in
+    JSON and joined by blanks elsewhere. `ci95` returns both ends of the value's 95 % interval.
     """
 
-    name: str  #: with its unit
+    name: str  #: includes the unit
     type: type
     value: Callable[[R], Any]
     ci95: Callable[[R], Sequence[float] | None] | None = None
     energy: bool = False  #: unknown without an energy source
-    optional: bool = False  #: left out of a JSON row that has none
+    optional: bool = False  #: left out of a JSON row if the value is None
     in_table: InTable | None = None
 
     def of(self, row: R, energy_known: bool) -> Any:
-        """A row's value; None: unknown. `energy_known`: whether energies are."""
+        """Returns a row's value; None if unknown. `energy_known`: false makes energies None."""
         return self.value(row) if energy_known or not self.energy else None
 
 
 def field(name: str, kind: type, **options: Any) -> DataColumn[Any]:
-    """A column that is the rows' field of this name."""
+    """Makes a column from the rows' field of this name."""
     return DataColumn(name, kind, attrgetter(name), **options)
 
 
 class DataColumns(Generic[R]):
-    """Columns in their order, for rows of JSON documents and of flat files."""
+    """A sequence of columns, for rows of JSON documents and of flat files."""
 
     def __init__(self, columns: Iterable[DataColumn[R]]) -> None:
-        self.types: dict[str, type] = {}  #: of the columns of a CSV or Parquet file, by name
+        self.types: dict[str, type] = {}  #: types of a CSV or Parquet file's columns, by name
         self._json: list[tuple[str, Callable[[R], Any], bool, bool]] = []
         self._flat: list[tuple[tuple[str, ...], Callable[[R], Any], bool]] = []
         for column in columns:
@@ -87,7 +87,8 @@ class DataColumns(Generic[R]):
                 self._flat.append((ends, column.ci95, column.energy))
 
     def json(self, row: R, energy_known: bool = True) -> dict[str, Any]:
-        """A row for JSON; an interval is the field `NAME_ci95`. `energy_known`: as for `of`."""
+        """Returns a row for JSON; an interval is the field `NAME_ci95`. `energy_known`: as in
+        `of`."""
         out: dict[str, Any] = {}
         for name, value, energy, optional in self._json:
             content = value(row) if energy_known or not energy else None
@@ -96,7 +97,7 @@ class DataColumns(Generic[R]):
         return out
 
     def flat(self, row: R, energy_known: bool = True) -> dict[str, Any]:
-        """A row for CSV and Parquet; the ends of an interval are `NAME_low95`, `NAME_high95`."""
+        """Returns a row for CSV and Parquet; an interval's ends are `NAME_low95`, `NAME_high95`."""
         out: dict[str, Any] = {}
         for names, value, energy in self._flat:
             content = value(row) if energy_known or not energy else None
@@ -109,17 +110,19 @@ class DataColumns(Generic[R]):
 
 @dataclass(frozen=True)
 class FlatTable:
-    """Rows of a CSV or Parquet file: `types` by the columns' names, in order, and the records."""
+    """Rows of a CSV or Parquet file. `types`: by column name, in order."""
 
     types: dict[str, type]
     records: list[dict[str, Any]]
 
     def csv(self) -> str:
-        """RFC 4180 with a header line; an unknown is empty. Every value is made safe (`cell`)."""
+        """Returns RFC 4180 CSV with a header line; unknown values are empty. Every value is made
+        safe (`cell`)."""
         return _csv(self.records, self.types)
 
     def arrow(self, schema: str, head: Mapping[str, Any]) -> pa.Table:
-        """An Arrow table; `head`, what else the document has, is its metadata `schema`."""
+        """Returns an Arrow table. `head`: the rest of the document, which becomes metadata
+        `schema`."""
         arrow_types = {
             str: pa.string(),
             list: pa.string(),
@@ -140,12 +143,13 @@ def write_arrow(table: pa.Table, path: Path) -> None:
 
 
 def json_text(document: Mapping[str, Any]) -> str:
-    """A document as text, with a newline at its end. The same document gives the same bytes."""
+    """Returns a document as text with a newline at its end. The bytes depend on the document
+    only."""
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def finite(value: Any) -> Any:
-    """The same without infinities and NaN, which JSON has no numbers for: they become null."""
+    """Replaces infinities and NaN, for which JSON has no numbers, by None."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -154,7 +158,7 @@ def finite(value: Any) -> Any:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records of the same keys, at least one, as `FlatTable.csv`."""
+    """Formats records with the same keys (at least one record) like `FlatTable.csv`."""
     return _csv(records, records[0])
 
 
@@ -168,9 +172,9 @@ def _csv(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value made safe for a CSV file: text on one line, and nothing that a spreadsheet executes.
+    """Makes a value safe for a CSV file: text on one line, and nothing that a spreadsheet executes.
 
-    Applications choose the values of tags. An apostrophe keeps a cell text (OWASP, "CSV
+    Applications choose the values of tags. An apostrophe makes a cell text (OWASP, "CSV
     Injection").
 
     >>> cell("=1+1"), cell(-1.5)
