@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers a question about a fleet from the parts that a catalog selected.
 
-The parts may be divided among workers: each makes cells (`qjoule_fleet.questions`) of its own, and
-one process adds these up. Integers are the same for any division, and intervals up to the rounding
-of sums of floating-point numbers.
+The parts may be divided among workers: each makes cells (`qjoule_fleet.questions`) from its parts,
+and one process sums them. The division does not change integers, and changes intervals only by
+rounding.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from qjoule_fleet.views import text
 
 @dataclass(frozen=True)
 class Question:
-    """`limit` None: all groups. `latency`: also the histograms of the groups. `absolute`: rows'
-    intervals contain the error of the total."""
+    """`limit` None: all groups. `latency`: also latency histograms. `absolute`: the rows' intervals
+    include the error of the total."""
 
     by: By
     sort: str = "energy"
@@ -39,10 +39,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Tables of groups, their latencies, the totals by class and kind, and shapes' texts.
-
-    `count`: groups in all. `cells`: the sums by host and shape, if they were asked for.
-    """
+    """Tables of groups, their latencies, totals by class and kind, and shapes' texts.
+    `count`: number of all groups. `cells`: sums by host and shape, if requested."""
 
     groups: pa.Table
     latencies: pa.Table
@@ -54,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Parts:
-    """What answers a question. `tags`: only if it groups by a tag."""
+    """The parts that answer a question. `tags`: only if it groups by a tag."""
 
     sums: Selection
     tags: Selection | None = None
@@ -71,8 +69,8 @@ class Parts:
         return sources
 
     def divided(self, count: int) -> list[Parts]:
-        """At most `count` divisions that have about as many bytes each; a host's hours lie
-        together, so that there are few cells."""
+        """Returns at most `count` divisions of similar size in bytes. A host's hours stay together,
+        so that there are few cells."""
         every = [(checked, False) for checked in self.sums.parts]
         every += [(checked, True) for checked in (self.tags.hourly if self.tags else ())]
         every.sort(key=lambda pair: (pair[0].part.host, pair[0].part.host_id, pair[0].path))
@@ -106,19 +104,19 @@ class Parts:
 
 
 class Engine(Protocol):
-    """Who makes the cells."""
+    """Makes the cells, possibly on several workers."""
 
     def each(
         self, task: Callable[[Parts], dict[str, pa.Table]], parts: Parts
     ) -> Iterable[dict[str, pa.Table]] | None:
-        """The task's results for divisions of the parts; None: this process needs no division."""
+        """Yields the task's results for divisions of the parts; None: this process does it all."""
 
     def limits(self, limits: Limits) -> Limits:
-        """Of one worker."""
+        """Returns the limits of one worker."""
 
 
 def select(catalog: Catalog, asked: Range, by: By) -> Parts:
-    """The parts that a question needs."""
+    """Returns the parts that a question needs."""
     sums = catalog.sums(asked)
     if by.release and (changed := _changes(catalog.files, sums)):
         sums = catalog.sums(asked, by_minute=changed)
@@ -126,7 +124,7 @@ def select(catalog: Catalog, asked: Range, by: By) -> Parts:
 
 
 def _changes(files: Files, selection: Selection) -> set[tuple[str, int]]:
-    """Hosts and hours in which a server became another release."""
+    """Returns hosts and hours in which the release of a server changed."""
     with Session(files, Limits(memory_mb=200, threads=1)) as session:
         session.define(selection, [Source("server_parts", selection.slow["servers"])])
         begin, end = iso(hour_of(selection.range.begin_s)), iso(selection.range.end_s)
@@ -149,7 +147,7 @@ class _Cells:
     by: By
 
     def prepare(self, session: Session) -> None:
-        """Nothing is needed beside the views."""
+        """Does nothing: the views suffice."""
 
     def selects(self) -> dict[str, str]:
         return {"cells": questions.cells(self.by), "owned": questions.owned()}
@@ -176,7 +174,7 @@ _MERGED: dict[str, Callable[[By, str], str]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker does with its division; it can be sent to another process."""
+    """A worker's task for its division; it can be sent to another process."""
 
     files: Files
     limits: Limits
@@ -192,14 +190,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Reader:
-    """A dataset, what may be taken to read it, and by whom."""
+    """A dataset, the limits for reading it, and the engine."""
 
     files: Files
     limits: Limits
     engine: Engine
 
     def answer(self, parts: Parts, question: Question, *, with_cells: bool = False) -> Answer:
-        """The engine makes cells; what is left to do with them is done here by DuckDB."""
+        """Has the engine make cells, and computes the answer from them with DuckDB in this
+        process."""
         by = question.by
         with Session(self.files, self.limits) as session:
             session.define(parts.sums, parts.sources)
@@ -243,7 +242,7 @@ class Reader:
 
 
 class InProcess:
-    """The whole by one DuckDB."""
+    """An engine that does everything in this process, with one DuckDB."""
 
     def each(
         self, task: Callable[[Parts], dict[str, pa.Table]], parts: Parts

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of a dataset answer a question about a range of time, and which were left out.
+"""Selects the parts of a dataset that answer a question about a range of time.
 
-An hour that lies wholly in the range is read from `hours/`, where each series has one row. Hours at
-the edges, and hours whose sums are not there yet, are read by minute from `rollups/`. Footers are
-read only of parts that are needed. Nothing is left out silently: every refused part is named.
+An hour wholly in the range is read from `hours/`, which has one row per series. Hours at the edges,
+and hours without sums yet, are read by minute from `rollups/`. Only footers of needed parts are
+read. Nothing is left out silently: every refused part is named.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from qjoule_fleet.files import File, Files, Refused
 from qjoule_fleet.footers import Checked, check, named
 from qjoule_fleet.times import Range
 
-#: Hex digits of an id that are shown; as many more as it takes to tell hosts apart.
+#: Hex digits of an id that are shown; more if needed to distinguish hosts.
 _SHOWN = 6
 
 
 @dataclass
 class Hosts:
-    """The hosts whose parts a listing named."""
+    """The hosts of all listed parts."""
 
     _ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -34,10 +34,10 @@ class Hosts:
         self._ids[part.host].add(part.host_id)
 
     def key(self, part: Part) -> str:
-        """The same for all parts of one machine: its id.
+        """Returns the machine's id, which is the same for all of its parts.
 
-        An agent of schema 1 wrote none. Its parts belong to the machine that has the name now, if
-        there is just one.
+        Agents of schema 1 wrote no id. Their parts belong to the machine that has the name now, if
+        there is only one.
         """
         ids = self._ids[part.host] - {""}
         if part.host_id or len(ids) != 1:
@@ -45,7 +45,8 @@ class Hosts:
         return next(iter(ids))
 
     def label(self, part: Part) -> str:
-        """The name; with the beginning of the id where several machines have the name."""
+        """Returns the host's name, with the beginning of its id if several machines have the
+        name."""
         ids = self._ids[part.host] - {""}
         if len(ids) < 2:
             return part.host
@@ -64,33 +65,33 @@ class Hosts:
         }
 
     def of_slot(self, writer: str) -> str:
-        """The label of a host id, or of `=` and a name."""
+        """Returns the label of a host id, or of `=` and a name."""
         if writer.startswith("="):
             return self.label(Part("", writer[1:], ""))
         named = (host for host, ids in self._ids.items() if writer in ids)
         return self.label(Part("", next(named, writer), writer))
 
 
-#: Footers that are read at a time: a remote filesystem answers slowly.
+#: Footers that are read in parallel, because remote filesystems answer slowly.
 _AT_A_TIME = 16
 _DAY_S = 86_400
-#: Who wrote a part (a host id, or `=` and the name with schema 1), and its hour.
+#: The writer of a part (a host id, or `=` and the name with schema 1), and its hour.
 _Slot = tuple[str, int]
 _Named = Mapping[_Slot, list[tuple[File, Part]]]
 
 
 @dataclass
 class Selection:
-    """What answers a question.
+    """The parts that answer a question.
 
-    `range`: what is answered, which may begin or end some minutes after what was asked for.
-    `missing`: hosts' hours (Unix time) that no part answers for.
+    `range`: the answered range, which may begin or end some minutes after the requested one.
+    `missing`: hosts' hours (Unix time) without a part.
     """
 
     range: Range
     hosts: Hosts = field(default_factory=Hosts)
-    hourly: list[Checked] = field(default_factory=list)  #: of `hours`, or of `tags`
-    edges: list[Checked] = field(default_factory=list)  #: of `rollups`
+    hourly: list[Checked] = field(default_factory=list)  #: parts of `hours`, or of `tags`
+    edges: list[Checked] = field(default_factory=list)  #: parts of `rollups`
     slow: dict[str, list[Checked]] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     missing: list[tuple[str, int]] = field(default_factory=list)
@@ -107,15 +108,15 @@ class Selection:
 
 
 class Catalog:
-    """A dataset's parts; each footer is read once."""
+    """The parts of a dataset. Reads each footer once."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
         self._verdicts: dict[File, Checked | Refused] = {}
 
     def sums(self, asked: Range, *, by_minute: Collection[_Slot] = ()) -> Selection:
-        """Parts whose rows add up to the range. `by_minute`: host ids and hours that are read from
-        `rollups`, because their minutes differ in what is asked for."""
+        """Selects parts whose rows add up to the range. `by_minute`: host ids and hours to read
+        from `rollups`, because a key of the question changes within the hour."""
         selection = self._selection(asked)
         sums = self._named(HOURS, selection)
         minutes = self._named(ROLLUPS, selection)
@@ -133,7 +134,7 @@ class Catalog:
         return selection
 
     def minutes(self, asked: Range) -> Selection:
-        """All parts of `rollups` that have minutes of the range."""
+        """Selects all parts of `rollups` that have minutes of the range."""
         selection = self._selection(asked)
         named = self._named(ROLLUPS, selection)
         included = self._included(named, selection)
@@ -144,7 +145,7 @@ class Catalog:
         return selection
 
     def tags(self, asked: Range) -> Selection:
-        """Parts of `tags`, of hours that lie wholly in the range."""
+        """Selects parts of `tags`, of hours that lie wholly in the range."""
         selection = self._selection(asked)
         named = self._named(TAGS, selection)
         inside = {slot: parts for slot, parts in named.items() if _inside(slot[1], asked)}
@@ -152,11 +153,11 @@ class Catalog:
         return selection
 
     def slow(self, asked: Range) -> Selection:
-        """Parts of the tables that change slowly, alone."""
+        """Selects only parts of the tables that change slowly."""
         return self._selection(asked)
 
     def span(self) -> Range | None:
-        """From the first to the last day that has parts; None: there are none."""
+        """Returns the range from the first to the last day with parts, or None."""
         names = [
             directory for table in (ROLLUPS, HOURS) for directory in self.files.directories(table)
         ]
@@ -171,7 +172,7 @@ class Catalog:
         return selection
 
     def _named(self, table: str, selection: Selection) -> _Named:
-        """Parts of the range, from their paths."""
+        """Finds parts of the range by their paths."""
         files: list[File] = []
         first, last = hour_of(selection.range.begin_s), selection.range.end_s
         for directory in self.files.directories(table):
@@ -186,7 +187,7 @@ class Catalog:
         return {slot: parts for slot, parts in named.items() if first <= slot[1] < last}
 
     def _included(self, minutes: _Named, selection: Selection) -> set[_Slot]:
-        """Parts of schema 1 whose rows an agent of today took over into its own part."""
+        """Returns parts of schema 1 whose rows a newer agent copied into its own part."""
         old = {slot for slot in minutes if slot[0].startswith("=")}
         names = {(writer[1:], hour) for writer, hour in old}
         beside = {
@@ -200,7 +201,7 @@ class Catalog:
         return {(f"={part.host}", part.hour_s or 0) for part in taken} & old
 
     def _usable(self, wanted: _Named, selection: Selection) -> dict[_Slot, Checked]:
-        """The parts that can be read; of duplicates the first by path."""
+        """Returns the readable parts; of duplicates the first by path."""
         every = [part for parts in wanted.values() for part in parts]
         unknown = [part for part in every if part[0] not in self._verdicts]
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
@@ -224,7 +225,8 @@ class Catalog:
 
 
 def _by_slot(files: Iterable[File], selection: Selection) -> _Named:
-    """Parts by who wrote them and hour (0 in tables without hours). Two for one: a duplicate."""
+    """Groups parts by writer and hour (0 in tables without hours). Several for one are
+    duplicates."""
     result: dict[_Slot, list[tuple[File, Part]]] = defaultdict(list)
     for file in files:
         part = named(file)
@@ -237,9 +239,9 @@ def _by_slot(files: Iterable[File], selection: Selection) -> _Named:
 
 
 def _add_gaps(selection: Selection, unanswered: Collection[_Slot]) -> None:
-    """Adds hours after a host's first one in the range without a part, and hosts without any part.
+    """Adds hours without a part after a host's first hour in the range, and hosts without parts.
 
-    A host that stops is noticed until the last hour that any host has.
+    The search ends with the last hour that any host has.
     """
     have: dict[str, set[int]] = defaultdict(set)
     for checked in selection.parts:
@@ -257,7 +259,7 @@ def _add_gaps(selection: Selection, unanswered: Collection[_Slot]) -> None:
 def _round(selection: Selection) -> None:
     """Moves the range to whole ten minutes of past hours, where rare statements have one row each.
 
-    Both ends go up, so ranges that follow each other still count every row once.
+    Both ends are rounded up, so consecutive ranges still count every row once.
     """
     asked = selection.range
     past = {checked.part.hour_s for checked in selection.edges if checked.closed}
@@ -278,7 +280,7 @@ def _inside(hour_s: int, asked: Range) -> bool:
 
 
 def _day(directory: str) -> int | None:
-    """The Unix time at which a directory's day begins; None if it is not one of a day."""
+    """Returns the Unix time at which a directory's day begins; None if it is not a day's."""
     try:
         day = datetime.strptime(directory, "date=%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides a question's parts among Dask's workers, each of which asks a DuckDB of its own.
+"""Divides a question's parts among Dask's workers, each of which uses its own DuckDB.
 
-A worker that dies, or a task that is done twice, changes nothing: a division's cells are a function
-of its parts, and each division's result is added once.
+A worker that dies, or a repeated task, changes nothing: a division's cells depend on its parts
+only, and each division's result is added once.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from qjoule.api import QjouleError
 from qjoule_fleet.asked import Parts
 from qjoule_fleet.relations import Limits
 
-#: Divisions for each thread of a worker: a slow one holds the others up for less.
+#: Divisions per thread of a worker: more divisions reduce waiting for slow ones.
 _EACH = 2
-#: Parts that a division has at least: starting DuckDB takes as long as reading some of them.
+#: Minimum number of parts in a division: starting DuckDB takes as long as reading some parts.
 _LEAST_PARTS = 50
 _CONNECT_S = 10.0
-#: Of a task that failed; Dask also does tasks again whose worker died.
+#: For failed tasks; Dask also repeats tasks of workers that died.
 _RETRIES = 3
 
 
 @dataclass(frozen=True)
 class DaskEngine:
-    """`scheduler`: its address; empty: threads of this process.
+    """`scheduler`: its address, or '' for threads of this process.
 
-    `divisions`: how many the parts are divided into; 0: as many as suit the threads.
+    `divisions`: number of divisions; 0: chosen by the number of threads.
     """
 
     scheduler: str = ""
-    threads: int = 0  #: of this process
+    threads: int = 0  #: threads in this process; 0: one per CPU
     divisions: int = 0
 
     def each(
@@ -45,7 +45,8 @@ class DaskEngine:
         return self._remote(task, parts) if self.scheduler else self._local(task, parts)
 
     def limits(self, limits: Limits) -> Limits:
-        """Threads of this process share its memory. A worker has its own."""
+        """Divides the memory among threads of this process. Each remote worker has the full
+        limit."""
         if self.scheduler:
             return replace(limits, threads=1)
         return Limits(max(100, limits.memory_mb // self._threads), 1)
@@ -84,7 +85,7 @@ class DaskEngine:
             if not threads:
                 raise QjouleError(f"the scheduler at {self.scheduler} has no workers")
             futures = client.map(task, self._divided(parts, threads), pure=False, retries=_RETRIES)
-            # A lost scheduler cancels the futures, which is only seen when each is asked.
+            # A lost scheduler cancels the futures, which is visible only when each result is read.
             try:
                 for future in distributed.as_completed(futures, loop=client.loop):
                     yield future.result()

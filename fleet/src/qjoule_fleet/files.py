@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset's files: on a local path, or on any filesystem that fsspec knows by a URL.
+"""A dataset's files: on a local path, or on any filesystem that fsspec opens by a URL.
 
-Listing names what is there and opens nothing. Names that begin with `.` are being written. Links
-are refused on a local path: a shipper must not make a reader open other files.
-SFTP only talks to servers whose keys are known.
+Listing opens no files. Names that begin with `.` are unfinished files. Links on a local path are
+refused, so that a shipper cannot make a reader open other files. SFTP connects only to servers
+whose keys are known.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from qjoule.api.command import OPENED
 def filesystem(
     url: str, options: Mapping[str, str] | None = None, *, anew: bool = False
 ) -> tuple[Any, str]:
-    """The filesystem and the path on it. `options`: as fsspec names them. `anew`: with connections
-    of its own.
+    """Returns the filesystem and the path on it. `options`: fsspec's. `anew`: opens new
+    connections.
 
-    Raises `ImportError` without fsspec or the filesystem's library, and whatever that raises.
+    Raises `ImportError` without fsspec or the filesystem's library, and the filesystem's errors.
     """
     core: Any = importlib.import_module("fsspec.core")
     registry: Any = importlib.import_module("fsspec.registry")
@@ -41,13 +41,13 @@ def filesystem(
     return opened, str(path)
 
 
-#: Files and directories of one listing.
+#: Bound on the files and directories of one listing.
 MOST_FILES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """`path` is relative to the dataset. `stamp`: another one means that it was replaced."""
+    """`path` is relative to the dataset. `stamp` changes if the file is replaced."""
 
     path: str
     size: int
@@ -56,7 +56,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was not read, and why. `host`: by its path, empty if the path names none."""
+    """A file that was not read, and why. `host`: from its path; '' if the path has none."""
 
     path: str
     reason: str
@@ -64,18 +64,18 @@ class Refused:
 
 
 class Files(Protocol):
-    """`root` is what DuckDB calls the dataset's directory."""
+    """The files of a dataset. `root`: the dataset's directory as DuckDB names it."""
 
     root: str
 
     def directories(self, path: str) -> list[str]:
-        """Names of the directories in one, without those that begin with `.`."""
+        """Names of subdirectories, without those that begin with `.`."""
 
     def walk(self, path: str, refused: list[Refused]) -> Iterator[File]:
-        """All files below a directory; none if there is no such directory."""
+        """Yields all files below a directory, which may not exist."""
 
     def open(self, path: str) -> Any:
-        """A binary file to read. Raises `OSError`."""
+        """Opens a file for reading in binary mode. Raises `OSError`."""
 
 
 def dataset(text: str) -> Files:
@@ -131,7 +131,7 @@ class LocalFiles:
                 try:
                     entry_stat = entry.stat(follow_symlinks=False)
                 except OSError:
-                    continue  # it went meanwhile
+                    continue  # it was removed meanwhile
                 if stat.S_ISDIR(entry_stat.st_mode):
                     waiting.append(name)
                 elif stat.S_ISREG(entry_stat.st_mode):
@@ -154,7 +154,7 @@ class RemoteFiles:
             self.filesystem, self._path = filesystem(url)
             self.filesystem.invalidate_cache()
             exists = self.filesystem.isdir(self._path)
-        except Exception as error:  # each filesystem has exceptions of its own
+        except Exception as error:  # each filesystem has its own exceptions
             raise QjouleError(f"cannot read {url}: {_first_line(error)}") from None
         if not exists:
             raise QjouleError(f"{url} is no directory, or there is nothing in it")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is the part that its path says, from the end of the file alone.
+"""Checks by its footer that a file is the part that its path names.
 
-Whoever can write to the dataset chose what is in there, so every size is bounded before it is
-used, and a part that is refused does not keep others from being read.
+The dataset's writers are not trusted: every size is bounded before it is used, and a refused part
+does not prevent reading others.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from qjoule_fleet.files import File, Files, Refused
 #: A host's busiest hour has some megabytes and 60 times 20,000 rows.
 MOST_BYTES, MOST_ROWS, MOST_ROW_GROUPS, MOST_COLUMNS = 1 << 28, 10_000_000, 10_000, 1_000
 _LEAST_BYTES = 12
-#: Columns that a part may lack: an earlier schema does not have them.
+#: Columns that a part may lack, because earlier schemas do not have them.
 _LATER = {"host_id", "policy", *WAITS, *HELPERS}
 _BYTES_OF_TEXT = 1 << 20
-#: In a part's metadata: it has the rows of the hour's part of schema 1, which may still be there.
+#: Metadata key of parts that include the rows of the hour's part of schema 1, which may still
+#: exist.
 _INCLUDES_KEY = "qjoule.includes"
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A part that can be read. `columns`: those of ours that it has, by their names there.
+    """A readable part. `columns`: columns that we know, by their names in the file.
 
-    `includes`: also the rows of the host's part of schema 1 of the same hour. `closed`: its hour
-    is over.
+    `includes`: the part includes the rows of the host's part of schema 1 of the same hour.
+    `closed`: its hour is over.
     """
 
     path: str
@@ -58,7 +59,7 @@ class Checked:
 
 
 def named(file: File) -> Part | Refused:
-    """The part that a path names."""
+    """Returns the part that a path names."""
     part = layout.part_at(file.path)
     host = next((name[5:] for name in file.path.split("/") if name.startswith("host=")), "")
     if part is None:
@@ -119,7 +120,7 @@ def _checked(file: File, part: Part, footer: Any, schema: pa.Schema) -> Checked 
 def _wrong_metadata(part: Part, metadata: Mapping[str, str]) -> str:
     version = metadata.get(layout.VERSION_KEY)
     if version is None and part.hour_s is None and not part.host_id:
-        return ""  # schema 1 says nothing of these tables
+        return ""  # schema 1 has no metadata in these tables
     if reason := layout.unreadable(version):
         return reason
     if reason := part.contradicts(metadata):
@@ -157,7 +158,7 @@ def _wanted(table: str) -> pa.Schema:
 
 @lru_cache(64)
 def _columns(table: str, schema: pa.Schema) -> tuple[str, tuple[str, ...]]:
-    """What is wrong with a part's columns, and which of them are ours."""
+    """Returns what is wrong with a part's columns, and the columns that we know."""
     if len(set(schema.names)) != len(schema.names):
         return "two of its columns have one name", ()
     wanted = _wanted(table)
@@ -175,7 +176,7 @@ def _columns(table: str, schema: pa.Schema) -> tuple[str, tuple[str, ...]]:
 
 
 def _castable(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    """True if every value of type `actual` can be one of type `wanted`."""
+    """Returns true if every value of type `actual` can be cast to `wanted`."""
     if pa.types.is_dictionary(actual):
         actual = actual.value_type
     if pa.types.is_list(wanted):
@@ -189,9 +190,9 @@ def _castable(actual: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _wrong_minutes(footer: Any, schema: pa.Schema, hour_s: int) -> str:
-    """Why its rows may not all be of `hour_s`; empty if they are.
+    """Returns '' if all rows are of `hour_s`, else the reason why some may not be.
 
-    Rows of another hour would count in ranges that the path leaves out.
+    Rows of another hour would not be counted in the ranges to which they belong.
     """
     at = next(i for i in range(footer.num_columns) if footer.schema.column(i).path == "minute")
     per_second = _PER_SECOND[schema.field("minute").type.unit]

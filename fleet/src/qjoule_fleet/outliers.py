@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares hosts: outliers among the hosts of a shape, and what a deploy changed.
 
-An outlier takes more, or less, for the same shape than the other hosts do.
+An outlier takes more, or less, energy for a shape than the other hosts do.
 
 Each host's joules per call are compared with the median over the hosts of the same shape, grade and
-idle policy, on a logarithmic scale. Median and median absolute deviation (MAD) do not move with
+idle policy, on a logarithmic scale. Median and median absolute deviation (MAD) are robust against
 the outliers themselves (Leys et al., J. Exp. Soc. Psychol. 49, 2013). A host's own 95 % interval
-adds to the spread, so a host that is not known well is no outlier. As so many hosts and shapes are
-looked at, p-values are corrected for the share of false findings (Benjamini and Hochberg, J. R.
+adds to the spread, so a host with an uncertain value is no outlier. Because many hosts and shapes
+are tested, p-values are corrected for the false discovery rate (Benjamini and Hochberg, J. R.
 Stat. Soc. B 57, 1995).
 
-What a deploy changed is each shape's joules per call on two sides, compared host by host. Each host
-is compared with itself wherever it has both sides. Then the errors of its power model and of its
-total are on both sides and cancel, and the spread of the hosts' ratios is the uncertainty
-(`qjoule.model.compared`). Where no host has both sides, hosts of one side are compared with those
-of the other, and all errors count. Each grade and idle policy is compared by itself.
+For a deploy, each shape's joules per call on two sides are compared host by host. Each host is
+compared with itself if it has both sides. Then the errors of its power model and of its total
+cancel, and the spread of the hosts' ratios is the uncertainty (`qjoule.model.compared`). If no host
+has both sides, hosts of one side are compared with those of the other, and all errors count. Each
+grade and idle policy is compared separately.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from qjoule.api.comparison import (
 from qjoule.api.model import F64, Z95
 from qjoule_fleet.top import Row
 
-#: With fewer hosts a median says little, and with fewer calls a mean does.
+#: With fewer hosts a median means little, and with fewer calls a mean.
 LEAST_HOSTS, LEAST_CALLS = 8, 30
 FALSE_SHARE = 0.05
-#: MAD of a normal distribution to its standard deviation.
+#: Factor from the MAD of a normal distribution to its standard deviation.
 _MAD = 1.4826
-#: For few values it is too small (Croux and Rousseeuw, Compstat 1992); n / (n - 0.8) for more.
+#: Correction for few values (Croux and Rousseeuw, Compstat 1992); n / (n - 0.8) for more.
 _FEW = {8: 1.129, 9: 1.107}
-#: Variance of a median, and of a MAD's square, to those of the best estimates (37 % efficient).
+#: Variance of a median relative to that of a mean; efficiency of a MAD's square (37 %).
 _MEDIAN_VARIANCE, _EFFICIENCY = math.pi / 2, 0.37
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """`median_j`: joules per call of the median host. `ratio`: the host's over it, with a 95 %
-    interval that includes the spread of hosts. `p`: corrected."""
+    """`median_j`: joules per call of the median host. `ratio`: of the host to the median, with a
+    95 % interval that includes the spread of hosts. `p`: corrected p-value."""
 
     row: Row
     median_j: float
@@ -65,7 +65,8 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Outliers:
-    """`tested`: shapes on hosts that could be compared; `skipped`: those that could not."""
+    """`tested`: number of shape and host pairs that were compared; `skipped`: of those that were
+    not."""
 
     outliers: list[Outlier]
     tested: int
@@ -77,13 +78,13 @@ class _Group:
     rows: Sequence[Row]
     median: float
     spread: float
-    distance: F64  #: logs of the ratios to the median
-    half: F64  #: of their 95 % intervals
+    distance: F64  #: logarithms of the ratios to the median
+    half: F64  #: half widths of their 95 % intervals
     p: F64
 
 
 def outliers(rows: Iterable[Row], least_ratio: float = 1.1) -> Outliers:
-    """Outliers among `rows` by host and fingerprint; ratios within `least_ratio` do not count."""
+    """Finds outliers among `rows` by host and fingerprint; ignores ratios within `least_ratio`."""
     groups, skipped = _groups(rows)
     tested = [_tested(group) for group in groups]
     if not tested:
@@ -103,12 +104,12 @@ def outliers(rows: Iterable[Row], least_ratio: float = 1.1) -> Outliers:
 
 
 def _excess_nj(outlier: Outlier) -> float:
-    """The energy beyond, or below, that of the median host."""
+    """Returns the energy beyond, or below, that of the median host."""
     return abs(outlier.row.energy_nj * (1 - 1 / outlier.ratio))
 
 
 def _groups(rows: Iterable[Row]) -> tuple[list[list[Row]], int]:
-    """Rows of the same shape, grade and policy that have what it takes; how many have not."""
+    """Groups comparable rows of the same shape, grade and policy; returns the number of others."""
     alike: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     skipped = 0
     for row in rows:
@@ -144,7 +145,7 @@ def _tested(rows: list[Row]) -> _Group:
 
 
 def _corrected(p: F64) -> F64:
-    """Benjamini and Hochberg's adjusted p-values."""
+    """Returns p-values adjusted by Benjamini and Hochberg."""
     order = np.argsort(p)
     count = len(p)
     ranked = p[order] * count / np.arange(1, count + 1)
@@ -161,7 +162,7 @@ _ITSELF = "each host against itself"
 class Class:
     """The comparison of one grade and idle policy.
 
-    `a`, `b`: the hosts of both sides, as runs. `left_out`: hosts that have only one side.
+    `a`, `b`: hosts of both sides, as runs. `left_out`: hosts with only one side.
     """
 
     sides: Sides
@@ -177,7 +178,7 @@ _Classes = dict[tuple[str, str], _Hosts]
 
 
 def compare(before: Sequence[Row], after: Sequence[Row]) -> list[Class]:
-    """Compares rows by host and fingerprint; classes that only one side has are in `unmatched`."""
+    """Compares rows by host and fingerprint; for classes with only one side see `unmatched`."""
     a, b = _classes(before), _classes(after)
     comparisons = []
     for class_ in sorted(a.keys() & b.keys()):
@@ -187,7 +188,7 @@ def compare(before: Sequence[Row], after: Sequence[Row]) -> list[Class]:
 
 
 def unmatched(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Side (A or B), grade and policy of the classes that only one side has."""
+    """Returns side (A or B), grade and policy of the classes that only one side has."""
     a, b = set(_classes(before)), set(_classes(after))
     return [("A", *key) for key in sorted(a - b)] + [("B", *key) for key in sorted(b - a)]
 
@@ -253,7 +254,7 @@ def _form(row: Row) -> Form:
 
 
 def _forms(runs: Sequence[RunForms]) -> list[Form]:
-    """Each statement once, those of most energy first."""
+    """Returns each statement once, those with most energy first."""
     first: dict[str, Form] = {}
     energy_j: dict[str, float] = defaultdict(float)
     for run in runs:

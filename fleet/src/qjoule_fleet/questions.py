@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL that adds a fleet's rows up to groups with 95 % intervals: the same for every engine.
+"""SQL that sums a fleet's rows by group, with 95 % intervals: the same for every engine.
 
-Two steps. *Cells* are sums by group, host and shape. They only add, so they may be made of any
-division of the parts and added up again (`merged`). *Groups* are made from all cells, because how
-errors add up depends on what they have in common:
+Two steps. *Cells* are sums by group, host and shape. They are additive, so they can be made from
+any division of the parts and summed again (`merged`). *Groups* are made from all cells, because how
+errors add up depends on their correlation:
 
 - errors of windows' edges (`random_nj2`) are independent: variances add;
 - the model's error is common to a shape: it adds up over minutes and hosts, and in quadrature over
   shapes;
 - errors of a host's total, of its multiplexed counters, of records without an owner and of lost
-  time add up over a host's minutes, and in quadrature over hosts. Where energy is not measured but
-  estimated, hosts share a power model, so there they add up over hosts too;
-- `down_nj`, `up_nj` and the expected amount of what was lost add up everywhere.
+  time add up over a host's minutes, and in quadrature over hosts. For estimated energy, hosts share
+  a power model, so errors add up over hosts too;
+- `down_nj`, `up_nj` and the expected lost energy add up everywhere.
 
 For a single row this is `qjoule.model.interval.EnergyErrors.ends`.
 """
@@ -27,11 +27,11 @@ from qjoule.api.model import Z95
 from qjoule.api.rollups import ERRORS, HELPERS, WAITS
 from qjoule_fleet.views import text
 
-#: Sums that are exact integers. Those of `WAITS` and `HELPERS` are null where none are recorded.
+#: Sums that are exact integers. `WAITS` and `HELPERS` are null if none are recorded.
 INTEGERS = ("calls", "cpu_ns", "energy_nj", "latency_ns", *WAITS, *HELPERS)
 SUMS = (*INTEGERS, "without_error", *ERRORS)
 LATENCY_BUCKETS = 48
-#: What rows of different values of these must not be added up to.
+#: Rows with different values of these columns must not be added up.
 CLASS = ("grade", "policy")
 MEASURED, MIXED = "measured", "mixed"
 _PLAIN_KEYS = ("fingerprint", "host", "server", "database")
@@ -49,14 +49,14 @@ SORTS = {
 
 @dataclass(frozen=True)
 class By:
-    """What rows are grouped by. `keys` as they are shown, each once."""
+    """Grouping keys. `keys`: as shown, without duplicates."""
 
     keys: tuple[str, ...]
     mix_grades: bool = False
 
     @property
     def tag(self) -> str:
-        """The tag's key; empty if rows are not grouped by one."""
+        """The key of the tag to group by, or ''."""
         return next((key[len(TAG) :] for key in self.keys if key.startswith(TAG)), "")
 
     @property
@@ -65,7 +65,7 @@ class By:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the keys' columns; grade and policy have columns in any case."""
+        """Names of the keys' columns, without grade and policy, which always have columns."""
         return tuple(f"key{i}" for i, key in enumerate(self.keys) if key not in CLASS)
 
     def expressions(self) -> list[str]:
@@ -79,7 +79,7 @@ class By:
 
 
 def parse_by(by: str, *, mix_grades: bool = False) -> By:
-    """Keys as users write them, `host,tag:tenant`. Raises `UsageError` for others."""
+    """Parses keys such as `host,tag:tenant`. Raises `UsageError` for unknown keys."""
     keys = []
     for word in by.split(","):
         key = _ALIAS.get(word.strip(), word.strip())
@@ -95,7 +95,7 @@ def parse_by(by: str, *, mix_grades: bool = False) -> By:
 
 
 def cells(by: By) -> str:
-    """Sums by group, class, host and shape, from the views."""
+    """SQL for sums by group, class, host and shape, from the views."""
     keys = ", ".join(f"{e} as {c}" for e, c in zip(by.expressions(), by.columns, strict=True))
     grade = text(MIXED) if by.mix_grades else "q.grade"
     group = [*by.expressions(), *([] if by.mix_grades else ["q.grade"])]
@@ -125,17 +125,17 @@ def _source(by: By) -> str:
 
 
 def merged(by: By, relation: str) -> str:
-    """Cells that were made of several divisions of the parts, added up."""
+    """SQL that sums cells of several divisions of the parts."""
     names = [*by.columns, *CLASS, "host_id", "fingerprint"]
     sums = [f"sum({name}) as {name}" for name in SUMS]
     return f"select {', '.join([*names, *sums])} from {relation} group by {', '.join(names)}"
 
 
 def groups(by: By, relation: str = "cells") -> str:
-    """A row for each group and class, with its 95 % interval in nJ, from all cells.
+    """SQL for a row per group and class, with its 95 % interval in nJ, from all cells.
 
     `same_total_…`: the interval without the error of the hosts' totals. `in_doubt_nj`: energy that
-    lost or unnamed records may have moved.
+    may be wrong because of lost or unnamed records.
     """
     names = ", ".join([*by.columns, *CLASS])
     exact = ", ".join(f"sum({name}) as {name}" for name in (*INTEGERS, "without_error"))
@@ -186,7 +186,7 @@ def _ends(total_nj: str) -> tuple[str, str]:
 
 
 def top(by: By, sort: str, limit: int | None, relation: str = "cells") -> str:
-    """The first groups in an order that leaves no two rows to chance."""
+    """SQL for the first groups, in an order that is unique for any two rows."""
     keys = ", ".join([*by.columns, *CLASS])
     most = f" limit {limit}" if limit is not None else ""
     return (
@@ -196,7 +196,7 @@ def top(by: By, sort: str, limit: int | None, relation: str = "cells") -> str:
 
 
 def latencies(by: By) -> str:
-    """Calls by half octave of the groups in the relation `wanted`, which has the keys' columns."""
+    """SQL for calls by half octave of latency, for the groups in the relation `wanted`."""
     sums = ", ".join(
         f"coalesce(sum(list_extract(q.latency, {i})), 0) as b{i}"
         for i in range(1, LATENCY_BUCKETS + 1)
@@ -218,7 +218,7 @@ def merged_latencies(by: By, relation: str) -> str:
 
 
 def owned() -> str:
-    """SQL for sums by host, hour, class and kind; of nodes by domain. They add up as cells do."""
+    """SQL for sums by host, hour, class and kind, and for nodes by domain. They are additive."""
     keys = ("host_id", *CLASS, "kind")
     hour = "date_trunc('hour', minute)"
     domain = "case when kind = 'node' then name else '' end"
@@ -238,9 +238,9 @@ def merged_owned(relation: str) -> str:
 def totals(relation: str = "owned") -> str:
     """SQL for the measured energy and its owners, by class and kind.
 
-    `node` is each host's main domain: the one that the owners' energies of the same hour add up to.
-    If there is none, it is the largest, and what is missing shows. It has the least and the most
-    relative error of a total, over hosts and hours: each query repeats that of its host.
+    `node` is each host's main domain: the one to which the owners' energies of the same hour add
+    up, else the largest, so that missing energy is visible. It has the least and the most relative
+    error of a total, over hosts and hours: each query repeats that of its host.
     """
     keys = "hour, host_id, grade, policy"
     return f"""\
@@ -269,7 +269,7 @@ select grade, policy, 'node' as kind, count(distinct host_id) as hosts, {_sums()
 from placed left join errors using ({keys}) where place = 1 group by grade, policy"""
 
 
-#: Sums of `owned`.
+#: Columns that `owned` sums.
 OWNED = ("energy_nj", "cpu_ns", "calls", "lost_records", "lost_cpu_ns")
 _KEPT = (*OWNED, "total_nj")
 

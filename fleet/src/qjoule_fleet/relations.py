@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DuckDB over the parts that were checked: it sees these, the dataset's directory, and no other
-file.
+"""DuckDB over the checked parts. It can read only these and the dataset's directory.
 
-Parts of different schemas become one relation: columns that one lacks are null there, and columns
-that we do not know are not read. `host` and `host_id` are by a part's path, which was compared with
-its metadata, and not by what its rows say.
+Parts of different schemas become one relation: missing columns are null, and unknown columns are
+ignored. `host` and `host_id` come from a part's path, which was compared with its metadata, and not
+from its rows.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ _TYPES = {
     **dict.fromkeys(("lost_records", "lost_cpu_ns", *WAITS, *HELPERS), "bigint"),
 }  # fmt: skip
 _FLOATS = ("_nj", "_nj2")
-#: What a row takes in a table of DuckDB, with its histogram, and the share of the memory that such
-#: tables may take: the rest is for sums.
+#: Memory of a row in a DuckDB table, with its histogram, and the share of the memory for such
+#: tables: the rest is for sums.
 _ROW_BYTES, _HELD = 400, 0.5
 BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What DuckDB may take; beyond its memory it writes to a temporary directory."""
+    """Limits of DuckDB; beyond its memory it spills to a temporary directory."""
 
     memory_mb: int = 1000
-    threads: int = 0  #: 0: as many as there are CPUs for us
+    threads: int = 0  #: 0: one per CPU that we may use
 
     @property
     def cpus(self) -> int:
@@ -57,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Source:
-    """Parts of one relation; `minutes`: only rows of this range count."""
+    """Parts of one relation; `minutes`: range of the rows that count."""
 
     relation: str
     parts: Sequence[Checked]
@@ -65,7 +64,7 @@ class Source:
 
 
 class Session:
-    """One connection, to be used with `with`. Raises `QjouleError` for what DuckDB refuses."""
+    """A DuckDB connection as a context manager. Raises `QjouleError` for errors of DuckDB."""
 
     def __init__(self, files: Files, limits: Limits) -> None:
         self._files, self._limits = files, limits
@@ -87,7 +86,7 @@ class Session:
         self._spill.cleanup()
 
     def define(self, selection: Selection, sources: Sequence[Source]) -> None:
-        """Makes the relations of `sources`, and all views on them."""
+        """Defines the relations of `sources`, and all views on them."""
         hosts = selection.hosts
         every = {checked.path: checked.part for source in sources for checked in source.parts}
         address = [f"{self._files.root}/{path}" for path in every]
@@ -107,9 +106,9 @@ class Session:
             self.run(statement)
 
     def hold(self, sources: Sequence[Source]) -> None:
-        """Reads the parts of these relations once for all questions, if they fit into memory.
+        """Loads the parts of these relations into memory for several questions, if they fit.
 
-        Opening thousands of small files takes longer than adding their rows up.
+        Opening thousands of small files takes longer than summing their rows.
         """
         free_bytes = self._limits.memory_mb * 1e6 * _HELD
         for source in sources:
@@ -123,11 +122,11 @@ class Session:
             self.run(f"create or replace view {source.relation} as {select}")
 
     def lock(self) -> None:
-        """From here on a statement cannot change a limit."""
+        """Forbids later statements to change a limit."""
         self.run("set lock_configuration = true")
 
     def put(self, name: str, table: pa.Table) -> None:
-        """A table of its own: it stays when `table` goes."""
+        """Copies `table` into a DuckDB table."""
         self._connection.register("given", table)
         self.run(f"create or replace temp table {name} as select * from given")
         self._connection.unregister("given")
@@ -137,7 +136,7 @@ class Session:
             self._connection.execute(statement)
 
     def keep(self, name: str, select: str) -> None:
-        """The rows of a SELECT as a table."""
+        """Stores the rows of a SELECT as a table."""
         self.run(f"create or replace temp table {name} as\n{select}")
 
     def table(self, select: str) -> pa.Table:
@@ -145,7 +144,7 @@ class Session:
             return self._connection.sql(select).to_arrow_table()
 
     def batches(self, select: str) -> Iterator[pa.Schema | pa.RecordBatch]:
-        """The schema of a question's rows, then the rows: they are never all in memory."""
+        """Yields the schema of a SELECT's rows, then batches: they are never all in memory."""
         with _in_one_line():
             reader = self._connection.sql(select).to_arrow_reader(BATCH_ROWS)
         yield reader.schema
@@ -157,7 +156,7 @@ class Session:
             yield batch
 
     def only_reads(self, statement: str) -> None:
-        """Raises `QjouleError` unless the text is one statement that changes nothing."""
+        """Raises `QjouleError` unless the text is one SELECT statement."""
         import duckdb  # noqa: PLC0415
 
         with _in_one_line():
@@ -166,7 +165,7 @@ class Session:
             raise QjouleError("give one SELECT statement: nothing else is run")
 
     def _selects(self, source: Source) -> list[str]:
-        """A SELECT for the parts of each set of columns."""
+        """Returns a SELECT for the parts of each set of columns."""
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for checked in source.parts:
             alike[checked.columns].append(f"{self._files.root}/{checked.path}")
@@ -206,7 +205,7 @@ def _connect(limits: Limits, spill: str) -> duckdb.DuckDBPyConnection:
 
 
 def _selected(name: str, columns: Collection[str]) -> str:
-    """How a part with these columns is asked for a column of ours."""
+    """Returns the SQL that reads one of our columns from a part with these columns."""
     if (former := FORMER_NAMES.get(name)) in columns:
         return f"p.{former} as {name}"
     return f"p.{name}" if name in columns else f"null::{_type(name)} as {name}"
@@ -226,7 +225,7 @@ def _time(iso_text: str) -> str:
 
 
 class _in_one_line:
-    """Turns DuckDB's errors into ours."""
+    """Converts DuckDB's errors to ours."""
 
     def __enter__(self) -> None:
         return None

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates from a store's drawn queries: by user, client and what else the sums do not have.
+"""Estimates from a store's sampled queries: by user, client and other keys that the sums lack.
 
-A drawn query stands for `1 / probability` queries: the sum of the weighted values is an unbiased
+A sampled query represents `1 / probability` queries: the sum of the weighted values is an unbiased
 estimate of the total (Horvitz and Thompson, A Generalization of Sampling Without Replacement From a
 Finite Universe, JASA 47, 1952). Draws are independent of each other, so an unbiased estimate of its
 variance is the sum of `(1 - p) (y / p)^2` (Särndal, Swensson and Wretman, Model Assisted Survey
 Sampling, 1992, 3.5).
 
-That variance is uncertain itself if a few values make up most of it. So the interval has a
-quantile of Student's t, with as many degrees of freedom as equal terms would make up the sum as
-evenly (after Satterthwaite, Biometrics Bulletin 2, 1946).
+That variance is uncertain itself if a few values dominate it. So the interval uses a quantile of
+Student's t, whose degrees of freedom are the effective number of equal terms (after Satterthwaite,
+Biometrics Bulletin 2, 1946).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from qjoule_fleet.files import File, Files, Refused
 from qjoule_fleet.footers import named
 from qjoule_fleet.times import Range
 
-#: Draws by chance below which an interval is a rough guess: its coverage is not that of its level.
+#: Below this number of chance draws an interval is a rough guess: its coverage is not its level.
 FEW = 25
 
 
@@ -47,25 +47,25 @@ class Estimates:
     """Estimates for g groups; all arrays are (g,)."""
 
     total: F64
-    half_width: F64  #: of the 95 % interval, of the draws alone
-    drawn: I64  #: queries
-    by_chance: I64  #: queries that were not drawn for certain
+    half_width: F64  #: of the 95 % interval, from sampling only
+    drawn: I64  #: number of sampled queries
+    by_chance: I64  #: number of sampled queries with a probability below 1
 
     @property
     def rough(self) -> Bool:
-        """True where the draws are too few for an interval."""
+        """True where there are too few draws for an interval."""
         rough: Bool = (self.by_chance > 0) & (self.by_chance < FEW)
         return rough
 
 
 def estimate(values: F64, probability: F64, group: I64, groups: int) -> Estimates:
-    """The total of `values` in each group, over all queries and not just those drawn.
+    """Estimates the total of `values` in each group over all queries.
 
     Args:
-        values: (n,) of the drawn queries.
-        probability: (n,) of being drawn, above 0 and at most 1.
+        values: (n,) of the sampled queries.
+        probability: (n,) of being sampled, above 0 and at most 1.
         group: (n,) each query's group, from 0.
-        groups: how many there are.
+        groups: number of groups.
     """
     weighted = values / probability
     terms = (1.0 - probability) * weighted**2
@@ -82,7 +82,7 @@ def estimate(values: F64, probability: F64, group: I64, groups: int) -> Estimate
     )
 
 
-#: What drawn queries can be grouped by: a column of `SAMPLE_ROWS` each.
+#: Keys for grouping sampled queries: a column of `SAMPLE_ROWS` each.
 KEYS = {
     "user": "user",
     "database": "database",
@@ -92,9 +92,9 @@ KEYS = {
     "shape": "fingerprint",
     "outcome": "outcome",
 }
-CLASS = ("grade", "policy")  #: what joules that are added up have in common
+CLASS = ("grade", "policy")  #: joules are added up only if these are equal
 NOT_KNOWN = "(unknown)"
-#: Of one file; `Store` writes fewer.
+#: Bound on the rows of a file; `Store` writes fewer.
 MOST_ROWS = 1_000_000
 #: The kernel side counts in 1 / 2^32. A smaller number would make a total infinite.
 _LEAST = 2.0**-32
@@ -102,8 +102,8 @@ _TYPE = SAMPLE_ROWS.field("time").type
 
 
 def drawn_in(files: Files, asked: Range, refused: list[Refused]) -> pa.Table:
-    """The drawn queries that ended in a range, `SAMPLE_ROWS`. Adds what was left out to
-    `refused`."""
+    """Returns the sampled queries that ended in a range, `SAMPLE_ROWS`. Adds files that cannot be
+    read to `refused`."""
     tables = [SAMPLE_ROWS.empty_table()]
     for file, part in _files(files, asked, refused):
         part_rows = _read(files, file, part)
@@ -118,12 +118,12 @@ def drawn_in(files: Files, asked: Range, refused: list[Refused]) -> pa.Table:
 
 
 def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """A row for each combination of values, those with most energy first.
+    """Returns a row for each combination of values, those with most energy first.
 
-    Joules of different grades or idle policies are never added up: they have rows of their own.
-    Amounts are estimates of all queries, with 95 % intervals. `drawn`: the queries that the
-    estimate is from. `rough`: too few of them for the interval to be more than a guess. `wait_…_s`
-    and `waits_latency_s`: of the queries whose waits are recorded; null if there are none.
+    Joules of different grades or idle policies are never added up: they have separate rows.
+    Amounts are estimates for all queries, with 95 % intervals. `drawn`: number of sampled queries.
+    `rough`: there are too few for more than a guess of the interval. `wait_…_s` and
+    `waits_latency_s`: of queries with recorded waits; null without any.
     """
     every = (*keys, *CLASS)
     names = [KEYS.get(key, key) for key in every]
@@ -139,12 +139,12 @@ def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         values = pc.fill_null(rows[name].cast(pa.float64()), 0.0).to_numpy()
         return estimate(values, probability, group, grouped.num_rows)
 
-    # A query's waits are all recorded or none is.
+    # A query has all of its waits recorded, or none.
     waits_recorded = pc.is_valid(rows[WAITS[1]])
     rows = rows.append_column(WAITS[0], pc.if_else(waits_recorded, rows["latency_ns"], None))
     some = np.bincount(group, waits_recorded.to_numpy(), grouped.num_rows) > 0
     calls, energy, cpu = total("calls"), total("energy_nj"), total("cpu_ns")
-    # One statement's error is the same for all its queries, so these errors are added up.
+    # The error of a statement is the same for all its queries, so these errors are added up.
     half_nj = np.hypot(energy.half_width, total("error_nj").total)
     table = pa.table(
         {key: grouped[name] for key, name in zip(every, names, strict=True)}

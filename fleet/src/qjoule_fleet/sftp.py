@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SFTP to servers whose host keys are known, by a connection that is made again when it is lost.
+"""SFTP to servers with known host keys, over a connection that is renewed when lost.
 
-fsspec's own accepts any host's key, has one connection for good (`SFTPFileSystem._connect`), and
-hangs if two threads use it: one takes the other's answer from the channel and drops it
+fsspec's implementation accepts any host key, never reconnects (`SFTPFileSystem._connect`), and
+hangs if two threads use it: one reads the other's answer from the channel and drops it
 (`paramiko.SFTPClient._read_response`).
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
-#: Known hosts of the whole machine; those of the user are in `~/.ssh/known_hosts` (sshd(8)).
+#: Known hosts of the machine; the user's are in `~/.ssh/known_hosts` (sshd(8)).
 OF_MACHINE = Path("/etc/ssh/ssh_known_hosts")
-#: Until a host is connected to, and between two signs of life.
+#: Timeout for connecting, and time between two keepalives.
 CONNECT_S, ALIVE_S = 20.0, 30
 
 
 class _OneAtATime(paramiko.SFTPClient):  # type: ignore[misc]
-    """Sends no request before the answer to the one before is there."""
+    """Sends no request before the previous one is answered."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._alone = threading.RLock()
@@ -38,10 +38,10 @@ class _OneAtATime(paramiko.SFTPClient):  # type: ignore[misc]
 
 
 class KnownHosts(SFTPFileSystem):  # type: ignore[misc]
-    """Raises `paramiko.SSHException` if a server's key is not known or is another one."""
+    """Raises `paramiko.SSHException` if a server's key is unknown or has changed."""
 
     def __init__(self, host: str, **settings: Any) -> None:
-        if not self._cached:  # fsspec makes each one once
+        if not self._cached:  # fsspec caches instances and calls __init__ again
             self._connecting = threading.Lock()
         super().__init__(host, **settings)
 

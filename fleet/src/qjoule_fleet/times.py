@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time ranges of questions about a fleet: from ISO 8601 in any time zone to Unix time.
+"""Time ranges of questions about a fleet: converts ISO 8601 in any time zone to Unix time.
 
-A range includes its beginning and leaves out its end, so ranges that follow each other count every
-minute once. A minute belongs to the range that its beginning is in.
+A range includes its beginning and excludes its end, so consecutive ranges count every minute once.
+A minute belongs to the range that contains its beginning.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from qjoule.api import UsageError
 
 _DURATION = re.compile(r"(\d{1,6})\s*(m|min|h|d|w)", re.ASCII)
 _UNIT_S = {"m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-#: A second after the 59th, which UTC has seldom and Unix time never.
+#: A leap second, which UTC has rarely and Unix time never.
 _LEAP = re.compile(r"(?<=:\d\d):60(?:[.,]\d+)?")
 _LONGEST_S = 3660 * 86_400
 
 
 @dataclass(frozen=True)
 class Range:
-    """Unix times in seconds; `end_s` is not part of it."""
+    """Unix times in seconds; `end_s` is excluded."""
 
     begin_s: int
     end_s: int
@@ -39,7 +39,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Zone:
-    """The time zone of times that name none. `name` empty: this machine's."""
+    """The time zone for times without one. `name` empty: this machine's."""
 
     name: str = ""
 
@@ -56,13 +56,14 @@ class Zone:
         return self.name or "local time"
 
     def local(self, time_s: float) -> datetime:
-        """What a clock in this zone shows, without a zone."""
+        """Returns the local time in this zone, without a zone."""
         if self.name:
             return datetime.fromtimestamp(time_s, ZoneInfo(self.name)).replace(tzinfo=None, fold=0)
         return datetime.fromtimestamp(time_s).replace(fold=0)
 
     def unix(self, shown: datetime, fold: int) -> float:
-        """The Unix time; `fold` (PEP 495): of a time that occurs twice, the first or the second."""
+        """Returns the Unix time. `fold` (PEP 495): 0 or 1 for the first or second of equal
+        times."""
         zone = ZoneInfo(self.name) if self.name else None
         return shown.replace(tzinfo=zone, fold=fold).timestamp()
 
@@ -72,13 +73,13 @@ def iso(time_s: float) -> str:
 
 
 def moment(text: str, zone: Zone, *, end: bool, notes: list[str]) -> float:
-    """The Unix time of an ISO 8601 text.
+    """Returns the Unix time of an ISO 8601 text.
 
-    A local time that occurs twice, when clocks are set back, is the first one where a range begins
-    and the second one where it ends (`end`): the range has both. One that is left out, when clocks
-    are set forward, is the moment of the change. Such choices are added to `notes`.
+    A local time that occurs twice, when clocks are set back, means the first at the beginning of a
+    range and the second at its end (`end`): the range includes both. A local time that is skipped,
+    when clocks are set forward, means the moment of the change. Such choices are added to `notes`.
 
-    Raises `UsageError` if it is no time.
+    Raises `UsageError` if the text is not a time.
     """
     leap = _LEAP.search(text)
     try:
@@ -101,7 +102,7 @@ def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str
     first, second = zone.unix(shown, 0), zone.unix(shown, 1)
     if first == second:
         return first
-    if first > second:  # PEP 495: so it is with a time that is left out
+    if first > second:  # PEP 495: the time is skipped
         change = _change(zone, int(second), int(first))
         notes.append(
             f"{text} does not exist in {zone}: clocks are set forward at {iso(change)}, which is "
@@ -118,7 +119,7 @@ def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str
 
 
 def _change(zone: Zone, before_s: int, after_s: int) -> int:
-    """When clocks are set, between two times: the offset is another from then on."""
+    """Returns when clocks are set, between two times."""
 
     def offset(time_s: int) -> timedelta:
         return zone.local(time_s) - datetime.fromtimestamp(time_s, UTC).replace(tzinfo=None)
@@ -134,7 +135,7 @@ def _change(zone: Zone, before_s: int, after_s: int) -> int:
 
 
 def duration_s(text: str) -> int:
-    """Seconds of `24h`, `90min`, `7d`. Raises `UsageError` for anything else."""
+    """Parses `24h`, `90min` or `7d` as seconds. Raises `UsageError` for anything else."""
     match = _DURATION.fullmatch(text.strip())
     seconds = int(match[1]) * _UNIT_S[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_S:
@@ -145,9 +146,9 @@ def duration_s(text: str) -> int:
 def time_range(
     begin: str | None, end: str | None, last: str | None, zone: Zone, now_s: float
 ) -> tuple[Range, list[str]]:
-    """The range that the options name, and what a reader must know about it.
+    """Returns the range that the options name, and notes about it for the reader.
 
-    Without options it is the last 24 hours; with a beginning alone it ends now.
+    Without options it is the last 24 hours; with a beginning only it ends now.
 
     Raises `UsageError` if they contradict each other.
     """

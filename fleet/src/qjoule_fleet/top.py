@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of `qjoule fleet top`, and totals that add up to what was measured."""
+"""The rows of `qjoule fleet top`, and totals that add up to the measured energy."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from qjoule_fleet.questions import LATENCY_BUCKETS, MIXED, By
 from qjoule_fleet.times import Range
 
 QUERIES, NODE = "queries", "node"
-#: The order in which what is not a query is shown.
+#: Kinds of other energy, in the order of display.
 KINDS = ("background", "other_processes", "kernel", "tracer", "idle", "residual")
-#: Agents round errors up by at most this, once for a minute and once for an hour (`fleet.sums`).
+#: Agents round errors up by at most this factor, for minutes and again for hours (`fleet.sums`).
 _ROUNDED = 1.02
 SEVERAL_TEXTS = "hosts or versions of qjoule wrote several texts of this shape: the newest is shown"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A group of one grade and idle policy. None is unknown.
+    """A group of one grade and idle policy. Unknown values are None.
 
-    `energy_nj_ci95`: with the error of hosts' totals; in `Top`, as `Total.error_in_rows` says.
-    `share`: of what was measured in its class. `texts`: how many texts its shape has.
+    `energy_nj_ci95`: includes the error of hosts' totals; in `Top` only if `Total.error_in_rows`.
+    `share`: of the energy measured in its class. `texts`: number of different texts of its shape.
     """
 
     keys: dict[str, str]
@@ -51,9 +51,9 @@ class Row:
     ids: str = ""
     texts: int = 0
     same_total_nj_ci95: tuple[float, float] | None = None  #: without the error of hosts' totals
-    waits: Waits | None = None  #: None: recorded of none of its queries
-    helpers: Waits | None = None  #: as `qjoule.api.model.Row`
-    in_doubt_nj: float = 0.0  #: that lost records, or records without an owner, may have moved
+    waits: Waits | None = None  #: None if not recorded for any of its queries
+    helpers: Waits | None = None  #: as in `qjoule.api.model.Row`
+    in_doubt_nj: float = 0.0  #: may be wrong because of lost records or records without an owner
 
     @property
     def j_per_call(self) -> float | None:
@@ -73,19 +73,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Total:
-    """A class: `node_nj` was measured, and is the sum of `rows_nj`, `others_nj`, `parts_nj` and
-    `unaccounted_nj`, which is 0 unless a part of an hour is wrong.
-
-    `total_error`: the relative 95 % error of `node_nj`, of which rows' intervals have no part
-    unless `error_in_rows`.
-    """
+    """The total of a class. `node_nj` is the measured energy, and the sum of `rows_nj`,
+    `others_nj`, `parts_nj` and `unaccounted_nj`, which is 0 unless a part of an hour is wrong.
+    `total_error`: the relative 95 % error of `node_nj`, which rows' intervals include only if
+    `error_in_rows`."""
 
     grade: str
     policy: str
     hosts: int
     node_nj: int
     rows_nj: int
-    others_nj: int  #: of queries in no row
+    others_nj: int  #: of queries that are in no row
     parts_nj: dict[str, int]
     calls: int
     cpu_ns: int
@@ -101,7 +99,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read for it, and what was left out."""
+    """Statistics of the parts that were read, and those that were left out."""
 
     parts: int
     bytes: int
@@ -117,7 +115,7 @@ class Top:
     by: By
     sort: str
     rows: list[Row]
-    count: int  #: rows that there are in all
+    count: int  #: number of all rows
     totals: list[Total]
     read: Read
     notes: list[str] = field(default_factory=list)
@@ -133,9 +131,9 @@ def top(
     question: Question,
     selected: Callable[[Parts], object] = lambda _: None,
 ) -> Top:
-    """Answers a question; `selected` is called with the parts before they are read.
+    """Answers a question; calls `selected` with the parts before they are read.
 
-    Without rows in the range, `Top.totals` is empty.
+    `Top.totals` is empty if there are no rows in the range.
     """
     parts = select(Catalog(reader.files), asked, question.by)
     selected(parts)
@@ -181,7 +179,7 @@ def read(parts: Parts) -> Read:
 
 
 def rows_of(answer: Answer, by: By, measured: dict[tuple[str, str], int]) -> list[Row]:
-    """The rows in their order. `measured`: nJ by class."""
+    """Returns the sorted rows. `measured`: nJ by class."""
     texts = {shape["fingerprint"]: shape for shape in answer.shapes.to_pylist()}
     groups = answer.groups.to_pylist()
     latency = _latency(answer, by)
@@ -235,7 +233,7 @@ def _identity(row: dict[str, Any], by: By) -> tuple[Any, ...]:
 
 
 def _latency(answer: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None, float | None]]:
-    """p50 and p95 in ns, by group."""
+    """Returns p50 and p95 in ns, by group."""
     table = answer.latencies
     if "b1" not in table.column_names or not table.num_rows:
         return {}
@@ -254,7 +252,7 @@ def _latency(answer: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None
 
 
 def _totals(answer: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
-    """The totals by class; `rows_nj` is still 0, and `others_nj` has all queries."""
+    """Returns the totals by class; `rows_nj` is still 0, and `others_nj` has all queries."""
     of: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     errors: dict[tuple[str, str], list[float]] = {}
     for row in answer.totals.to_pylist():

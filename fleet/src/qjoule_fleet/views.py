@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The views that questions are asked of, in SQL that DuckDB and Spark both understand.
+"""The views for questions, in SQL that DuckDB and Spark both understand.
 
-They stand on five relations: `span_parts`, `rollup_parts`, `tag_parts`, `shape_parts` and
+They are based on five relations: `span_parts`, `rollup_parts`, `tag_parts`, `shape_parts` and
 `server_parts`, which have the parts' columns, and `host` and `host_id` of each part. `qjoule`
-defines these from the parts that it checked; `direct` defines them from the files alone.
+defines these from checked parts; `direct` defines them from the files without checks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from qjoule.api.rollups import (
 )
 
 Dialect = Literal["duckdb", "spark"]
-#: In an order in which each stands on earlier ones.
+#: Each view depends only on earlier ones.
 VIEWS = (
     *("spans", "minutes", "hours", "queries", "owners", "nodes"),
     *("shapes", "servers", "tags"),
 )
-#: The tables' columns without those that say whose they are.
+#: The tables' columns without the host's.
 PART_COLUMNS = {
     "span_parts": tuple(name for name in ROWS.names if name != "host_id"),
     "rollup_parts": tuple(name for name in ROWS.names if name != "host_id"),
@@ -45,20 +45,19 @@ PART_COLUMNS = {
 
 @cache
 def view(name: str) -> str:
-    """The SELECT statement of a view, with its comment."""
+    """Returns the SELECT statement of a view, with its comment."""
     return (Path(__file__).parent / "views" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
 def definitions() -> list[str]:
-    """A statement for each view, for DuckDB."""
+    """Returns DuckDB statements that define all views."""
     return [f"create or replace view {name} as\n{view(name)}" for name in VIEWS]
 
 
 def direct(root: str, dialect: Dialect, tables: Collection[str]) -> list[str]:
-    """Statements that define everything from a dataset's files, without qjoule's checks.
+    """Returns statements that define everything from a dataset's files, without qjoule's checks.
 
-    `tables`: those that it has. `spans` has every hour: its sums where they are there, otherwise
-    its minutes.
+    `tables`: the existing ones. `spans` has every hour: its sums if they exist, else its minutes.
     """
     source = {table: _files(root, table, dialect) for table in tables}
     setup = ["set TimeZone = 'UTC'"] if dialect == "duckdb" else []
@@ -95,7 +94,7 @@ def text(value: str) -> str:
 def _files(root: str, table: str, dialect: Dialect) -> str:
     if dialect == "spark":
         return f"{table}_files"
-    # Later schemas have columns that earlier ones lack.
+    # Earlier schemas lack some columns.
     glob = text(f"{root}/{table}/**/*.parquet")
     files = f"read_parquet({glob}, hive_partitioning = true, union_by_name = true)"
     if table not in HOURLY:
@@ -105,7 +104,8 @@ def _files(root: str, table: str, dialect: Dialect) -> str:
 
 
 def _base(source: Mapping[str, str]) -> dict[str, str]:
-    """`host` is the directory's; a part of schema 1 has no host id, so its name stands for it."""
+    """`host` comes from the directory; a part of schema 1 has no host id and uses its name
+    instead."""
 
     def select(name: str, table: str) -> str:
         columns = f"{', '.join(PART_COLUMNS[name])}, host, coalesce(host_id, host) as host_id"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that this distribution adds to `qjoule`."""
+"""Commands of this distribution for `qjoule`."""

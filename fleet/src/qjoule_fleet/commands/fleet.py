@@ -7,7 +7,7 @@ import click
 
 from qjoule.api.command import LazyGroup
 
-#: By name: the module that holds the `command`, and its short help.
+#: By command name: the module, which defines `command`, and a short help.
 COMMANDS = {
     "top": ("qjoule_fleet.commands.fleet_top", "What draws most, over many hosts."),
     "query": ("qjoule_fleet.commands.fleet_query", "SQL over the rollups of many hosts."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet compare`: what a deploy changed, and which hosts differ from the others."""
+"""`qjoule fleet compare`: shows what a deploy changed, and which hosts are outliers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def command(
 class _Sides:
     a: list[Row]
     b: list[Row]
-    about: dict[str, str]  #: what A and B are
+    about: dict[str, str]  #: descriptions of A and B
     read: list[Read]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that the commands on a fleet share, and what they mean."""
+"""Options that the fleet commands share, and their evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qjoule_fleet.files import Refused, dataset
 from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range, Zone, iso, time_range
 
-#: Refused parts, and hosts without parts, that are named on standard error; JSON names all.
+#: Number of refused parts, and of hosts, named on standard error; JSON names all.
 _NAMED = 10
 
 _Command = Callable[..., Any]
@@ -111,7 +111,7 @@ outputs = _all(_OUTPUTS)
 
 @dataclass(frozen=True)
 class Asked:
-    """The dataset, and the range of time that the options name."""
+    """The dataset and the range of time that the options select."""
 
     reader: Reader
     range: Range
@@ -123,7 +123,7 @@ class Asked:
 
 
 def asked(options: dict[str, Any]) -> Asked:
-    """What the options `argument`, `times`, `engines` and `limits` say."""
+    """Evaluates the options `argument`, `times`, `engines` and `limits`."""
     leave_pandas_out()
     zone = Zone(options["zone"])
     range_ = range_of(options, zone)
@@ -133,7 +133,7 @@ def asked(options: dict[str, Any]) -> Asked:
 
 
 def form_of(form: str, output: Path | None, *, as_json: bool) -> str:
-    """The format that the options `outputs` say. Raises `UsageError` if it needs a file."""
+    """Evaluates the options `outputs`. Raises `UsageError` if the format needs a file."""
     form = "json" if as_json else form
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
@@ -141,7 +141,7 @@ def form_of(form: str, output: Path | None, *, as_json: bool) -> str:
 
 
 def range_of(options: dict[str, Any], zone: Zone) -> Range:
-    """The range of time that the options `times` say."""
+    """Evaluates the options `times`."""
     range_, notes = time_range(options["begin"], options["end"], options["last"], zone, time.time())
     for note in notes:
         say(note)
@@ -160,7 +160,7 @@ def _engine(options: dict[str, Any], limit: Limits) -> Engine:
 
 
 def nothing(reader: Reader, range_: Range) -> QjouleError:
-    """The error that no row is in the range, with the range that the dataset has."""
+    """Returns the error that the range has no rows, with the range of the dataset."""
     span = Catalog(reader.files).span()
     has = f"the dataset has {iso(span.begin_s)} to {iso(span.end_s)}" if span else "it has no parts"
     return QjouleError(f"nothing from {range_}: {has}; see --from, --to and --last")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet query`: SQL over the views of a dataset."""
+"""`qjoule fleet query`: runs SQL over the views of a dataset."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _print_views(where: str, dialect: views.Dialect) -> None:
 
 
 def _sources(asked: Asked, sql: str) -> tuple[list[Selection], list[Source]]:
-    """Parts of the views that the statement may use: it has their names."""
+    """Selects parts of the views that the statement may use: those whose names it contains."""
     catalog, range_ = Catalog(asked.reader.files), asked.range
     names = set(re.findall(r"\w+", sql.lower()))
     selections, sources = [], []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet requests`: what one request costs over all servers that it used."""
+"""`qjoule fleet requests`: adds up one request's cost over all servers that it used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet top`: what draws most, over many hosts and any range of time."""
+"""`qjoule fleet top`: ranks statements, hosts and others by energy over any range of time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule samples`: joules by what the sums do not have, from queries that were drawn."""
+"""`qjoule samples`: estimates joules by keys that the sums lack, from sampled queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from qjoule.api import QjouleError, UsageError
 from qjoule_fleet.commands import fleet_options
 
-#: As of `qjoule_fleet.samples.KEYS`, which would load Arrow.
+#: Copy of `qjoule_fleet.samples.KEYS`, whose import would load Arrow.
 KEYS = ("user", "database", "application", "client", "server", "shape", "outcome")
 
 

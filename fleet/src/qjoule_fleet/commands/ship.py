@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule ship`: copies closed rollups from an agent's store to where a fleet's rollups are."""
+"""`qjoule ship`: copies closed rollups from an agent's store to a fleet's dataset."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from qjoule_fleet.ship.shipper import Report, Shipper, Trouble
 from qjoule_fleet.ship.traces import ship_traces
 
 SCHEMA = "qjoule.ship/1"
-#: Troubles that are named one by one.
+#: Problems that are printed one by one; further ones are counted.
 NAMED = 20
-#: After passes that failed, the next one waits longer, up to this.
+#: Maximum pause after failed passes.
 LONGEST_PAUSE_S = 900.0
 
 
@@ -141,7 +141,7 @@ def _pass(
 
 
 def _options(texts: tuple[str, ...]) -> dict[str, Any]:
-    """The settings by name. Values that are JSON are decoded; others are texts."""
+    """Returns the settings by name. Valid JSON values are decoded; other values are texts."""
     settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -210,7 +210,7 @@ def _parts(count: int) -> str:
 
 @contextmanager
 def _ending() -> Iterator[threading.Event]:
-    """Set by SIGTERM and SIGINT: the pass that runs is finished, and no other begins."""
+    """Yields an event that SIGTERM and SIGINT set: the running pass is the last one."""
     ended = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, documents and plots of its results."""
+"""Formats results of fleet commands as tables and documents."""

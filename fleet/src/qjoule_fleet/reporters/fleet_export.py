@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet top` as JSON (`qjoule.fleet/1`), CSV and Parquet.
+"""Formats `qjoule fleet top` as JSON (`qjoule.fleet/1`), CSV and Parquet.
 
-CSV and Parquet have a line for everything that the total consists of, so that `energy_nj` of the
-lines of one grade and policy adds up to that of its line `total`.
+CSV and Parquet have a line for every part of the total, so that `energy_nj` of the lines of one
+grade and policy adds up to that of its line `total`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _helped(row: Row, at: int) -> int | None:
     return None if row.helpers is None else row.helpers[at]
 
 
-#: Columns of a row, beside its keys. The text and ids of a statement are of rows by fingerprint.
+#: Columns of a row, beside its keys. Only rows by fingerprint have a text and ids.
 _FIGURES: writers.DataColumns[Row] = writers.DataColumns(
     (
         writers.field("grade", str),
@@ -60,7 +60,7 @@ _FIGURES: writers.DataColumns[Row] = writers.DataColumns(
 )
 #: In CSV and Parquet, ends of intervals come after all values.
 _IN_FILES = sorted(_FIGURES.types, key=lambda name: name.endswith(("_low95", "_high95")))
-#: What a class lost, how wrong its total may be, and what was asked and read.
+#: Loss of a class, error of its total, and the question's range and parts.
 _ABOUT = {
     "lost_records": int,
     "lost_cpu_ns": int,
@@ -78,7 +78,7 @@ def to_json(ranking: Top) -> str:
 
 
 def document(ranking: Top) -> dict[str, Any]:
-    """The document as plain objects. An unknown is null; energies in nJ are exact."""
+    """Returns the document as plain objects. Unknown values are null; energies in nJ are exact."""
     read = ranking.read
     return {
         "schema": SCHEMA,
@@ -126,8 +126,8 @@ def _total(total: Total) -> dict[str, Any]:
 
 
 def flat_table(ranking: Top) -> writers.FlatTable:
-    """All lines with the same columns. `kind`: `queries` of a row, `other queries`, an owner's
-    kind, or `total`."""
+    """Returns all lines with the same columns. `kind`: `queries`, `other queries`, an owner's kind,
+    or `total`."""
     keys = [key for key in ranking.by.keys if key not in ("grade", "policy")]
     types: dict[str, type] = {"kind": str, **dict.fromkeys(keys, str), "shape": str}
     types |= {name: _FIGURES.types[name] for name in _IN_FILES} | {"flags": str} | _ABOUT
@@ -172,12 +172,12 @@ def _error(total: Total) -> dict[str, Any]:
 
 
 def to_csv(ranking: Top) -> str:
-    """RFC 4180 with a header line."""
+    """Returns RFC 4180 CSV with a header line."""
     return flat_table(ranking).csv()
 
 
 def write_parquet(ranking: Top, path: Path) -> None:
-    """The lines of the CSV; metadata `qjoule.fleet/1` has the rest of the JSON document.
+    """Writes the lines of the CSV; metadata `qjoule.fleet/1` has the rest of the JSON document.
 
     `energy_nj` is a decimal, because the sum over a fleet may exceed 64 bits.
     """

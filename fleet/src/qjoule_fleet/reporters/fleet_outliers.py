@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet compare --hosts`: hosts that differ from the median host, as a table and JSON."""
+"""Formats `qjoule fleet compare --hosts`, outliers among hosts, as a table and JSON."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _row(outlier: Outlier) -> dict[str, Any]:
 
 
 def render(result: Outliers, asked: Range, *, width: int | None = None, color: bool = False) -> str:
-    """The table as text that ends with a line feed; `width` in cells, else the terminal's."""
+    """Returns the table as text that ends with a line feed. `width`: cells, else the terminal's."""
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
     page.print(Text(f"time  {asked}", style=Style(dim=True)))
     page.print()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a SQL question as a table, JSON, CSV or Parquet, batch by batch."""
+"""Writes rows of a SQL query as a table, JSON, CSV or Parquet, batch by batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qjoule.api.screen import Page, page_width, ruled_table, writers
 from qjoule.api.screen import format as fmt
 
 _TABLE_ROWS = 500
-_CELL = 120  #: characters of a table's cell
+_CELL = 120  #: maximum characters of a table cell
 _FALLBACK = 140
 
 
@@ -53,7 +53,7 @@ def _opened(output: Path | None) -> Iterator[IO[str]]:
 
 
 def _rows(parts: Iterator[Any]) -> Iterator[list[Any]]:
-    """Values of each row: columns may have one name, so they are no dictionary."""
+    """Yields the values of each row as a list, since columns may have equal names."""
     for batch in parts:
         yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
@@ -65,7 +65,7 @@ def _parquet(schema: pa.Schema, parts: Iterator[Any], output: Path) -> None:
 
 
 def _json(schema: pa.Schema, parts: Iterator[Any], file: IO[str]) -> None:
-    """An array of objects; integers are exact."""
+    """Writes an array of objects; integers are exact."""
     before = "["
     for row in _rows(parts):
         values = dict(zip(schema.names, map(_plain, row), strict=True))
@@ -109,7 +109,7 @@ def _fill(table: Table, parts: Iterator[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: an infinity or what is no number is null, an integer is exact."""
+    """Converts a value for JSON: infinity and NaN become null, integers are exact."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -130,7 +130,7 @@ def _iso(value: datetime) -> str:
 
 
 def _flat(value: Any) -> Any:
-    """A value as a line of text has it."""
+    """Converts a value to text on one line."""
     if value is None:
         return ""
     if isinstance(value, (dict, list, tuple)):

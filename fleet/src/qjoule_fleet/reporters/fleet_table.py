@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet top` as a table: rows, then for each grade and policy what they add up to."""
+"""Formats `qjoule fleet top` as a table: rows, then their totals by grade and policy."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from qjoule_fleet.times import iso
 from qjoule_fleet.top import SEVERAL_TEXTS, Row, Top, Total
 
 _MIN_WIDTH = 60
-_FALLBACK = 140  #: used if the terminal's width is unknown
+_FALLBACK = 140  #: columns if the terminal's width is unknown
 _NONE = "(none)"
 
-#: Columns by name: title, and rank; the highest is dropped first if room is short, 0 never.
+#: Columns: title, and rank; the highest rank is dropped first if the table is too wide, 0 never.
 _COLUMNS = {
     "label": ("", 0),
     "energy": ("energy ± 95 %", 0),
@@ -47,7 +47,7 @@ _COLUMNS = {
     "policy": ("idle", 8),
     "flags": ("", 0),
 }
-#: The columns of waits, instead of what a call costs.
+#: Columns with parts of the latency instead of a call's cost.
 _OF_WAITS = {
     **{key: _COLUMNS[key] for key in ("label", "energy", "share", "calls")},
     "mean": ("lat mean", 3),
@@ -59,9 +59,9 @@ _OF_WAITS = {
 def render(
     ranking: Top, *, width: int | None = None, color: bool = False, waits: bool = False
 ) -> str:
-    """The table as text that ends with a line feed; `width` in cells, else the terminal's.
+    """Returns the table as text that ends with a line feed. `width`: cells, else the terminal's.
 
-    `waits`: columns of what the latency of queries consists of, instead of what a call costs.
+    `waits`: show columns with parts of the latency instead of a call's cost.
     """
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
@@ -137,8 +137,7 @@ def _cells(row: Row, ranking: Top) -> dict[str, str]:
 
 
 def _key_columns(ranking: Top) -> dict[str, str]:
-    """Keys beside the statement by their columns: without them, two rows could not be told
-    apart."""
+    """Returns keys beside the statement by column: rows could not be distinguished without them."""
     if "fingerprint" not in ranking.by.keys:
         return {}
     own = ("fingerprint", "grade", "policy")
@@ -157,7 +156,7 @@ def _title(ranking: Top) -> str:
 
 
 def label(row: Row) -> str:
-    """The shape's text on one line; of a group that has none, its keys."""
+    """Returns the shape's text on one line, or the keys of a group without a shape."""
     if "fingerprint" in row.keys:
         return fmt.one_line(row.text) or fmt.one_line(f"{row.keys['fingerprint']} {NO_TEXT}")
     keys = {key: value for key, value in row.keys.items() if key not in ("grade", "policy")}
@@ -167,7 +166,7 @@ def label(row: Row) -> str:
 
 
 def _totals(ranking: Top) -> Table:
-    """A column for each grade and policy; the lines add up to the last one."""
+    """Makes a column for each grade and policy; the lines add up to the last one."""
     table = ruled_table(total=True)
     table.add_column("")
     lines: dict[str, list[str]] = {}

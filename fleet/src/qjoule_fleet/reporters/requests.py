@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What requests cost over several hosts, as a table and as JSON (`qjoule.requests/1`)."""
+"""Formats the cost of requests over several hosts as a table and as JSON (`qjoule.requests/1`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLAGS = {
 
 
 def row_json(request: Request) -> dict[str, Any]:
-    """One request as plain data."""
+    """Returns one request as plain objects."""
     return {
         "id": request.id,
         "grade": request.grade,
@@ -41,7 +41,7 @@ def row_json(request: Request) -> dict[str, Any]:
 
 
 def to_json(answer: Answer) -> str:
-    """The whole answer."""
+    """Returns the whole answer as JSON."""
     out = {
         "schema": SCHEMA,
         "tag": answer.tag,
@@ -68,7 +68,7 @@ def to_json(answer: Answer) -> str:
 
 
 def render(answer: Answer, *, color: bool = False, width: int | None = None) -> str:
-    """The answer for people."""
+    """Returns the answer as text with tables."""
     page = Page(page_width(width, 60, _WIDTH), color)
     for (grade, policy), sums in answer.totals.items():
         rows = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule samples` as a table: estimated joules and calls, each with its 95 % interval."""
+"""Formats `qjoule samples` as a table: estimated joules and calls with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qjoule.api.screen import format as fmt
 
 _MIN_WIDTH, _FALLBACK = 60, 140
 _LABEL_WIDTH = 8  #: columns are dropped before the first key gets narrower than this
-_MOST_KEY = 16  #: cells of another key
-#: Columns after the keys, and their rank: the highest is dropped first if room is short, 0 never.
+_MOST_KEY = 16  #: maximum cells of the other keys
+#: Columns after the keys, and ranks: the highest is dropped first if too wide, 0 never.
 _RANKS = {"energy ± 95 %": 0, "calls ± 95 %": 0, "CPU": 2, "drawn": 1, "": 0}
 
 
 def render(rows: Sequence[dict[str, Any]], keys: Sequence[str], *, width: int | None = None) -> str:
-    """`rows`: at least one, of `fleet.samples.by_keys`."""
+    """Returns the table. `rows`: at least one, from `fleet.samples.by_keys`."""
     classes = sorted({(row["grade"], row["policy"]) for row in rows})
     if len(classes) > 1:
         keys = (*keys, "grade", "policy")
@@ -57,6 +57,7 @@ def _cells(row: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(row: dict[str, Any]) -> str:
-    """The estimate, and the half width of its interval; the lower end may be cut off at `drawn`."""
+    """Formats estimate and half width of the interval, whose lower end may be clipped at
+    `drawn`."""
     half = row["calls_high"] - row["calls"]
     return f"{row['calls']:,} ± {half:,}" if half else f"{row['calls']:,}"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one request costs over all servers that it used, on however many hosts."""
+"""Adds up the cost of one request over all servers and hosts that it used."""

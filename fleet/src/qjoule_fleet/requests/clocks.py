@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the clocks of hosts are apart, from requests that they share.
+"""Estimates the offsets between hosts' clocks from requests that they share.
 
-Two things bound the offset of a host B from a host A. A query that B ran for a call of a client on
-A lies within that call. And all queries of a request lie within the time that a request takes at
-most. Each shared request gives an interval. The offset is where most of them overlap (Marzullo's
+Two constraints bound the offset of a host B from a host A. A query that B ran for a call of a
+client on A lies within that call. And all queries of a request lie within the maximum duration of a
+request. Each shared request gives an interval. The offset is where most of them overlap (Marzullo's
 algorithm: K. Marzullo, "Maintaining the Time in a Distributed System", 1984; NTP selects clocks by
-it). If that is not most of them, the offset cannot be told.
+it). If fewer than half overlap, the offset is unknown.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-#: Shared requests of two hosts that are kept: those that bound most closely.
+#: Maximum number of stored bounds of two hosts: the closest ones.
 MOST_BOUNDS = 4096
-CALLS, REQUESTS = "calls", "requests"  #: what bounds an offset
+CALLS, REQUESTS = "calls", "requests"  #: kinds of bounds on an offset
 
 
 class Span(NamedTuple):
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """An offset lies within it; ns."""
+    """Bounds of an offset; ns."""
 
     low_ns: int
     high_ns: int
@@ -36,10 +36,11 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a host's clock is ahead of the reference host's: within `low_ns` and `high_ns`.
+    """Offset of a host's clock from the reference host's (positive: ahead), within `low_ns` and
+    `high_ns`.
 
-    `agree` of `shared` requests bear it out. `by`: what bounds it, or the host through which it is
-    known. Not `bounded` if the hosts share no requests, or most disagree.
+    `agree` of `shared` requests confirm it. `by`: the kind of bounds; `through`: the host through
+    which the offset is known. Not `bounded` if the hosts share no requests, or most disagree.
     """
 
     bounded: bool
@@ -56,23 +57,23 @@ class Offset:
 
 
 def of_call(call: Span, query: Span) -> Bound | None:
-    """How far the server's clock is ahead of the client's; None: the query took longer than the
-    call."""
+    """Bounds how far the server's clock is ahead of the client's; None if the query took longer
+    than the call."""
     low, high = query.end_ns - call.end_ns, query.begin_ns - call.begin_ns
     return Bound(low, high) if low <= high else None
 
 
 def of_request(first: Span, second: Span, longest_ns: int) -> Bound | None:
-    """How far `second`'s clock is ahead of that of `first`, if both are within `longest_ns`."""
+    """Bounds how far `second`'s clock is ahead of `first`'s, if both lie within `longest_ns`."""
     low = second.end_ns - first.begin_ns - longest_ns
     high = second.begin_ns - first.end_ns + longest_ns
     return Bound(low, high) if low <= high else None
 
 
 def agreed(bounds: Sequence[Bound]) -> tuple[Bound, int]:
-    """The interval that most of the bounds contain, and how many do; there must be one.
+    """Returns the interval that is in most of the bounds (at least one), and in how many.
 
-    Of several such intervals the first.
+    Returns the first of several such intervals.
     """
     edges = sorted(
         [(bound.low_ns, 0) for bound in bounds] + [(bound.high_ns, 1) for bound in bounds]
@@ -95,7 +96,7 @@ class Pairs:
     """The bounds of each pair of hosts, collected in any order, in bounded memory."""
 
     longest_ns: int
-    #: By (host, other host, what bounds), a heap of the narrowest; widths are negative.
+    #: By (host, other host, kind), a heap of the narrowest bounds; widths are negative.
     _heaps: dict[tuple[str, str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
     _count: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -104,8 +105,8 @@ class Pairs:
         requests: Mapping[str, Span],
         calls: Iterable[tuple[str, Span, str, Span]] = (),
     ) -> None:
-        """One shared request: the span of its queries by host; `calls`: a client's host and its
-        call, the server's host and its query."""
+        """Adds a shared request: the span of its queries by host. `calls`: a client's host and
+        call, and the server's host and query."""
         hosts = sorted(requests)
         for number, host in enumerate(hosts):
             for other in hosts[number + 1 :]:
@@ -131,7 +132,8 @@ class Pairs:
             heapq.heapreplace(heap, item)
 
     def between(self) -> dict[tuple[str, str], Offset]:
-        """For pairs of hosts in order of name, how far the second is ahead of the first."""
+        """Returns, for pairs of hosts in order of name, how far the second clock is ahead of the
+        first."""
         offsets_by_pair: dict[tuple[str, str], Offset] = {}
         for (first, second, by), shared in sorted(self._count.items(), key=lambda item: item[0]):
             heap = self._heaps.get((first, second, by), [])
@@ -139,7 +141,7 @@ class Pairs:
             majority = 2 * agree > min(shared, MOST_BOUNDS)
             offset = Offset(majority, bound.low_ns, bound.high_ns, shared, agree, by)
             before = offsets_by_pair.get((first, second))
-            # Bounds from calls come before those from requests, as they are closer.
+            # Bounds from calls are preferred to those from requests, as they are closer.
             if before is None or not before.bounded:
                 offsets_by_pair[first, second] = (
                     offset if majority else Offset(False, 0, 0, shared, agree, by)
@@ -148,7 +150,7 @@ class Pairs:
 
 
 def reference_of(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> str:
-    """The host that shares most requests with others; of equal ones the first by name."""
+    """Returns the host that shares most requests with others; among equals the first by name."""
     shared = dict.fromkeys(sorted(hosts), 0)
     for (first, second), offset in pairs.items():
         for host in (first, second):
@@ -157,7 +159,7 @@ def reference_of(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) 
 
 
 def offsets(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> dict[str, Offset]:
-    """Each host's offset from the reference host, along the pairs that bound it most closely."""
+    """Returns each host's offset from the reference host, along the most closely bounded pairs."""
     hosts = sorted(hosts)
     reference = reference_of(hosts, pairs)
     from_reference = {reference: Offset(True, 0, 0, 0, 0, "reference")}

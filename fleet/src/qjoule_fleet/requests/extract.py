@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one trace tells of requests: the energy of each, by server, and when its queries ran."""
+"""Extracts requests from one trace: the energy of each, by server, and the times of its queries."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ COSTS = pa.schema(
         *((name, pa.float64()) for name in ERRORS),
     ]
 )
-#: A row per request, span and side: when the first query began and the last ended, by the host's
-#: clock, ns since 1970. `client`: the times are those of calls at their client.
+#: A row per request, span and side: begin of the first query and end of the last, by the host's
+#: clock, ns since 1970. `client`: the times are those of calls at the client.
 CALLS = pa.schema(
     [
         *(("id", pa.string()), ("span", pa.string()), ("host", pa.string())),
@@ -37,8 +37,8 @@ CALLS = pa.schema(
 
 @dataclass(frozen=True)
 class Extract:
-    """One trace's requests. `measured_nj`: its whole energy; `untagged_nj`: of queries without an
-    id. Energies are None if the trace has none. `total_error`: of its whole energy, relative."""
+    """One trace's requests. `measured_nj`: energy of the trace; `untagged_nj`: of queries without
+    an id; None without energy. `total_error`: relative error of `measured_nj`."""
 
     trace: str
     host: str
@@ -52,7 +52,7 @@ class Extract:
 
 
 def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Extract:
-    """Attributes a trace by request and server, whatever `asked.by` says. `tag` identifies a
+    """Attributes a trace by request and server, ignoring `asked.by`. `tag`: identifies a
     request."""
     host = trace.meta.host or f"(host of {name})"
     by = (f"tag:{tag}", "server")
@@ -116,7 +116,7 @@ def _errors(
 
 
 def _calls(trace: Trace, host: str, tag: str) -> pa.Table:
-    """The table `CALLS` of a trace; empty if its clock's offset from 1970 is not known."""
+    """Returns the table `CALLS` of a trace; empty if its clock's offset from 1970 is unknown."""
     offset_ns = trace.meta.realtime_offset_ns
     parts = list(_call_parts(trace, tag)) if offset_ns is not None else []
     if not parts or offset_ns is None:
@@ -135,7 +135,7 @@ def _calls(trace: Trace, host: str, tag: str) -> pa.Table:
 
 
 def _call_parts(trace: Trace, tag: str) -> Iterator[pa.Table]:
-    """Per row group, so that records are not all in memory."""
+    """Yields a table per row group, so that records are not all in memory."""
     for group in trace.row_groups("queries"):
         table = group.read(["begin_ns", "end_ns", "tags", "attach_mode"])
         if table is None or not table.num_rows:
@@ -168,5 +168,5 @@ def _summed(table: pa.Table) -> pa.Table:
 
 
 def _moved(column: pa.ChunkedArray, offset_ns: int) -> I64:
-    # Times of a hostile trace may wrap around; their requests are then apart.
+    # Times of a hostile trace may wrap around; their requests then do not match others.
     return view(column).astype(np.int64) + np.int64(offset_ns)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins what hosts tell of one request, bucket by bucket.
+"""Joins the records of one request from several hosts, bucket by bucket.
 
-Joules of different grades, or idle policies, are never added: such a request has a row for each. An
-id that was used again, for queries far apart in time, is not one request: each use has a row.
+Joules of different grades or idle policies are never added: such a request has a row for each. If
+an id was reused for queries far apart in time, each use has a row.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from qjoule_fleet.requests.clocks import Offset, Pairs, Span
 from qjoule_fleet.requests.extract import ERRORS
 
 #: Flags of rows.
-REUSED = "id_reused"  #: the id has queries too far apart to be one request
-CLOCK = "clock_unknown"  #: the clocks of its hosts cannot be compared
-GRADES = "several_grades"  #: it has a row for each grade or policy
-MISSING = "server_missing"  #: a client's call to a server that no trace has
+REUSED = "id_reused"  #: the id's queries are too far apart to be one request
+CLOCK = "clock_unknown"  #: the clocks of the hosts cannot be compared
+GRADES = "several_grades"  #: the request has a row for each grade or policy
+MISSING = "server_missing"  #: a client called a server that is in no trace
 
 
 class TotalError(NamedTuple):
-    """The relative 95 % error of the total, the largest of several, and whether it is in rows'
-    intervals."""
+    """The largest relative 95 % error of the traces' totals, and whether the rows' intervals
+    include it."""
 
     relative: float = 0.0
     in_rows: bool = False
@@ -49,7 +49,7 @@ class At:
 @dataclass(frozen=True)
 class Request:
     """One request, or its part of one grade and policy. `ends_nj`: its 95 % interval. Times are ns
-    since 1970, by the reference host's clock, None if they are not known."""
+    since 1970, by the reference host's clock; None if unknown."""
 
     id: str
     grade: str
@@ -70,7 +70,7 @@ class Request:
 
 
 def spans_by_id(calls: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
-    """Rows of a bucket of calls by id."""
+    """Returns the rows of a bucket of calls, by id."""
     rows_by_id: dict[str, list[dict[str, Any]]] = {}
     for row in calls.to_pylist() if calls is not None else ():
         rows_by_id.setdefault(row["id"], []).append(row)
@@ -78,7 +78,7 @@ def spans_by_id(calls: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
 
 
 def bound(calls: pa.Table | None, pairs: Pairs) -> None:
-    """Adds the requests of a bucket that hosts share to what bounds their clocks."""
+    """Adds bounds of the hosts' clocks from the requests in a bucket that hosts share."""
     for rows in spans_by_id(calls).values():
         by_host = _by_host(rows)
         if len(by_host) > 1:
@@ -86,7 +86,7 @@ def bound(calls: pa.Table | None, pairs: Pairs) -> None:
 
 
 def _by_host(rows: Sequence[Mapping[str, Any]]) -> dict[str, Span]:
-    """From the first begin to the last end on each host."""
+    """Returns the span from the first begin to the last end on each host."""
     spans: dict[str, Span] = {}
     for row in rows:
         span = spans.get(row["host"], Span(row["begin_ns"], row["end_ns"]))
@@ -95,7 +95,7 @@ def _by_host(rows: Sequence[Mapping[str, Any]]) -> dict[str, Span]:
 
 
 def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Span, str, Span]]:
-    """Pairs a client's call with the server's query where a span has one of each."""
+    """Pairs a client's call with the server's query if a span has one of each."""
     by_span: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["span"]:
@@ -116,7 +116,7 @@ def requests(
     longest_ns: int,
     errors: Mapping[str, TotalError],
 ) -> Iterator[Request]:
-    """The requests of a bucket. `errors`: by grade."""
+    """Yields the requests of a bucket. `errors`: by grade."""
     spans = spans_by_id(calls)
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in costs.to_pylist() if costs is not None else ():
@@ -186,7 +186,7 @@ def _summed(
     )
     energy_nj = sum(part.energy_nj for part in parts)
     low, high = ends(of_recordings(errors), energy_nj)
-    # No part is below 0, so the sum of all ends may limit more closely.
+    # No part is below 0, so the sums of all ends may be closer bounds.
     low = max(low, math.fsum(part.ends_nj[0] for part in parts))
     high = min(high, math.fsum(part.ends_nj[1] for part in parts))
     cpu_ns, calls = (sum(getattr(part, name) for part in parts) for name in ("cpu_ns", "calls"))
@@ -221,7 +221,7 @@ def _uses(
 def _whole(
     by_host: Mapping[str, Span], hosts: set[str], offsets: Mapping[str, Offset]
 ) -> tuple[int | None, int | None]:
-    """From the first begin to the last end, by the reference host's clock."""
+    """Returns the first begin and the last end, by the reference host's clock."""
     spans = [(by_host[host], offsets[host]) for host in hosts if host in by_host]
     if not spans or not all(offset.bounded for _, offset in spans):
         return None, None

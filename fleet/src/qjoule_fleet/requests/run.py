@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over many traces: extracts each, spills by id, compares clocks, joins.
+"""Adds up requests over many traces: extracts each, spills by id, compares clocks, joins.
 
 Spilled tables are divided by a hash of the request's id and read bucket by bucket.
 """
@@ -26,25 +26,25 @@ from qjoule_fleet.requests.clocks import Offset, Pairs, offsets, reference_of
 from qjoule_fleet.requests.extract import Extract, extract
 from qjoule_fleet.requests.join import Request, TotalError, bound, requests
 
-#: Rows that a bucket should have at most.
+#: Target maximum of rows in a bucket.
 BUCKET_ROWS = 200_000
 _MOST_BUCKETS = 1024
 
 
 def buckets_for(rows: int) -> int:
-    """Number of buckets for so many rows."""
+    """Returns the number of buckets for so many rows."""
     return int(min(max(-(-rows // BUCKET_ROWS), 1), _MOST_BUCKETS))
 
 
 class Spill:
-    """Tables by name, each with a column `id`. All rows of an id are in one bucket."""
+    """Temporary tables by name, each with a column `id`. All rows of an id are in one bucket."""
 
     def __init__(self, directory: Path, buckets: int) -> None:
         self._directory, self.buckets = directory, buckets
         self._files = 0
 
     def add(self, name: str, table: pa.Table) -> None:
-        """Raises `QjouleError` if there is no room for it."""
+        """Writes a table. Raises `QjouleError` if the disk is full."""
         if not table.num_rows:
             return
         encoded = table.column("id").combine_chunks().dictionary_encode()
@@ -64,7 +64,7 @@ class Spill:
             ) from error
 
     def read(self, name: str, bucket: int) -> pa.Table | None:
-        """A bucket of a table, in the order in which it was added; None: nothing."""
+        """Returns a bucket of a table, in order of addition, or None if it is empty."""
         paths = sorted(self._directory.glob(f"{name}-{bucket:04d}-*.parquet"))
         return pa.concat_tables([pq.read_table(path) for path in paths]) if paths else None
 
@@ -75,14 +75,14 @@ class Spill:
 
 @contextmanager
 def spilled(rows: Sequence[int]) -> Iterator[Spill]:
-    """A place for tables of so many rows; it is removed at the end."""
+    """Yields temporary storage for tables of so many rows, and removes it at the end."""
     with tempfile.TemporaryDirectory(prefix="qjoule-requests-") as directory:
         yield Spill(Path(directory), buckets_for(sum(rows)))
 
 
 @dataclass(frozen=True)
 class Source:
-    """One trace, as it is named, and what it is asked for."""
+    """One trace, its name, and its attribution request."""
 
     name: str
     trace: Trace
@@ -96,11 +96,11 @@ class TraceSum:
     name: str
     host: str
     grade: str
-    rows: int  #: of requests and servers
+    rows: int  #: number of request and server pairs
     measured_nj: int | None
     tagged_nj: int | None
     untagged_nj: int | None
-    total_error: float  #: of `measured_nj`, relative, at 95 %
+    total_error: float  #: relative 95 % error of `measured_nj`
     notes: tuple[str, ...]
 
 
@@ -109,7 +109,7 @@ class Totals:
     """Sums of all requests of one grade and policy."""
 
     requests: int = 0
-    several_hosts: int = 0  #: those that used more than one
+    several_hosts: int = 0  #: requests that used more than one host
     energy_nj: int = 0
     flags: dict[str, int] = field(default_factory=dict)
     error: TotalError = field(default_factory=TotalError)
@@ -139,9 +139,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Wanted:
-    """`top`: rows of each grade and policy that are kept. `each`: called with every request, in
-    order of bucket and id. `longest_ns`: what a request takes at most. `absolute`: rows' intervals
-    contain the error of the total."""
+    """`top`: number of rows of each grade and policy in the answer. `each`: called with every
+    request, in order of bucket and id. `longest_ns`: maximum duration of a request. `absolute`:
+    rows' intervals include the error of the total."""
 
     tag: str
     top: int
@@ -155,7 +155,7 @@ def answer(
     wanted: Wanted,
     done: Callable[[Trace], None] = lambda _trace: None,
 ) -> Answer:
-    """What requests cost over all traces. In memory are one trace's ids, and one bucket.
+    """Returns the cost of requests over all traces. Holds one trace's ids and one bucket in memory.
 
     Raises `QjouleError` if no query of any trace has the tag.
     """
@@ -202,7 +202,7 @@ def _sum_of(extracted: Extract, tag: str) -> TraceSum:
 
 
 def _errors(sums: Sequence[TraceSum], *, absolute: bool) -> dict[str, TotalError]:
-    """The errors of the totals, by grade."""
+    """Returns the errors of the totals, by grade."""
     errors: dict[str, set[float]] = {}
     for trace_sum in sums:
         if trace_sum.rows:
@@ -234,7 +234,7 @@ def _joined(
             totals.setdefault(kind, Totals()).add(request)
             wanted.each(request)
             heap = most.setdefault(kind, [])
-            number -= 1  # so that two are never compared; of equal ones the first is kept
+            number -= 1  # breaks ties, so that requests are not compared; the first is preferred
             if len(heap) < wanted.top:
                 heapq.heappush(heap, (request.energy_nj, number, request))
             elif request.energy_nj > heap[0][0]:

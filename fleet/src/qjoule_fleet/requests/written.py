@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request in a Parquet file, written as they are joined."""
+"""Writes every request to a Parquet file while requests are joined."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SCHEMA = pa.schema(
     ],
     metadata={"qjoule.requests": "1"},
 )
-_ROWS = 20_000  #: of a row group
+_ROWS = 20_000  #: rows of a row group
 
 
 @contextmanager
 def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
-    """A function that writes a request to the file; None: to none. The file appears when all is
-    written. Raises `QjouleError` if it cannot be written."""
+    """Yields a function that writes a request to the file; `path` None: discards it. The file
+    appears when it is complete. Raises `QjouleError` if it cannot be written."""
     if path is None:
         yield lambda _one: None
         return
-    opened = path.parent == OPENED  # by root, which alone may write beside it
+    opened = path.parent == OPENED  # opened by root; we may not write beside it
     unfinished = path if opened else path.with_name(f".{path.name}.unfinished")
     rows: list[dict[str, Any]] = []
     try:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where parts are shipped to: a directory, or a filesystem that fsspec or pyarrow knows.
+"""Destinations of parts: a directory, or a filesystem that fsspec or pyarrow supports.
 
-A reader of the destination finds each part whole or not at all. Where files can be renamed, a part
-is written under a name that begins with `.` first; object stores make an object visible at once.
-Each attempt has such a name of its own: another shipper, or an attempt that was given up, may be
-writing the same part. Nothing relies on a listing, which may be stale: all names are known.
-
-Calls of a filesystem may be slow, or fail for a while; `RetryPolicy` bounds both.
+A reader of the destination finds each part complete or not at all. If files can be renamed, a part
+is first written under a name that begins with `.`; object stores make an object visible at once.
+Each attempt uses a unique name, because another shipper, or an abandoned attempt, may be writing
+the same part. Nothing relies on listings, which may be stale: all names are known. Operations of a
+filesystem may be slow, or fail temporarily; `RetryPolicy` bounds both.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import LazyModule, pa, write_whole
 from qjoule_fleet.files import filesystem
 
-#: Filesystems on which a written object appears as a whole.
+#: Filesystems on which objects appear atomically.
 _ATOMIC = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
-#: What a manifest may hold; more is damaged.
+#: Maximum size of a manifest; a larger one is damaged.
 MAX_READ = 64 << 20
 
 
 class Destination(Protocol):
-    """Methods raise whatever the filesystem raises; `put` may be repeated."""
+    """A place for parts. Methods raise the filesystem's errors; `put` may be repeated."""
 
-    shown: str  #: its URL, without a password
+    shown: str  #: the URL without password
 
     def put(self, path: str, content: bytes | Path) -> None:
-        """Makes the file `path`, relative to the destination, hold `content`, or that file's."""
+        """Writes `content`, or the content of that file, to `path` relative to the destination."""
 
     def read(self, path: str) -> bytes | None:
-        """A file's content; None if there is no such file."""
+        """Returns a file's content, or None if there is no such file."""
 
 
 class Directory:
-    """A directory that this machine has, also one that is mounted (NFS)."""
+    """A local or mounted (NFS) directory."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.shown = root, str(root)
@@ -56,11 +55,11 @@ class Directory:
     def put(self, path: str, content: bytes | Path) -> None:
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A part is at most some MB, and traces consist of files of that size.
+        # A part has at most some MB, as do the files of traces.
         data = content.read_bytes() if isinstance(content, Path) else content
         write_whole(target, data, unfinished=target.with_name(_unfinished(target.name)))
         for left in target.parent.glob(f".{escape(target.name)}.*.tmp"):
-            left.unlink(missing_ok=True)  # of a shipper that was killed, or else it tries again
+            left.unlink(missing_ok=True)  # of a killed shipper; a running one tries again
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -95,7 +94,7 @@ class Remote:
                 raise OSError(errno.EIO, f"{arrived_bytes} of {size} bytes arrived")
             self._files.mv(unfinished, target)
         except Exception:
-            with suppress(Exception):  # each filesystem has errors of its own
+            with suppress(Exception):  # each filesystem has its own errors
                 self._files.rm_file(unfinished)
             raise
 
@@ -113,7 +112,7 @@ class Remote:
 
 
 class ObjectStore:
-    """One of pyarrow's own, where fsspec lacks a library. `root`: the destination's path in it."""
+    """A filesystem of pyarrow, if fsspec lacks a library. `root`: the destination's path in it."""
 
     def __init__(self, filesystem: Any, root: str, shown: str) -> None:
         self._files, self._root, self.shown = filesystem, root.rstrip("/"), shown
@@ -132,9 +131,9 @@ class ObjectStore:
 
 
 def destination(url: str, options: Mapping[str, str]) -> Destination:
-    """`options`: settings of the filesystem, as fsspec names them.
+    """Opens a destination. `options`: the filesystem's settings, as in fsspec.
 
-    Raises `UsageError`, or `QjouleError` if a library is missing or refuses.
+    Raises `UsageError`, or `QjouleError` if a library is missing or reports an error.
     """
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
@@ -150,12 +149,12 @@ def destination(url: str, options: Mapping[str, str]) -> Destination:
         return _remote(url, parts.scheme, options)
     except QjouleError:
         raise
-    except Exception as error:  # each filesystem has errors of its own
+    except Exception as error:  # each filesystem has its own errors
         raise QjouleError(f"{_without_password(url)}: {words_of(error)}") from None
 
 
 def words_of(error: BaseException) -> str:
-    """One line about a filesystem's error."""
+    """Describes a filesystem's error on one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return " ".join(str(error).split())[:300] or type(error).__name__
@@ -204,7 +203,7 @@ _T = TypeVar("_T")
 
 
 class GaveUp(Exception):
-    """The filesystem did not do it; the text says why."""
+    """An operation failed for good; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -214,18 +213,18 @@ class RetryPolicy:
     attempts: int = 4
     first_pause_s: float = 1.0
     longest_pause_s: float = 30.0
-    timeout_s: float = 120.0  #: of one attempt
+    timeout_s: float = 120.0  #: timeout of one attempt
     sleep: Callable[[float], None] = time.sleep
 
     def call(self, operation: Callable[[], _T]) -> _T:
-        """Raises `GaveUp`. An attempt that does not end in time is not tried again."""
+        """Runs `operation`. Raises `GaveUp`. An attempt that times out is not repeated."""
         pause_s = self.first_pause_s
         for retries_left in range(self.attempts - 1, -1, -1):
             try:
                 return self._in_time(operation)
             except TimeoutError:
                 raise GaveUp(f"no answer in {self.timeout_s:g} s") from None
-            except Exception as error:  # each filesystem has errors of its own
+            except Exception as error:  # each filesystem has its own errors
                 if not retries_left:
                     raise GaveUp(words_of(error)) from None
             self.sleep(pause_s * random.uniform(0.5, 1.5))
@@ -233,7 +232,7 @@ class RetryPolicy:
         raise AssertionError
 
     def _in_time(self, operation: Callable[[], _T]) -> _T:
-        """In a thread of its own, because a call of a filesystem cannot be interrupted."""
+        """Runs the operation in another thread, because filesystem calls cannot be interrupted."""
         done: list[_T] = []
         failed: list[BaseException] = []
 
@@ -254,5 +253,5 @@ class RetryPolicy:
 
 
 def _own(error: BaseException) -> BaseException:
-    """A filesystem's own timeout is a failure like others, and is tried again."""
+    """Makes a filesystem's own timeout an ordinary error, so that it is retried."""
     return OSError(words_of(error)) if isinstance(error, TimeoutError) else error

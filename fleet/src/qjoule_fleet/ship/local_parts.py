@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the local store: checked as they are shipped, and remembered while they wait.
+"""Parts of the local store: validates them when they are shipped, and tracks those that wait.
 
-What waited and was removed by the store meanwhile is counted as lost.
+If the store removes a waiting part, it counts as lost.
 
-What has been shipped is in a manifest for each host and day at the destination, one line a file:
+The destination has a manifest of shipped files for each host and day, one line per file:
 
     {"path": "hours/date=…/host=db1/hour-19-….parquet", "size": 5120, "sha256": "…",
      "mtime_ns": …, "shipped": "2026-11-23T20:05:41Z"}
 
-A reader may check parts against it. A line that cannot be read is left out: its part is shipped
-again, which changes nothing.
+Readers may verify parts by it. Unreadable lines are ignored: their parts are shipped again, which
+changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that was shipped. `mtime_ns`: when it was last changed, by the host's clock."""
+    """A shipped file. `mtime_ns`: its last change, by the host's clock."""
 
     path: str
     size: int
@@ -41,7 +41,7 @@ class Entry:
 
 
 def parse(content: bytes) -> tuple[dict[str, Entry], int]:
-    """Entries by path, the last one of each counting, and the number of damaged lines."""
+    """Returns entries by path (the last one counts), and the number of damaged lines."""
     entries: dict[str, Entry] = {}
     damaged = 0
     for line in content.split(b"\n"):
@@ -60,17 +60,17 @@ def parse(content: bytes) -> tuple[dict[str, Entry], int]:
 
 
 def text(entries: Iterable[Entry]) -> bytes:
-    """The manifest, in the order of the paths."""
+    """Formats a manifest, sorted by path."""
     ordered = sorted(entries, key=lambda entry: entry.path)
     return "".join(json.dumps(asdict(entry)) + "\n" for entry in ordered).encode()
 
 
-#: A part's bound; an hour of 500 statements has some 400 kB.
+#: Maximum size of a part; an hour of 500 statements has some 400 kB.
 MAX_BYTES = 256 << 20
 
 
 class ValidatedPart(NamedTuple):
-    """A part's content. `wrong`: why it must not be shipped."""
+    """A part's content. `wrong`: the reason why it must not be shipped."""
 
     content: bytes = b""
     sha256: str = ""
@@ -89,7 +89,7 @@ def is_open(part: Part, path: Path) -> bool:
 
 
 def read_part(part: Part, path: Path) -> ValidatedPart:
-    """Raises `FileNotFoundError`: it has just been removed."""
+    """Reads and validates a part. Raises `FileNotFoundError` if it has just been removed."""
     try:
         if path.stat().st_size > MAX_BYTES:
             return ValidatedPart(wrong=f"it is larger than {MAX_BYTES >> 20} MB")
@@ -116,9 +116,9 @@ _MAX_BYTES = 32 << 20
 
 
 class Waiting:
-    """Of one store and destination; a file in `directory`, without which only this process knows.
+    """Waiting parts of one store and destination. They are stored in `directory`, if given.
 
-    A shipper may not write to the store, which is the agent's.
+    A shipper may not write to the store, which belongs to the agent.
     """
 
     def __init__(self, directory: Path | None, store: Path, destination: str) -> None:
@@ -127,7 +127,7 @@ class Waiting:
         self._paths: Sequence[str] = self._read()
 
     def vanished(self, here: Collection[str]) -> list[str]:
-        """What waited at the last pass and is not in the store any more."""
+        """Returns parts that waited at the last pass and are not in the store any more."""
         return [path for path in self._paths if path not in here]
 
     def keep(self, paths: Sequence[str]) -> None:

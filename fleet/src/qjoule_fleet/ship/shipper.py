@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ships what is closed in a store and not yet at the destination.
+"""Ships closed parts of a store that the destination does not have.
 
-What has been shipped is in the destination's manifests, so any shipper can go on where another one
-ended, at any moment: a part whose line is missing is shipped again, and is the same part. A part
-that was closed never changes; one that did is not shipped again, but named.
+The destination's manifests list shipped parts, so any shipper can continue where another one ended,
+at any moment: a part without a line is shipped again unchanged. Closed parts never change; a part
+that did is reported, and not shipped again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from qjoule_fleet.ship import local_parts
 from qjoule_fleet.ship.destination import Destination, GaveUp, RetryPolicy
 from qjoule_fleet.ship.local_parts import ValidatedPart, Waiting, is_open, read_part
 
-#: Parts after which the manifest is written, besides the end of a pass.
+#: Parts after which the manifest is written; it is also written at the end of a pass.
 PER_MANIFEST = 12
-#: A destination that did not take so many parts, one after the other, takes none.
+#: A pass ends after so many consecutive failures.
 FAILURES = 3
 _CHANGED = (
     "it is not what was shipped: it changed after its hour was closed, or another host has this "
@@ -38,7 +38,7 @@ class Trouble(NamedTuple):
 
 @dataclass
 class Report:
-    """One pass. `shipped` and `waiting`: paths, relative to the store."""
+    """The result of one pass. `shipped` and `waiting`: paths relative to the store."""
 
     shipped: list[str] = field(default_factory=list)
     bytes: int = 0
@@ -46,12 +46,12 @@ class Report:
     open: int = 0  #: parts whose hour is not over
     waiting: list[str] = field(default_factory=list)  #: closed, but not shipped yet
     waiting_bytes: int = 0
-    left_out: int = 0  #: of these: beyond the bound; the oldest
-    unknown: int = 0  #: parts of which the destination does not tell whether it has them
-    lost: list[str] = field(default_factory=list)  #: the store removed them while they waited
-    refused: list[Trouble] = field(default_factory=list)  #: damaged or changed here
-    failed: list[Trouble] = field(default_factory=list)  #: the destination did not take them
-    damaged_lines: int = 0  #: of manifests
+    left_out: int = 0  #: number of the oldest waiting parts beyond `most_bytes`
+    unknown: int = 0  #: parts whose state at the destination is unknown
+    lost: list[str] = field(default_factory=list)  #: removed by the store while they waited
+    refused: list[Trouble] = field(default_factory=list)  #: damaged or changed in the store
+    failed: list[Trouble] = field(default_factory=list)  #: could not be written
+    damaged_lines: int = 0  #: number in manifests
 
     @property
     def well(self) -> bool:
@@ -71,9 +71,8 @@ class _Local:
 
 
 class Shipper:
-    """Ships from `store`, which it only reads. `most_bytes`: what may wait, beyond which the oldest
-    are left out; `state`: a directory where it remembers what waits.
-    """
+    """Ships from `store`, which it only reads. `most_bytes`: bound on waiting parts, beyond which
+    the oldest are left out; `state`: a directory that stores the list of waiting parts."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class Shipper:
         self._waiting = Waiting(state, store, to.shown)
 
     def ship(self) -> Report:
-        """One pass. Raises `QjouleError` if the store cannot be read."""
+        """Makes one pass. Raises `QjouleError` if the store cannot be read."""
         report = Report()
         parts = list(self._parts())
         due: list[_Local] = []
@@ -118,7 +117,7 @@ class Shipper:
         return report
 
     def _parts(self) -> Iterator[_Local]:
-        """The store's parts, the oldest hours first; then the tables that change slowly."""
+        """Yields the store's parts, oldest hours first, then the tables that change slowly."""
         parts: list[_Local] = []
         if not self._store.is_dir():
             raise QjouleError(f"{self._store}: no store: name the agent's store.path with --store")
@@ -134,14 +133,14 @@ class Shipper:
                 f"{error.filename}: {error.strerror}: let the store's group enter it "
                 f"(chmod g+rx {self._store}), start the agent again, and call this by sudo"
             ) from None
-        except FileNotFoundError:  # it was removed just now: the next pass sees the others
+        except FileNotFoundError:  # it was just removed: the next pass finds the others
             pass
         yield from sorted(
             parts, key=lambda local: (local.part.hour_s is None, local.part.hour_s or 0)
         )
 
     def _look(self, local: _Local, due: list[_Local], report: Report) -> None:
-        """Adds a part to `due` if it is to be shipped, and otherwise to the report."""
+        """Adds a part to `due` if it must be shipped, else to the report."""
         entry = self._entries(local.part, report).get(local.name)
         if entry is None:
             if is_open(local.part, local.path):
@@ -157,7 +156,7 @@ class Shipper:
 
     @staticmethod
     def _compare(local: _Local, entry: local_parts.Entry, report: Report) -> None:
-        """Reports a part that changed, or is damaged, since it was shipped."""
+        """Reports a part that has changed, or is damaged, since it was shipped."""
         try:
             validated = read_part(local.part, local.path)
         except FileNotFoundError:
@@ -170,7 +169,7 @@ class Shipper:
             report.refused.append(Trouble(local.name, _CHANGED))
 
     def _limit(self, due: list[_Local], report: Report) -> None:
-        """Leaves the oldest parts out of this pass if too much waits."""
+        """Excludes the oldest parts from this pass if too much waits."""
         total = 0
         for number in range(len(due) - 1, -1, -1):
             total += due[number].size
@@ -223,7 +222,7 @@ class Shipper:
             self._save(where)
 
     def _entries(self, part: Part, report: Report) -> dict[str, local_parts.Entry]:
-        """What the destination's manifest says of this part's host and day."""
+        """Returns the destination's manifest of this part's host and day."""
         where = manifest_path(part)
         if where not in self._manifests:
             content = self._retry_policy.call(lambda: self._to.read(where))
@@ -249,7 +248,7 @@ class Shipper:
 
 
 def _files_below(directory: Path) -> Iterator[Path]:
-    """Unlike `Path.glob`, this raises `PermissionError` where a directory may not be read."""
+    """Like `Path.glob`, but raises `PermissionError` if a directory may not be read."""
 
     def unreadable(error: OSError) -> None:
         if isinstance(error, PermissionError):

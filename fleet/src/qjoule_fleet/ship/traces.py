@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ships raw traces, where the user names them.
+"""Ships raw traces that the user names.
 
     traces/host=db1/NAME/…              the trace's files; `meta.json` comes last
     manifests/host=db1/trace-NAME.jsonl
 
-A trace is large, and says more than rollups do: it is never shipped unasked.
+Traces are large and more detailed than rollups, so they are never shipped by default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _META = "meta.json"
 def ship_traces(
     traces: Sequence[Path], to: Destination, retry_policy: RetryPolicy, report: Report
 ) -> None:
-    """Adds to `report`. What has been shipped before is not shipped again."""
+    """Ships traces and adds the result to `report`. Skips files that have been shipped before."""
     for trace in traces:
         try:
             _ship(trace, _complete(trace), to, retry_policy, report)

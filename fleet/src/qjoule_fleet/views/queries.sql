@@ -1,4 +1,4 @@
--- The rows of `spans` that are statements'.
+-- The rows of `spans` that belong to statements.
 select
   minute, seconds, server, database, fingerprint, grade, policy, host, host_id,
   calls, cpu_ns, energy_nj,

@@ -1,5 +1,5 @@
 -- A row for each state of a server: its release (kind and version) between two times. The first
--- known state also holds before it was told, and the last one after it.
+-- known state also holds for earlier times, and the last one for later times.
 select
   host, host_id, server, kind, version, concat(kind, ' ', version) as release, exe, attach_mode,
   case when place = 1 then timestamp '1970-01-01 00:00:00' else begins end as begins,
