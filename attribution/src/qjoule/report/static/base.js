@@ -1,4 +1,4 @@
-// What all parts of the page share: the data, elements made of text, figures for people.
+// Shared by all parts of the page: the data, DOM elements, formatting of figures.
 const qj = {};
 
 qj.data = JSON.parse(document.getElementById('data').textContent);
@@ -7,10 +7,10 @@ qj.PART_NAMES = {
   queries: 'queries', background: 'server background', other_processes: 'other processes',
   kernel: 'kernel', tracer: 'tracer', idle: 'idle', residual: 'residual',
 };
-qj.trace = 0; // which of the traces is shown
+qj.trace = 0; // index of the trace that is shown
 qj.current = () => qj.data.traces[qj.trace];
 
-/** An element; attributes that are functions listen. Children are elements or text. */
+/** Makes an element; attributes that are functions become listeners. Children: elements or text. */
 qj.el = (tag, attributes = {}, ...children) => {
   const svg = ['svg', 'g', 'line', 'circle', 'rect', 'text', 'title', 'path'].includes(tag);
   const made = svg
@@ -29,7 +29,7 @@ qj.el = (tag, attributes = {}, ...children) => {
 qj.UNKNOWN = '–';
 const PREFIXES = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, ''], [1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n']];
 
-/** Three significant digits with an SI prefix: 12.3 mJ. */
+/** Formats three significant digits with an SI prefix: 12.3 mJ. */
 qj.si = (value, unit, digits = 3) => {
   if (value === null || value === undefined || !Number.isFinite(value)) return qj.UNKNOWN;
   if (value === 0) return `0 ${unit}`;
@@ -53,18 +53,18 @@ qj.clock = (s) => {
   const two = (n) => String(n).padStart(2, '0');
   return h ? `${h}:${two(m)}:${two(rest)}` : `${m}:${two(rest)}`;
 };
-/** Time since the beginning, as fine as `span_s` needs. */
+/** Formats time since the beginning, as precisely as `span_s` needs. */
 qj.time = (s, span_s) => (span_s < 10 ? qj.si(s, 's') : qj.clock(s));
 
-/** What the total is called: of a source that is no meter, it was not measured. */
+/** The name of the total: "measured" only if the source measures. */
 qj.total = (trace) => (trace.grade === 'measured' ? 'measured' : `${trace.grade} total`);
 
 qj.say = (text) => { document.getElementById('status').textContent = text; };
 
-/** Joules of a stretch of time as watts; null where nothing was read. */
+/** Converts joules of an interval to watts; null where nothing was read. */
 qj.power = (nj, known_s) => nj.map((one, i) => (known_s[i] > 0 ? one / 1e9 / known_s[i] : null));
-// Light, dark, or as the system says; charts on canvas are drawn again.
-qj.redraw = []; // what to call when colours change
+// Colour scheme: light, dark, or the system's. A change redraws charts on canvas.
+qj.redraw = []; // functions to call when colours change
 
 (() => {
   const root = document.documentElement;
@@ -92,11 +92,11 @@ qj.redraw = []; // what to call when colours change
 
 /** A colour of the style sheet, for canvases. */
 qj.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-// Charts by uPlot in the page's colours, that resize, are reached by keys, and are drawn again.
+// Charts by uPlot in the page's colours. They resize, take the keyboard focus, and can be redrawn.
 
 /**
- * Puts a chart into `host`. `make` gives uPlot's options and data from the colours of now.
- * `say` gives the text of the point under the cursor, for who cannot see it.
+ * Puts a chart into `host`. `make` returns uPlot's options and data in the current colours.
+ * `say` returns the text of the point under the cursor, for screen readers.
  */
 qj.chart = (host, { label, height, make, say }) => {
   let plot = null;
@@ -147,7 +147,7 @@ qj.axis = (extra) => ({
   ...extra,
 });
 
-/** Values of steps for uPlot: the last value holds until the end. */
+/** Step values for uPlot: repeats the last value at the end. */
 qj.steps = (values) => [...values, values.length ? values[values.length - 1] : null];
 
 /** The time axis of a chart from 0 to `span_s`. */

@@ -25,7 +25,7 @@ qj.showComparisons = () => {
   });
 };
 
-/** A ratio and its interval as a figure, and as a mark on a line from a quarter to four times. */
+/** Shows a ratio and its interval as a figure, and as a mark on a scale from 1/4 to 4. */
 function ratio(value, interval) {
   if (value === null) return qj.el('td', { class: 'number' }, qj.UNKNOWN);
   const at = (x) => Math.min(Math.max((Math.log2(x || 1e-9) + 2) / 4, 0), 1) * 100;

@@ -1,5 +1,5 @@
 // One statement: its figures, calls and power over time, and single calls from a sample.
-qj.row = null; // the number of the row that is shown
+qj.row = null; // number of the row that is shown
 qj.detailCharts = [];
 
 qj.showDetail = (number, go) => {
@@ -49,7 +49,7 @@ function facts(row) {
     .flatMap(([name, value]) => [qj.el('dt', {}, name), qj.el('dd', {}, value)]));
 }
 
-/** Where the mean latency went: a bar, and the parts, which add up to it. A transaction's is longer than its queries', of which these are parts: it is not `timed`. */
+/** Shows the parts of the mean latency as a bar and a list. Not `timed`: shares only, for transactions, whose latency is longer than that of their queries. */
 function latencyParts(host, row, timed) {
   const bar = qj.latencyBar(row);
   if (!bar) {
@@ -131,7 +131,7 @@ function singleCalls(host, trace, row, detail) {
 const logAxis = (unit, extra) => qj.axis({ ...extra, space: 40,
   values: (_u, ticks) => ticks.map((v) => (v === null || Math.abs(Math.log10(v) % 1) > 1e-6 ? null : qj.si(v, unit, 1))) });
 
-/** How J/call is distributed, in classes of equal ratio. */
+/** A histogram of J/call in logarithmic classes. */
 function histogram(host, joules) {
   const low = Math.min(...joules);
   const high = Math.max(...joules) * (1 + 1e-9);

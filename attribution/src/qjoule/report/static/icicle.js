@@ -52,7 +52,7 @@ qj.showIcicle = (trace) => {
       + ` · ${qj.joules(focus.value)} · ${qj.share(focus.value / root.value)}`;
     if (take) drawn.get(current).focus();
   }
-  /** What is too thin to be drawn of a node's children, together. They are the last of them. */
+  /** Draws a node's last children, which are too thin, as one. */
   function filler(node) {
     const thin = (node.children || []).filter((child) => !drawn.has(child) && child.x0 >= focus.x0 && child.x1 <= focus.x1);
     if (!thin.length || focus.ancestors().slice(1).includes(node)) return null;

@@ -46,7 +46,7 @@
     found[2]();
   });
 })();
-// Puts the page together; says how long it took.
+// Builds the page, and records how long that took.
 (() => {
   const sections = [...document.querySelectorAll('main > section')];
   document.getElementById('sections').append(...sections.map((section, i) => {

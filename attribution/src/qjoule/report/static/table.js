@@ -14,7 +14,7 @@ qj.COLUMNS = [
   { id: 'flags', title: 'flags' },
 ];
 
-/** What the latency of queries consists of: column, name and colour. */
+/** Parts of the latency of queries: column, name and colour. */
 qj.LATENCY_PARTS = [
   ['ran_ns', 'on CPU', 'shape-1'], ['wait_run_queue_ns', 'run queue', 'shape-7'], ['wait_lock_ns', 'lock', 'shape-6'],
   ['wait_io_ns', 'I/O', 'shape-3'], ['wait_network_ns', 'network', 'shape-2'], ['wait_sleep_ns', 'sleep', 'shape-4'],
@@ -23,7 +23,7 @@ qj.LATENCY_PARTS = [
 const PARTS_COLUMN = { id: 'waits_latency_ns', title: 'latency went to', show: (row) => qj.latencyBar(row),
   hint: 'parts of the latency; sorted by its sum over all calls' };
 
-/** A bar of the parts, with their shares as its text; null where they are not recorded. */
+/** Draws a bar of the parts, with their shares as text; null if they are not recorded. */
 qj.latencyBar = (sums) => {
   if (!sums.waits_latency_ns) return null;
   const parts = qj.LATENCY_PARTS.map(([id, name, colour]) => ({ name, colour, share: sums[id] / sums.waits_latency_ns }))
@@ -36,7 +36,7 @@ qj.swatch = (colour) => qj.el('i', { class: 'swatch', style: { background: `var(
 
 const classOf = ({ id, number }) => (number ? `number ${id}` : id.replace(/:.*/, ''));
 
-/** The columns of a trace: its keys beside the statement have one each; what its calls waited for, if it was recorded. */
+/** The columns of a trace: one for each key beside the statement; waits, if they are recorded. */
 const columnsOf = (trace) => {
   const columns = [qj.COLUMNS[0], ...trace.by.map((name) => ({ id: `key:${name}`, title: name })), ...qj.COLUMNS.slice(1)];
   if (trace.rows.waits_latency_ns) columns.splice(columns.findIndex(({ id }) => id === 'cpu_ns'), 0, PARTS_COLUMN);
