@@ -18,7 +18,7 @@ import attribute_trace as hand
 from calibrations import MACHINE, calibration, trace_meta, written
 from qjoule.cli import cli
 from qjoule.commands import calibrate, calibrate_quick, calibrated_run
-from qjoule.commands.calibrate_quick import known_before
+from qjoule.commands.calibrate_quick import prior_coefficients
 from qjoule.commands.option_groups import Quick
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import active_calibration
@@ -222,10 +222,10 @@ def test_a_quick_run_refines_the_machines_own(
     quick = Quick(60.0, 15.0, 2.0, None, None, anew=False)
     file, own = tmp_path / "c", calibration()
     monkeypatch.setattr(calibrate_quick, "machine_file", lambda: file)
-    assert known_before(quick, MACHINE) == (Coefficients(), ())
+    assert prior_coefficients(quick, MACHINE) == (Coefficients(), ())
     written(file, own)
     refined = (f"refines the calibration of {own.origin}",)
-    assert known_before(quick, MACHINE) == (own.coefficients, refined)
-    assert known_before(replace(quick, anew=True), MACHINE) == (Coefficients(), ())
-    coefficients, (note,) = known_before(quick, replace(MACHINE, cpu="Another"))
+    assert prior_coefficients(quick, MACHINE) == (own.coefficients, refined)
+    assert prior_coefficients(replace(quick, anew=True), MACHINE) == (Coefficients(), ())
+    coefficients, (note,) = prior_coefficients(quick, replace(MACHINE, cpu="Another"))
     assert coefficients == Coefficients() and "not used: it is of another CPU" in note

@@ -53,14 +53,14 @@ def start_listeners(config: Config) -> Listeners:
             paths["/samples"] = ShownBytes(listeners.samples, "application/json")
         rate = config.metrics.requests_per_second
         bounds = Bounds(config.metrics.connections, rate)
-        with _listening(config) as listening:
+        with _bind_metrics_socket(config) as listening:
             descriptors = (listening.fileno(),)
             life = partial(_serve, board, bounds, live, paths)
             listeners.processes["metrics"] = fork_helper(life, descriptors)
     return listeners
 
 
-def _listening(config: Config) -> socket.socket:
+def _bind_metrics_socket(config: Config) -> socket.socket:
     try:
         return listen_on(*config.metrics.address)
     except OSError as error:

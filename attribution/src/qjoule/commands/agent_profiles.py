@@ -54,13 +54,13 @@ def profile_of(
         fmt.one_line(os.uname().nodename),
         round((unix_s - minute.seconds) * 1e9),
         round(minute.seconds * 1e9),
-        tuple(map(fmt.one_line, (*_about(minute, last, hertz), *_lacks(minute)))),
+        tuple(map(fmt.one_line, (*_summary(minute, last, hertz), *_missing_lines(minute)))),
         types,
         tuple(samples_of(minute.rows.values(), kinds, types, stacks=True)),
     )
 
 
-def _about(minute: RecentStacks, last: Attribution, hertz: int) -> Iterator[str]:
+def _summary(minute: RecentStacks, last: Attribution, hertz: int) -> Iterator[str]:
     yield f"{graded(last)}, idle {last.policy.get('idle', '')}"
     rows = minute.rows.values()
     count = sum(row_stacks.count for row_stacks in rows)
@@ -71,7 +71,7 @@ def _about(minute: RecentStacks, last: Attribution, hertz: int) -> Iterator[str]
         yield f"{share:.1%} of {total_nj / 1e9:.6g} J are of statements that have a sample"
 
 
-def _lacks(minute: RecentStacks) -> Iterator[str]:
+def _missing_lines(minute: RecentStacks) -> Iterator[str]:
     """Says which samples are lost or unknown, and why."""
     for why, count in minute.losses.items():
         yield f"{count} samples are lost: {why}"

@@ -109,7 +109,7 @@ def run(
     return START_AGAIN if service.starts_again else 0
 
 
-def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:
+def _flight_recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:
     """Returns the flight recorder beside the agent, if there is one. Raises `QjouleError`.
 
     It records every query, so it is the first thing that a level leaves out.
@@ -134,7 +134,7 @@ def _trace_servers(
         chosen=bool(pids),
         level=level,
     )
-    service.recorder = _recorder(config, recordings, level)
+    service.recorder = _flight_recorder(config, recordings, level)
     # From level 1 on, the kernel side does not read tags.
     tag = "" if level else config.tracing.tag
     summed = () if level else config.tags
@@ -151,7 +151,7 @@ def _trace_servers(
         energy=config.tracing.energy,
         counters=config.tracing.counters and not level,
         client_tags=bool(tag or summed),
-        samples=_samples(config, level),
+        samples=_samples_per_statement(config, level),
         ring_mb=ring + ring_mb(hertz, window_ms),
         stacks_hz=hertz,
     )
@@ -171,20 +171,20 @@ def _trace_servers(
             service.profile = MinuteProfiles(listeners.profiles, hertz, say).take
         if listeners.samples is not None:
             service.recent_queries = RecentQueries(listeners.samples, say)
-        service.meter = CostMeter(service.processes, _ran, config.budget.trap_ns, say)
+        service.meter = CostMeter(service.processes, _bpf_run_totals, config.budget.trap_ns, say)
         if service.rollups is not None:
             service.rollups.start()
-        with _signals(service, running.tracer.stop):
+        with _handle_signals(service, running.tracer.stop):
             _trace(service, targets, running, naming)
 
 
-def _samples(config: Config, level: int) -> int:
+def _samples_per_statement(config: Config, level: int) -> int:
     """How many queries of each statement to sample; from level 1 on at most one."""
     samples = config.store.samples if config.store.enabled else 0
     return min(samples, 1) if level else samples
 
 
-def _ran() -> tuple[ProgramTotals, int]:
+def _bpf_run_totals() -> tuple[ProgramTotals, int]:
     accounts, fd = root_part().accounts()
     return ProgramTotals(accounts[UPROBES].runs, sum(account.ns for account in accounts)), fd
 
@@ -266,7 +266,7 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
     options = LiveOptions(
         idle=config.tracing.idle,
         choose=for_machine(config.tracing.calibration or None, "none"),
-        samples=_samples(config, service.level) > 0,
+        samples=_samples_per_statement(config, service.level) > 0,
         groups=(PER_SERVER, *also),
         refresh_s=REFRESH_S,
         stacks=naming.options(running.no_stacks, WholeMinutes),
@@ -289,7 +289,7 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
 
 
 @contextmanager
-def _signals(service: Service, stop: Callable[[], None]) -> Iterator[None]:
+def _handle_signals(service: Service, stop: Callable[[], None]) -> Iterator[None]:
     """Within the block, SIGTERM and SIGINT end the stream, and SIGHUP reloads at the next tick."""
     service.stop = stop
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qjoule.commands import option_groups, options
-from qjoule.commands.option_groups import Costs, ResultOptions, gathered
+from qjoule.commands.option_groups import Costs, ResultOptions, as_dataclass
 from qjoule.commands.say import write_text
 from qjoule.errors import UsageError
 
@@ -89,8 +89,8 @@ Examples:
     "or the begin of its fingerprint.",
 )
 @option_groups.costs
-@gathered(Costs, "costs")
-@gathered(ResultOptions, "result_options")
+@as_dataclass(Costs, "costs")
+@as_dataclass(ResultOptions, "result_options")
 def command(
     traces: tuple[Path, ...],
     *,

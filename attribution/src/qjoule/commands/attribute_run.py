@@ -64,7 +64,7 @@ def run(
                     trace,
                     request_of(trace, result_options),
                     _Progress(step),
-                    _remembering(trace, result_options.memory),
+                    _memory_updater(trace, result_options.memory),
                 ),
             )
             for name, trace in opened.items()
@@ -114,7 +114,7 @@ class _Progress(Observer):
             self._step(table.num_rows)
 
 
-def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
+def _memory_updater(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
     """Returns a function that adds a trace's evidence to the machine's memory."""
     path = active_memory.where_to_extend(trace, choice)
 

@@ -17,7 +17,7 @@ import click
 
 from qjoule.commands import calibrate_quick, option_groups, options
 from qjoule.commands.calibrated_run import InUse, busy_share, check_source, summarise
-from qjoule.commands.option_groups import Quick, gathered
+from qjoule.commands.option_groups import Quick, as_dataclass
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
@@ -75,7 +75,7 @@ Exit code 1: nothing was calibrated, and no file was written.
     help="Keep the recorded trace in this directory.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
-@gathered(Quick, "of_quick")
+@as_dataclass(Quick, "of_quick")
 def command(
     *,
     output: Path | None,
@@ -92,15 +92,15 @@ def command(
     Runs known loads on this machine's CPUs beside its energy counters, and fits the model's
     coefficients to them. What the measurements cannot tell is said to be so.
     """
-    in_quick = calibrate_quick.chosen(of_quick, short=short, busy=busy, quick=quick)
+    in_quick = calibrate_quick.requested_quick_run(of_quick, short=short, busy=busy, quick=quick)
     root_part().need("calibrating")
     machine, path = this_machine(), output or file.MACHINE_FILE
-    prior = calibrate_quick.known_before(in_quick, machine) if in_quick else None
+    prior = calibrate_quick.prior_coefficients(in_quick, machine) if in_quick else None
     with (
         terminable(),
         # Opened before the measurement, so that an unwritable file is reported at once.
-        _published(path) as document,
-        nullcontext(keep) if keep else _scratch() as directory,
+        _atomic_output(path) as document,
+        nullcontext(keep) if keep else _temporary_directory() as directory,
         inside(directory),
     ):
         phases, in_use = _run(plan_steps(read_cpu_info(), short=short), energy, busy, in_quick)
@@ -115,7 +115,7 @@ def command(
 
 
 @contextmanager
-def _published(path: Path) -> Iterator[BinaryIO]:
+def _atomic_output(path: Path) -> Iterator[BinaryIO]:
     """Yields a file that replaces `path` if the block ends without an error."""
     try:
         with os.fdopen(os.memfd_create("calibration"), "wb") as document:
@@ -128,7 +128,7 @@ def _published(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def _temporary_directory() -> Iterator[Path]:
     """Yields a temporary directory, and removes it at the end."""
     directory = Path(tempfile.mkdtemp(prefix="qjoule-calibrate-"))
     try:

@@ -26,7 +26,7 @@ from qjoule.session.calibrating import Bounds, Done, QuickRun, Recording
 BEGIN_S = 3.0
 
 
-def chosen(requested: Quick, *, short: bool, busy: bool, quick: bool) -> Quick | None:
+def requested_quick_run(requested: Quick, *, short: bool, busy: bool, quick: bool) -> Quick | None:
     """Returns the requested quick run, or None without --quick. Raises `UsageError` for options
     that would have no effect."""
     values = asdict(requested)
@@ -44,7 +44,7 @@ def chosen(requested: Quick, *, short: bool, busy: bool, quick: bool) -> Quick |
     return requested
 
 
-def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:
+def prior_coefficients(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:
     """Returns the machine's calibration, and notes about it for the reader."""
     nothing = Coefficients()
     if quick.anew:

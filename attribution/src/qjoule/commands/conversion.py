@@ -111,7 +111,7 @@ def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: st
     missing = lost(meta.loss, meta.lost_cpu_ns, hidden_advice(meta.changes))
     parts = [
         _calls(counted),
-        some(meta.rows.get("segments", 0), "segment", "segments"),
+        pluralised(meta.rows.get("segments", 0), "segment", "segments"),
         f"energy {meta.energy.source} ({meta.energy.grade})",
         *notes,
         f"lost: {missing}" if missing else "nothing lost",
@@ -119,14 +119,14 @@ def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: st
     return f"{directory}: {', '.join(parts)}"
 
 
-def some(number: int, singular: str, plural: str) -> str:
+def pluralised(number: int, singular: str, plural: str) -> str:
     """Formats a number with its unit in the singular or plural."""
     return f"{number:,} {singular if number == 1 else plural}"
 
 
 def _calls(counted: CallCount) -> str:
     """Formats the number of calls as in `attribute`'s total, and what else was recorded."""
-    calls = some(counted.calls, "call", "calls")
+    calls = pluralised(counted.calls, "call", "calls")
     if not counted.others:
         return calls
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in counted.others.most_common())

@@ -35,12 +35,12 @@ def command(*, recorder: str | None) -> int:
     directory is asked, or the only one below it. If it has ended, what it left is saved, by its
     user: root gives up its rights for that.
     """
-    directory, pid = _which(recorder)
+    directory, pid = _resolve_recorder(recorder)
     if not RingFiles(directory).folder.is_dir():
         raise QjouleError(f"{directory} is no flight recorder's directory (`qjoule record --keep`)")
     answer = ask_for_save(directory, pid)
     if answer is None:
-        answer = _of_ended(directory)
+        answer = _save_ended_recorder(directory)
     if answer.error:
         raise QjouleError(answer.error)
     say(f"saved {answer.seconds:.1f} s")
@@ -50,10 +50,10 @@ def command(*, recorder: str | None) -> int:
     return 0
 
 
-def _which(recorder: str | None) -> tuple[Path, int | None]:
+def _resolve_recorder(recorder: str | None) -> tuple[Path, int | None]:
     """Returns the recorder's directory, and its pid if the user gave that."""
     if recorder is None:
-        return _only_one(), None
+        return _recorder_in_working_directory(), None
     if recorder.isdecimal() and not Path(recorder).exists():
         return directory_of(int(recorder))
     directory = Path(recorder)
@@ -64,7 +64,7 @@ def _which(recorder: str | None) -> tuple[Path, int | None]:
     return directory, None
 
 
-def _only_one() -> Path:
+def _recorder_in_working_directory() -> Path:
     here = Path()
     if RingFiles(here).folder.is_dir():
         return here
@@ -75,9 +75,9 @@ def _only_one() -> Path:
     return recorders[0]
 
 
-def _of_ended(directory: Path) -> SaveReply:
+def _save_ended_recorder(directory: Path) -> SaveReply:
     """Saves the contents of a recorder that does not run any more."""
-    trace = _as_its_owner(directory)
+    trace = _become_owner(directory)
     moment, meta = left_behind(trace)
     part = Part("end", "what the recorder held when it ended")
     saved = save(trace, moment, meta, part)
@@ -85,7 +85,7 @@ def _of_ended(directory: Path) -> SaveReply:
     return SaveReply(saved.directory.name, saved.seconds, saved.late)
 
 
-def _as_its_owner(directory: Path) -> Path:
+def _become_owner(directory: Path) -> Path:
     """Returns the directory. If root names another user's, this process first becomes that user.
 
     The user may change the directory meanwhile. So its owner is that of an open descriptor, and the

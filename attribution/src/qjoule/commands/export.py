@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
-from qjoule.commands.option_groups import ResultOptions, gathered, is_given
+from qjoule.commands.option_groups import ResultOptions, as_dataclass, is_given
 from qjoule.commands.say import say, write_bytes
 from qjoule.errors import UsageError
 
@@ -45,7 +45,7 @@ Examples:
 @options.memory
 @options.symfs
 @options.output
-@gathered(ResultOptions, "result_options")
+@as_dataclass(ResultOptions, "result_options")
 def command(
     form: str,
     trace: Path,

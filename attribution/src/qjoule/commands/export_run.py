@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qjoule.commands.attribute_run import request_of
 from qjoule.commands.conversion import readable
-from qjoule.commands.flame_run import about, divided, notes
+from qjoule.commands.flame_run import about, divide_over_stacks, notes
 from qjoule.commands.option_groups import ResultOptions
 from qjoule.engine.flame import Flame
 from qjoule.export.otlp import otlp_profiles
@@ -36,7 +36,7 @@ def run(
     trace = Trace(readable([path])[0])
     if form == "perfetto":
         return timeline(trace, result_options)
-    stacks = divided(trace, result_options, symfs)
+    stacks = divide_over_stacks(trace, result_options, symfs)
     lines = tuple(notes(stacks))
     profile = profile_of(stacks, trace, Path(as_given(str(path))).name, lines)
     if form == "speedscope":
@@ -56,11 +56,11 @@ def profile_of(flame: Flame, trace: Trace, title: str, lines: tuple[str, ...]) -
         max(trace.end_ns - begin_ns, 0),
         tuple(map(fmt.one_line, lines)),
         types,
-        tuple(samples_of(flame.rows, _kinds(meta), types, stacks=bool(flame.samples))),
+        tuple(samples_of(flame.rows, _server_kinds(meta), types, stacks=bool(flame.samples))),
     )
 
 
-def _kinds(meta: Meta) -> dict[str, str]:
+def _server_kinds(meta: Meta) -> dict[str, str]:
     return {server.name or server.kind: server.kind for server in meta.servers}
 
 

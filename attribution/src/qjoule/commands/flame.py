@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
-from qjoule.commands.option_groups import ResultOptions, gathered
+from qjoule.commands.option_groups import ResultOptions, as_dataclass
 from qjoule.commands.say import say, write_text
 
 FORMATS = ("collapsed", "table", "nodes", "html")
@@ -58,7 +58,7 @@ Examples:
 )
 @options.symfs
 @options.output
-@gathered(ResultOptions, "result_options")
+@as_dataclass(ResultOptions, "result_options")
 def command(
     trace: Path,
     *,

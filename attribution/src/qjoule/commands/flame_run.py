@@ -40,13 +40,13 @@ def run(
     trace = Trace(readable([path])[0])
     if not trace.rows("samples"):
         raise QjouleError(f"{path} has {NO_STACKS}")
-    stacks = divided(trace, result_options, symfs)
+    stacks = divide_over_stacks(trace, result_options, symfs)
     if shape is not None:
         stacks = replace(stacks, rows=_of_shape(stacks.rows, shape))
     return _text(stacks, form, top, str(path)), tuple(notes(stacks))
 
 
-def divided(trace: Trace, result_options: ResultOptions, symfs: Path | None) -> Flame:
+def divide_over_stacks(trace: Trace, result_options: ResultOptions, symfs: Path | None) -> Flame:
     """Divides a trace's rows over the sampled stacks. `symfs`: as in `frame_names`."""
     return flame(trace, request_of(trace, result_options), trace_frame_names(trace, symfs))
 

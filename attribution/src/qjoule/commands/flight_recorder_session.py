@@ -63,7 +63,7 @@ class FlightRecorderSession:
         if self._judge is not None:
             self._judge.close()
 
-    def begun(self, stack: ExitStack, stop: Callable[[], object], *, has_program: bool) -> str:
+    def listen(self, stack: ExitStack, stop: Callable[[], object], *, has_program: bool) -> str:
         """Listens for the signal and for keys until `stack` is closed; returns a hint for the
         user."""
         ways = [f"`qjoule dump {self._name}`", f"kill -USR1 {os.getpid()}"]
@@ -73,9 +73,9 @@ class FlightRecorderSession:
 
         before = signal.signal(signal.SIGUSR1, on_signal)
         stack.callback(signal.signal, signal.SIGUSR1, before)
-        if _has_keys() and not has_program:
+        if _can_read_keys() and not has_program:
             ask = SaveRequest("key", "key s")
-            stack.enter_context(_keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
+            stack.enter_context(_watch_keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
             ways.append("the key s")
         span = f"{self._keeping.keep_s:g} s"
         return f"holding the last {span}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
@@ -103,7 +103,7 @@ class FlightRecorderSession:
 
 
 @contextmanager
-def open_kept(
+def open_flight_recorder(
     keeping: Keeping, name: Path, limit_mb: int, *, compress: bool
 ) -> Iterator[tuple[Spool, FlightRecorderSession]]:
     """Yields the ring and its recorder in the working directory. Raises QjouleError."""
@@ -114,7 +114,7 @@ def open_kept(
         yield Spool(descriptors, max(limit_mb, LEAST_MB), compress, turn_ms), session
 
 
-def _has_keys() -> bool:
+def _can_read_keys() -> bool:
     """Returns true if this process is in the foreground of a terminal."""
     try:
         fd = sys.stdin.fileno()
@@ -124,7 +124,7 @@ def _has_keys() -> bool:
 
 
 @contextmanager
-def _keys(pressed: Mapping[str, Callable[[], object]]) -> Iterator[None]:
+def _watch_keys(pressed: Mapping[str, Callable[[], object]]) -> Iterator[None]:
     """Within the block, calls `pressed[key]` from a thread. Restores the terminal at the end."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)

@@ -87,7 +87,7 @@ class NamingProcess:
         if key not in self._names and self._pending is not None:
             self._take_answer(self._pending)
         if key not in self._names:
-            self._ask(key)
+            self._request_name(key)
             self._take_answer(key)
         return self._names[key]
 
@@ -105,7 +105,7 @@ class NamingProcess:
         self._connection.close()
         wait_shortly(self.pid)
 
-    def _ask(self, key: tuple[int, int]) -> None:
+    def _request_name(self, key: tuple[int, int]) -> None:
         gained_s = (time.monotonic() - self._last_request_s) * _PATIENCE_SHARE
         self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
         self._pending, self._last_request_s = key, time.monotonic()
@@ -176,7 +176,7 @@ def _serve(tables: OpenTables, servers: Sequence[int]) -> None:
     modules = list(tables.modules)
     for descriptor, number in enumerate(servers, FIRST + 1):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
-            modules = _mapped(SocketAccess(connection), tables.of_server(number), modules, files)
+            modules = _open_maps(SocketAccess(connection), tables.of_server(number), modules, files)
     name = frame_names(modules, open_file=_hold_files(modules, files), unnamed=whys.__setitem__)
     limit(_CPU_S)
     with socket.socket(fileno=FIRST) as connection:
@@ -198,7 +198,7 @@ def _answer_all(connection: socket.socket, name: Name, whys: dict[int, str]) -> 
         connection.sendmsg([text.encode(errors="replace")])
 
 
-def _mapped(
+def _open_maps(
     access: Access, own_modules: Sequence[Module], modules: list[Module], files: dict[Path, Opened]
 ) -> list[Module]:
     """Opens the files that a server has mapped: a container's files have the same names as others.

@@ -24,7 +24,7 @@ _JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3}
 SHAPE = "shape-energy"
 
 
-def gathered(kind: Callable[..., Any], argument: str, **fixed: Any) -> Option:
+def as_dataclass(kind: Callable[..., Any], argument: str, **fixed: Any) -> Option:
     """Passes the parameters that are fields of the dataclass `kind` to the command as one argument.
 
     Put it below the options. `fixed`: fields without an option.
@@ -48,7 +48,7 @@ def is_given(*parameters: str) -> bool:
     return any(source(name) is ParameterSource.COMMANDLINE for name in parameters)
 
 
-def _all_of(*group: Option) -> Option:
+def _combined(*group: Option) -> Option:
     def decorate(command: Command) -> Command:
         for option in reversed(group):
             command = option(command)
@@ -91,7 +91,7 @@ class Costs:
         )
 
 
-costs = _all_of(
+costs = _combined(
     click.option(
         "--price",
         type=click.Path(readable=False),
@@ -170,7 +170,7 @@ def _triggers(
     return Triggers(shapes, query_j)
 
 
-keeping = _all_of(
+keeping = _combined(
     click.option(
         "--keep",
         "keep_s",
@@ -207,7 +207,7 @@ keeping = _all_of(
 
 
 #: What is written during the recording, and when it becomes tables.
-capture = _all_of(
+capture = _combined(
     click.option(
         "--convert",
         "conversion",
@@ -244,7 +244,7 @@ class Quick:
     anew: bool
 
 
-quick = _all_of(
+quick = _combined(
     click.option(
         "--quick",
         is_flag=True,

@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 
 from qjoule.commands import option_groups, options
-from qjoule.commands.option_groups import Keeping, gathered
+from qjoule.commands.option_groups import Keeping, as_dataclass
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
-from qjoule.commands.via import ViaCommand, directory_to_send, record_there
+from qjoule.commands.via import ViaCommand, directory_to_send, record_remotely
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError, UsageError
 from qjoule.interrupts import imports
@@ -136,10 +136,10 @@ Examples:
 @options.via
 @options.streamed
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
-@gathered(TracingOptions, "tracing_options")
-@gathered(Settings, "settings", mode=Mode.RECORD)
-@gathered(Job, "job")
-@gathered(Keeping, "keeping")
+@as_dataclass(TracingOptions, "tracing_options")
+@as_dataclass(Settings, "settings", mode=Mode.RECORD)
+@as_dataclass(Job, "job")
+@as_dataclass(Keeping, "keeping")
 def command(
     *,
     output: Path | None,
@@ -157,7 +157,7 @@ def command(
     if (via is not None or streamed) and keeping:
         raise UsageError("--keep is for a directory of the machine that records")
     if via is not None:
-        return record_there(via, directory)
+        return record_remotely(via, directory)
     _check(settings, job, keeping)
     root_part().need("recording")
     streams = None

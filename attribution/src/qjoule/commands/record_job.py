@@ -74,12 +74,12 @@ class Job:
     conversion: str = "end"  #: when the tables are made: end or later
 
     @property
-    def chosen(self) -> bool:
+    def names_power_files(self) -> bool:
         """True if the user named a calibration or a memory."""
         return self.calibration is not None or self.memory is not None
 
     @property
-    def later(self) -> bool:
+    def converts_later(self) -> bool:
         return self.conversion == "later"
 
     @property
@@ -97,13 +97,13 @@ class Job:
             return f"Ctrl-C stops{rest_text}"
         return f"for {self.duration:g} s{rest_text}, Ctrl-C stops"
 
-    def captured(self, meta: Meta) -> str:
+    def capture_summary(self, meta: Meta) -> str:
         """Summarises what was captured for a later conversion."""
-        from qjoule.commands.conversion import some  # noqa: PLC0415 - not while it records
+        from qjoule.commands.conversion import pluralised  # noqa: PLC0415 - not while it records
 
         capture = meta.captured or Captured()
         size = f"{capture.bytes / 1e6:,.1f} MB"
-        queries = some(capture.queries, "query", "queries")
+        queries = pluralised(capture.queries, "query", "queries")
         return f"{self.directory}: captured {queries} in {size}: run `qjoule convert` to read it"
 
 

@@ -40,17 +40,17 @@ def record(
     streams: Streams | None,
 ) -> int:
     """Records into the working directory; returns the exit code."""
-    if job.chosen:  # checks the user's files before the tracer writes anything
+    if job.names_power_files:  # checks the user's files before the tracer writes anything
         job = _with_power_files(job)
     with ExitStack() as stack:
         if not keeping:
             spool = Spool((stack.enter_context(open_spool(Path())),), job.spool_mb, job.compress)
             return _record(targets, replace(settings, spool=spool), job, streams=streams)
         # Only with --keep.
-        from qjoule.commands.flight_recorder_session import open_kept  # noqa: PLC0415
+        from qjoule.commands.flight_recorder_session import open_flight_recorder  # noqa: PLC0415
 
         os.environ.pop("NOTIFY_SOCKET", None)  # belongs to the agent that started us
-        opened = open_kept(keeping, job.directory, job.spool_mb, compress=job.compress)
+        opened = open_flight_recorder(keeping, job.directory, job.spool_mb, compress=job.compress)
         spool, flight_recorder = stack.enter_context(opened)
         return _record(targets, replace(settings, spool=spool), job, flight_recorder)
 
@@ -69,7 +69,7 @@ def _record(
 
         def prepare() -> None:
             nonlocal job
-            if not job.chosen:
+            if not job.names_power_files:
                 job = _with_power_files(job)
 
         def attached(tracer: Tracer) -> None:
@@ -95,11 +95,11 @@ def _record(
                     say(line)
             if flight_recorder is not None:
                 stop, has_program = running.tracer.stop, bool(job.program)
-                say(flight_recorder.begun(stopped_by, stop, has_program=has_program))
-            meta = _captured(running, job, flight_recorder, client_tags=settings.client_tags)
+                say(flight_recorder.listen(stopped_by, stop, has_program=has_program))
+            meta = _capture(running, job, flight_recorder, client_tags=settings.client_tags)
             if child is not None:
                 child.cancel()
-            failed = _closed(running.tracer)
+            failed = _close_tracer(running.tracer)
             if failed is not None:
                 # The root part may have ended. Its SIGTERM comes once the kernel has removed the
                 # probes: the capture must still be converted.
@@ -108,13 +108,13 @@ def _record(
             if running.code is not None and running.code.problem:
                 say(f"methods of JVMs have no names: {running.code.problem}")
             applications = 0 if running.tags is None else running.tags.applications
-            meta = _ended(meta, job, flight_recorder, applications)
+            meta = _finish(meta, job, flight_recorder, applications)
             for line in targets.asked():
                 say(line)
             if failed is not None:
                 raise failed
     if child is None:
-        return _code(meta, captured=job.later or flight_recorder is not None)
+        return _exit_code(meta, captured=job.converts_later or flight_recorder is not None)
     if (code := child.exit_code()) is None:
         say(f"{Path(job.program[0]).name} was not started: the recording was stopped before")
         return 1
@@ -128,15 +128,15 @@ def _with_power_files(job: Job) -> Job:
     return replace(job, power_files=power_files)
 
 
-def _ended(
+def _finish(
     meta: Meta, job: Job, flight_recorder: FlightRecorderSession | None, applications: int
 ) -> Meta:
     """Converts what was captured, unless that is for later, and prints a summary."""
     if flight_recorder is not None:
         for line in flight_recorder.summary():
             say(line)
-    elif job.later:
-        say(job.captured(meta))
+    elif job.converts_later:
+        say(job.capture_summary(meta))
     else:
         from qjoule.commands.record_tables import make_tables  # noqa: PLC0415 - 40 MB, see there
 
@@ -144,11 +144,11 @@ def _ended(
     return meta
 
 
-def _code(meta: Meta, *, captured: bool) -> int:
+def _exit_code(meta: Meta, *, captured: bool) -> int:
     return 0 if meta.complete or (captured and meta.stopped is None) else 1
 
 
-def _closed(tracer: Tracer) -> QjouleError | None:
+def _close_tracer(tracer: Tracer) -> QjouleError | None:
     """Ends the tracer; returns its error. The data until then is converted first."""
     try:
         tracer.close()
@@ -157,7 +157,7 @@ def _closed(tracer: Tracer) -> QjouleError | None:
     return None
 
 
-def _captured(
+def _capture(
     running: Tracing, job: Job, flight_recorder: FlightRecorderSession | None, *, client_tags: bool
 ) -> Meta:
     """Captures until the stream ends; returns the trace's metadata."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from qjoule.commands.conversion import converted, some, what_was_written
+from qjoule.commands.conversion import converted, pluralised, what_was_written
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
 from qjoule.engine.accounts import server_changes
@@ -57,6 +57,6 @@ def _summary(job: Job, result: Converted, counted: CallCount, applications: int)
         yield job.meter.summary
     if applications:
         yield (
-            f"tagged: {some(result.tagged, 'query', 'queries')}, "
-            f"by {some(applications, 'process', 'processes')}"
+            f"tagged: {pluralised(result.tagged, 'query', 'queries')}, "
+            f"by {pluralised(applications, 'process', 'processes')}"
         )

@@ -11,7 +11,7 @@ import click
 from qjoule.commands import options
 from qjoule.commands.attribute_run import OF_ONE_TRACE, progress
 from qjoule.commands.conversion import readable
-from qjoule.commands.option_groups import ResultOptions, gathered
+from qjoule.commands.option_groups import ResultOptions, as_dataclass
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.active_calibration import for_trace
 from qjoule.process import OPENED, as_given
@@ -67,7 +67,7 @@ Examples:
     metavar="DIR",
     help="Write every figure there too: SVG and PNG, and its data as CSV, Parquet and JSON.",
 )
-@gathered(ResultOptions, "result_options")
+@as_dataclass(ResultOptions, "result_options")
 def command(
     directories: tuple[Path, ...],
     *,

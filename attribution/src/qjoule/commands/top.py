@@ -14,8 +14,8 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
-from qjoule.commands.option_groups import ResultOptions, gathered, is_given
-from qjoule.commands.via import ViaCommand, arguments_there
+from qjoule.commands.option_groups import ResultOptions, as_dataclass, is_given
+from qjoule.commands.via import ViaCommand, remote_arguments
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
@@ -145,9 +145,9 @@ Examples:
 @options.attach
 @options.via
 @options.streamed
-@gathered(_Printing, "printing")
-@gathered(ResultOptions, "result_options")
-@gathered(TracingOptions, "tracing_options")
+@as_dataclass(_Printing, "printing")
+@as_dataclass(ResultOptions, "result_options")
+@as_dataclass(TracingOptions, "tracing_options")
 def command(
     *,
     printing: _Printing,
@@ -176,7 +176,7 @@ def command(
     keys = check_keys(list(result_options.keys))
     from_where: contextlib.AbstractContextManager[SnapshotSource]
     if via is not None:
-        from_where = _there(via, ",".join(keys), shows=printing.batch)
+        from_where = _remote_source(via, ",".join(keys), shows=printing.batch)
     elif replay is not None:
         if is_given(*_LIVE):
             raise UsageError(
@@ -227,9 +227,9 @@ def command(
 
 
 @contextlib.contextmanager
-def _there(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSource]:
+def _remote_source(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSource]:
     """Yields the snapshots of `top` at the other end."""
-    with other_end(via, arguments_there("top"), shows=shows) as end:
+    with other_end(via, remote_arguments("top"), shows=shows) as end:
         yield RemoteSource(end, group)
 
 

@@ -83,7 +83,7 @@ def live(
                 watch=running.watch,
                 ids=targets.ids if tracing_options.ids else None,
             )
-            remember = _remembering(result_options.memory, failures)
+            remember = _memory_updater(result_options.memory, failures)
             yield StreamSource(
                 running.stream,
                 context,
@@ -104,7 +104,7 @@ def live(
             say(line)
 
 
-def _remembering(choice: str | None, failures: list[str]) -> Told:
+def _memory_updater(choice: str | None, failures: list[str]) -> Told:
     """Returns a function that adds the view's evidence to the memory and collects `failures`.
 
     Our user may have no right to write the caller's memory.

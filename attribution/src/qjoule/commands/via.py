@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = "qjoule.commands.via"
 #: Detaches a program from our streams, which belong to the command of --via.
-_APART = ("sh", "-c", 'exec "$0" "$@" </dev/null >&2')
+_DETACHED = ("sh", "-c", 'exec "$0" "$@" </dev/null >&2')
 #: Options that apply here and are not passed on.
-_HERE = frozenset({"via", "streamed", "output", "batch", "snapshots", "as_json", "as_csv", "limit"})
+_OURS = frozenset({"via", "streamed", "output", "batch", "snapshots", "as_json", "as_csv", "limit"})
 
 
 class ViaCommand(click.Command):
@@ -37,7 +37,7 @@ class ViaCommand(click.Command):
             if (
                 isinstance(option, click.Option)
                 and option.name is not None
-                and option.name not in _HERE
+                and option.name not in _OURS
             ):
                 option_values = values[option.name] if option.multiple else [values[option.name]]
                 arguments += [
@@ -46,36 +46,36 @@ class ViaCommand(click.Command):
                 ]
         program = values.get("program")
         if isinstance(program, tuple):
-            arguments += ["--", *(_APART if program else ()), *program]
+            arguments += ["--", *(_DETACHED if program else ()), *program]
         ctx.meta[_ARGUMENTS] = arguments
         return super().parse_args(ctx, args)
 
 
-def arguments_there(command: str) -> list[str]:
+def remote_arguments(command: str) -> list[str]:
     """Returns the arguments of the remote qjoule: `command`, and our options except local ones."""
     return [command, *click.get_current_context().meta[_ARGUMENTS]]
 
 
-def record_there(prefix: str, output: Path) -> int:
+def record_remotely(prefix: str, output: Path) -> int:
     """Records at the other end, and stores the trace as a new directory. Returns the exit code."""
     from qjoule.interrupts import stopping  # noqa: PLC0415
     from qjoule.remote.via import other_end  # noqa: PLC0415 - with --via alone
     from qjoule.trace.archive import unpack  # noqa: PLC0415
 
     with (
-        _whole(output) as directory,
-        other_end(prefix, arguments_there("record"), shows=True) as end,
+        _new_directory(output) as directory,
+        other_end(prefix, remote_arguments("record"), shows=True) as end,
     ):
         with stopping(end.stop, None):
             end.skip_signs()
             count, size = unpack(end.read, directory)
-        code = end.ended()
+        code = end.finish()
     say(f"{output}: {count} files, {size / 1e6:,.1f} MB from {end.name}")
     return code
 
 
 @contextmanager
-def _whole(output: Path) -> Iterator[Path]:
+def _new_directory(output: Path) -> Iterator[Path]:
     """Yields a temporary directory, which becomes `output` if the block succeeds."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"{output} is there: give another directory")

@@ -84,9 +84,9 @@ def give_up(command: str, parameters: Parameters) -> Parameters:
     readable = [name for name in _paths_of(parameters) if name not in _OUTPUTS]
     pinned: dict[str, Path] = {}
     for name in readable:
-        for text in map(str, _texts(parameters[name])):
-            if not (text.partition(":")[0] in _KEYWORDS.get(name, ()) or _no_name(text)):
-                pinned[text] = _opened(_file(text))
+        for text in map(str, _flattened(parameters[name])):
+            if not (text.partition(":")[0] in _KEYWORDS.get(name, ()) or _is_not_a_path(text)):
+                pinned[text] = _open_path(_without_currency(text))
     if command == _SHIP:
         store: Path = parameters["store"]
         user: User | None = shipper(pinned.get(str(store), store))
@@ -95,7 +95,7 @@ def give_up(command: str, parameters: Parameters) -> Parameters:
             str(text)
             for name in readable
             if name not in _SEARCHED
-            for text in _texts(parameters[name])
+            for text in _flattened(parameters[name])
         }
         read = [path for text, path in pinned.items() if text in judged and path.exists()]
         user = reader(read, strangers=any(parameters.get(name) is not None for name in _SEARCHED))
@@ -124,22 +124,22 @@ def _paths_of(parameters: Parameters) -> list[str]:
     ]
 
 
-def _file(text: str) -> Path:
+def _without_currency(text: str) -> Path:
     """Removes the currency of `--price FILE:EUR`."""
     match = CURRENCY.fullmatch(text)
     return Path(match[1] if match and not os.path.lexists(text) else text)
 
 
-def _no_name(text: str) -> bool:
-    return bool(_NO_NAME.match(text)) and not os.path.lexists(_file(text))
+def _is_not_a_path(text: str) -> bool:
+    return bool(_NO_NAME.match(text)) and not os.path.lexists(_without_currency(text))
 
 
-def _texts(value: object) -> Iterator[str | Path]:
+def _flattened(value: object) -> Iterator[str | Path]:
     if isinstance(value, str | Path):
         yield value
     elif isinstance(value, tuple):
         for item in value:
-            yield from _texts(item)
+            yield from _flattened(item)
 
 
 def _map_paths(value: Any, change: Callable[[str | Path], str | Path]) -> Any:
@@ -156,9 +156,9 @@ def _readable(user: User | None, pinned: dict[str, Path], word: str | Path) -> s
     """
     text = str(word)
     path = pinned.get(text)
-    if path is None or (user is not None and user.may(_file(text), needed(path))):
+    if path is None or (user is not None and user.may(_without_currency(text), needed(path))):
         return word
-    return type(word)(f"{path}{text.removeprefix(str(_file(text)))}")
+    return type(word)(f"{path}{text.removeprefix(str(_without_currency(text)))}")
 
 
 def _writable(user: User, path: Path, *, directory: bool) -> Path:
@@ -173,11 +173,11 @@ def _writable(user: User, path: Path, *, directory: bool) -> Path:
             path.touch(mode=0o600, exist_ok=False)
         if not exists:
             os.chown(path, user.uid, user.gid, follow_symlinks=False)
-        return _opened(path)
+        return _open_path(path)
     return path
 
 
-def _opened(path: Path) -> Path:
+def _open_path(path: Path) -> Path:
     try:
         return by_descriptor(os.open(path, os.O_PATH | os.O_CLOEXEC), str(path))
     except (FileNotFoundError, NotADirectoryError):  # the command reports it later

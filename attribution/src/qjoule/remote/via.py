@@ -82,7 +82,7 @@ class OtherEnd:
         self._shows, self._last_messages = shows, deque[str](maxlen=_LAST)
         self._closed = self._stopped = False
         self._buffer = bytearray()
-        self._messages = threading.Thread(target=self._hear, daemon=True)
+        self._messages = threading.Thread(target=self._read_messages, daemon=True)
         self._messages.start()
 
     def greet(self) -> None:
@@ -107,13 +107,13 @@ class OtherEnd:
                 self._buffer = rest
                 return bytes(line)
             self._buffer = line
-            if not self._more(silence_s):
+            if not self._receive(silence_s):
                 return None
 
     def read(self, size: int) -> bytes:
         """Returns the next `size` bytes of a payload that follows the empty lines."""
         while len(self._buffer) < size:
-            if not self._more():
+            if not self._receive():
                 raise self.failure()
         content = bytes(self._buffer[:size])
         del self._buffer[:size]
@@ -123,7 +123,7 @@ class OtherEnd:
         """Skips the empty lines that the other end sends as signs of life."""
         while not self._buffer.strip(b"\n"):
             self._buffer.clear()
-            if not self._more():
+            if not self._receive():
                 raise self.failure()
         self._buffer = self._buffer.lstrip(b"\n")
 
@@ -140,7 +140,7 @@ class OtherEnd:
         self._closed = True
         self._close_input()
 
-    def ended(self) -> int:
+    def finish(self) -> int:
         """Ends the command if it still runs, and returns its exit code."""
         self.close()
         until_s = time.monotonic() + _ENDS_S
@@ -158,7 +158,7 @@ class OtherEnd:
         self._messages.join(1.0)
         return code if code >= 0 else 128 - code
 
-    def show_held(self) -> None:
+    def show_last_messages(self) -> None:
         """Prints the last messages if they were not printed at once."""
         self._shows = True
         while self._last_messages:
@@ -166,7 +166,7 @@ class OtherEnd:
 
     def failure(self) -> QjouleError:
         """An error that says why the other end ended too early."""
-        code = self.ended()
+        code = self.finish()
         why = ""
         if code == 127:
             why = ": there is no such command there; is qjoule installed, and in the PATH?"
@@ -179,7 +179,7 @@ class OtherEnd:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
-    def _more(self, silence_s: float | None = None) -> bool:
+    def _receive(self, silence_s: float | None = None) -> bool:
         """Waits for output. Returns False if the output has ended."""
         silence_s = silence_s or SILENCE_S
         until_s = time.monotonic() + silence_s
@@ -197,7 +197,7 @@ class OtherEnd:
         with suppress(OSError):
             self._process.stdin.close()
 
-    def _hear(self) -> None:
+    def _read_messages(self) -> None:
         """Reads the messages of the program and of the qjoule that it started."""
         assert self._process.stderr is not None
         for number, line in enumerate(iter(partial(self._process.stderr.readline, 1 << 12), b"")):
@@ -220,8 +220,8 @@ def other_end(prefix: str, words: Sequence[str], *, shows: bool) -> Iterator[Oth
         end.greet()
         yield end
     finally:
-        end.ended()
-        end.show_held()
+        end.finish()
+        end.show_last_messages()
 
 
 class RemoteSource:

@@ -64,7 +64,7 @@ class Streams:
         """Starts to send signs of life. Another thread calls `stop` when the reader closes
         stdin."""
         threading.Thread(
-            target=self._live, args=(stop,), name="qjoule-streams", daemon=True
+            target=self._send_signs_of_life, args=(stop,), name="qjoule-streams", daemon=True
         ).start()
 
     def line(self, content: bytes) -> None:
@@ -81,11 +81,11 @@ class Streams:
             except BrokenPipeError:
                 raise QjouleError("not all was sent: nobody reads it") from None
 
-    def _live(self, stop: Callable[[], object]) -> None:
-        while not self._has_ended(ALIVE_S) and self._says_alive():
+    def _send_signs_of_life(self, stop: Callable[[], object]) -> None:
+        while not self._has_ended(ALIVE_S) and self._send_sign():
             pass
         stop()
-        while self._says_alive():
+        while self._send_sign():
             threading.Event().wait(ALIVE_S)
 
     def _has_ended(self, wait_s: float) -> bool:
@@ -94,7 +94,7 @@ class Streams:
             self._input, 4096
         )
 
-    def _says_alive(self) -> bool:
+    def _send_sign(self) -> bool:
         """Sends an empty line. Returns False if nobody reads the output, or `last` was called."""
         with self._lock:
             try:
@@ -130,7 +130,7 @@ def encode(snapshot: Snapshot, name: str) -> bytes:
         "groups": (snapshot.interval.policy.get("by", ""),),
         "interval": snapshot.interval,
     }
-    return json.dumps(document, default=_plain, separators=(",", ":")).encode()
+    return json.dumps(document, default=_to_json_value, separators=(",", ":")).encode()
 
 
 def decode(content: bytes) -> tuple[Snapshot, str]:
@@ -147,7 +147,7 @@ def decode(content: bytes) -> tuple[Snapshot, str]:
 def _decoded(content: bytes) -> tuple[Snapshot, str]:
     if len(content) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes")
-    value = _safe(
+    value = _sanitised(
         json.loads(content.decode(), parse_constant=_refuse, parse_float=_number, parse_int=_whole)
     )
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
@@ -165,7 +165,7 @@ def _decoded(content: bytes) -> tuple[Snapshot, str]:
     return snapshot, document.name
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, Row):
         return {
             name: of
@@ -211,16 +211,16 @@ def _whole(text: str) -> int:
     return value
 
 
-def _safe(value: Any) -> Any:
+def _sanitised(value: Any) -> Any:
     """Returns the value with every text sanitised. Raises ValueError if a text is too long."""
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
             raise ValueError("a text is too long")
         return sanitise(value)
     if isinstance(value, list):
-        return [_safe(item) for item in value]
+        return [_sanitised(item) for item in value]
     if isinstance(value, dict):
-        return {_safe(name): _safe(item) for name, item in value.items()}
+        return {_sanitised(name): _sanitised(item) for name, item in value.items()}
     return value
 
 
