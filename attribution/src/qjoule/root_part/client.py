@@ -101,7 +101,7 @@ class RootPart:
         process has ended, its files are given to the caller. An empty directory of the caller's is
         replaced. Raises `Refused`, with EEXIST if anything else exists at `path`.
         """
-        text = os.fsencode(_as_given(path))
+        text = os.fsencode(_as_spelled(path))
         return ask(self.need("this directory"), Kind.DIRECTORY, text=text).fd
 
     def sensors(self) -> Sensors | None:
@@ -163,7 +163,7 @@ class RootPart:
     def given(self, path: Path) -> tuple[int, Opened]:
         """Returns a descriptor and the identity of a file that our command line names or that is in
         the caller's memory (`Kind.GIVEN`). Raises `Refused`."""
-        text = os.fsencode(_as_given(path))
+        text = os.fsencode(_as_spelled(path))
         reply = ask(self.need("this file"), Kind.GIVEN, text=text)
         return reply.fd, reply.file
 
@@ -185,7 +185,7 @@ class RootPart:
     def publish(self, path: Path, memory: int) -> None:
         """Atomically replaces `path` by the content of a memfd. If that is empty, only checks
         whether `path` could be replaced. Raises `Refused`."""
-        text = os.fsencode(_as_given(path))
+        text = os.fsencode(_as_spelled(path))
         size = os.fstat(memory).st_size
         ask(self.need("calibrating"), Kind.PUBLISH, text=text, size=size, fd=memory)
 
@@ -282,7 +282,7 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _as_given(path: Path) -> str:
+def _as_spelled(path: Path) -> str:
     """Returns the path as spelled on our command line: the root part compares the arguments."""
     for word in sys.argv:
         for text in (word, word.partition("=")[2], word[2:]):

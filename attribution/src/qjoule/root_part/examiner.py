@@ -121,12 +121,14 @@ def _program(machine: str) -> list[_Step]:
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
-        *_all(_KILLED, column, _KILL),
-        *_all(_ALLOWED, column, _ALLOW),
-        *_if(_MPROTECT[column], [(_LOAD, 0, 0, _argument(2)), (_ANY_BIT, 0, 1, _PROT_EXEC)]),
-        *_if(_NEWFSTATAT[column], [(_LOAD, 0, 0, _argument(3)), (_ANY_BIT, 1, 0, _AT_EMPTY_PATH)]),
-        *_if(_MMAP[column], _mmap_refused()),
-        *_if(_FCNTL[column], _fcntl_refused()),
+        *_verdicts(_KILLED, column, _KILL),
+        *_verdicts(_ALLOWED, column, _ALLOW),
+        *_allow(_MPROTECT[column], [(_LOAD, 0, 0, _argument(2)), (_ANY_BIT, 0, 1, _PROT_EXEC)]),
+        *_allow(
+            _NEWFSTATAT[column], [(_LOAD, 0, 0, _argument(3)), (_ANY_BIT, 1, 0, _AT_EMPTY_PATH)]
+        ),
+        *_allow(_MMAP[column], _mmap_refused()),
+        *_allow(_FCNTL[column], _fcntl_refused()),
         (_RETURN, 0, 0, _REFUSE),
     ]
 
@@ -135,7 +137,9 @@ def _argument(number: int) -> int:
     return _ARGUMENTS + 8 * number
 
 
-def _all(calls: Mapping[str, tuple[int, int | None]], column: int, verdict: int) -> Iterator[_Step]:
+def _verdicts(
+    calls: Mapping[str, tuple[int, int | None]], column: int, verdict: int
+) -> Iterator[_Step]:
     for numbers in calls.values():
         number = numbers[column]
         if number is not None:
@@ -143,7 +147,7 @@ def _all(calls: Mapping[str, tuple[int, int | None]], column: int, verdict: int)
             yield _RETURN, 0, 0, verdict
 
 
-def _if(number: int, refused: list[_Step]) -> Iterator[_Step]:
+def _allow(number: int, refused: list[_Step]) -> Iterator[_Step]:
     """Allows one call unless `refused` applies, whose last jump goes to the refusal."""
     yield _EQUAL, 0, len(refused) + 2, number
     yield from refused
@@ -220,14 +224,14 @@ def run_all(
                     running[number] = _start(make())
                 except (QjouleError, OSError) as error:
                     done(number, Failed(str(error)))
-            for number in _ready(running):
-                done(number, _end(running.pop(number)))
+            for number in _wait(running):
+                done(number, _finish(running.pop(number)))
     finally:
         for job in running.values():
-            _end(job)
+            _finish(job)
 
 
-def _ready(running: dict[int, _Running]) -> list[int]:
+def _wait(running: dict[int, _Running]) -> list[int]:
     """Waits until a task is done or a deadline passes. Returns the numbers of finished tasks."""
     left_s = min((job.deadline_s for job in running.values()), default=0.0) - time.monotonic()
     readable, _, _ = select.select(
@@ -272,7 +276,7 @@ def limit(cpu_s: int = resource.RLIM_INFINITY) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-def _end(job: _Running) -> bytes | Failed:
+def _finish(job: _Running) -> bytes | Failed:
     """Ends the process if it has not ended, and returns its output."""
     late = time.monotonic() >= job.deadline_s
     content = bytes(job.content)

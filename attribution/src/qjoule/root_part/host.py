@@ -51,7 +51,7 @@ def reach_by(part: RootPart) -> Reach:
     @contextmanager
     def reach(pid: int, exe_id: tuple[int, int]) -> Iterator[ReachedJvm]:
         connection = part.need("an agent")
-        bound_socket = _bound(connection, pid)
+        bound_socket = _bind(connection, pid)
         with bound_socket:
             jvm = _Jvm(pid, SocketAccess(bound_socket), part)
             try:
@@ -78,7 +78,7 @@ class _Jvm:
     def examine(self, look: Callable[[Access], bytes]) -> bytes:
         answers: list[bytes | Failed] = []
         # Uses its own socket, so that we never read what the loader leaves unread there.
-        with _bound(self._part.need("an agent"), self.pid) as theirs:
+        with _bind(self._part.need("an agent"), self.pid) as theirs:
             descriptor = theirs.detach()
         run_all(
             [lambda: Task(lambda number: _examined(number, look), descriptor)],
@@ -122,7 +122,7 @@ class _Jvm:
         return answers == [b"pipe"]
 
 
-def _bound(connection: socket.socket, pid: int) -> socket.socket:
+def _bind(connection: socket.socket, pid: int) -> socket.socket:
     try:
         return bound(connection, pid)[1]
     except Refused as error:
@@ -149,11 +149,11 @@ def _brings_pipe(descriptor: int) -> bytes:
 def this_host() -> Host | None:
     """Returns the privileged host, or None if we examine the machine with our own rights."""
     connection = root_part().connection
-    return None if connection is None else _of_root_part(connection)
+    return None if connection is None else _root_part_host(connection)
 
 
 @functools.cache
-def _of_root_part(connection: socket.socket) -> RootPartHost:
+def _root_part_host(connection: socket.socket) -> RootPartHost:
     """Returns the one instance, which remembers the owners of slow candidates."""
     return RootPartHost(connection)
 
@@ -199,7 +199,7 @@ class RootPartHost:
         """Examines each candidate in its own process, several at a time."""
         # Examiners cannot open files, so everything they import late must be loaded now.
         prepare()
-        seats = [_Seat(self, facts) for facts in every]
+        seats = [_Examination(self, facts) for facts in every]
         results = [Examined() for _ in every]
 
         def done(number: int, answer: bytes | Failed) -> None:
@@ -217,7 +217,7 @@ class RootPartHost:
             self._patience_s[owner] = max(_CPU_LEAST_S, self.patience_s(owner) // 2)
 
 
-class _Seat:
+class _Examination:
     """One examination: its input, and a check of its output."""
 
     def __init__(self, host: RootPartHost, facts: Facts) -> None:

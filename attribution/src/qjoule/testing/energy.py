@@ -90,7 +90,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"calls": calls, **dict(zip(names, sums, strict=True))}
 
 
-class Impossible(Exception):
+class CannotRecord(Exception):
     """Nothing can be recorded on this machine; the message gives the reason on one line."""
 
 
@@ -98,7 +98,7 @@ class EnergyRecording:
     """A running recording. The context manager stops the recorder and removes its files."""
 
     def __init__(self, *options: str) -> None:
-        """`options` of `qjoule record`. Raises `Impossible`."""
+        """`options` of `qjoule record`. Raises `CannotRecord`."""
         self._program = _program()
         self._folder = Path(tempfile.mkdtemp(prefix="qjoule-energy-"))
         self._log = (self._folder / "log").open("w+b")
@@ -122,15 +122,15 @@ class EnergyRecording:
     def document(self, by: str) -> dict[str, Any]:
         """Ends the recording and returns its attribution as JSON, grouped by the key `by`.
 
-        Raises `Impossible` if the recorder failed or made no trace.
+        Raises `CannotRecord` if the recorder failed or made no trace.
         """
         self._process.send_signal(signal.SIGINT)
         try:
             code = self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise Impossible("qjoule record did not end in time") from None
+            raise CannotRecord("qjoule record did not end in time") from None
         if code != 0:
-            raise Impossible(f"qjoule record failed: {self._last_words()}")
+            raise CannotRecord(f"qjoule record failed: {self._last_message()}")
         # --absolute adds the error of the total, because a budget is in joules.
         options = ["--by", by, "--format", "json", "--absolute"]
         completed = subprocess.run(
@@ -139,7 +139,7 @@ class EnergyRecording:
             check=False,
         )
         if completed.returncode != 0:
-            raise Impossible(f"qjoule attribute failed: {_last_line(completed.stderr)}")
+            raise CannotRecord(f"qjoule attribute failed: {_last_line(completed.stderr)}")
         document: dict[str, Any] = json.loads(completed.stdout)
         return document
 
@@ -155,27 +155,27 @@ class EnergyRecording:
         deadline = time.monotonic() + ATTACH_TIMEOUT_S
         while _TRACING not in self._log_text():
             if self._process.poll() is not None:
-                raise Impossible(f"qjoule record failed: {self._last_words()}")
+                raise CannotRecord(f"qjoule record failed: {self._last_message()}")
             if time.monotonic() > deadline:
-                raise Impossible("qjoule record did not attach in time")
+                raise CannotRecord("qjoule record did not attach in time")
             time.sleep(_POLL_S)
 
     def _log_text(self) -> str:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
-    def _last_words(self) -> str:
+    def _last_message(self) -> str:
         return _last_line(self._log_text().encode())
 
 
 def _program() -> str:
     if sys.platform != "linux":
-        raise Impossible("recording needs Linux")
+        raise CannotRecord("recording needs Linux")
     if os.geteuid() != 0:
-        raise Impossible("recording needs root: run pytest with sudo")
+        raise CannotRecord("recording needs root: run pytest with sudo")
     beside = Path(sys.executable).with_name("qjoule")
     program = str(beside) if beside.exists() else shutil.which("qjoule")
     if program is None:
-        raise Impossible("the command qjoule is not installed")
+        raise CannotRecord("the command qjoule is not installed")
     return program
 
 

@@ -61,21 +61,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if marker is None:
         return (yield)
     budget_j, options = _arguments(marker)
-    from qjoule.testing.energy import TAG, EnergyRecording, Impossible, judge  # noqa: PLC0415 (only where it is used)  # noqa: PLC0415
+    from qjoule.testing.energy import TAG, CannotRecord, EnergyRecording, judge  # noqa: PLC0415 (only where it is used)  # noqa: PLC0415
 
     value = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
     try:
         recording = EnergyRecording(
             "--energy", str(item.config.getoption("--energy-source")), *options
         )
-    except Impossible as reason:
+    except CannotRecord as reason:
         pytest.skip(f"no energy budget: {reason}")
     with recording:
-        with _tagged(TAG, value):
+        with _tag_calls(TAG, value):
             result = yield
         try:
             document = recording.document(f"tag:{TAG}")
-        except Impossible as reason:
+        except CannotRecord as reason:
             _say(item, "not separable", str(reason))
             return result
     if document["energy_source"]["grade"] == "none":
@@ -109,7 +109,7 @@ def _say(item: pytest.Item, status: str, words: str) -> None:
 
 
 @contextmanager
-def _tagged(key: str, value: str) -> Iterator[None]:
+def _tag_calls(key: str, value: str) -> Iterator[None]:
     """Tags the calls that this process makes in the block, if qjoule-drivers is installed.
 
     Drivers that were not wrapped before are unwrapped at the end.
