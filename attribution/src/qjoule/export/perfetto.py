@@ -111,12 +111,12 @@ class _Writer:
             or "query"
         )
         event = number(9, _BEGIN) + number(11, track) + number(10, self._name(fmt.one_line(name)))
-        event += b"".join(self._argument(*each) for each in self._about(query, kind))
+        event += b"".join(self._argument(*each) for each in self._arguments(query, kind))
         yield self._packet(begin_ns, event)
         end = number(9, _END) + number(11, track)
         yield self._packet(max(query.record["end_ns"], begin_ns), end)
 
-    def _about(self, query: QuerySlice, kind: str) -> Iterator[tuple[str, Value]]:
+    def _arguments(self, query: QuerySlice, kind: str) -> Iterator[tuple[str, Value]]:
         row = self._of.rows.get(query.record["query"])
         if row is not None:
             yield "qjoule.energy_nj", row.energy_nj
@@ -135,15 +135,15 @@ class _Writer:
                 yield name, fmt.one_line(value)
 
     def _argument(self, name: str, value: Value) -> bytes:
-        key = self._once(self._keys, 3, name)
+        key = self._interned(self._keys, 3, name)
         if isinstance(value, int):
             return message(4, number(1, key) + number(4, value))
-        return message(4, number(1, key) + number(17, self._once(self._texts, 29, value)))
+        return message(4, number(1, key) + number(17, self._interned(self._texts, 29, value)))
 
     def _name(self, name: str) -> int:
-        return self._once(self._names, 2, name)
+        return self._interned(self._names, 2, name)
 
-    def _once(self, table: Numbered[str], field: int, value: str) -> int:
+    def _interned(self, table: Numbered[str], field: int, value: str) -> int:
         if value not in table:
             self._new.append(message(field, number(1, table[value]) + text(2, value)))
         return table[value]

@@ -30,7 +30,7 @@ def pprof_message(profile: Profile) -> bytes:
     ]
     samples = [message(2, _sample(sample, texts, frames)) for sample in profile.samples]
     mapping = message(3, number(1, 1) + number(5, texts[profile.title]) + number(7, 1))
-    places = [message(4, _place(index)) for index in frames.values()]
+    places = [message(4, _location(index)) for index in frames.values()]
     functions = [message(5, _function(index, texts[name])) for name, index in frames.items()]
     notes = packed(13, [texts[line] for line in profile.notes])
     about = number(9, profile.began_unix_ns) + number(10, profile.duration_ns) + notes
@@ -50,7 +50,7 @@ def _sample(sample: ProfileSample, texts: Numbered[str], frames: Numbered[str]) 
     return places + packed(2, sample.values) + b"".join(labels)
 
 
-def _place(at: int) -> bytes:
+def _location(at: int) -> bytes:
     """Encodes a `Location` in the only mapping."""
     return number(1, at) + number(2, 1) + message(4, number(1, at))
 
@@ -72,23 +72,23 @@ def read_pprof(content: bytes, host: str) -> Profile:
     texts = [line.decode("utf-8", "replace") for line in submessages[6]]
     names: dict[int, str] = {}
     for entry in submessages[5]:
-        function = _of_numbers(entry)
+        function = _integer_fields(entry)
         names[function[1]] = texts[function[2]]
     return Profile(
-        texts[_of_numbers(submessages[3][0])[5]],
+        texts[_integer_fields(submessages[3][0])[5]],
         host,
         values.get(9, 0),
         values.get(10, 0),
         tuple(texts[line] for notes in submessages[13] for line in numbers(notes)),
         tuple(
             (texts[value_type[1]], texts[value_type[2]])
-            for value_type in map(_of_numbers, submessages[1])
+            for value_type in map(_integer_fields, submessages[1])
         ),
-        tuple(_sample_of(sample, texts, names) for sample in submessages[2]),
+        tuple(_parse_sample(sample, texts, names) for sample in submessages[2]),
     )
 
 
-def _sample_of(content: bytes, texts: list[str], names: dict[int, str]) -> ProfileSample:
+def _parse_sample(content: bytes, texts: list[str], names: dict[int, str]) -> ProfileSample:
     frames: list[str] = []
     values: list[int] = []
     labels: list[tuple[str, str]] = []
@@ -100,11 +100,11 @@ def _sample_of(content: bytes, texts: list[str], names: dict[int, str]) -> Profi
         elif field == 2:
             values = list(numbers(value))
         else:
-            label = _of_numbers(value)
+            label = _integer_fields(value)
             labels.append((texts[label[1]], texts[label[2]]))
     return ProfileSample(tuple(reversed(frames)), tuple(labels), tuple(values))
 
 
-def _of_numbers(content: bytes) -> dict[int, int]:
+def _integer_fields(content: bytes) -> dict[int, int]:
     """Returns a message's integer fields by field number."""
     return {field: value for field, value in fields(content) if isinstance(value, int)}

@@ -26,13 +26,13 @@ def speedscope(profile: Profile) -> str:
         "name": profile.title,
         "exporter": "qjoule",
         "activeProfileIndex": 0,
-        "profiles": [_of_type(profile, at, frames) for at in order],
+        "profiles": [_profile_of_type(profile, at, frames) for at in order],
         "shared": {"frames": [{"name": name} for name in frames]},
     }
     return json.dumps(document) + "\n"
 
 
-def _of_type(profile: Profile, index: int, frames: Numbered[str]) -> dict[str, Any]:
+def _profile_of_type(profile: Profile, index: int, frames: Numbered[str]) -> dict[str, Any]:
     kind, unit = profile.types[index]
     samples = [sample for sample in profile.samples if sample.values[index] > 0]
     return {

@@ -70,18 +70,18 @@ class Cells:
         self._add(PARTS.index(part) << _BITS | bucket[some], energy_nj[some])
 
     def _add(self, keys: I64, energy_nj: I64) -> None:
-        sums = _summed(keys, energy_nj)
+        sums = _sum_by_key(keys, energy_nj)
         self._waiting.append(sums)
         self._waiting_rows += len(sums[0])
         if self._waiting_rows > max(len(self._keys), self._most // 4):
-            self._settle()
+            self._merge_waiting()
             if len(self._keys) > self._most:
                 self._fold()
 
-    def _settle(self) -> None:
+    def _merge_waiting(self) -> None:
         parts = [(self._keys, self._sums), *self._waiting]
         keys, sums = (np.concatenate(column) for column in zip(*parts, strict=True))
-        self._keys, self._sums = _summed(keys, sums)
+        self._keys, self._sums = _sum_by_key(keys, sums)
         self._waiting, self._waiting_rows = [], 0
 
     def _fold(self) -> None:
@@ -99,15 +99,15 @@ class Cells:
         group = np.maximum(number - _KINDS, 0)
         to = np.where(is_group & self.folded[group], self._kind[group], number)
         bucket = self._keys & ((1 << _BITS) - 1)
-        self._keys, self._sums = _summed(to << _BITS | bucket, self._sums)
+        self._keys, self._sums = _sum_by_key(to << _BITS | bucket, self._sums)
 
     def of_groups(self, groups: Sequence[int], buckets: int) -> I64:
         """Returns (buckets,) the energy of some groups together, none of them folded."""
-        return self._between(np.asarray(sorted(groups), np.int64) + _KINDS, buckets)
+        return self._sum_by_bucket(np.asarray(sorted(groups), np.int64) + _KINDS, buckets)
 
     def of_kinds(self, buckets: int) -> npt.NDArray[np.int64]:
         """Returns (kinds, buckets) all energy by kind."""
-        self._settle()
+        self._merge_waiting()
         number = self._keys >> _BITS
         group = np.maximum(number - _KINDS, 0)
         kind = (
@@ -121,8 +121,8 @@ class Cells:
         np.add.at(out, (kind, self._keys & ((1 << _BITS) - 1)), self._sums)
         return out
 
-    def _between(self, numbers: I64, buckets: int) -> I64:
-        self._settle()
+    def _sum_by_bucket(self, numbers: I64, buckets: int) -> I64:
+        self._merge_waiting()
         out = np.zeros(buckets, np.int64)
         low = np.searchsorted(self._keys, numbers << _BITS)
         high = np.searchsorted(self._keys, (numbers + 1) << _BITS)
@@ -152,7 +152,7 @@ def _keys(group: int, buckets: int) -> I64:
     return (group + _KINDS) << _BITS | np.arange(buckets)
 
 
-def _summed(keys: I64, sums: I64) -> tuple[I64, I64]:
+def _sum_by_key(keys: I64, sums: I64) -> tuple[I64, I64]:
     """Returns the distinct keys, sorted, with their sums."""
     if not len(keys):
         return keys, sums

@@ -153,10 +153,10 @@ def _problems(runs: pd.DataFrame) -> list[str]:
 def compared(traces: Mapping[str, Attribution]) -> list[dict[str, Any]]:
     """Compares every trace after the first with it, by statement."""
     base_name, *others = traces or ("",)
-    return [_pair(base_name, name, traces[base_name], traces[name]) for name in others]
+    return [_compare_pair(base_name, name, traces[base_name], traces[name]) for name in others]
 
 
-def _pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dict[str, Any]:
+def _compare_pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dict[str, Any]:
     differ = warnings(base, new)
     # Totals of one machine and source have the same relative error.
     pairs = match(_forms(base, same_total=not differ), _forms(new, same_total=not differ))

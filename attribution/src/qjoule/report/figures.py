@@ -54,7 +54,7 @@ def write_figures(
         directory.mkdir(parents=True, exist_ok=True)
         for number, (name, gathered) in enumerate(traces.items(), 1):
             prefix = f"{number}-{_file_name(name)}-" if len(traces) > 1 else ""
-            for figure, (frame, draw) in _of_trace(gathered).items():
+            for figure, (frame, draw) in _trace_figures(gathered).items():
                 paths += _write(directory / f"{prefix}{figure}", frame, draw)
         for number, path in enumerate(studies, 1):
             name = _file_name(path.resolve().name)
@@ -62,7 +62,7 @@ def write_figures(
             frame = figure_data.runs(path)
             paths += _write(directory / f"{prefix}study", frame, _draw_study(frame))
         for number, comparison in enumerate(comparisons, 2):
-            frame = pd.DataFrame([_with_ends(row) for row in comparison["rows"]])
+            frame = pd.DataFrame([_split_intervals(row) for row in comparison["rows"]])
             notes = " ".join(comparison["warnings"])
             frame = frame.assign(base=comparison["base"], new=comparison["new"], notes=notes)
             path = directory / f"compare-{number}-with-1"
@@ -96,7 +96,7 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
     return paths
 
 
-def _of_trace(gathered: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
+def _trace_figures(gathered: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
     out: dict[str, tuple[pd.DataFrame, Draw]] = {
         "calls": (
             figure_data.calls_over_time(gathered),
@@ -130,13 +130,13 @@ def _axes(figure: Figure, gathered: Gathered, title: str) -> Axes:
     return axes
 
 
-def _total(gathered: Gathered) -> str:
+def _total_label(gathered: Gathered) -> str:
     """The label of the total: "measured" only if the source's grade is."""
     grade = gathered.attribution.energy_source.grade
     return grade if grade == "measured" else f"{grade} total"
 
 
-def _text(gathered: Gathered, number: int, length: int = 48) -> str:
+def _label(gathered: Gathered, number: int, length: int = 48) -> str:
     row = gathered.attribution.rows[number]
     return shorten(sanitise(row.shape[:200]) or row.keys.get("fingerprint", "?"), length)
 
@@ -155,7 +155,7 @@ def _draw_power(gathered: Gathered, figure: Figure) -> None:
     }
     colours = {name: GREYS[name] for name in layers}
     for place, (number, nj) in reversed(list(enumerate(power.rows_nj.items()))):
-        label = f"{number + 1}: {_text(gathered, number, 40)}"
+        label = f"{number + 1}: {_label(gathered, number, 40)}"
         layers[label], colours[label] = nj, COLOURS[place]
     seconds = np.where(power.known_ns > 0, power.known_ns * 1e-9, np.nan)
     nonzero = {name: nj for name, nj in layers.items() if nj.any()}
@@ -171,7 +171,7 @@ def _draw_power(gathered: Gathered, figure: Figure) -> None:
         step="post",
     )
     axes.stairs(power.measured_nj * 1e-9 / seconds, power.edges_ns * 1e-9, color="black", lw=0.7,
-                baseline=None, label=_total(gathered))  # fmt: skip
+                baseline=None, label=_total_label(gathered))  # fmt: skip
     axes.set(xlabel="time (s)", ylabel="power (W)", xlim=(steps[0], steps[-1]), ylim=(0, None))
     figure.legend(loc="outside lower center", ncols=2, fontsize=7)
 
@@ -192,7 +192,7 @@ def _draw_statements(gathered: Gathered, figure: Figure) -> None:
         low, high = row.energy_nj_ci95
         axes.barh(number, row.energy_nj / 1e9, color=COLOURS[0], alpha=0.8)
         axes.plot([low / 1e9, high / 1e9], [number, number], color="black", lw=1.2)
-    axes.set_yticks(range(len(rows)), [_text(gathered, number) for number in range(len(rows))])
+    axes.set_yticks(range(len(rows)), [_label(gathered, number) for number in range(len(rows))])
     axes.invert_yaxis()
     axes.set_xlabel("energy (J)")
 
@@ -207,7 +207,7 @@ def _draw_latency(gathered: Gathered, figure: Figure) -> None:
         of_each = [getattr(waits[number], key) / waits[number].latency_ns for number in numbers]
         axes.barh(range(len(numbers)), of_each, left=left, color=colour, label=title)
         left += of_each
-    axes.set_yticks(range(len(numbers)), [_text(gathered, number) for number in numbers])
+    axes.set_yticks(range(len(numbers)), [_label(gathered, number) for number in numbers])
     axes.invert_yaxis()
     axes.set(xlabel="share of the latency", xlim=(0, 1))
     figure.legend(loc="outside lower center", ncols=len(WAIT_TITLES), fontsize=7)
@@ -219,7 +219,7 @@ def _draw_calls(gathered: Gathered, figure: Figure) -> None:
     for place, (number, detail) in enumerate(list(gathered.details.items())[: len(COLOURS)]):
         if len(edges_s) > 1:
             axes.stairs(detail.calls[: len(edges_s) - 1] / np.diff(edges_s), edges_s, baseline=None,
-                        color=COLOURS[place], label=_text(gathered, number, 40))  # fmt: skip
+                        color=COLOURS[place], label=_label(gathered, number, 40))  # fmt: skip
     axes.set(xlabel="time (s)", ylabel="calls per second", ylim=(0, None))
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower center", ncols=2, fontsize=7)
@@ -232,7 +232,7 @@ def _draw_single_calls(gathered: Gathered, figure: Figure) -> None:
         if valid.any():
             latency_s, energy_j = detail.latency_ns[valid] * 1e-9, detail.call_nj[valid] * 1e-9
             axes.scatter(latency_s, energy_j, s=9, alpha=0.7,
-                         color=COLOURS[place], label=_text(gathered, number, 40))  # fmt: skip
+                         color=COLOURS[place], label=_label(gathered, number, 40))  # fmt: skip
             axes.set(xscale="log", yscale="log")
     axes.set(xlabel="latency (s)", ylabel="energy of a call (J)")
     if axes.get_legend_handles_labels()[0]:
@@ -292,7 +292,7 @@ def _draw_comparison(comparison: Mapping[str, Any]) -> Draw:
     return draw
 
 
-def _with_ends(row: Mapping[str, Any]) -> dict[str, Any]:
+def _split_intervals(row: Mapping[str, Any]) -> dict[str, Any]:
     """Splits each interval of a row into two columns."""
     out: dict[str, Any] = {}
     for name, value in row.items():

@@ -44,7 +44,7 @@ def tree(flame: Flame) -> Node:
             if energy_nj > 0:
                 frames = stack if len(stack) <= _DEEPEST else (*stack[:_DEEPEST], _DEEPER)
                 _add(root, (*first_frames(row_stacks.row), *frames), row_stacks.row.kind, energy_nj)
-    return _listed(root)
+    return _with_child_lists(root)
 
 
 def _add(root: Node, names: tuple[str, ...], kind: str, energy_nj: int) -> None:
@@ -56,7 +56,7 @@ def _add(root: Node, names: tuple[str, ...], kind: str, energy_nj: int) -> None:
         node["nj"] += energy_nj
 
 
-def _listed(root: Node) -> Node:
+def _with_child_lists(root: Node) -> Node:
     """Turns children into lists, the largest first. A frame's own energy becomes a child
     `(itself)`, because the icicle adds up the leaves."""
     order = [root]

@@ -91,13 +91,13 @@ def gather(
 ) -> Gathered:
     """Attributes a trace and collects the figures of a page. `buckets`: maximum number of time
     buckets. `progress` is called with each batch's number of segments. Raises as `attribute`."""
-    watching = _Watching(buckets, progress)
+    watching = _GatherObserver(buckets, progress)
     attribution = attribute(trace, by, idle, calibrated=calibrated, where=where, observer=watching)
     ids = recorded.recorded_ids([trace])
     return watching.gathered(trace.row_groups("queries"), with_ids(attribution, ids))
 
 
-class _Watching(Observer):
+class _GatherObserver(Observer):
     """Sums over time while a trace is attributed. Arguments as in `gather`."""
 
     def __init__(self, buckets: int, progress: Callable[[int], None] | None) -> None:

@@ -42,7 +42,7 @@ class _Pieces:
         return _Pieces(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def _joined(parts: Sequence[_Pieces]) -> _Pieces:
+def _concatenated(parts: Sequence[_Pieces]) -> _Pieces:
     return _Pieces(
         *(
             np.concatenate([getattr(piece, field.name) for piece in parts])
@@ -68,7 +68,7 @@ class Sample:
         query = view(table.column("query"), 0)
         inside = segments.group < len(self._chance)
         chance = self._chance[np.where(inside, segments.group, 0)] * inside
-        rows = np.flatnonzero((query > 0) & (_draw(query) < chance))
+        rows = np.flatnonzero((query > 0) & (_unit_hash(query) < chance))
         cpu = self._machine.slots(segments.cpu[rows])
         rows, cpu = rows[cpu >= 0], cpu[cpu >= 0]
         self._waiting.append(
@@ -86,10 +86,10 @@ class Sample:
         if not self._waiting or not ledger.domains:
             return
         bounds = batch.energy.boundaries_ns
-        pieces = _joined(self._waiting)
+        pieces = _concatenated(self._waiting)
         later = pieces.t1_ns > bounds[-1]
         self._waiting = [pieces.take(later)]
-        placed = _in_windows(pieces.take(pieces.t0_ns < bounds[-1]), bounds)
+        placed = _cut_at_windows(pieces.take(pieces.t0_ns < bounds[-1]), bounds)
         pieces, window = placed
         if not len(window):
             return
@@ -122,7 +122,7 @@ class Sample:
         return ids, group[first], sums
 
 
-def _draw(query: _U64) -> F64:
+def _unit_hash(query: _U64) -> F64:
     """Maps each id to a number from 0 to 1: Fibonacci hashing with a final mix (splitmix64)."""
     mixed = query * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -131,7 +131,7 @@ def _draw(query: _U64) -> F64:
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _in_windows(pieces: _Pieces, bounds: I64) -> tuple[_Pieces, I64]:
+def _cut_at_windows(pieces: _Pieces, bounds: I64) -> tuple[_Pieces, I64]:
     """Cuts the segments at window boundaries. Returns the pieces and each one's window."""
     t0_ns, t1_ns = np.maximum(pieces.t0_ns, bounds[0]), np.minimum(pieces.t1_ns, bounds[-1])
     some = np.flatnonzero(t1_ns > t0_ns)

@@ -147,7 +147,7 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
     if report.gates:
         page.print(_gates(report))
         page.print()
-    notes = [*_partners(report), *(("note", note) for note in report.notes)]
+    notes = [*_footing(report), *(("note", note) for note in report.notes)]
     page.print(notes_grid(fmt.safe_notes(notes), 11))
     page.print(Text(_LEGEND, style="dim"))
     return page.text()
@@ -179,7 +179,7 @@ def _table(report: Report, width: int) -> Table:
             "EDP gain": _ratio(row.edp_gain, row.edp_gain_ci95),
         }
         bold = Text(title, style=Style(bold=True))
-        values = (Text(_arrow(row, key)) for key in keys)
+        values = (Text(_key_change(row, key)) for key in keys)
         verdict = Text(_verdict(row))
         if words := latency_words(row.base, row.new):
             verdict.append(f"\nlatency: mostly {words}", style=Style(dim=True))
@@ -210,7 +210,7 @@ def _form_label(form: Form, *, keys: bool = True) -> str:
     return shorten(fmt.one_line("  ".join((*pairs, form.shape or form.name))), _LONGEST)
 
 
-def _arrow(row: Compared, key: str) -> str:
+def _key_change(row: Compared, key: str) -> str:
     first, then = row.base.keys.get(key, ""), row.new.keys.get(key, "")
     return fmt.one_line(first if first == then else f"{first} → {then}")
 
@@ -268,7 +268,7 @@ def gate_words(result: GateResult) -> str:
     return ": ".join(filter(None, (result.status, reason)))
 
 
-def _partners(report: Report) -> list[tuple[str, str]]:
+def _footing(report: Report) -> list[tuple[str, str]]:
     lines = []
     if (hidden := len(report.sides.rows) - _ROWS) > 0:
         lines.append(("more", f"{hidden:,} statements are not shown: --json has all"))

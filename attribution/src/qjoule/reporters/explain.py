@@ -58,7 +58,7 @@ def _lines(
         :_PARTS_MAX
     ]
     yield "", ", ".join(f"{name} ±{fmt.joules(nj / 1e9)}" for name, nj in largest) or "nothing"
-    yield "best help", _help(why)
+    yield "best help", _best_remedy(why)
 
 
 def _sum(total_nj: int, parts: dict[str, int]) -> str:
@@ -83,7 +83,7 @@ def _factor(attribution: Attribution, why: Explanation) -> str:
     return f"{factor}; before any window 1 {prior}. Evidence: {', '.join(evidence)}"
 
 
-def _help(why: Explanation) -> str:
+def _best_remedy(why: Explanation) -> str:
     half = f"±{fmt.joules(why.half_nj / 1e9)}"
     name, left_nj = next(iter(why.remedies.items()), ("", why.half_nj))
     if not name or left_nj > 0.95 * why.half_nj:

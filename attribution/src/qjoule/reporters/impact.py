@@ -123,16 +123,16 @@ def notes(attribution: Attribution) -> list[tuple[str, str]]:
     domain = attribution.energy_source.main_domain or "no"
     measured_nj = attribution.main.measured_nj if attribution.domains else 0
     total = _amounts(of_part(measured_nj, attribution))
-    lines = [("kWh", f"{_all(total['kwh'], 'kWh')}: {domain} energy times PUE {factors.pue:g}")]
+    lines = [("kWh", f"{_sum(total['kwh'], 'kWh')}: {domain} energy times PUE {factors.pue:g}")]
     if price := factors.price:
         rate = f"{fmt.significant(price.per_kwh, 4)} {factors.currency or '(no currency)'}/kWh"
-        lines.append(("cost", f"{_all(total['cost'], factors.currency)}: {rate} ({price.source})"))
+        lines.append(("cost", f"{_sum(total['cost'], factors.currency)}: {rate} ({price.source})"))
     if factors.with_carbon:
-        lines.append(("CO2e", f"{_all(total['gco2e'], 'g')}: {_carbon_words(factors)}"))
+        lines.append(("CO2e", f"{_sum(total['gco2e'], 'g')}: {_carbon_words(factors)}"))
     return lines
 
 
-def _all(amount: Amount | None, unit: str) -> str:
+def _sum(amount: Amount | None, unit: str) -> str:
     """Formats the grand total. A kWh gets no further prefix, nor do large sums of money."""
     if amount is None:
         return f"{fmt.UNKNOWN} in all"

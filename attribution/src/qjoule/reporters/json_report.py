@@ -148,7 +148,7 @@ class _JsonRows:
         self._attribution = attribution
         self._energy_known = bool(attribution.domains)
         self._costs = impact.columns(attribution, parts=True) if attribution.impact else None
-        self._in_parts = _rows_in(attribution.parts)
+        self._in_parts = _rows_by_key(attribution.parts)
 
     def __call__(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
         return [self._row(row) for row in rows]
@@ -167,7 +167,7 @@ class _JsonRows:
         return out
 
 
-def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
+def _rows_by_key(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
     """Returns, by a row's kind and keys, each trace's row and whether its energy is known."""
     by_key: dict[_Key, dict[str, tuple[Row, bool]]] = {}
     for part in parts:

@@ -99,7 +99,7 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
     first = state.rows().index(rows[0]) if rows else 0
     figures, total, unit = _power(attribution, rows)
     columns = _wait_columns(attribution) if state.waits else _usual_columns(attribution)
-    layout = fit(_available(columns, rows, unit, state.group, width), width - 2, GAP)
+    layout = fit(_columns_with_content(columns, rows, unit, state.group, width), width - 2, GAP)
     selected = state.selected_row()
     lines = [_heading(layout, state.sort)]
     for index, row in enumerate(rows):
@@ -135,12 +135,12 @@ def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], st
     if not has_energy(attribution) or seconds <= 0:
         return [fmt.UNKNOWN] * (len(rows) + len(PARTS)), fmt.UNKNOWN, "W"
     energies = [row.energy_nj for row in rows]
-    energies += [_left_nj(attribution, rows, part) for part in PARTS]
+    energies += [_hidden_nj(attribution, rows, part) for part in PARTS]
     column = fmt.energy_column([round(energy / seconds) for energy in energies], narrow=True)
     return list(column.figures), column.total, column.unit.replace("J", "W")
 
 
-def _left_nj(attribution: Attribution, rows: Sequence[Row], part: str) -> int:
+def _hidden_nj(attribution: Attribution, rows: Sequence[Row], part: str) -> int:
     """Returns the energy of a part without the rows shown."""
     shown_nj = sum(row.energy_nj for row in rows if row.kind == part)
     return attribution.main.parts_nj.get(part, 0) - shown_nj
@@ -157,7 +157,7 @@ def _fixed(
     owned_nj = attribution.main.owned_nj if has_energy(attribution) else 0
     cells = []
     for index, name in enumerate(names):
-        energy_nj = _left_nj(attribution, rows, PARTS[index]) if owned_nj else 0
+        energy_nj = _hidden_nj(attribution, rows, PARTS[index]) if owned_nj else 0
         share = fmt.share(energy_nj / owned_nj if owned_nj else None)
         if owned_nj and PARTS[index] not in OWNERS:
             share = ""
@@ -198,7 +198,7 @@ def _wait_columns(attribution: Attribution) -> list[Column]:
     return [*beside, *parts, query]
 
 
-def _available(
+def _columns_with_content(
     columns: Sequence[Column], rows: Sequence[Row], unit: str, group: str, width: int
 ) -> list[Column]:
     """Returns the columns that have content, with titles. Columns of grouping keys are never

@@ -48,7 +48,7 @@ def row_key(row: Row) -> str:
     return "\x1f".join([row.server, "" if row.exact else row.attach_mode, *keys])
 
 
-def _searched(row: Row) -> str:
+def _haystack(row: Row) -> str:
     """Returns the text that a filter searches: the row's label, fingerprint, server, and
     `key=value` of each key, in lower case, one per line."""
     keys = (f"{key}={value}" for key, value in row.keys.items())
@@ -90,7 +90,7 @@ class ViewState:
         """Adds a snapshot. A paused view keeps showing the old one, but stores the history."""
         self.ended = self.ended or snapshot.ended
         self.groups = snapshot.groups or self.groups
-        self._remember(snapshot.interval)
+        self._record(snapshot.interval)
         if not self.paused or self.snapshot is None:
             self.snapshot = snapshot
 
@@ -106,7 +106,7 @@ class ViewState:
             return []
         needle = self.current_filter.casefold()
         rows = [
-            row for row in attribution.tabled if not row.not_selected and needle in _searched(row)
+            row for row in attribution.tabled if not row.not_selected and needle in _haystack(row)
         ]
         return sorted(rows, key=SORTS[self.sort][1], reverse=self.descending)
 
@@ -122,11 +122,11 @@ class ViewState:
         """Handles a key, by textual's name of the key (`e`, `enter`, `less_than_sign`, ...)."""
         self.message = ""
         if self.typing is not None:
-            return self._type(key, character)
+            return self._edit_filter(key, character)
         if key == "ctrl+c" or character == "q":
             return Effect.QUIT
         if self.mode is not Mode.TABLE:
-            return self._read(key, character)
+            return self._scroll_page(key, character)
         if self._navigate(key):
             return Effect.NONE
         return self._command(" " if key == "space" else character or "")
@@ -168,11 +168,11 @@ class ViewState:
         elif character == "E":
             effect = Effect.EXPORT
         elif character == "R":
-            self._forget()
+            self._reset_history()
             effect = Effect.RESET
         return effect
 
-    def _type(self, key: str, character: str | None) -> Effect:
+    def _edit_filter(self, key: str, character: str | None) -> Effect:
         if key == "ctrl+c":
             return Effect.QUIT
         typed = self.typing or ""
@@ -188,7 +188,7 @@ class ViewState:
             self.typing = typed + character
         return Effect.NONE
 
-    def _read(self, key: str, character: str | None) -> Effect:
+    def _scroll_page(self, key: str, character: str | None) -> Effect:
         steps = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
         if key in steps:
             self.scroll = max(0, self.scroll + steps[key])
@@ -243,12 +243,12 @@ class ViewState:
         self.interval_s = next(iter(further[::step]), self.interval_s)
         return Effect.CONTROLS
 
-    def _forget(self) -> None:
+    def _reset_history(self) -> None:
         self.history_w.clear()
         self.power_w.clear()
         self.message = "counting anew from the next snapshot on"
 
-    def _remember(self, interval: Attribution) -> None:
+    def _record(self, interval: Attribution) -> None:
         seconds = interval.trace.duration_s
         energy_known = seconds > 0 and bool(interval.domains)
         self.power_w.append(

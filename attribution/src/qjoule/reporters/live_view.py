@@ -92,7 +92,7 @@ class Terminal(LinuxDriver):
         with suppress(OSError):  # the terminal has gone
             super().run_input_thread()
 
-    def when_gone(self, call: Callable[[], object]) -> None:
+    def on_hangup(self, call: Callable[[], object]) -> None:
         """Calls `call`, on another thread, once the terminal has gone."""
 
         def wait() -> None:
@@ -156,12 +156,12 @@ class Canvas(Widget):
             for y in range(max(len(before), len(lines)))
             if y >= len(before) or y >= len(lines) or before[y] != lines[y]
         ]
-        regions = [self._narrow(before, region) for region in changed]
+        regions = [self._changed_region(before, region) for region in changed]
         if regions:
             self.refresh(*regions)
         return len(regions)
 
-    def _narrow(self, before: list[Line], region: Region) -> Region:
+    def _changed_region(self, before: list[Line], region: Region) -> Region:
         """Returns the part of a line from its first to its last changed span."""
         y = region.y
         if y >= len(before) or y >= len(self._lines):
@@ -251,7 +251,7 @@ class LiveView(App[int]):
             with suppress(ValueError):
                 signal.signal(number, leave)
         if terminal is not None:
-            terminal.when_gone(leave)
+            terminal.on_hangup(leave)
 
     def on_unmount(self) -> None:
         self._controls.stop()
@@ -302,10 +302,10 @@ class LiveView(App[int]):
         elif effect is Effect.RESET:
             self._controls.reset()
         elif effect is Effect.EXPORT:
-            self.state.message = self._exported()
+            self.state.message = self._export_message()
         self._draw()
 
-    def _exported(self) -> str:
+    def _export_message(self) -> str:
         try:
             return f"written: {self._export(self.state)}"
         except (OSError, QjouleError) as error:

@@ -71,7 +71,7 @@ _ANOMALIES = {
 _NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 
-class _Hiding(Protocol):
+class _HidingChange(Protocol):
     """A change of a server: `ServerChange`, or `trace.meta.Change`."""
 
     @property
@@ -94,7 +94,7 @@ def server_changes(attribution: Attribution, *, hidden: bool = True) -> list[str
     ]
 
 
-def hidden_advice(changes: Iterable[_Hiding]) -> str:
+def hidden_advice(changes: Iterable[_HidingChange]) -> str:
     """Says how to trace sessions that TLS or compression hides; '' without any."""
     by_problem: dict[str, dict[str, None]] = {}
     for change in changes:
@@ -166,7 +166,7 @@ def server_change(change: ServerChange, row: Row | None = None, *, energy: bool 
         return fmt.one_line(f"{change.name} followed as process {change.pid}{as_what}{since}")
     if change.what != UNTRACED:
         back = f"; it runs again since {fmt.moment(change.until)}" if change.until else ""
-        return fmt.one_line(f"{change.name} exited{_at(change.since)}{back}")
+        return fmt.one_line(f"{change.name} exited{_at_time(change.since)}{back}")
     if not change.pid:
         return fmt.one_line(f"more servers ran untraced: {change.name}")
     since = since or " since before this began"
@@ -201,7 +201,7 @@ def _changes_with_rows(attribution: Attribution) -> Iterator[tuple[ServerChange,
         yield change, rows.get(change.process) if change.process else None, energy_known
 
 
-def _at(moment: str) -> str:
+def _at_time(moment: str) -> str:
     return f" at {fmt.moment(moment)}" if moment else ""
 
 

@@ -82,7 +82,7 @@ def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
             yield (name, f"unavailable: {on_amd if amd else _NO_COUNTER}")
 
 
-def defies_its_weight(row: Row) -> bool:
+def differs_from_weight(row: Row) -> bool:
     """Returns true if a row's power factor differs significantly from 1."""
     if row.power_factor is None:
         return False
@@ -93,7 +93,7 @@ def defies_its_weight(row: Row) -> bool:
 def power_factors(attribution: Attribution, shown: int) -> Iterator[tuple[str, str]]:
     """Yields (name, text) lines on shown rows whose power differs significantly from their weights,
     most energy first."""
-    rows = [row for row in attribution.rows[:shown] if defies_its_weight(row)]
+    rows = [row for row in attribution.rows[:shown] if differs_from_weight(row)]
     for index, row in enumerate(rows[:_FACTORS]):
         yield (
             "draws" if not index else "",
@@ -183,7 +183,7 @@ def _part(part: TracePart) -> str:
 def footing(attribution: Attribution) -> list[tuple[str, str]]:
     """Returns the (name, text) lines below the figures."""
     lines = [
-        *shares_are_of(attribution),
+        *share_basis(attribution),
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
         *without_counter(attribution),
         ("attach", attach_modes(attribution)),
@@ -205,7 +205,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     return fmt.safe_notes(lines)
 
 
-def shares_are_of(attribution: Attribution) -> Iterator[tuple[str, str]]:
+def share_basis(attribution: Attribution) -> Iterator[tuple[str, str]]:
     """Yields a line that says of what the rows' shares are."""
     if has_energy(attribution) and attribution.main.owned_nj:
         joules = fmt.joules(attribution.main.owned_nj / 1e9)

@@ -65,18 +65,18 @@ COUNTERS: tuple[DataColumn[Row], ...] = (
 )
 
 
-def _waited(name: str) -> Callable[[Row], int | None]:
+def _wait(name: str) -> Callable[[Row], int | None]:
     return lambda row: None if row.waits is None else getattr(row.waits, name)
 
 
 #: Parts of the latency of the row's queries, which add up to `waits_latency_ns`.
 WAITS: tuple[DataColumn[Row], ...] = (
-    DataColumn("waits_latency_ns", int, _waited("latency_ns"), optional=True),
-    *(DataColumn(name, int, _waited(part), optional=True) for name, part in LATENCY_PARTS.items()),
+    DataColumn("waits_latency_ns", int, _wait("latency_ns"), optional=True),
+    *(DataColumn(name, int, _wait(part), optional=True) for name, part in LATENCY_PARTS.items()),
 )
 
 
-def _helped(part: str) -> Callable[[Row], int | None]:
+def _helper(part: str) -> Callable[[Row], int | None]:
     def value(row: Row) -> int | None:
         if row.helpers is None or (part != "latency_ns" and not row.helpers.latency_ns):
             return None
@@ -88,9 +88,9 @@ def _helped(part: str) -> Callable[[Row], int | None]:
 #: Waits of threads that helped in parallel: parts of `helpers_ns`, the time for which they helped,
 #: which is 0 if none waited. This is thread time, which may exceed the latency.
 HELPERS: tuple[DataColumn[Row], ...] = (
-    DataColumn("helpers_ns", int, _helped("latency_ns"), optional=True),
+    DataColumn("helpers_ns", int, _helper("latency_ns"), optional=True),
     *(
-        DataColumn(f"helpers_{name}", int, _helped(part), optional=True)
+        DataColumn(f"helpers_{name}", int, _helper(part), optional=True)
         for name, part in LATENCY_PARTS.items()
     ),
 )
@@ -173,9 +173,9 @@ def flat_table(attribution: Attribution) -> FlatTable:
     """
     keys = [key for key in attribution.policy["by"].split(",") if key != "server"]
     first = (_KIND, *_NAMES, *FIGURES, *COUNTERS, _POWER_FACTOR, *_MODE_AND_FLAGS)
-    columns = DataColumns((*first, *_of_this_result(attribution, keys)))
+    columns = DataColumns((*first, *_optional_columns(attribution, keys)))
     costs = impact.columns(attribution)
-    common = _common(attribution)
+    common = _constant_columns(attribution)
     common_values = {name: value for name, _, value in common}
     energy_known = bool(attribution.domains)
     records = [
@@ -189,7 +189,7 @@ def flat_table(attribution: Attribution) -> FlatTable:
     return FlatTable(types | {name: kind for name, kind, _ in common}, records)
 
 
-def _of_this_result(attribution: Attribution, keys: list[str]) -> list[DataColumn[Row]]:
+def _optional_columns(attribution: Attribution, keys: list[str]) -> list[DataColumn[Row]]:
     """Returns optional columns that the result has: ids, commits, waits, other energy domains."""
     columns: list[DataColumn[Row]] = [
         DataColumn(name, str, partial(id_cell, name=name)) for name in id_names(attribution)
@@ -213,7 +213,7 @@ def _domain(name: str) -> DataColumn[Row]:
     return DataColumn(f"energy_j_{name}", float, value, ci95)
 
 
-def _common(attribution: Attribution) -> list[tuple[str, type, Any]]:
+def _constant_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
     """Returns columns that are the same in every row: name, type and value."""
     trace, source = attribution.trace, attribution.energy_source
     loss = " ".join(f"{cause.lower()}={count}" for cause, count in sorted(trace.loss.items()))

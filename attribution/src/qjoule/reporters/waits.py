@@ -35,7 +35,7 @@ def wait_cells(waits: Waits | None) -> dict[str, str]:
     return {key: fmt.share(ns / whole) if ns else "" for key, ns in parts.items()}
 
 
-class _Called(Protocol):
+class _RowWithWaits(Protocol):
     @property
     def calls(self) -> int: ...
     @property
@@ -44,7 +44,7 @@ class _Called(Protocol):
     def helpers(self) -> Waits | None: ...
 
 
-def helpers_cell(row: _Called) -> dict[str, str]:
+def helpers_cell(row: _RowWithWaits) -> dict[str, str]:
     """Returns the thread time of helpers' waits as a share of the latency; empty without waits."""
     if not row.waits or not row.helpers or not (waited_ns := sum(row.helpers[1:])):
         return {}
@@ -69,7 +69,7 @@ def stolen_words(attribution: Attribution) -> str:
     return f"stolen {fmt.share(stolen_ns / cpu_ns)} of CPU" if stolen_ns else ""
 
 
-def notes_on_waits(rows: Iterable[_Called]) -> Iterator[tuple[str, str]]:
+def notes_on_waits(rows: Iterable[_RowWithWaits]) -> Iterator[tuple[str, str]]:
     """Yields (name, text) lines on rows with calls whose waits, or whose helpers' waits, are not
     recorded."""
     called = [row for row in rows if row.calls]
