@@ -127,11 +127,11 @@ def backtick_rules(quoting: Quoting, charset: Charset) -> int:
 
 def backtick_settings(rules: int) -> tuple[Quoting, Charset]:
     """Decodes the number of rules into settings."""
-    quoting, charset = divmod(rules_alone(rules), len(Charset))
+    quoting, charset = divmod(without_plain_modes(rules), len(Charset))
     return Quoting(quoting), Charset(charset)
 
 
-def rules_alone(rules: int) -> int:
+def without_plain_modes(rules: int) -> int:
     """Removes `PLAIN_MODES` from the number."""
     return rules & ~PLAIN_MODES
 
@@ -151,7 +151,7 @@ COUNTS = {
 
 def known_rules(lexis: Lexis, rules: int | None) -> int:
     """The number of the rules for a statement; None: a server's default."""
-    return COUNTS[lexis].default if rules is None else rules_alone(rules)
+    return COUNTS[lexis].default if rules is None else without_plain_modes(rules)
 
 
 _HIGH = range(0x80, 0x100)
@@ -247,7 +247,7 @@ def quoted(lexis: Lexis, state: State, c: C) -> Move:
         if inside in (Inside.ESCAPED_OR_PLAIN, Inside.EITHER):
             return Move(UNSURE, False, SWALLOW)
         return Move("", emitted, State({**STRINGS, **NAMES}[mode]))
-    return Move("", emitted, State(mode, inside=_inside(lexis, mode, inside, c)))
+    return Move("", emitted, State(mode, inside=_next_inside(lexis, mode, inside, c)))
 
 
 def _bits(lexis: Lexis, c: C) -> Move:
@@ -259,7 +259,7 @@ def _bits(lexis: Lexis, c: C) -> Move:
     return Move(UNSURE, False, SWALLOW) if escapes else Move("", False, State(Mode.BITS))
 
 
-def _escapes(lexis: Lexis, mode: Mode, c: C) -> Inside:
+def _after_backslash(lexis: Lexis, mode: Mode, c: C) -> Inside:
     """The position after a backslash that is not itself escaped."""
     if mode in NAMES or (lexis is Lexis.STANDARD and mode is Mode.SINGLE and c is C.BACKSLASH):
         return Inside.PLAIN
@@ -268,7 +268,7 @@ def _escapes(lexis: Lexis, mode: Mode, c: C) -> Inside:
     return Inside.ESCAPED
 
 
-def _inside(lexis: Lexis, mode: Mode, inside: Inside, c: C) -> Inside:
+def _next_inside(lexis: Lexis, mode: Mode, inside: Inside, c: C) -> Inside:
     """The position after a byte that is not a quote of this text."""
     if inside in (Inside.ESCAPED, Inside.LEAD):
         return Inside.PLAIN
@@ -276,7 +276,7 @@ def _inside(lexis: Lexis, mode: Mode, inside: Inside, c: C) -> Inside:
         return LEADS.get(c, Inside.PLAIN)
     if inside is Inside.ESCAPED_OR_PLAIN:
         return Inside.PLAIN
-    plain = _escapes(lexis, mode, c)
+    plain = _after_backslash(lexis, mode, c)
     if plain is Inside.PLAIN or inside is Inside.PLAIN:
         return plain
     return Inside.EITHER

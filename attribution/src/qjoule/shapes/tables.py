@@ -124,20 +124,20 @@ def _array(declaration: str, values: Iterable[int], width: int) -> str:
     return f"static const {declaration} = {{\n{body}\n}};\n"
 
 
-def _room(lexis: Lexis) -> int:
+def _num_tables(lexis: Lexis) -> int:
     """The number of a family's class tables, rounded up to a power of two: the kernel side masks
     the index, since early verifiers do not follow every comparison."""
     return 1 << (COUNTS[lexis].rules - 1).bit_length()
 
 
-def _numbers(digits: int) -> list[tuple[str, object]]:
+def _constants(digits: int) -> list[tuple[str, object]]:
     """Constants of the kernel side, by name."""
     charsets = len(Charset)
     return [
         ("DIGITS_EMISSION", f"0x{entry(digits, True, 0):04x} /* digits before belong to a name */"),
         ("DIGITS_MAX", NAME_DIGITS_MAX),
-        ("RULES_FIRST", f"{_room(Lexis.BACKTICK)} /* of the first family: a power of two */"),
-        ("RULES_SECOND", _room(Lexis.STANDARD)),
+        ("RULES_FIRST", f"{_num_tables(Lexis.BACKTICK)} /* of the first family: a power of two */"),
+        ("RULES_SECOND", _num_tables(Lexis.STANDARD)),
         ("CHARSETS", f"{charsets} /* rules of the first family: quoting * CHARSETS + charset */"),
         *((f"QUOTING_{quoting.name}", quoting.value) for quoting in Quoting),
         *((f"CHARSET_{charset.name}", charset.value) for charset in Charset),
@@ -163,13 +163,13 @@ def header() -> str:
     listed = [
         classes(lexis, rules if rules < COUNTS[lexis].rules else 0)
         for lexis in families
-        for rules in range(_room(lexis))
+        for rules in range(_num_tables(lexis))
     ]
     digits = tables(Lexis.BACKTICK).emissions.index(DIGITS_OF_NAME)
     return "\n".join(
         [
             _HEAD,
-            *(f"#define QJ_SHAPE_{name}\t{value}" for name, value in _numbers(digits)),
+            *(f"#define QJ_SHAPE_{name}\t{value}" for name, value in _constants(digits)),
             "/* Class of each byte value, by rules. */",
             _array(f"__u8 qj_shape_classes[{len(listed) * 256}]", b"".join(listed), 2),
             _array(f"__u16 qj_shape_moves[{len(entries)}]", entries, 4),

@@ -60,7 +60,7 @@ def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """The move for a byte of class `c` in `state`."""
     mode = state.mode
     if state.skipped:
-        return _either_way(lexis, state, c)
+        return _skippable(lexis, state, c)
     if mode is Mode.SWALLOW:
         return skip(Mode.SWALLOW)
     if c in _NEVER[lexis] and mode in _BETWEEN:
@@ -78,7 +78,7 @@ def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     return _word_or_sign(lexis, state, c)
 
 
-def _either_way(lexis: Lexis, state: State, c: C) -> Move:
+def _skippable(lexis: Lexis, state: State, c: C) -> Move:
     """The move within a version comment that the server may skip. Under both readings the comment
     ends at `*/`, unless a quote or a comment begins in it: then the statement is read no further.
     """
@@ -100,7 +100,7 @@ def final_text(state: State) -> str:
     return "" if state.held.strip() == "--" else state.held
 
 
-def _begin(lexis: Lexis, c: C) -> Move:
+def _between_tokens(lexis: Lexis, c: C) -> Move:
     """The move for a byte between tokens."""
     if c in SPACES:
         return Move("", False, SPACE)
@@ -139,7 +139,7 @@ def _word(c: C) -> Move:
     return Move("", True, State(Mode.WORD, inside=AFTER_LETTER.get(c, Inside.PLAIN)))
 
 
-def _after(before: str, move: Move) -> Move:
+def _prepended(before: str, move: Move) -> Move:
     return move._replace(text=before + move.text)
 
 
@@ -176,7 +176,7 @@ def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, P
             return emit(Mode.TAG) if mode is Mode.TAG else _word(c)
         if c is C.DOT and lexis is BACKTICK:
             return emit(Mode.WORD_DOT)
-    return _begin(lexis, c)
+    return _between_tokens(lexis, c)
 
 
 _WORDS = {Mode.WORD, Mode.WORD_E, Mode.WORD_BITS, Mode.WORD_U, Mode.TAG}
@@ -204,11 +204,11 @@ def _version(lexis: Lexis, state: State, c: C) -> Move:
     skips 50700 to 99999, and each server skips versions newer than itself."""
     seen = Version(state.depth)
     if c in DIGITS:
-        return Move("", True, State(Mode.VERSION, depth=_seen(seen, c)))
+        return Move("", True, State(Mode.VERSION, depth=_next_version(seen, c)))
     return step(lexis, State(Mode.START, skipped=seen is Version.MAYBE), c)
 
 
-def _seen(seen: Version, c: C) -> Version:
+def _next_version(seen: Version, c: C) -> Version:
     match seen:
         case Version.NONE if c is C.FIVE:
             return Version.AFTER_5
@@ -242,7 +242,7 @@ def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
         return skip(Mode.EXPONENT_MARK, "e")
     if lexis is BACKTICK and c is C.UNDERSCORE and mode in (Mode.ZERO, Mode.NUMBER):
         return emit(Mode.WORD, DIGITS_OF_NAME)
-    return _word(c) if c in WORD and lexis is BACKTICK else _begin(lexis, c)
+    return _word(c) if c in WORD and lexis is BACKTICK else _between_tokens(lexis, c)
 
 
 def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
@@ -259,15 +259,15 @@ def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
         return skip(Mode.EXPONENT)
     if mode is Mode.EXPONENT_SIGN:
         if held == "e-":
-            return _after("e", _held(lexis, State(Mode.HELD, "-"), c))
-        return _after(held, _begin(lexis, c))
+            return _prepended("e", _held(lexis, State(Mode.HELD, "-"), c))
+        return _prepended(held, _between_tokens(lexis, c))
     if mode is Mode.EXPONENT_MARK and c in _SIGN:
         return skip(Mode.EXPONENT_SIGN, held + _SIGN[c])
     if c is C.DOT and lexis is BACKTICK:
         return emit(Mode.WORD_DOT, held)
     if c in WORD:
-        return _after(held, _word(c))
-    return _after(held, _begin(lexis, c))
+        return _prepended(held, _word(c))
+    return _prepended(held, _between_tokens(lexis, c))
 
 
 def _held(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, PLR0912
@@ -300,16 +300,16 @@ def _held(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, PLR0912
             return skip(Mode.DOLLAR, text=blank + STRING)
         case "$" if c in WORD_START and not state.depth:
             return emit(Mode.TAG, held)
-    return _after(held, _begin(lexis, c))
+    return _prepended(held, _between_tokens(lexis, c))
 
 
 def _space(lexis: Lexis, state: State, c: C) -> Move:
-    move = _begin(lexis, c)
+    move = _between_tokens(lexis, c)
     if c in SPACES:
         return Move("", False, state)
     if move.state.mode is Mode.HELD:
         return Move("", False, move.state._replace(held=state.held + move.state.held))
-    return move if move.state.mode is Mode.LINE else _after(state.held, move)
+    return move if move.state.mode is Mode.LINE else _prepended(state.held, move)
 
 
 _REOPENS = {
@@ -340,7 +340,7 @@ def _after_quotes(lexis: Lexis, state: State, c: C) -> Move:
         return Move("", again in NAMES, State(again))
     if again in (Mode.ESCAPE, Mode.BITS) and lexis is STANDARD:
         return _continued(lexis, State(Mode.AFTER, goes_on=again), c)
-    return _begin(lexis, c)
+    return _between_tokens(lexis, c)
 
 
 def _continued(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911

@@ -285,12 +285,12 @@ class Meta:
                 del fields[name]
         if not self.energy.appeared:
             del fields["energy"]["appeared"]
-        fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
-        fields["servers"] = [_known_of(server) for server in fields["servers"]]
+        fields["domains"] = [_without_unknown(domain) for domain in fields["domains"]]
+        fields["servers"] = [_without_unknown(server) for server in fields["servers"]]
         return json.dumps(head | fields, indent=1) + "\n"
 
 
-def _known_of(entry: dict[str, Any]) -> dict[str, Any]:
+def _without_unknown(entry: dict[str, Any]) -> dict[str, Any]:
     """Leaves out unknown fields of a domain or server."""
     return {k: v for k, v in entry.items() if v is not None or k not in _MAY_BE_UNKNOWN}
 
@@ -322,15 +322,15 @@ def open_regular(path: Path) -> BinaryIO:
     """
     # Without O_NONBLOCK a pipe would make us wait, and opening some devices does something.
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise _no_file(path)
+        raise _not_regular(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _no_file(path)
+        raise _not_regular(path)
     return os.fdopen(descriptor, "rb")
 
 
-def _no_file(path: Path) -> QjouleError:
+def _not_regular(path: Path) -> QjouleError:
     return QjouleError(f"{path} is no regular file: no recorder made that")
 
 

@@ -124,7 +124,7 @@ class Trace:
                 if stated_ns is not None:
                     read = partial(self._read_group, "segments", wanted, footer, index)
                     groups.append(Group(stated_ns[0], read))
-        yield from in_time_order(groups, batch_rows, self._late)
+        yield from in_time_order(groups, batch_rows, self._report_late_rows)
 
     @cached_property
     def begin_ns(self) -> int:
@@ -197,7 +197,7 @@ class Trace:
         except PARQUET_ERRORS:
             self._problem(footer.part, f"is damaged in row group {group}; skipped")
             return None
-        return self._forward(footer.part, table) if name == "segments" else table
+        return self._without_backward_segments(footer.part, table) if name == "segments" else table
 
     def _read_row_group(
         self, name: str, footer: Footer, group: int, columns: Sequence[str]
@@ -206,7 +206,7 @@ class Trace:
         late = table is not None and name == "queries" and {"fingerprint", "shape"} <= set(columns)
         return self._late_fingerprints(table) if late else table
 
-    def _forward(self, part: Part, table: pa.Table) -> pa.Table:
+    def _without_backward_segments(self, part: Part, table: pa.Table) -> pa.Table:
         """`table` without segments that end before they begin."""
         if not {"t0_ns", "t1_ns"} <= set(table.column_names):
             return table
@@ -279,5 +279,5 @@ class Trace:
         if text not in self.problems:
             self.problems.append(text)
 
-    def _late(self, rows: int) -> None:
+    def _report_late_rows(self, rows: int) -> None:
         self.problems.append(f"segments: {rows} rows begin before their file says; skipped")

@@ -26,7 +26,7 @@ def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
         if _is_same(a, b):
             raise UsageError(f"{first} and {second} are the same recording: give it once")
         both = _servers(a) & _servers(b)
-        if both and _at_once(a, b):
+        if both and _overlap_in_time(a, b):
             raise UsageError(
                 f"{first} and {second} both recorded {', '.join(sorted(both))} on {a.meta.host} at "
                 "the same time: its queries would count twice"
@@ -39,7 +39,7 @@ def counted_twice(traces: dict[str, Trace]) -> list[str]:
     return [
         f"{first} and {second} cover the same time of {a.meta.host}: what it drew is in both totals"
         for (first, a), (second, b) in combinations(traces.items(), 2)
-        if _at_once(a, b)
+        if _overlap_in_time(a, b)
     ]
 
 
@@ -55,7 +55,7 @@ def _is_same(a: Trace, b: Trace) -> bool:
     )
 
 
-def _at_once(a: Trace, b: Trace) -> bool:
+def _overlap_in_time(a: Trace, b: Trace) -> bool:
     """True if both are known to be recorded on one machine at overlapping times."""
     if not a.meta.host or a.meta.host != b.meta.host:
         return False
