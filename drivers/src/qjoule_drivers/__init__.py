@@ -71,9 +71,9 @@ def instrument(
     put_in_statements(_keys(in_statements, "QJOULE_TAGS_IN_STATEMENTS"))
     put_in_connections(_keys(in_connections, "QJOULE_TAGS_IN_CONNECTIONS"))
     take_from_baggage(_keys(from_baggage, "QJOULE_TAGS_FROM_BAGGAGE"))
-    _channel.heed_opentelemetry()
-    _channel.tell_anew()
-    when_imported(OPENTELEMETRY, _channel.heed_opentelemetry)
+    _channel.use_opentelemetry()
+    _channel.invalidate()
+    when_imported(OPENTELEMETRY, _channel.use_opentelemetry)
     for name in drivers or SHIMS:
         when_imported(SHIMS[name].trigger, SHIMS[name].install)
 

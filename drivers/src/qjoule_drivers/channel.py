@@ -80,9 +80,9 @@ class Channel:
     """Reports calls. One per process; a forked child starts anew (:func:`reset`)."""
 
     __slots__ = (
-        "_meeting",
-        "_meets",
-        "_missed",
+        "_connect_lock",
+        "_connecting",
+        "_lost",
         "_path",
         "_recorder",
         "followers",
@@ -94,9 +94,9 @@ class Channel:
     def __init__(self, path: str | None = None) -> None:
         self._path = path or os.environ.get("QJOULE_TAGS_SOCKET") or DEFAULT_PATH
         self._recorder: Recorder | None = None
-        self._meets = _thread.RLock()
-        self._meeting = False
-        self._missed = 0
+        self._connect_lock = _thread.RLock()
+        self._connecting = False
+        self._lost = 0
         self.frame = innermost  #: the tags and trace of a query sent now
         self.to = ReportCache(innermost, 0)  #: replaced when everything has to be reported again
         #: True if ends of calls are reported; callbacks for when that changes.
@@ -116,7 +116,7 @@ class Channel:
             recorder = self._recorder
             t_ns = monotonic_ns()
             if t_ns > to.until_ns:
-                self._look(recorder, t_ns)
+                self._check_recorder(recorder, t_ns)
                 to = self.to
                 recorder = self._recorder
                 t_ns = monotonic_ns()
@@ -127,7 +127,7 @@ class Channel:
             is_told = under is to and last.tags is frame.tags and last.trace == frame.trace
             if recorder is not None and not is_told:
                 holds = recorder.holds
-                call = self._tell(recorder, peer, stream, frame, t_ns, holds)
+                call = self._report(recorder, peer, stream, frame, t_ns, holds)
                 if not (call and holds):
                     return call
             if stream:
@@ -140,7 +140,7 @@ class Channel:
             self.interrupt()
         return 0
 
-    def _tell(  # noqa: PLR0917
+    def _report(  # noqa: PLR0917
         self, recorder: Recorder, peer: Peer, stream: int, frame: Frame, t_ns: int, holds: int
     ) -> int:
         """Writes the report. Returns the record's number; 0 if a lasting record found no
@@ -198,17 +198,17 @@ class Channel:
             if call_is_lost:
                 recorder.count_dropped()
 
-    def heed_opentelemetry(self) -> None:
+    def use_opentelemetry(self) -> None:
         """From now on uses OpenTelemetry's spans and the chosen baggage entries, if OpenTelemetry
         is imported."""
         if OPENTELEMETRY in modules:
             with suppress(Exception):  # another thread is importing it
                 self.frame = with_opentelemetry(context_of_opentelemetry())
-                self.tell_anew()
+                self.invalidate()
 
-    def tell_anew(self) -> None:
+    def invalidate(self) -> None:
         """Makes each connection report everything again at its next call."""
-        with self._meets:  # of two threads that do this at once, one would keep its old state
+        with self._connect_lock:  # else one of two threads would keep its old state
             before, self.to = self.to, ReportCache(self.frame, self.to.until_ns)
             before.end()
 
@@ -217,13 +217,13 @@ class Channel:
         recorder = self._recorder
         if recorder is not None:
             recorder.gap(monotonic_ns())
-        self.tell_anew()
+        self.invalidate()
 
     def close(self) -> None:
         """Forgets the recorder. The next call connects anew."""
         recorder, self._recorder = self._recorder, None
         self.to.until_ns = 0
-        self._tell_ends(False)
+        self._set_wants_ends(False)
         if recorder is not None:
             recorder.close()
 
@@ -231,51 +231,51 @@ class Channel:
         """In a forked child: the ring belongs to the parent, and no other thread exists any
         more.
         """
-        self._meets = _thread.RLock()
+        self._connect_lock = _thread.RLock()
         self.close()
-        self._meeting = False
-        self._missed = 0
+        self._connecting = False
+        self._lost = 0
 
-    def _tell_ends(self, wants_ends: bool) -> None:
-        self.tell_anew()
-        with self._meets:
+    def _set_wants_ends(self, wants_ends: bool) -> None:
+        self.invalidate()
+        with self._connect_lock:
             self.wants_ends = wants_ends
             for follow in tuple(self.followers):
                 with suppress(Exception):
                     follow(wants_ends)
 
-    def _look(self, recorder: Recorder | None, t_ns: int) -> None:
+    def _check_recorder(self, recorder: Recorder | None, t_ns: int) -> None:
         """Checks whether the recorder is the same, another or gone, and whether OpenTelemetry is
         loaded.
         """
         if self.frame is innermost:
-            self.heed_opentelemetry()
+            self.use_opentelemetry()
         if recorder is not None:
             self.to.until_ns = t_ns + CHECK_NS
             if not recorder.is_gone():
                 holds = HOLDS if recorder.changes else 0
                 if holds != recorder.holds:
                     recorder.holds = holds
-                    self._tell_ends(not holds)
+                    self._set_wants_ends(not holds)
                 return
             if self._recorder is recorder:
                 self.close()
         # Other threads wait here for a few system calls, none of which blocks. Otherwise their
         # untagged calls would be neither reported nor counted.
-        with self._meets:
+        with self._connect_lock:
             if self._recorder is not None or t_ns <= self.to.until_ns:
                 return  # another thread has just connected, or failed
-            if self._meeting:
-                self._missed += 1  # we run in a signal handler that interrupted the connecting
+            if self._connecting:
+                self._lost += 1  # we run in a signal handler that interrupted the connecting
                 return
-            self._meeting = True
+            self._connecting = True
             try:
-                self._meet(t_ns)
+                self._connect(t_ns)
             finally:
-                self._meeting = False
+                self._connecting = False
 
-    def _meet(self, t_ns: int) -> None:
-        self._missed = 0
+    def _connect(self, t_ns: int) -> None:
+        self._lost = 0
         try:
             recorder = Recorder(self._path)
         except (OSError, ValueError, AttributeError):
@@ -283,8 +283,8 @@ class Channel:
             return
         self._recorder = recorder
         self.to.until_ns = monotonic_ns() + FIRST_CHECK_NS
-        self._tell_ends(True)
-        for _ in range(self._missed):
+        self._set_wants_ends(True)
+        for _ in range(self._lost):
             recorder.count_dropped()
 
 

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Any, overload
 from urllib.parse import quote
 
-from qjoule_drivers.context import EMPTY, TagSet, in_force
+from qjoule_drivers.context import EMPTY, TagSet, active_tags
 
 keys_in_statements: set[str] = set()
 _comments: dict[TagSet, str] = {}
@@ -43,7 +43,7 @@ def put_in_statements(keys: Iterable[str]) -> None:
 
 def chosen() -> dict[str, str]:
     """The current tags that go into statements."""
-    return in_force().those(keys_in_statements) if keys_in_statements else {}
+    return active_tags().select(keys_in_statements) if keys_in_statements else {}
 
 
 @overload
@@ -60,18 +60,18 @@ def commented(statement: Any) -> Any:
     """
     if not keys_in_statements:
         return statement
-    tags = in_force()
+    tags = active_tags()
     if tags is EMPTY:
         return statement
     comment = _comments.get(tags)
     if comment is None:
-        comment = _remember(tags)
+        comment = _make_comment(tags)
     if not comment:
         return statement
     if isinstance(statement, str):
-        return _placed(statement, comment, "*/", ";")
+        return _append_comment(statement, comment, "*/", ";")
     if isinstance(statement, (bytes, bytearray)):
-        return _placed(bytes(statement), comment.encode("ascii"), b"*/", b";")
+        return _append_comment(bytes(statement), comment.encode("ascii"), b"*/", b";")
     return statement
 
 
@@ -88,14 +88,14 @@ def pairs_of(tags: dict[str, str]) -> str:
     )
 
 
-def _remember(tags: TagSet) -> str:
+def _make_comment(tags: TagSet) -> str:
     if len(_comments) >= _MAX_MADE:
         _comments.clear()
-    comment = _comments[tags] = comment_of(tags.those(keys_in_statements))
+    comment = _comments[tags] = comment_of(tags.select(keys_in_statements))
     return comment
 
 
-def _placed(statement: Any, comment: Any, mark: Any, semicolon: Any) -> Any:
+def _append_comment(statement: Any, comment: Any, mark: Any, semicolon: Any) -> Any:
     """Puts the comment before a final semicolon: text after it would be another statement."""
     if mark in statement:
         return statement
@@ -114,19 +114,19 @@ def put_in_connections(keys: Iterable[str]) -> None:
     _keys = frozenset(keys)
 
 
-def of_a_new_connection() -> dict[str, str]:
+def connection_tags() -> dict[str, str]:
     """The current tags that a new connection sends."""
-    return in_force().those(_keys) if _keys else {}
+    return active_tags().select(_keys) if _keys else {}
 
 
-def name_of_a_new_connection(longest: int) -> str:
+def connection_name(longest: int) -> str:
     """`key=value,key2=value2`, encoded as in comments: as many pairs as fit into `longest`
     characters.
 
     Empty without tags.
     """
     name = ""
-    for key, value in of_a_new_connection().items():
+    for key, value in connection_tags().items():
         pair = f"{quote(key, safe='')}={quote(value, safe='')}"
         longer = f"{name},{pair}" if name else pair
         if len(longer) <= longest:
@@ -151,12 +151,12 @@ def attributes(encoding: str) -> bytes:
 def _encoded(tags: tuple[tuple[str, str], ...], encoding: str) -> bytes:
     count = len(tags)
     no_nulls = bytes((count + 7) // 8)
-    names = b"".join(_STRING + _counted(f"{PREFIX}{key}".encode("ascii")) for key, _ in tags)
-    values = b"".join(_counted(value.encode(encoding, "replace")) for _, value in tags)
+    names = b"".join(_STRING + _length_encoded(f"{PREFIX}{key}".encode("ascii")) for key, _ in tags)
+    values = b"".join(_length_encoded(value.encode(encoding, "replace")) for _, value in tags)
     return bytes([count, 1]) + no_nulls + b"\x01" + names + values
 
 
-def _counted(data: bytes) -> bytes:
+def _length_encoded(data: bytes) -> bytes:
     """The data preceded by its length ("Protocol::LengthEncodedInteger")."""
     size = len(data)
     if size < 0xFB:

@@ -25,7 +25,7 @@ MAX_VALUE = 256
 MAX_REMEMBERED = 4096
 
 #: Types whose text never changes. Sets of such tags are cached.
-_LASTING = (str, int, bool, type(None))
+_IMMUTABLE = (str, int, bool, type(None))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NOT_A_KEY = re.compile(r"[^A-Za-z0-9_.:-]+")
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -43,7 +43,7 @@ class TagSet:
         self.announced: tuple[object, int] = (None, 0)
         self.merged: dict[tuple[object, ...], TagSet] = {}
 
-    def those(self, keys: Set[str]) -> dict[str, str]:
+    def select(self, keys: Set[str]) -> dict[str, str]:
         """The tags of these keys, sorted."""
         return {key: self.of[key] for key in sorted(keys & self.of.keys())}
 
@@ -87,7 +87,7 @@ _enter = _current.set
 baggage_keys: dict[str, str] = {}
 
 
-def in_force() -> TagSet:
+def active_tags() -> TagSet:
     """The tags that a query sent now carries."""
     tags = innermost().tags
     return with_baggage(tags) if baggage_keys else tags
@@ -95,14 +95,14 @@ def in_force() -> TagSet:
 
 def current_tags() -> dict[str, str]:
     """The tags that a query sent now would carry, as a dict."""
-    return dict(in_force().of)
+    return dict(active_tags().of)
 
 
 def set_trace(trace: Trace | None) -> None:
     """Sets the current context's trace, for applications whose trace OpenTelemetry does not
     know.
     """
-    _in_trace(_current.get(), trace)
+    _enter_with_trace(_current.get(), trace)
 
 
 def trace_context() -> Trace | None:
@@ -112,7 +112,7 @@ def trace_context() -> Trace | None:
     return span or innermost().trace
 
 
-def _in_trace(frame: Frame, trace: Trace | None) -> None:
+def _enter_with_trace(frame: Frame, trace: Trace | None) -> None:
     """Makes the frame the current one, with this trace."""
     if frame.trace is not trace:
         frame = framed(frame.tags, frame.mark, frame.around, trace)
@@ -163,7 +163,7 @@ def clean(key: object, value: object) -> tuple[str, str] | None:
 
 def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
     """``base`` with ``tags`` added or replaced. A value of None removes a tag."""
-    key = _lasting(tags)
+    key = _cache_key(tags)
     cached = base.merged.get(key) if key is not None else None
     if cached is not None:
         return cached
@@ -183,12 +183,12 @@ def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
     return result
 
 
-def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
+def _cache_key(tags: Mapping[str, object]) -> tuple[object, ...] | None:
     """A key to cache these tags by; None if a value's text may change or is costly to compare."""
     types = tuple(map(type, tags.values()))
     if all(t is str for t in types):
         return (*tags.items(),)
-    if all(any(t is kind for kind in _LASTING) for t in types):
+    if all(any(t is kind for kind in _IMMUTABLE) for t in types):
         return (*tags.items(), *types)  # 1 and True are equal but have different texts
     return None
 
@@ -247,7 +247,7 @@ class Block:
             if frame.trace is around.trace:
                 _enter(around)
             else:
-                _in_trace(around, frame.trace)
+                _enter_with_trace(around, frame.trace)
 
     def __call__(self, function: _Function) -> _Function:
         return cast(_Function, tagging(function, partial(tag, **self.tags)))

@@ -10,9 +10,9 @@ from weakref import ref
 
 from qjoule_drivers.context import (
     Frame,
+    active_tags,
     baggage_keys,
     framed,
-    in_force,
     innermost,
     outermost,
 )
@@ -54,7 +54,7 @@ def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
         span = cached.span if is_same else current_span()
         if is_same and span is None and not baggage_keys:
             return block
-        result = framed(in_force(), block.mark, block.around, span or block.trace)
+        result = framed(active_tags(), block.mark, block.around, span or block.trace)
         with suppress(TypeError):  # an application's own kind of context cannot be cached
             last.set(_CachedFrame(block, ref(context), span, result))
         return result

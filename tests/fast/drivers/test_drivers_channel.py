@@ -21,7 +21,7 @@ from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import MARGIN, OK, SLOTS, Recorder, Ring
-from qjoule_drivers.shims.shim import meet
+from qjoule_drivers.shims.shim import find_peer
 from tag_listener import Listener, listening, settle
 
 
@@ -169,7 +169,7 @@ def test_an_exception_is_kept_from_the_application_and_counted(
     process = listener.only()
     assert (process.errors, process.dropped) == (2, 1)
     # And a connection that cannot be described.
-    assert meet(object(), lambda _: _peer()) is None
+    assert find_peer(object(), lambda _: _peer()) is None
     assert channel.begin(None) == 0
 
 

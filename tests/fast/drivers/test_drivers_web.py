@@ -149,7 +149,7 @@ def test_a_change_of_the_span_is_reported(listener: Listener, channel: Channel) 
 
 def test_a_frame_lasts_as_long_as_its_span(channel: Channel) -> None:
     """Each thread has its own frame, and it keeps no span alive."""
-    channel.heed_opentelemetry()
+    channel.use_opentelemetry()
     tracer = TracerProvider().get_tracer("test")
     both_in = threading.Barrier(2, timeout=60)
 
@@ -178,7 +178,7 @@ def test_baggage_that_is_named_later_counts(listener: Listener, channel: Channel
         peer = Peer({"db.system.name": "x"})
         channel.begin(peer)
         take_from_baggage(["tenant"])
-        channel.heed_opentelemetry()
+        channel.use_opentelemetry()
         channel.begin(peer)
         assert [begin.tags for begin in listener.only().begins] == [{}, {"tenant": "7"}]
     finally:

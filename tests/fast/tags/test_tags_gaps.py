@@ -167,7 +167,7 @@ def test_no_query_has_the_tags_of_another_and_no_loss_is_uncounted(
             elif step == "no room":
                 fails.update(("tags", "connection"))
             elif step == "anew":
-                channel.tell_anew()
+                channel.invalidate()
             else:
                 source._listener.poll()
                 if step == "room":  # which only the recorder makes

@@ -52,11 +52,11 @@ def start() -> None:
     report = os.environ.get("QJOULE_RUN_REPORT")
     if report:
         for shim in SHIMS.values():
-            shim.tell = _Teller(report)
+            shim.tell = _ReportWriter(report)
     instrument()
 
 
-class _Teller:
+class _ReportWriter:
     """Adds lines to the report. Appending one line with a single write does not mix up lines
     (write(2)).
     """

@@ -43,7 +43,7 @@ def _inject() -> None:
         sys.stderr.write("qjoule: not tagging: %s: %s\n" % (type(error).__name__, error))
 
 
-def _make_way() -> None:
+def _load_hidden() -> None:
     """Loads the `sitecustomize` that ours hides. A missing one is ignored, a broken one
     reported."""
     folder = os.path.dirname(os.path.abspath(__file__))
@@ -61,4 +61,4 @@ def _make_way() -> None:
 
 
 _inject()
-_make_way()
+_load_hidden()

@@ -3,9 +3,9 @@
 whichever thread sends it.
 
 A call ends when its response arrives in the event loop's thread, even if `execute_async` returned
-long ago. Each page, preparation and retry is a separate call. Those that the driver sends later
-from other threads carry the tags and trace of the code that made the request.
-Requests of one connection overlap; the CQL stream id distinguishes them.
+long ago. Each page, preparation and retry is a separate call. Those that the driver sends later, on
+other threads, carry the tags and trace of the code that made the request. Requests of one
+connection overlap; the CQL stream id distinguishes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.shim import Shim, meet, peer_of
+from qjoule_drivers.shims.shim import Shim, find_peer, peer_of
 
 _PAYLOAD_FROM = 4
 _WITH_PAYLOAD = frozenset(("QueryMessage", "PrepareMessage", "ExecuteMessage", "BatchMessage"))
@@ -35,7 +35,7 @@ def _send_msg(original: Any) -> Any:
                 if frame is to.frame() and now() < to.until_ns:
                     return original(self, msg, request_id, cb, *args, **kwargs)  # nothing to report
         if SHIM.active:
-            peer = peer or meet(self, _describe)
+            peer = peer or find_peer(self, _describe)
             call = channel.begin(peer, request_id + 1)
             if call:
                 cb = _ending(cb, peer, call)
@@ -85,7 +85,7 @@ def _send_request(original: Any) -> Any:
     return send_request
 
 
-def _later(original: Any) -> Any:
+def _in_request_context(original: Any) -> Any:
     def later(self: Any, *args: Any, **kwargs: Any) -> Any:
         context: Context | None = self._qjoule_context
         if context is None:
@@ -111,11 +111,11 @@ SHIM = Shim(
     sites=(
         (_CONNECTION, "Connection", "send_msg", _send_msg),
         (_CLUSTER, "ResponseFuture", "send_request", _send_request),
-        (_CLUSTER, "ResponseFuture", "_retry_task", _later),
-        (_CLUSTER, "ResponseFuture", "_reprepare", _later),
+        (_CLUSTER, "ResponseFuture", "_retry_task", _in_request_context),
+        (_CLUSTER, "ResponseFuture", "_reprepare", _in_request_context),
     ),
     in_statements=((_CONNECTION, "Connection", "send_msg", _send_msg_with_payload),),
-    optional=((_CLUSTER, "ResponseFuture", "_on_speculative_execute", _later),),
+    optional=((_CLUSTER, "ResponseFuture", "_on_speculative_execute", _in_request_context),),
     defaults=(
         (_CONNECTION, "Connection", "_qjoule_peer", None),
         (_CLUSTER, "ResponseFuture", "_qjoule_context", None),

@@ -12,9 +12,9 @@ from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented, name_of_a_new_connection
+from qjoule_drivers.comments import commented, connection_name
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.shim import Shim, meet, peer_of_descriptor
+from qjoule_drivers.shims.shim import Shim, find_peer, peer_of_descriptor
 
 _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 
@@ -30,7 +30,7 @@ def _wait(original: Any) -> Any:
                 if args or options:
                     return original(self, gen, *args, **options)
                 return original(self, gen)  # nothing to report
-        call = channel.begin(peer or meet(self, _describe)) if SHIM.active else 0
+        call = channel.begin(peer or find_peer(self, _describe)) if SHIM.active else 0
         if not call:
             return original(self, gen, *args, **options)
         try:
@@ -48,7 +48,7 @@ def _wait_async(original: Any) -> Any:
     async def wait(self: Any, *args: Any, **options: Any) -> Any:
         call = 0
         if SHIM.active:
-            call = channel.begin(self._qjoule_peer or meet(self, _describe))
+            call = channel.begin(self._qjoule_peer or find_peer(self, _describe))
         if not call:
             return await original(self, *args, **options)
         try:
@@ -112,7 +112,7 @@ def _parameters_async(original: Any) -> Any:
 def _with_name(parameters: Any) -> Any:
     """Adds a name that libpq uses only if neither the application nor `PGAPPNAME` sets one."""
     try:
-        name = name_of_a_new_connection(_LONGEST_NAME) if SHIM.active else ""
+        name = connection_name(_LONGEST_NAME) if SHIM.active else ""
         if name and "fallback_application_name" not in parameters:
             return {**parameters, "fallback_application_name": name}
     except Exception:

@@ -14,7 +14,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.shim import Shim, end, ending, meet, peer_of
+from qjoule_drivers.shims.shim import Shim, end, ending, find_peer, peer_of
 
 #: Commands that take a `comment` (MongoDB 4.4 and later).
 _COMMENTED = frozenset(
@@ -42,7 +42,7 @@ def _send_message(original: Any) -> Any:
             if peer.frame is to.frame() and now() < to.until_ns:
                 return original(self, message, max_doc_size)  # nothing to report
         if SHIM.active:
-            self._qjoule_call = channel.begin(peer or meet(self, _describe))
+            self._qjoule_call = channel.begin(peer or find_peer(self, _describe))
         return original(self, message, max_doc_size)
 
     return send_message
@@ -51,7 +51,7 @@ def _send_message(original: Any) -> Any:
 def _send_message_async(original: Any) -> Any:
     async def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         if SHIM.active:
-            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe))
+            self._qjoule_call = channel.begin(self._qjoule_peer or find_peer(self, _describe))
         return await original(self, message, max_doc_size)
 
     return send_message

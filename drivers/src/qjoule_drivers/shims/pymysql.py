@@ -23,11 +23,11 @@ from qjoule_drivers.comments import (
     NONE,
     attributes,
     commented,
+    connection_tags,
     keys_in_statements,
-    of_a_new_connection,
 )
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.shim import WRAPPER, Shim, end, ending, meet, peer_of
+from qjoule_drivers.shims.shim import WRAPPER, Shim, end, ending, find_peer, peer_of
 
 _COM_QUERY = 3
 
@@ -38,7 +38,7 @@ def _connect(original: Any) -> Any:
         self._qjoule_call = 0
         try:
             if SHIM.active:
-                attributes = {f"qjoule.{key}": tag for key, tag in of_a_new_connection().items()}
+                attributes = {f"qjoule.{key}": tag for key, tag in connection_tags().items()}
                 self._connect_attrs = {**self._connect_attrs, **attributes}
         except Exception:
             channel.failed()
@@ -58,7 +58,7 @@ def _execute_command(original: Any) -> Any:
                 return original(self, command, sql)  # nothing to report
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)
-        call = channel.begin(peer or meet(self, _describe))
+        call = channel.begin(peer or find_peer(self, _describe))
         if not call:
             return original(self, command, sql)
         try:
@@ -84,19 +84,19 @@ def _with_comment(original: Any) -> Any:
 
 def _request_authentication(original: Any) -> Any:
     def _request_authentication(self: Any) -> Any:
-        _agree(self)
+        _negotiate_attributes(self)
         return original(self)
 
     return _request_authentication
 
 
-def _agree(connection: Any) -> None:
+def _negotiate_attributes(connection: Any) -> None:
     """Negotiates attributes, or not, before the connection answers the server's greeting.
 
     Does nothing if a subclass sends statements in its own way.
     """
     try:
-        _forget(connection)  # drop what an earlier connect() negotiated
+        _drop_attributes(connection)  # drop what an earlier connect() negotiated
         if (
             SHIM.active
             and keys_in_statements
@@ -109,14 +109,14 @@ def _agree(connection: Any) -> None:
             itself = weakref.ref(connection)
             connection._qjoule_attributes = True
             connection._execute_command = partial(_with_attributes, itself)
-            connection._request_authentication = partial(_agree_anew, itself)
+            connection._request_authentication = partial(_renegotiate_attributes, itself)
             connection.client_flag |= CAPABILITY
     except Exception:
         channel.failed()
-        _forget(connection)
+        _drop_attributes(connection)
 
 
-def _forget(connection: Any) -> None:
+def _drop_attributes(connection: Any) -> None:
     if vars(connection).pop("_qjoule_attributes", False):
         vars(connection).pop("_execute_command", None)
         vars(connection).pop("_request_authentication", None)
@@ -136,9 +136,9 @@ def _with_attributes(itself: Any, command: Any, sql: Any) -> Any:
     return type(connection)._execute_command(connection, command, sql)
 
 
-def _agree_anew(itself: Any) -> Any:
+def _renegotiate_attributes(itself: Any) -> Any:
     connection = itself()
-    _agree(connection)
+    _negotiate_attributes(connection)
     return type(connection)._request_authentication(connection)
 
 
@@ -171,7 +171,7 @@ def _read_query_result(original: Any) -> Any:
     return _read_query_result
 
 
-def _of_unbuffered(original: Any) -> Any:
+def _read_unbuffered(original: Any) -> Any:
     def read(self: Any) -> Any:
         try:
             return original(self)
@@ -204,8 +204,8 @@ SHIM = Shim(
     ends=(
         (_MODULE, "Connection", "_read_query_result", _read_query_result),
         (_MODULE, "Connection", "_read_ok_packet", ending),
-        (_MODULE, "MySQLResult", "_read_rowdata_packet_unbuffered", _of_unbuffered),
-        (_MODULE, "MySQLResult", "_finish_unbuffered_query", _of_unbuffered),
+        (_MODULE, "MySQLResult", "_read_rowdata_packet_unbuffered", _read_unbuffered),
+        (_MODULE, "MySQLResult", "_finish_unbuffered_query", _read_unbuffered),
     ),
     in_statements=(
         (_MODULE, "Connection", "_execute_command", _with_comment),

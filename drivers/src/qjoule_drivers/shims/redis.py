@@ -11,9 +11,9 @@ from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import name_of_a_new_connection
+from qjoule_drivers.comments import connection_name
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.shim import Shim, meet, peer_of
+from qjoule_drivers.shims.shim import Shim, find_peer, peer_of
 
 _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by people
 
@@ -34,7 +34,7 @@ def _send_packed_command(original: Any) -> Any:
                 _connect(self)
             if check_health and self.health_check_interval:
                 self.check_health()
-            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe))
+            self._qjoule_call = channel.begin(self._qjoule_peer or find_peer(self, _describe))
         return original(self, command, check_health)
 
     return send_packed_command
@@ -78,7 +78,7 @@ def _send_packed_command_async(original: Any) -> Any:
                 await _connect(self)
             if check_health and self.health_check_interval:
                 await self.check_health()
-            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe_async))
+            self._qjoule_call = channel.begin(self._qjoule_peer or find_peer(self, _describe_async))
         return await original(self, command, check_health)
 
     return send_packed_command
@@ -109,7 +109,7 @@ def _init(original: Any) -> Any:
         original(self, *args, **kwargs)
         try:
             if SHIM.active and not self.client_name:
-                self.client_name = name_of_a_new_connection(_LONGEST_NAME) or self.client_name
+                self.client_name = connection_name(_LONGEST_NAME) or self.client_name
         except Exception:
             channel.failed()
 

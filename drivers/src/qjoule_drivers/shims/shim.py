@@ -63,7 +63,7 @@ class Patches:
         setattr(holder, attribute, wrapper)
         self._replaced.append((holder, attribute, replaced, wrapper))
 
-    def replace_those_there(self, sites: tuple[Site, ...]) -> None:
+    def replace_existing(self, sites: tuple[Site, ...]) -> None:
         """Replaces these sites, skipping any that do not exist."""
         for site in sites:
             with suppress(AttributeError, KeyError):
@@ -129,7 +129,7 @@ class Shim:
             (self.in_statements, self._wrapped_statements, bool(keys_in_statements)),
         ):
             if wanted and not patches:
-                patches.replace_those_there(sites)
+                patches.replace_existing(sites)
             elif not wanted:
                 patches.restore()
 
@@ -150,7 +150,7 @@ class Shim:
             getattr(_holder(module, owner), attribute)
         for site in self.sites:
             self._wrapped.replace(*site)
-        self._wrapped.replace_those_there(self.optional)
+        self._wrapped.replace_existing(self.optional)
 
     def version(self) -> str | None:
         """Version of the installed driver; None if it is not installed."""
@@ -199,7 +199,7 @@ def numbers(version: str) -> tuple[int, ...]:
 _INET = (socket.AF_INET, socket.AF_INET6)
 
 
-def meet(connection: Any, describe: Callable[[Any], Peer]) -> Peer | None:
+def find_peer(connection: Any, describe: Callable[[Any], Peer]) -> Peer | None:
     """The peer of a connection at its first call, then stored as ``_qjoule_peer``. None if it
     cannot be determined. Never raises.
     """
