@@ -36,8 +36,8 @@ def tags_either_way(
     with calls._lock:
         sorted_calls = calls._sorted()
         keys, sets = calls._keys.names(), list(calls._tags)
-        kept_until = KeptCalls(kept_calls(sorted_calls, calls._until(sorted_calls), keys, sets))
-    later = kept_until.tags_of(names, codes, streams, begins_ns).to_pylist()
+        kept = KeptCalls(kept_calls(sorted_calls, calls._valid_until(sorted_calls), keys, sets))
+    later = kept.tags_of(names, codes, streams, begins_ns).to_pylist()
     at_once: list[Any] = source.tags_of(names, codes, streams, begins_ns).to_pylist()
     assert _sorted(later) == _sorted(at_once)
     return at_once

@@ -200,13 +200,13 @@ def test_the_thread_takes_turns_only_for_applications(
 ) -> None:
     """Each turn would cost the traced machine some time, fifty times a second."""
     turns: list[str] = []
-    turn = Listener._turn
+    turn = Listener._take_turn
 
     def counted(self: Listener, *arguments: Any, **options: Any) -> Any:
         turns.append(threading.current_thread().name)
         return turn(self, *arguments, **options)
 
-    monkeypatch.setattr(Listener, "_turn", counted)
+    monkeypatch.setattr(Listener, "_take_turn", counted)
     with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as source:
         source._listener._accept()  # nobody is there
         source.start()
@@ -233,7 +233,7 @@ def test_threads_that_poll_at_once_take_each_record_once(tmp_path: Path) -> None
         def wants_calls(self, _application: Any) -> bool:
             return False
 
-        def part(self, _application: Any, _now_ns: int) -> None:
+        def disconnected(self, _application: Any, _now_ns: int) -> None:
             pass
 
     with Listener(listen_at(tmp_path / "tags.sock"), Taker(), Everyone()) as listener:

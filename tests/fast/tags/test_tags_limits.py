@@ -67,7 +67,7 @@ def few_descriptors() -> Iterator[None]:
 @pytest.mark.usefixtures("few_descriptors")
 def test_the_limit_of_descriptors_is_raised() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    assert connection_limiter.room() == min(connection_limiter.MAX_PROCESSES, (hard - 256) // 2)
+    assert connection_limiter.limit() == min(connection_limiter.MAX_PROCESSES, (hard - 256) // 2)
 
 
 @pytest.mark.parametrize("hard", [16, 200, 600])
@@ -78,7 +78,7 @@ def test_descriptors_are_kept_for_the_recorder(hard: int) -> None:
         status = 1
         with suppress(BaseException):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            most = connection_limiter.room()
+            most = connection_limiter.limit()
             assert most >= 1 and 2 * most <= hard - min(256, hard // 2)
             status = 0
         os._exit(status)

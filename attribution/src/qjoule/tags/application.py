@@ -176,7 +176,7 @@ class Application:
         if self.ended:
             self._held += self.ring.take(now_ns)  # the process has ended: take its last records
         batches, self._held = self._held, []
-        batches += (_over(*closed) for closed in self.ownership.check(now_ns))
+        batches += (_connection_end(*closed) for closed in self.ownership.check(now_ns))
         return batches
 
     def read_definitions(self, now_ns: int) -> bool:
@@ -243,19 +243,19 @@ def shares_namespaces(pid: int) -> bool:
     return same_users and len(numbers.split()) == 1  # one number for each namespace, ours first
 
 
-def until_of(application: Application, connection: int) -> int:
+def reports_valid_until(application: Application, connection: int) -> int:
     """Returns the time in ns until which reports on this connection count."""
     return application.ownership.until(connection)
 
 
-def _over(connection: int, t_ns: int) -> Slots:
+def _connection_end(connection: int, t_ns: int) -> Slots:
     """Makes a record as if the process had reported the connection's end at `t_ns`."""
     record = np.zeros(1, SLOT)
     record["kind"], record["connection"], record["t_ns"] = OVER, connection, t_ns
     return record
 
 
-def met(listening: socket.socket) -> Iterator[tuple[socket.socket, Process]]:
+def accept_processes(listening: socket.socket) -> Iterator[tuple[socket.socket, Process]]:
     """Yields newly connected processes. Raises OSError if one cannot be accepted."""
     while True:
         try:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qjoule.lazy_import import pa
-from qjoule.tags.application import Application, until_of
+from qjoule.tags.application import Application, reports_valid_until
 from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.joins import (
     WHOLE,
@@ -20,11 +20,11 @@ from qjoule.tags.joins import (
     Keys,
     as_maps,
     distinct_pairs,
+    drop_from_largest_user,
     is_over,
     last_before,
     name_of,
     tags_type,
-    without_the_biggest,
 )
 from qjoule.tags.kept_calls import KeptCall, bounded, kept_calls
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
@@ -86,7 +86,7 @@ class Calls:
             begins = np.isin(kind & ~np.uint32(HOLDS), (BEGIN, BEGIN_IN_TRACE))
             self._add_begins(application, records[begins | (kind == OVER)], now_ns)
 
-    def part(self, application: Application, now_ns: int) -> None:
+    def disconnected(self, application: Application, now_ns: int) -> None:
         """Saves the ends of the application's calls, because its ring is about to be released."""
         with self._lock:
             if application.number in self._users:
@@ -119,15 +119,15 @@ class Calls:
         with self._lock:
             calls = self._sorted()
             if not calls.size:
-                self._forget(calls, 0)
+                self._drop_old(calls, 0)
                 return pa.nulls(codes.size, tags_type())
-            keys, wholes = self._numbers_of(connections, codes, streams)
+            keys, wholes = self._keys_of(connections, codes, streams)
             indices = last_before(calls, keys, begins_ns)
             indices = self._still_open(calls, indices, begins_ns)
             indices[is_over(calls, indices, wholes, begins_ns)] = -1
             indices[calls["tags"][indices] < 0] = -1
             maps = as_maps(list(self._tags), calls, indices)
-            self._forget(calls, int(begins_ns.max(initial=0)))
+            self._drop_old(calls, int(begins_ns.max(initial=0)))
             return maps
 
     def take_finished(self, before_ns: int) -> list[KeptCall]:
@@ -138,7 +138,7 @@ class Calls:
         """
         with self._lock:
             calls = self._sorted()
-            until_ns = self._until(calls)
+            until_ns = self._valid_until(calls)
             done = (calls["t_ns"] < before_ns) & (until_ns <= before_ns)
             finished = kept_calls(calls[done], until_ns[done], self._keys.names(), list(self._tags))
             self._calls = calls[~done]
@@ -147,7 +147,7 @@ class Calls:
                 self._renumber(self._calls)
             return finished
 
-    def _until(self, calls: Array) -> Array:
+    def _valid_until(self, calls: Array) -> Array:
         """Returns when each call (sorted) stops being valid; NEVER_NS if it still is."""
         ends, missed = self._ends_of(calls)
         until = np.where(ends > 0, ends, np.where(missed, 0, NEVER_NS))
@@ -160,9 +160,9 @@ class Calls:
             for first_ns, last_ns in application.gaps if application is not None else gaps:
                 hit = its & calls["holds"] & (calls["t_ns"] <= last_ns)
                 until[hit] = np.minimum(until[hit], first_ns)
-        return bounded(calls, until, self._keys.wholes())
+        return bounded(calls, until, self._keys.connection_keys())
 
-    def knows(self, connections: Sequence[str | None]) -> list[bool]:
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         """Returns whether there are calls on each connection; None: on any connection."""
         with self._lock:
             return [self._keys.has(name) for name in connections]
@@ -175,7 +175,7 @@ class Calls:
         believed = (t_ns > max(now_ns - PLAUSIBLE_NS, 0)) & (t_ns <= time.monotonic_ns())
         self.unbelievable += int(np.count_nonzero(~believed))
         records, t_ns = records[believed], t_ns[believed]
-        verified = t_ns <= self._each(records[["connection"]], application, until_of)
+        verified = t_ns <= self._numbered(records[["connection"]], application, reports_valid_until)
         self.unverified += int(np.count_nonzero(~verified))
         records, t_ns = records[verified], t_ns[verified]
         if not records.size:
@@ -189,10 +189,10 @@ class Calls:
         calls["traced"] = records["kind"] & ~np.uint32(HOLDS) == BEGIN_IN_TRACE
         calls["trace"], calls["span"] = records["trace"], records["span"]
         # One record ends a connection with all of its streams.
-        for rows, number in ((~calls["over"], self._key), (calls["over"], self._whole)):
+        for rows, number in ((~calls["over"], self._key), (calls["over"], self._connection_key)):
             connections = records[["connection", "stream"]][rows]
-            calls["key"][rows] = self._each(connections, application, number)
-        calls["tags"] = self._each(records[["tags"]], application, self._tag_set)
+            calls["key"][rows] = self._numbered(connections, application, number)
+        calls["tags"] = self._numbered(records[["tags"]], application, self._tag_set)
         has_key = calls["key"] >= 0
         undefined = (calls["tags"] < 0) & (records["tags"] != NOT_DEFINED)
         self.unbelievable += int(np.count_nonzero(~has_key | undefined))
@@ -204,7 +204,7 @@ class Calls:
             self._drop_oldest()
 
     @staticmethod
-    def _each(fields: Array, application: Application, number: Any) -> Array:
+    def _numbered(fields: Array, application: Application, number: Any) -> Array:
         """`number(application, *values)` for every record, called once per distinct record."""
         uniques, codes = np.unique(fields, return_inverse=True)
         numbers = [number(application, *values) for values in uniques.tolist()]
@@ -216,7 +216,7 @@ class Calls:
         name = name_of(described) if described is not None else None
         return -1 if name is None else self._keys.number(name, stream)
 
-    def _whole(self, application: Application, connection: int, _: int) -> int:
+    def _connection_key(self, application: Application, connection: int, _: int) -> int:
         return self._key(application, connection, WHOLE)
 
     def _tag_set(self, application: Application, number: int) -> int:
@@ -245,7 +245,7 @@ class Calls:
             self._new = []
         return self._calls
 
-    def _numbers_of(
+    def _keys_of(
         self, connections: list[str | None], codes: Array, streams: Array
     ) -> tuple[Array, Array]:
         """Returns the key of each query's connection and stream, and of its whole connection, or
@@ -265,7 +265,7 @@ class Calls:
         ends, missed = self._ends_of(its)
         ended = np.zeros(indices.size, np.bool_)
         ended[hit] = np.where(ends > 0, ends <= begins_ns[hit], missed) & ~its["holds"]
-        ended[hit] |= self._did_not_hold(its, begins_ns[hit])
+        ended[hit] |= self._was_outdated(its, begins_ns[hit])
         return np.where(ended, -1, indices)
 
     def _ends_of(self, calls: Array) -> tuple[Array, Array]:
@@ -288,7 +288,7 @@ class Calls:
                 ends[at] = self._ends.of(self._users[owner], owner, number)
         return ends, missed
 
-    def _did_not_hold(self, calls: Array, begins_ns: Array) -> Array:
+    def _was_outdated(self, calls: Array, begins_ns: Array) -> Array:
         """Returns whether each call was outdated when its query began: the application had gone, or
         could not report a change."""
         past = np.zeros(calls.size, np.bool_)
@@ -301,13 +301,13 @@ class Calls:
                 past |= its & calls["holds"] & (calls["t_ns"] <= last_ns) & (begins_ns >= first_ns)
         return past
 
-    def _forget(self, calls: Array, newest_ns: int) -> None:
+    def _drop_old(self, calls: Array, newest_ns: int) -> None:
         """Drops all but recent calls and the last call of each open connection. Renumbers keys and
         tags."""
         last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
         recent = calls["t_ns"] > newest_ns - KEPT_NS
         if (calls["over"] & ~recent).any():  # also drop the last calls of connections that ended
-            indices, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
+            indices, wholes = np.arange(calls.size), self._keys.connection_keys()[calls["key"]]
             last &= ~is_over(calls, indices, wholes, np.full(calls.size, NEVER_NS))
         remaining = calls[recent | (last & ~calls["over"])]
         remembered = max(len(self._tags), len(self._users))
@@ -338,6 +338,6 @@ class Calls:
         self._renumber(calls := self._sorted())  # first drops tags that no call uses
         while self._calls.size > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             sizes = None if self._calls.size > MAX_CALLS else list(map(characters, self._tags))
-            self._renumber(without_the_biggest(self._calls, self._users, sizes))
+            self._renumber(drop_from_largest_user(self._calls, self._users, sizes))
         self._call_count = self._calls.size
         self.dropped += calls.size - self._call_count

@@ -23,7 +23,7 @@ _DESCRIPTORS = 2
 _RESERVED = 256
 
 
-def room() -> int:
+def limit() -> int:
     """Returns how many applications there are descriptors for. Raises the limit if needed.
 
     Processes started later inherit the limit.
@@ -85,13 +85,13 @@ class ConnectionLimiter:
             application for application in self._all if application.number not in behind
         ]
 
-    def may_come(self, process: Process) -> bool:
+    def may_connect(self, process: Process) -> bool:
         """Returns true if this process may have one more connection, if there is room."""
         if process.pid and self._of_process[process.pid] >= MAX_OF_PROCESS:
             return False
         return self._silent[process.uid] < MAX_SILENT
 
-    def in_the_way(self, uid: int) -> Application | None:
+    def eviction_for(self, uid: int) -> Application | None:
         """Returns the application to evict to make room for one of this user. Raises KeyError if
         none.
 
@@ -106,7 +106,7 @@ class ConnectionLimiter:
         its = [application for application in self._all if application.uid == biggest]
         return max(its, key=lambda application: (application.ring is None, application.number))
 
-    def too_much(self) -> Application | None:
+    def eviction_over_limit(self) -> Application | None:
         """Returns the application to evict if too much is stored: the biggest of the biggest
         user."""
         defined = [application.definitions.bytes for application in self._all]

@@ -131,7 +131,7 @@ class SocketOwners:
     def _of_tcp(self, connection: Connection) -> Owner | None:
         if connection.client is None or connection.server is None:
             return None
-        here, there = _end(connection.client), _end(connection.server)
+        here, there = _parse_endpoint(connection.client), _parse_endpoint(connection.server)
         owner = self._tcp(here, there)
         # If there is no such connection, the kernel answers with a listening socket.
         if owner is None or owner[1] not in _CONNECTED or owner[4:6] != (here[1], there[1]):
@@ -188,7 +188,7 @@ def _owner(message: tuple[Any, ...]) -> Owner:
     return Owner(uid=message[13], cookie=message[9], inode=message[14])
 
 
-def _end(text: str) -> _Side:
+def _parse_endpoint(text: str) -> _Side:
     address, _, port = text.rpartition(" ")
     return ipaddress.ip_address(address), int(port).to_bytes(2, "big")
 

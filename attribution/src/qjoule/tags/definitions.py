@@ -139,19 +139,19 @@ def _connection(of: dict[str, object]) -> Connection:
     if not isinstance(system, str) or len(system) > MAX_KEY:
         raise ValueError
     system.encode("utf-8")
-    return Connection(system, *_ends(of))
+    return Connection(system, *_endpoints(of))
 
 
-def _ends(of: dict[str, object]) -> tuple[str | None, str | None]:
+def _endpoints(of: dict[str, object]) -> tuple[str | None, str | None]:
     if of.get("network.transport") == "unix":
         inode, path = of.get("client.inode"), of.get("server.address")
         client = f"unix {inode}" if type(inode) is int and 0 < inode < 1 << 64 else None
         return client, path if isinstance(path, str) and len(path) <= 108 else None
-    local = _end(of.get("network.local.address"), of.get("network.local.port"))
-    return local, _end(of.get("server.address"), of.get("server.port"))
+    local = _endpoint(of.get("network.local.address"), of.get("network.local.port"))
+    return local, _endpoint(of.get("server.address"), of.get("server.port"))
 
 
-def _end(address: object, port: object) -> str | None:
+def _endpoint(address: object, port: object) -> str | None:
     """Returns an address and a port in one spelling: IPv4-mapped IPv6 as IPv4."""
     if not isinstance(address, str) or type(port) is not int or not 0 < port < 1 << 16:
         return None

@@ -55,7 +55,7 @@ def last_before(calls: Array, keys: Array, begins_ns: Array) -> Array:
 def is_over(calls: Array, of_query: Array, wholes: Array, begins_ns: Array) -> Array:
     """Returns (n,) whether the connection was closed between the call and its query.
 
-    `of_query`: as `last_before` returns it, -1: none. `wholes`: keys of whole connections.
+    `of_query`: as `last_before` returns it, -1: none. `connection_keys`: keys of whole connections.
     """
     if not (wholes >= 0).any():
         return np.zeros(of_query.size, np.bool_)
@@ -67,7 +67,7 @@ def is_over(calls: Array, of_query: Array, wholes: Array, begins_ns: Array) -> A
     return over
 
 
-def without_the_biggest(
+def drop_from_largest_user(
     calls: Array, users: Mapping[int, int], sizes: Sequence[int] | None
 ) -> Array:
     """Drops the older half of the calls, at least one, of the user who uses the most room.
@@ -213,7 +213,7 @@ class Keys:
             for stream, number in streams.items()
         }
 
-    def wholes(self) -> NDArray[np.int64]:
+    def connection_keys(self) -> NDArray[np.int64]:
         """Returns (numbers,) the number of each number's whole connection, or -1."""
         numbers = np.full(self._next, -1, np.int64)
         for streams in self._streams.values():

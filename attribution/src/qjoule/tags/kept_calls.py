@@ -116,7 +116,7 @@ class KeptCalls:
                 rows = np.flatnonzero(keys == key)
                 name = connections[key >> 32]
                 calls = self._calls.get((name, key & 0xFFFF_FFFF)) if name is not None else None
-                for index, call in _at(calls or [], begins_ns[rows]):
+                for index, call in _queries_within(calls or [], begins_ns[rows]):
                     tags[int(rows[index])] = call.all_tags
                     self.joined += 1
         return pa.array(tags, tags_type())
@@ -127,7 +127,7 @@ class KeptCalls:
         return [bool(with_calls) if name is None else name in with_calls for name in connections]
 
 
-def _at(calls: list[KeptCall], begins_ns: Array) -> Iterable[tuple[int, KeptCall]]:
+def _queries_within(calls: list[KeptCall], begins_ns: Array) -> Iterable[tuple[int, KeptCall]]:
     """Yields queries that begin within one of these calls: their index, and the call."""
     if not calls:
         return

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from qjoule.tags.application import Application, met
-from qjoule.tags.connection_limiter import ConnectionLimiter, room
+from qjoule.tags.application import Application, accept_processes
+from qjoule.tags.connection_limiter import ConnectionLimiter, limit
 from qjoule.tags.connections import Owners, SocketOwners, is_same_network
 from qjoule.tags.listening import remove
 from qjoule.tags.ring import Slots
@@ -49,7 +49,7 @@ class Taker(Protocol):
         """Returns true if the application's records should be taken now, else they stay in the
         ring."""
 
-    def part(self, application: Application, now_ns: int) -> None:
+    def disconnected(self, application: Application, now_ns: int) -> None:
         """Called when the application has gone, before its ring is released."""
 
 
@@ -76,7 +76,7 @@ class Listener:
         self._taker = taker
         self._owners = owners or SocketOwners()
         self._lock = threading.Lock()
-        self._applications = ConnectionLimiter(room())
+        self._applications = ConnectionLimiter(limit())
         self._says = select.epoll()
         self._says.register(listening, select.EPOLLIN)
         self._by_descriptor: dict[int, Application] = {}
@@ -109,10 +109,10 @@ class Listener:
     def poll(self, make_room: Callable[[], None] | None = None) -> None:
         """Takes all records that exist now, as far as the taker or `make_room` has room."""
         with self._lock:
-            for application in self._turn(WHOLE_TURN_NS, make_room, to_the_end=True):
+            for application in self._take_turn(WHOLE_TURN_NS, make_room, to_the_end=True):
                 # The records could not be read in time, so the earlier reports no longer hold.
                 self.refused += 1
-                self._part(application)
+                self._release(application)
 
     def close(self) -> None:
         """Stops polling, and notifies the applications."""
@@ -123,7 +123,7 @@ class Listener:
             self._thread = None
         with self._lock:
             for application in self._applications:
-                self._part(application)
+                self._release(application)
         self._owners.close()
         self._says.close()
         if self._bell >= 0:
@@ -140,12 +140,12 @@ class Listener:
                 self._says.poll()
             before_s = time.thread_time()
             # At most half of a CPU, whatever the applications do.
-            self._rest(max(POLL_S, spent_s))
+            self._wait_for_turn(max(POLL_S, spent_s))
             with self._lock:
-                self._applications.put_first(self._turn(TURN_NS, None))
+                self._applications.put_first(self._take_turn(TURN_NS, None))
             spent_s = time.thread_time() - before_s
 
-    def _rest(self, duration_s: float) -> None:
+    def _wait_for_turn(self, duration_s: float) -> None:
         """Waits for the next turn. Meanwhile accepts connections and reads definitions."""
         until_s = time.monotonic() + duration_s
         spent_s = time.thread_time() + LOOKING_S
@@ -155,9 +155,9 @@ class Listener:
                 return
             for descriptor, _ in self._says.poll(left_s):
                 with self._lock:
-                    self._look(descriptor)
+                    self._read_definitions(descriptor)
 
-    def _look(self, descriptor: int) -> None:
+    def _read_definitions(self, descriptor: int) -> None:
         """Reads the definitions on this connection. Records stay in the ring until the next
         turn."""
         if descriptor == self._bell:
@@ -170,15 +170,15 @@ class Listener:
             return
         try:
             now_ns = time.monotonic_ns()
-            if self._greets(application, now_ns):
+            if self._has_greeted(application, now_ns):
                 application.read_definitions(now_ns)
             if application.ended:
                 self._says.unregister(descriptor)
         except Exception:  # for the same reason as in `_poll`
             self.refused += 1
-            self._part(application)
+            self._release(application)
 
-    def _turn(
+    def _take_turn(
         self, user_ns: int, make_room: Callable[[], None] | None, *, to_the_end: bool = False
     ) -> list[Application]:
         """Takes records from each application. Returns those for which their user's time was too
@@ -211,17 +211,17 @@ class Listener:
                 self._poll(application, now_ns)
             spent[application.uid] += time.thread_time_ns() - began_ns
         self._applications.put_first(full)
-        while biggest := self._applications.too_much():
+        while biggest := self._applications.eviction_over_limit():
             self.refused += 1
-            self._part(biggest)
+            self._release(biggest)
             late = [application for application in late if application is not biggest]
         return late
 
     def _accept(self) -> None:
         accepted = 0
         try:
-            for connected, process in met(self._socket):
-                if self._applications.may_come(process) and self._has_room(process.uid):
+            for connected, process in accept_processes(self._socket):
+                if self._applications.may_connect(process) and self._has_room(process.uid):
                     self._next += 1
                     here = is_same_network(connected, self._socket)
                     application = Application(
@@ -245,17 +245,17 @@ class Listener:
         """Makes room for one more application of this user. Returns false if the user has
         enough."""
         try:
-            in_the_way = self._applications.in_the_way(uid)
+            evicted = self._applications.eviction_for(uid)
         except KeyError:
             return False
-        if in_the_way is not None:
+        if evicted is not None:
             self.refused += 1
-            self._part(in_the_way)
+            self._release(evicted)
         return True
 
     def _poll(self, application: Application, now_ns: int) -> None:
         try:
-            if not self._greets(application, now_ns):
+            if not self._has_greeted(application, now_ns):
                 return
             batches = application.take(now_ns)
             ring = application.ring
@@ -270,9 +270,9 @@ class Listener:
             self.refused += 1
             is_done = True
         if is_done:
-            self._part(application)
+            self._release(application)
 
-    def _greets(self, application: Application, now_ns: int) -> bool:
+    def _has_greeted(self, application: Application, now_ns: int) -> bool:
         """Returns true if the application has sent its ring. Raises NotARing, OSError."""
         if application.ring is None:
             if not application.greet(now_ns):
@@ -281,11 +281,11 @@ class Listener:
             self.met += 1
         return True
 
-    def _part(self, application: Application) -> None:
+    def _release(self, application: Application) -> None:
         self._gone_lost += application.lost
         self.refused += application.definitions.refused
         self._applications.remove(application)
         del self._by_descriptor[application.descriptor]
         # Read the clock again: the application may have made calls since this turn began.
-        self._taker.part(application, time.monotonic_ns())
+        self._taker.disconnected(application, time.monotonic_ns())
         application.close()

@@ -105,7 +105,7 @@ class ReportedCalls:
         # An application may define its first connection a moment after it connects to us.
         return number in self._wanted or (self._any and number not in self._met)
 
-    def part(self, application: Application, now_ns: int) -> None:
+    def disconnected(self, application: Application, now_ns: int) -> None:
         """Marks calls without an end as lost, because the application's ring is about to be
         released."""
         del now_ns
@@ -113,7 +113,7 @@ class ReportedCalls:
             self._wanted.discard(application.number)
             self._met.discard(application.number)
             if application.number in self._applications:
-                self._look_for_ends()
+                self._collect_ends()
                 del self._applications[application.number]
             for begun in self._begun.values():
                 if begun.application == application.number and not begun.end:
@@ -127,7 +127,7 @@ class ReportedCalls:
         `opaque`: servers by the names (`calls.name_of`) of connections that probes cannot read.
         """
         with self._lock:
-            self._look_for_ends()
+            self._collect_ends()
             reported: list[Call] = []
             for key, begun in list(self._begun.items()):
                 if not (begun.end or begun.lost or everything):
@@ -183,7 +183,7 @@ class ReportedCalls:
         servers: Array = server_of_number[places.reshape(-1)]
         return servers
 
-    def _look_for_ends(self) -> None:
+    def _collect_ends(self) -> None:
         by_application: dict[int, list[_Begun]] = {}
         for begun in self._begun.values():
             if not begun.end and not begun.lost:

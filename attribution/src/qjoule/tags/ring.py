@@ -141,18 +141,18 @@ class RingReader:
         A record is taken as soon as it is complete, even if earlier records of stopped threads are
         not: its statement may be under way. Raises NotARing if the process contradicts itself.
         """
-        self._look_for_a_gap(now_ns)
+        self._read_gap(now_ns)
         remaining = len(self._slots)
         before = self._taken
         while remaining > 0:
-            for records in self._whole_ones():
+            for records in self._complete_records():
                 remaining -= records.size
                 yield records
             remaining -= 1  # bounds the loop, whatever the process writes meanwhile
-            if not (self._advance() or self._pass_over(now_ns)):
+            if not (self._advance() or self._skip_stuck_slot(now_ns)):
                 break
         self._was_late |= self._taken - before > len(self._slots) // 2
-        self._keep_ends()
+        self._store_ends()
         _WORD.pack_into(self._memory, _TAIL, self._taken)
 
     def ends(self, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -187,10 +187,10 @@ class RingReader:
     @property
     def bytes(self) -> int:
         """Approximate memory of the recorder for this ring, without the shared memory."""
-        return self._before.nbytes + 16 * self.remembers
+        return self._before.nbytes + 16 * self.stored_ends
 
     @property
-    def keeps(self) -> int:
+    def open_records(self) -> int:
         """Number of last records into which the process writes ends."""
         return len(self._slots) // 4
 
@@ -200,7 +200,7 @@ class RingReader:
         return self._taken
 
     @property
-    def remembers(self) -> int:
+    def stored_ends(self) -> int:
         """Approximate number of calls whose ends are stored."""
         return min(self._taken, KEPT_ENDS)
 
@@ -209,13 +209,13 @@ class RingReader:
         ends stay available."""
         _WORD.pack_into(self._memory, _CLOSED, 1)
         self._kept_up_to = 0  # store the ends of old calls, too
-        self._keep_ends()
+        self._store_ends()
         self._reported_lost = self.reported_lost
         self._shared = None
         # Another thread may still be reading: the mapping ends with its last user.
         del self._slots, self._numbers, self._memory
 
-    def _look_for_a_gap(self, now_ns: int) -> None:
+    def _read_gap(self, now_ns: int) -> None:
         """Reads the gap that the process announces. It cannot have begun before the last
         reading."""
         gap = int(_WORD.unpack_from(self._memory, _GAP)[0])
@@ -229,7 +229,7 @@ class RingReader:
         self._gap = gap
         self._looked_ns = now_ns
 
-    def _whole_ones(self) -> Iterator[Slots]:
+    def _complete_records(self) -> Iterator[Slots]:
         """Yields copies of new records, until a part of the ring has no complete record."""
         position, end = self._taken, self._taken + len(self._slots)
         while position < end:
@@ -263,7 +263,7 @@ class RingReader:
             self._stuck_since_ns = 0
         return self._taken > since
 
-    def _keep_ends(self) -> None:
+    def _store_ends(self) -> None:
         """Stores ends before their slots are reused."""
         first = 1 + max(self._kept_up_to, self._taken - len(self._slots))
         calls = np.append(self._open, np.arange(first, self._taken + 1))
@@ -277,9 +277,9 @@ class RingReader:
         # Ends are written before the numbers, because another thread may be reading.
         self._ends[places] = ends[has_end]
         self._ended[places] = calls[has_end]
-        self._open = calls[~has_end & (calls > self._taken - self.keeps - WRITERS)]
+        self._open = calls[~has_end & (calls > self._taken - self.open_records - WRITERS)]
 
-    def _pass_over(self, now_ns: int) -> bool:
+    def _skip_stuck_slot(self, now_ns: int) -> bool:
         """Skips an incomplete slot if it was overwritten or its writer died. Returns true if so."""
         ahead = int(self._numbers[self._taken & self._mask]) - (self._taken + 1)
         if ahead > 0:

@@ -42,10 +42,10 @@ class Joiner(Protocol):
     """The receiver: see :class:`qjoule.tags.listener.Taker`."""
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None: ...
-    def part(self, application: Application, now_ns: int) -> None: ...
+    def disconnected(self, application: Application, now_ns: int) -> None: ...
 
 
-class Waiting:
+class RecordQueue:
     """A queue of records between the reading and the joining thread.
 
     The reading thread must never wait for the joining one, even if that gets no CPU for long: a
@@ -68,14 +68,14 @@ class Waiting:
         """Queues a batch of records, whose definitions have been read."""
         self._add(application, records, now_ns, records.size)
 
-    def part(self, application: Application, now_ns: int) -> None:
+    def disconnected(self, application: Application, now_ns: int) -> None:
         """Queues an application's end. Its definitions and its ring, which has the ends of calls
         (16 bytes each), are still needed."""
-        remembered_calls = 0 if application.ring is None else application.ring.remembers
+        remembered_calls = 0 if application.ring is None else application.ring.stored_ends
         weight = (16 * remembered_calls + application.definitions.bytes) // SLOT_BYTES
         self._add(application, None, now_ns, weight)
 
-    def hand_on(self) -> None:
+    def deliver(self) -> None:
         """Passes all queued entries to the joiners."""
         with self._handing_on:
             for _ in range(len(self._waiting)):
@@ -87,7 +87,7 @@ class Waiting:
                         del self._of_user[application.uid]
                 for joiner in self._joiners:
                     if records is None:
-                        joiner.part(application, now_ns)
+                        joiner.disconnected(application, now_ns)
                     else:
                         joiner.take(application, records, now_ns)
 
@@ -131,9 +131,9 @@ class TagSource:
         any_server = bool(where.ports or where.paths)
         self._reported = ReportedCalls(where.server_of, hidden, any_server=any_server)
         path = path or (Path(configured) if configured else DEFAULT_PATH)
-        self._waiting = Waiting(self._calls, self._reported)
+        self._waiting = RecordQueue(self._calls, self._reported)
         self._listener = Listener(
-            listening or listen_at(path), _Reads(self._waiting, self._reported), owners
+            listening or listen_at(path), _QueueingTaker(self._waiting, self._reported), owners
         )
         self._listens_since_ns = time.monotonic_ns()
 
@@ -170,7 +170,7 @@ class TagSource:
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         """Returns whether calls on each connection were reported; None: on any connection."""
         self._listener.poll()
-        return self._calls.knows(connections)
+        return self._calls.calls_on(connections)
 
     def reported(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
         """Returns new finished calls to servers whose queries no probe sees.
@@ -194,19 +194,19 @@ class TagSource:
 
     def poll(self) -> None:
         """Reads all records that have been written by now."""
-        self._waiting.hand_on()
-        self._listener.poll(self._waiting.hand_on)
-        self._waiting.hand_on()
+        self._waiting.deliver()
+        self._listener.poll(self._waiting.deliver)
+        self._waiting.deliver()
 
     def close(self) -> None:
         """Stops reading, and notifies the applications."""
         self._listener.close()
 
 
-class _Reads:
+class _QueueingTaker:
     """Queues records for later, but answers `wants_calls` and `has_room` at once."""
 
-    def __init__(self, waiting: Waiting, reported: ReportedCalls) -> None:
-        self.take, self.part = waiting.take, waiting.part
+    def __init__(self, waiting: RecordQueue, reported: ReportedCalls) -> None:
+        self.take, self.disconnected = waiting.take, waiting.disconnected
         self.wants_calls = reported.wants_calls
         self.has_room = waiting.has_room
