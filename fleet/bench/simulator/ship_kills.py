@@ -88,7 +88,7 @@ def ship(began: Connection, store: Path, to: Path, renames: bool) -> None:
     where = Remote(LocalFileSystem(), str(to), str(to)) if renames else Directory(to)
     began.send(BEGAN)
     report = Shipper(store, where).ship()
-    if not report.well:
+    if not report.succeeded:
         raise SystemExit(1)
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from qjoule.api import UsageError
 from qjoule.api.rollups import HOUR_S, HOURS, ROLLUPS, SLOW, SPAN_S, TAGS, Part, hour_of
 from qjoule_fleet.files import File, Files, Refused
-from qjoule_fleet.footers import Checked, check, named
+from qjoule_fleet.footers import Checked, check, part_of_path
 from qjoule_fleet.times import Range
 
 #: Hex digits of an id that are shown; more if needed to distinguish hosts.
@@ -64,7 +64,7 @@ class Hosts:
             for host_id in ids
         }
 
-    def of_slot(self, writer: str) -> str:
+    def label_of_writer(self, writer: str) -> str:
         """Returns the label of a host id, or of `=` and a name."""
         if writer.startswith("="):
             return self.label(Part("", writer[1:], ""))
@@ -123,13 +123,13 @@ class Catalog:
         every = {*sums, *minutes}
         wanted = {slot for slot in every if _inside(slot[1], asked) and slot not in by_minute}
         hourly = self._usable({slot: sums[slot] for slot in sums if slot in wanted}, selection)
-        included = self._included(minutes, selection)
+        included = self._superseded(minutes, selection)
         by_minute_parts = {
             slot: minutes[slot] for slot in minutes if slot not in hourly and slot not in included
         }
         edges = self._usable(by_minute_parts, selection)
         selection.hourly, selection.edges = list(hourly.values()), list(edges.values())
-        _round(selection)
+        _round_range(selection)
         _add_gaps(selection, every - {*hourly, *edges, *included})
         return selection
 
@@ -137,7 +137,7 @@ class Catalog:
         """Selects all parts of `rollups` that have minutes of the range."""
         selection = self._selection(asked)
         named = self._named(ROLLUPS, selection)
-        included = self._included(named, selection)
+        included = self._superseded(named, selection)
         named = {slot: parts for slot, parts in named.items() if slot not in included}
         parts = self._usable(named, selection)
         selection.edges = list(parts.values())
@@ -186,7 +186,7 @@ class Catalog:
         named = _by_slot(files, selection)
         return {slot: parts for slot, parts in named.items() if first <= slot[1] < last}
 
-    def _included(self, minutes: _Named, selection: Selection) -> set[_Slot]:
+    def _superseded(self, minutes: _Named, selection: Selection) -> set[_Slot]:
         """Returns parts of schema 1 whose rows a newer agent copied into its own part."""
         old = {slot for slot in minutes if slot[0].startswith("=")}
         names = {(writer[1:], hour) for writer, hour in old}
@@ -229,7 +229,7 @@ def _by_slot(files: Iterable[File], selection: Selection) -> _Named:
     duplicates."""
     result: dict[_Slot, list[tuple[File, Part]]] = defaultdict(list)
     for file in files:
-        part = named(file)
+        part = part_of_path(file)
         if isinstance(part, Refused):
             selection.refused.append(part)
         else:
@@ -247,7 +247,7 @@ def _add_gaps(selection: Selection, unanswered: Collection[_Slot]) -> None:
     for checked in selection.parts:
         have[selection.hosts.label(checked.part)].add(checked.part.hour_s or 0)
     latest = max((max(hours) for hours in have.values()), default=0)
-    gone = {(selection.hosts.of_slot(slot), hour) for slot, hour in unanswered}
+    gone = {(selection.hosts.label_of_writer(slot), hour) for slot, hour in unanswered}
     for host, hours in have.items():
         gone |= {(host, hour) for hour in range(min(hours), latest + 1, HOUR_S)} - {
             (host, hour) for hour in hours
@@ -256,7 +256,7 @@ def _add_gaps(selection: Selection, unanswered: Collection[_Slot]) -> None:
     selection.silent = sorted(selection.hosts.labels() - have.keys() - {host for host, _ in gone})
 
 
-def _round(selection: Selection) -> None:
+def _round_range(selection: Selection) -> None:
     """Moves the range to whole ten minutes of past hours, where rare statements have one row each.
 
     Both ends are rounded up, so consecutive ranges still count every row once.

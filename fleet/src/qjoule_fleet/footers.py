@@ -58,7 +58,7 @@ class Checked:
     closed: bool = False
 
 
-def named(file: File) -> Part | Refused:
+def part_of_path(file: File) -> Part | Refused:
     """Returns the part that a path names."""
     part = layout.part_at(file.path)
     host = next((name[5:] for name in file.path.split("/") if name.startswith("host=")), "")
@@ -147,7 +147,7 @@ def _wrong_size(footer: Any) -> str:
     return ""
 
 
-def _wanted(table: str) -> pa.Schema:
+def _expected_schema(table: str) -> pa.Schema:
     if table in SLOW_COLUMNS:
         names = [name for part in SLOW_COLUMNS[table] for name in part]
         time = ROWS.field("minute").type
@@ -161,7 +161,7 @@ def _columns(table: str, schema: pa.Schema) -> tuple[str, tuple[str, ...]]:
     """Returns what is wrong with a part's columns, and the columns that we know."""
     if len(set(schema.names)) != len(schema.names):
         return "two of its columns have one name", ()
-    wanted = _wanted(table)
+    wanted = _expected_schema(table)
     ours = []
     for field in wanted:
         name = field.name if field.name in schema.names else FORMER_NAMES.get(field.name, "")

@@ -86,10 +86,10 @@ class _Group:
 def outliers(rows: Iterable[Row], least_ratio: float = 1.1) -> Outliers:
     """Finds outliers among `rows` by host and fingerprint; ignores ratios within `least_ratio`."""
     groups, skipped = _groups(rows)
-    tested = [_tested(group) for group in groups]
+    tested = [_test_group(group) for group in groups]
     if not tested:
         return Outliers([], 0, skipped)
-    corrected = _corrected(np.concatenate([group.p for group in tested]))
+    corrected = _adjust_p_values(np.concatenate([group.p for group in tested]))
     result, first = [], 0
     for group in tested:
         for i, row in enumerate(group.rows):
@@ -122,7 +122,7 @@ def _groups(rows: Iterable[Row]) -> tuple[list[list[Row]], int]:
     return groups, skipped + few
 
 
-def _tested(rows: list[Row]) -> _Group:
+def _test_group(rows: list[Row]) -> _Group:
     value = np.log([row.energy_nj / 1e9 / row.calls for row in rows])
     ends = np.array([row.j_per_call_ci95 for row in rows], np.float64)
     own = np.log(ends[:, 1] / np.maximum(ends[:, 0], np.finfo(float).tiny)) / (2 * Z95)
@@ -144,7 +144,7 @@ def _tested(rows: list[Row]) -> _Group:
     return _Group(rows, median, spread, distance, half, p)
 
 
-def _corrected(p: F64) -> F64:
+def _adjust_p_values(p: F64) -> F64:
     """Returns p-values adjusted by Benjamini and Hochberg."""
     order = np.argsort(p)
     count = len(p)

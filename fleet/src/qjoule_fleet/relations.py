@@ -100,7 +100,7 @@ class Session:
         for source in sources:
             of[source.relation] += self._selects(source)
         for relation in PART_COLUMNS:
-            selects = of[relation] or [_nothing(relation)]
+            selects = of[relation] or [_empty_select(relation)]
             self.run(f"create view {relation} as\n" + "\nunion all\n".join(selects))
         for statement in views.definitions():
             self.run(statement)
@@ -132,7 +132,7 @@ class Session:
         self._connection.unregister("given")
 
     def run(self, statement: str) -> None:
-        with _in_one_line():
+        with _duckdb_errors():
             self._connection.execute(statement)
 
     def keep(self, name: str, select: str) -> None:
@@ -140,16 +140,16 @@ class Session:
         self.run(f"create or replace temp table {name} as\n{select}")
 
     def table(self, select: str) -> pa.Table:
-        with _in_one_line():
+        with _duckdb_errors():
             return self._connection.sql(select).to_arrow_table()
 
     def batches(self, select: str) -> Iterator[pa.Schema | pa.RecordBatch]:
         """Yields the schema of a SELECT's rows, then batches: they are never all in memory."""
-        with _in_one_line():
+        with _duckdb_errors():
             reader = self._connection.sql(select).to_arrow_reader(BATCH_ROWS)
         yield reader.schema
         while True:
-            with _in_one_line():
+            with _duckdb_errors():
                 batch = next(iter(reader), None)
             if batch is None:
                 return
@@ -159,7 +159,7 @@ class Session:
         """Raises `QjouleError` unless the text is one SELECT statement."""
         import duckdb  # noqa: PLC0415
 
-        with _in_one_line():
+        with _duckdb_errors():
             statements = self._connection.extract_statements(statement)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise QjouleError("give one SELECT statement: nothing else is run")
@@ -175,7 +175,7 @@ class Session:
             where = f"\nwhere p.minute >= {_time(begin)} and p.minute < {_time(end)}"
         selects = []
         for columns, paths in alike.items():
-            names = [_selected(name, columns) for name in PART_COLUMNS[source.relation]]
+            names = [_column_sql(name, columns) for name in PART_COLUMNS[source.relation]]
             listed = f"[{', '.join(map(text, paths))}]"
             selects.append(
                 f"select {', '.join(names)}, h.host, h.host_id\n"
@@ -204,14 +204,14 @@ def _connect(limits: Limits, spill: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _selected(name: str, columns: Collection[str]) -> str:
+def _column_sql(name: str, columns: Collection[str]) -> str:
     """Returns the SQL that reads one of our columns from a part with these columns."""
     if (former := FORMER_NAMES.get(name)) in columns:
         return f"p.{former} as {name}"
     return f"p.{name}" if name in columns else f"null::{_type(name)} as {name}"
 
 
-def _nothing(relation: str) -> str:
+def _empty_select(relation: str) -> str:
     names = [f"null::{_type(name)} as {name}" for name in PART_COLUMNS[relation]]
     return f"select {', '.join(names)}, '' as host, '' as host_id where false"
 
@@ -224,7 +224,7 @@ def _time(iso_text: str) -> str:
     return f"timestamptz {text(iso_text)}"
 
 
-class _in_one_line:
+class _duckdb_errors:
     """Converts DuckDB's errors to ours."""
 
     def __enter__(self) -> None:

@@ -35,7 +35,7 @@ from qjoule.api.rollups import (
     unreadable,
 )
 from qjoule_fleet.files import File, Files, Refused
-from qjoule_fleet.footers import named
+from qjoule_fleet.footers import part_of_path
 from qjoule_fleet.times import Range
 
 #: Below this number of chance draws an interval is a rough guess: its coverage is not its level.
@@ -173,7 +173,7 @@ def _rounded(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
 def _files(files: Files, asked: Range, refused: list[Refused]) -> Iterator[tuple[File, Part]]:
     for directory in files.directories(SAMPLES):
         for file in files.walk(f"{SAMPLES}/{directory}", refused):
-            part = named(file)
+            part = part_of_path(file)
             if isinstance(part, Refused):
                 refused.append(part)
             # A minute that was moved is in a later hour.

@@ -103,7 +103,7 @@ def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str
     if first == second:
         return first
     if first > second:  # PEP 495: the time is skipped
-        change = _change(zone, int(second), int(first))
+        change = _transition(zone, int(second), int(first))
         notes.append(
             f"{text} does not exist in {zone}: clocks are set forward at {iso(change)}, which is "
             "taken"
@@ -118,7 +118,7 @@ def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str
     return time_s
 
 
-def _change(zone: Zone, before_s: int, after_s: int) -> int:
+def _transition(zone: Zone, before_s: int, after_s: int) -> int:
     """Returns when clocks are set, between two times."""
 
     def offset(time_s: int) -> timedelta:

@@ -220,10 +220,10 @@ def test_sftp_also_after_a_lost_connection(tmp_path: Path, sftp: SftpServer) -> 
     sftp.stop()
     write_hour(store, 3)
     write_hour(store, 0)  # written again: replaced there as a whole
-    assert not shipper.ship().well
+    assert not shipper.ship().succeeded
     sftp.start()
     report = shipper.ship()
-    assert report.well and len(report.shipped) == 2
+    assert report.succeeded and len(report.shipped) == 2
     assert shipped(sftp.url) == closed_contents(store, 4)
     assert not list((sftp.root / "fleet").rglob(".*")), "nothing unfinished"
 

@@ -22,7 +22,7 @@ from qjoule.trace.reader import Trace
 from qjoule_fleet.commands import fleet_requests
 from qjoule_fleet.reporters.requests import render, to_json
 from qjoule_fleet.requests import join
-from qjoule_fleet.requests.run import Answer, Source, Wanted, answer
+from qjoule_fleet.requests.run import Answer, Query, Source, answer
 
 #: When the hosts' recordings began, in ms since 1970.
 EPOCH_MS = 1_700_000_000_000
@@ -79,7 +79,7 @@ def asked(paths: Sequence[Path], **wanted: Any) -> Answer:
     """The answer for some traces."""
     sources = [Source(path.name, Trace(path), AttributionRequest()) for path in paths]
     options: dict[str, Any] = {"tag": "trace", "top": 100, "longest_ns": LONGEST_NS} | wanted
-    return answer(sources, Wanted(**options))
+    return answer(sources, Query(**options))
 
 
 HOUR_MS = 3_600_000.0

@@ -83,7 +83,7 @@ def test_closed_parts_arrive_once_and_open_ones_later(store: Path, to: Path) -> 
         path.write_bytes(b"no part")
     first = ship(store, to)
     assert parts(to) == closed and len(first.shipped) == 7
-    assert (first.open, first.there, first.well) == (1, 0, True)
+    assert (first.open, first.there, first.succeeded) == (1, 0, True)
     lines = [line for manifest in (to / "manifests").rglob("*.jsonl") for line in manifest.open()]
     entries = {entry["path"]: (entry["sha256"], entry["size"]) for entry in map(json.loads, lines)}
     assert entries == {
@@ -108,7 +108,7 @@ def test_a_part_that_changed_after_it_was_closed_is_named_and_not_shipped(
     ship(store, to)
     before = parts(to)
     path = store / write_hour(store, 0).path
-    assert ship(store, to).well, "written again, but the same"
+    assert ship(store, to).succeeded, "written again, but the same"
     pq.write_table(pq.ParquetFile(path).read().slice(0, 1), path)
     (trouble,) = ship(store, to).refused
     assert trouble.path == name(path, store)
@@ -134,7 +134,7 @@ def test_damaged_parts_and_those_that_lie_are_named_and_not_shipped(
     path.write_bytes(damage(path.read_bytes()))
     report = ship(store, to)
     assert [trouble.path for trouble in report.refused] == [name(path, store)]
-    assert len(report.shipped) == 6 and not report.well
+    assert len(report.shipped) == 6 and not report.succeeded
 
 
 @pytest.mark.parametrize("content", [b"{}\n[]\n\xff\n", b'{"path": 1}\n' + b"[" * 99999 + b"\n"])
@@ -147,7 +147,7 @@ def test_a_damaged_manifest_means_that_parts_are_shipped_again(
         lines = file.read_bytes().splitlines(keepends=True)
         file.write_bytes(lines[0][:-9] + b"\n" + content + b"".join(lines[1:]))
     report = ship(store, to)
-    assert report.damaged_lines and report.well and len(report.shipped) == 2
+    assert report.damaged_lines and report.succeeded and len(report.shipped) == 2
     assert parts(to) == before
     assert ship(store, to).damaged_lines == 0
 
@@ -166,10 +166,10 @@ def test_a_destination_that_takes_nothing_is_named_and_parts_wait(store: Path, t
     report = ship(store, troubled)
     assert {trouble.why for trouble in report.failed} == {os.strerror(errno.ENOSPC)}
     assert len(report.failed) == 3
-    assert len(report.waiting) == 7 and report.waiting_bytes > 0 and not report.well
+    assert len(report.waiting) == 7 and report.waiting_bytes > 0 and not report.succeeded
     troubled.before = unreachable
     report = ship(store, troubled)
-    assert report.unknown == 8 and not report.waiting and not report.well
+    assert report.unknown == 8 and not report.waiting and not report.succeeded
     troubled.before = lambda _what, _path: None
     assert len(ship(store, troubled).shipped) == 7
 
@@ -183,7 +183,7 @@ def test_parts_that_the_store_removes_while_they_wait_are_counted(store: Path, t
     assert not ship(store, troubled).lost, "it is not known whether it was shipped"
     troubled.before = lambda _what, _path: None
     assert ship(store, troubled).lost == [name(oldest, store)]
-    assert ship(store, troubled).well, "it is told once"
+    assert ship(store, troubled).succeeded, "it is told once"
 
 
 def test_a_destination_that_does_not_answer_ends_the_pass(store: Path, to: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_shipper_may_end_at_any_step(tmp_path: Path) -> None:
             ship(store, Troubled(to, kill))
         except Killed:
             assert parts(to).items() <= expected.items()
-            assert ship(store, to).well and parts(to) == expected
+            assert ship(store, to).succeeded and parts(to) == expected
         else:
             assert parts(to) == expected and step > 15
             return

@@ -19,7 +19,7 @@ from qjoule.api.screen import writers
 from qjoule_fleet.asked import Question, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.commands import fleet_options
-from qjoule_fleet.commands.fleet_options import Asked
+from qjoule_fleet.commands.fleet_options import FleetRequest
 from qjoule_fleet.outliers import Class, compare, outliers, unmatched
 from qjoule_fleet.questions import By
 from qjoule_fleet.times import Range, duration_s, iso, moment
@@ -110,12 +110,12 @@ def command(
     if hosts:
         if limits:
             raise UsageError("--gate compares two sides: it is of --at and --release")
-        return _hosts(fleet_options.asked(options), least, as_json=as_json)
+        return _hosts(fleet_options.parse_request(options), least, as_json=as_json)
     if at is not None:
-        sides = _around(at, span, options)
+        sides = _around_time(at, span, options)
     else:
         assert releases is not None
-        sides = _of_releases(fleet_options.asked(options), releases)
+        sides = _two_releases(fleet_options.parse_request(options), releases)
     return _compare(sides, limits, total=gate_total, as_json=as_json)
 
 
@@ -127,14 +127,14 @@ class _Sides:
     read: list[Read]
 
 
-def _rows(asked: Asked, range_: Range, by: By) -> tuple[list[Row], Read]:
+def _rows(asked: FleetRequest, range_: Range, by: By) -> tuple[list[Row], Read]:
     parts = select(Catalog(asked.reader.files), range_, by)
     read_parts = read(parts)
-    fleet_options.tell_refused(read_parts.refused)
+    fleet_options.print_refused(read_parts.refused)
     answer = asked.reader.answer(parts, Question(by, limit=None, latency=False))
     if not answer.groups.num_rows:
-        raise fleet_options.nothing(asked.reader, range_)
-    fleet_options.tell_missing(read_parts.missing, read_parts.silent)
+        raise fleet_options.no_rows_error(asked.reader, range_)
+    fleet_options.print_missing(read_parts.missing, read_parts.silent)
     for note in parts.sums.notes:
         say(note)
     return rows_of(answer, by, {}), read_parts
@@ -143,10 +143,10 @@ def _rows(asked: Asked, range_: Range, by: By) -> tuple[list[Row], Read]:
 _BY_HOST = By(("host", "fingerprint"))
 
 
-def _around(at: str, span: str, options: dict[str, Any]) -> _Sides:
+def _around_time(at: str, span: str, options: dict[str, Any]) -> _Sides:
     if any(options[name] is not None for name in ("begin", "end", "last")):
         raise UsageError("--at has --span; --from, --to and --last are of the others")
-    asked = fleet_options.asked(options)
+    asked = fleet_options.parse_request(options)
     notes: list[str] = []
     middle = int(moment(at, asked.zone, end=False, notes=notes))
     length = duration_s(span)
@@ -162,7 +162,7 @@ def _around(at: str, span: str, options: dict[str, Any]) -> _Sides:
     return _Sides(a, b, {"A": str(before), "B": str(after)}, [read_a, read_b])
 
 
-def _of_releases(asked: Asked, releases: tuple[str, str]) -> _Sides:
+def _two_releases(asked: FleetRequest, releases: tuple[str, str]) -> _Sides:
     rows, read_parts = _rows(asked, asked.range, By(("host", "fingerprint", "release")))
     sides = [[row for row in rows if row.keys["release"] == release] for release in releases]
     for name, side in zip(releases, sides, strict=True):
@@ -226,7 +226,7 @@ def _report(
     )
 
 
-def _hosts(asked: Asked, least: float, *, as_json: bool) -> int:
+def _hosts(asked: FleetRequest, least: float, *, as_json: bool) -> int:
     from qjoule_fleet.reporters import fleet_outliers  # noqa: PLC0415 (only here)
 
     rows, read_parts = _rows(asked, asked.range, _BY_HOST)

@@ -110,7 +110,7 @@ outputs = _all(_OUTPUTS)
 
 
 @dataclass(frozen=True)
-class Asked:
+class FleetRequest:
     """The dataset and the range of time that the options select."""
 
     reader: Reader
@@ -122,14 +122,14 @@ class Asked:
         return self.reader.limits
 
 
-def asked(options: dict[str, Any]) -> Asked:
+def parse_request(options: dict[str, Any]) -> FleetRequest:
     """Evaluates the options `argument`, `times`, `engines` and `limits`."""
     leave_pandas_out()
     zone = Zone(options["zone"])
     range_ = range_of(options, zone)
     limit = Limits(options["memory"], options["threads"] or 0)
     files = dataset(options["where"])
-    return Asked(Reader(files, limit, _engine(options, limit)), range_, zone)
+    return FleetRequest(Reader(files, limit, _engine(options, limit)), range_, zone)
 
 
 def form_of(form: str, output: Path | None, *, as_json: bool) -> str:
@@ -159,14 +159,14 @@ def _engine(options: dict[str, Any], limit: Limits) -> Engine:
     return InProcess()
 
 
-def nothing(reader: Reader, range_: Range) -> QjouleError:
+def no_rows_error(reader: Reader, range_: Range) -> QjouleError:
     """Returns the error that the range has no rows, with the range of the dataset."""
     span = Catalog(reader.files).span()
     has = f"the dataset has {iso(span.begin_s)} to {iso(span.end_s)}" if span else "it has no parts"
     return QjouleError(f"nothing from {range_}: {has}; see --from, --to and --last")
 
 
-def tell_refused(refused: tuple[Refused, ...]) -> None:
+def print_refused(refused: tuple[Refused, ...]) -> None:
     """Names the refused parts on standard error."""
     for part in refused[:_NAMED]:
         say(f"left out: {part.path}: {part.reason}")
@@ -174,7 +174,7 @@ def tell_refused(refused: tuple[Refused, ...]) -> None:
         say(f"left out: {len(refused) - _NAMED:,} more parts; --json names all")
 
 
-def tell_missing(missing: tuple[tuple[str, int], ...], silent: tuple[str, ...]) -> None:
+def print_missing(missing: tuple[tuple[str, int], ...], silent: tuple[str, ...]) -> None:
     hours: dict[str, list[int]] = {}
     for host, hour_s in missing:
         hours.setdefault(host, []).append(hour_s)

@@ -15,7 +15,7 @@ from qjoule.api.rollups import HOURLY, SLOW
 from qjoule_fleet import views
 from qjoule_fleet.catalog import Catalog, Selection
 from qjoule_fleet.commands import fleet_options
-from qjoule_fleet.commands.fleet_options import Asked
+from qjoule_fleet.commands.fleet_options import FleetRequest
 from qjoule_fleet.files import dataset
 from qjoule_fleet.relations import Session, Source
 
@@ -64,18 +64,18 @@ def command(
     form = fleet_options.form_of(form, output, as_json=as_json)
     from qjoule_fleet.reporters.fleet_query import write  # noqa: PLC0415 (Arrow)
 
-    asked = fleet_options.asked(options)
+    asked = fleet_options.parse_request(options)
     with Session(asked.reader.files, asked.limits) as session:
         session.only_reads(sql)
         selections, sources = _sources(asked, sql)
         session.define(selections[0], sources)
         session.lock()
         every = {part.path: part for selection in selections for part in selection.refused}
-        fleet_options.tell_refused(tuple(every.values()))
+        fleet_options.print_refused(tuple(every.values()))
         timed = [source for source in sources if source.minutes is not None]
         if timed and not any(source.parts for source in timed):
-            raise fleet_options.nothing(asked.reader, asked.range)
-        fleet_options.tell_missing(tuple(selections[0].missing), ())
+            raise fleet_options.no_rows_error(asked.reader, asked.range)
+        fleet_options.print_missing(tuple(selections[0].missing), ())
         for note in selections[0].notes:
             say(note)
         write(session.batches(sql), form, output)
@@ -88,7 +88,7 @@ def _print_views(where: str, dialect: views.Dialect) -> None:
         click.echo(f"{statement};\n")
 
 
-def _sources(asked: Asked, sql: str) -> tuple[list[Selection], list[Source]]:
+def _sources(asked: FleetRequest, sql: str) -> tuple[list[Selection], list[Source]]:
     """Selects parts of the views that the statement may use: those whose names it contains."""
     catalog, range_ = Catalog(asked.reader.files), asked.range
     names = set(re.findall(r"\w+", sql.lower()))

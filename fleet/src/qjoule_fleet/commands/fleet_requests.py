@@ -16,8 +16,8 @@ from qjoule.api.attribution import AttributionRequest, for_trace, progress
 from qjoule.api.command import options
 from qjoule.api.model import IdlePolicy
 from qjoule.api.traces import Trace, counted_twice, open_several, readable
-from qjoule_fleet.requests.run import Answer, Source, Wanted, answer
-from qjoule_fleet.requests.written import all_requests
+from qjoule_fleet.requests.run import Answer, Query, Source, answer
+from qjoule_fleet.requests.written import request_writer
 
 FORMATS = ("table", "json")
 
@@ -93,13 +93,13 @@ def command(
 
     sources = [source(name, trace) for name, trace in opened.items()]
     rows = sum(trace.rows("segments") for trace in opened.values())
-    with progress(rows) as step, all_requests(output) as each:
+    with progress(rows) as step, request_writer(output) as each:
 
         def done(trace: Trace) -> None:
             if step:
                 step(trace.rows("segments"))
 
-        wanted = Wanted(tag, top, round(longest * 1e9), each, absolute)
+        wanted = Query(tag, top, round(longest * 1e9), each, absolute)
         result = answer(sources, wanted, done)
     _write(result, counted_twice(opened), form)
 

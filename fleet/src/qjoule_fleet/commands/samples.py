@@ -61,7 +61,7 @@ def command(
     range_ = fleet_options.range_of(options, Zone(options["zone"]))
     refused: list[Refused] = []
     rows = drawn_in(dataset(where), range_, refused)
-    fleet_options.tell_refused(tuple(refused))
+    fleet_options.print_refused(tuple(refused))
     if not rows.num_rows:
         raise QjouleError(
             f"no drawn query from {range_}: see --last, and store.samples of the agent"

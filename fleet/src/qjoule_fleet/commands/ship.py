@@ -119,12 +119,12 @@ def command(
     if once:
         report = _pass(shipper, to, traces, retry_policy)
         _show(report, to, as_json=as_json)
-        return 0 if report.well else 1
-    with _ending() as ended:
+        return 0 if report.succeeded else 1
+    with _stop_event() as ended:
         pause_s = every_s
         while not ended.is_set():
             report = _pass(shipper, to, traces, retry_policy)
-            if as_json or report.shipped or not report.well:
+            if as_json or report.shipped or not report.succeeded:
                 _show(report, to, as_json=as_json)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if report.failed else every_s
             ended.wait(max(pause_s, every_s))
@@ -209,7 +209,7 @@ def _parts(count: int) -> str:
 
 
 @contextmanager
-def _ending() -> Iterator[threading.Event]:
+def _stop_event() -> Iterator[threading.Event]:
     """Yields an event that SIGTERM and SIGINT set: the running pass is the last one."""
     ended = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)

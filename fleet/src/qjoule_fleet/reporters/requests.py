@@ -9,7 +9,7 @@ from typing import Any
 from qjoule.api.screen import Page, page_width, ruled_table
 from qjoule.api.screen import format as fmt
 from qjoule_fleet.requests.clocks import Offset
-from qjoule_fleet.requests.join import At, Request
+from qjoule_fleet.requests.join import Request, ServerPart
 from qjoule_fleet.requests.run import Answer, TraceSum
 
 SCHEMA = "qjoule.requests/1"
@@ -174,7 +174,7 @@ def _trace_json(trace: TraceSum) -> dict[str, Any]:
     }
 
 
-def _part_json(request: Request, part: At) -> dict[str, Any]:
+def _part_json(request: Request, part: ServerPart) -> dict[str, Any]:
     return {
         "trace": part.trace,
         "host": part.host,

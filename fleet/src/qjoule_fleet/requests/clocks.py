@@ -56,14 +56,14 @@ class Offset:
         return (self.low_ns + self.high_ns) // 2
 
 
-def of_call(call: Span, query: Span) -> Bound | None:
+def call_bound(call: Span, query: Span) -> Bound | None:
     """Bounds how far the server's clock is ahead of the client's; None if the query took longer
     than the call."""
     low, high = query.end_ns - call.end_ns, query.begin_ns - call.begin_ns
     return Bound(low, high) if low <= high else None
 
 
-def of_request(first: Span, second: Span, longest_ns: int) -> Bound | None:
+def request_bound(first: Span, second: Span, longest_ns: int) -> Bound | None:
     """Bounds how far `second`'s clock is ahead of `first`'s, if both lie within `longest_ns`."""
     low = second.end_ns - first.begin_ns - longest_ns
     high = second.begin_ns - first.end_ns + longest_ns
@@ -110,11 +110,11 @@ class Pairs:
         hosts = sorted(requests)
         for number, host in enumerate(hosts):
             for other in hosts[number + 1 :]:
-                bound = of_request(requests[host], requests[other], self.longest_ns)
+                bound = request_bound(requests[host], requests[other], self.longest_ns)
                 self._keep(host, other, REQUESTS, bound)
         for client, call, server, query in calls:
             if client != server:
-                self._keep(client, server, CALLS, of_call(call, query))
+                self._keep(client, server, CALLS, call_bound(call, query))
 
     def _keep(self, first: str, second: str, by: str, bound: Bound | None) -> None:
         if first > second:
@@ -188,9 +188,9 @@ def offsets(hosts: Iterable[str], pairs: Mapping[tuple[str, str], Offset]) -> di
                 True, *sum_ns, link.shared, link.agree, link.by, through
             )
             heapq.heappush(ahead, (width, second))
-    return {host: from_reference.get(host) or _untold(host, reference, pairs) for host in hosts}
+    return {host: from_reference.get(host) or _direct(host, reference, pairs) for host in hosts}
 
 
-def _untold(host: str, reference: str, pairs: Mapping[tuple[str, str], Offset]) -> Offset:
+def _direct(host: str, reference: str, pairs: Mapping[tuple[str, str], Offset]) -> Offset:
     first, second = sorted((host, reference))
     return pairs.get((first, second), Offset(False))

@@ -34,7 +34,7 @@ class TotalError(NamedTuple):
 
 
 @dataclass(frozen=True)
-class At:
+class ServerPart:
     """The part of a request on one server. `ends_nj`: its 95 % interval."""
 
     trace: str
@@ -58,7 +58,7 @@ class Request:
     ends_nj: tuple[float, float]
     cpu_ns: int
     calls: int
-    parts: tuple[At, ...]
+    parts: tuple[ServerPart, ...]
     total: TotalError
     begin_ns: int | None = None
     end_ns: int | None = None
@@ -77,7 +77,7 @@ def spans_by_id(calls: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
     return rows_by_id
 
 
-def bound(calls: pa.Table | None, pairs: Pairs) -> None:
+def add_bounds(calls: pa.Table | None, pairs: Pairs) -> None:
     """Adds bounds of the hosts' clocks from the requests in a bucket that hosts share."""
     for rows in spans_by_id(calls).values():
         by_host = _by_host(rows)
@@ -123,12 +123,12 @@ def requests(
         by_id.setdefault(row["id"], []).append(row)
     for request_id in sorted(by_id):
         mine = spans.get(request_id, [])
-        yield from _of_id(
+        yield from _requests_of_id(
             request_id, by_id[request_id], mine, offsets, longest_ns=longest_ns, errors=errors
         )
 
 
-def _of_id(
+def _requests_of_id(
     request_id: str,
     costs: Sequence[Mapping[str, Any]],
     calls: Sequence[Mapping[str, Any]],
@@ -147,14 +147,14 @@ def _of_id(
     if spans_missing:
         flags.add(MISSING)
     long = any(span.end_ns - span.begin_ns > longest_ns for span in by_host.values())
-    uses = _uses(by_host, hosts, offsets, longest_ns) if clocks_known else [hosts]
+    uses = _split_uses(by_host, hosts, offsets, longest_ns) if clocks_known else [hosts]
     if long or len(uses) > 1:
         flags.add(REUSED)
     for use in uses:
         mine = [row for row in costs if row["host"] in use]
         kinds = sorted({(row["grade"], row["policy"]) for row in mine})
         more = {GRADES} if len(kinds) > 1 else set()
-        span = _whole(by_host, use, offsets) if clocks_known or len(use) == 1 else (None, None)
+        span = _total_span(by_host, use, offsets) if clocks_known or len(use) == 1 else (None, None)
         for grade, policy in kinds:
             same = [row for row in mine if (row["grade"], row["policy"]) == (grade, policy)]
             request = _summed(request_id, grade, policy, same, errors[grade])
@@ -173,7 +173,7 @@ def _summed(
     in_order = sorted(rows, key=lambda row: (row["host"], row["server"], row["trace"]))
     errors = [EnergyErrors(*(row[name] for name in ERRORS)) for row in in_order]
     parts = tuple(
-        At(
+        ServerPart(
             row["trace"],
             row["host"],
             row["server"],
@@ -193,7 +193,7 @@ def _summed(
     return Request(request_id, grade, policy, energy_nj, (low, high), cpu_ns, calls, parts, total)
 
 
-def _uses(
+def _split_uses(
     by_host: Mapping[str, Span],
     hosts: set[str],
     offsets: Mapping[str, Offset],
@@ -218,7 +218,7 @@ def _uses(
     return uses
 
 
-def _whole(
+def _total_span(
     by_host: Mapping[str, Span], hosts: set[str], offsets: Mapping[str, Offset]
 ) -> tuple[int | None, int | None]:
     """Returns the first begin and the last end, by the reference host's clock."""

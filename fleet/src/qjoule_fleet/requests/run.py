@@ -24,7 +24,7 @@ from qjoule.api.model import NOT_EQUALLY
 from qjoule.api.traces import Trace
 from qjoule_fleet.requests.clocks import Offset, Pairs, offsets, reference_of
 from qjoule_fleet.requests.extract import Extract, extract
-from qjoule_fleet.requests.join import Request, TotalError, bound, requests
+from qjoule_fleet.requests.join import Request, TotalError, add_bounds, requests
 
 #: Target maximum of rows in a bucket.
 BUCKET_ROWS = 200_000
@@ -74,7 +74,7 @@ class Spill:
 
 
 @contextmanager
-def spilled(rows: Sequence[int]) -> Iterator[Spill]:
+def new_spill(rows: Sequence[int]) -> Iterator[Spill]:
     """Yields temporary storage for tables of so many rows, and removes it at the end."""
     with tempfile.TemporaryDirectory(prefix="qjoule-requests-") as directory:
         yield Spill(Path(directory), buckets_for(sum(rows)))
@@ -138,7 +138,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Query:
     """`top`: number of rows of each grade and policy in the answer. `each`: called with every
     request, in order of bucket and id. `longest_ns`: maximum duration of a request. `absolute`:
     rows' intervals include the error of the total."""
@@ -152,14 +152,14 @@ class Wanted:
 
 def answer(
     sources: Sequence[Source],
-    wanted: Wanted,
+    wanted: Query,
     done: Callable[[Trace], None] = lambda _trace: None,
 ) -> Answer:
     """Returns the cost of requests over all traces. Holds one trace's ids and one bucket in memory.
 
     Raises `QjouleError` if no query of any trace has the tag.
     """
-    with spilled([source.trace.rows("queries") for source in sources]) as spill:
+    with new_spill([source.trace.rows("queries") for source in sources]) as spill:
         sums = []
         for source in sources:
             extracted = extract(Trace(source.trace.path), source.name, source.asked, wanted.tag)
@@ -210,10 +210,10 @@ def _errors(sums: Sequence[TraceSum], *, absolute: bool) -> dict[str, TotalError
     return {g: TotalError(max(some), absolute or len(some) > 1) for g, some in errors.items()}
 
 
-def _clocks(spill: Spill, wanted: Wanted, hosts: Sequence[str]) -> tuple[Mapping[str, Offset], str]:
+def _clocks(spill: Spill, wanted: Query, hosts: Sequence[str]) -> tuple[Mapping[str, Offset], str]:
     pairs = Pairs(wanted.longest_ns)
     for bucket in range(spill.buckets):
-        bound(spill.read("calls", bucket), pairs)
+        add_bounds(spill.read("calls", bucket), pairs)
     between = pairs.between()
     return offsets(set(hosts), between), reference_of(set(hosts), between)
 
@@ -221,7 +221,7 @@ def _clocks(spill: Spill, wanted: Wanted, hosts: Sequence[str]) -> tuple[Mapping
 def _joined(
     spill: Spill,
     clocks: Mapping[str, Offset],
-    wanted: Wanted,
+    wanted: Query,
     errors: Mapping[str, TotalError],
 ) -> tuple[tuple[Request, ...], Mapping[tuple[str, str], Totals]]:
     totals: dict[tuple[str, str], Totals] = {}

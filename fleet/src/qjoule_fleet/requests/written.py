@@ -29,7 +29,7 @@ _ROWS = 20_000  #: rows of a row group
 
 
 @contextmanager
-def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
+def request_writer(path: Path | None) -> Iterator[Callable[[Request], object]]:
     """Yields a function that writes a request to the file; `path` None: discards it. The file
     appears when it is complete. Raises `QjouleError` if it cannot be written."""
     if path is None:

@@ -150,10 +150,10 @@ def destination(url: str, options: Mapping[str, str]) -> Destination:
     except QjouleError:
         raise
     except Exception as error:  # each filesystem has its own errors
-        raise QjouleError(f"{_without_password(url)}: {words_of(error)}") from None
+        raise QjouleError(f"{_without_password(url)}: {error_text(error)}") from None
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Describes a filesystem's error on one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -165,7 +165,7 @@ def _remote(url: str, scheme: str, options: Mapping[str, str]) -> Destination:
     try:
         return Remote(*filesystem(url, options, anew=True), shown)
     except ImportError as error:
-        why = words_of(error)
+        why = error_text(error)
         if (error.name or "").startswith("fsspec"):
             why = f"{scheme}:// needs fsspec: pip install 'qjoule-fleet'"
     if options:
@@ -226,7 +226,7 @@ class RetryPolicy:
                 raise GaveUp(f"no answer in {self.timeout_s:g} s") from None
             except Exception as error:  # each filesystem has its own errors
                 if not retries_left:
-                    raise GaveUp(words_of(error)) from None
+                    raise GaveUp(error_text(error)) from None
             self.sleep(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, self.longest_pause_s)
         raise AssertionError
@@ -248,10 +248,10 @@ class RetryPolicy:
         if thread.is_alive():
             raise TimeoutError
         if failed:
-            raise _own(failed[0])
+            raise _as_ordinary_error(failed[0])
         return done[0]
 
 
-def _own(error: BaseException) -> BaseException:
+def _as_ordinary_error(error: BaseException) -> BaseException:
     """Makes a filesystem's own timeout an ordinary error, so that it is retried."""
-    return OSError(words_of(error)) if isinstance(error, TimeoutError) else error
+    return OSError(error_text(error)) if isinstance(error, TimeoutError) else error

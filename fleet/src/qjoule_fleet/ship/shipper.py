@@ -54,12 +54,12 @@ class Report:
     damaged_lines: int = 0  #: number in manifests
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         return not (self.lost or self.refused or self.failed or self.left_out)
 
 
 @dataclass(frozen=True)
-class _Local:
+class _LocalPart:
     part: Part
     path: Path
     size: int
@@ -94,11 +94,11 @@ class Shipper:
         """Makes one pass. Raises `QjouleError` if the store cannot be read."""
         report = Report()
         parts = list(self._parts())
-        due: list[_Local] = []
+        due: list[_LocalPart] = []
         looked = 0
         try:
             for part in parts:
-                self._look(part, due, report)
+                self._classify(part, due, report)
                 looked += 1
             self._limit(due, report)
             self._ship(due, report)
@@ -116,9 +116,9 @@ class Shipper:
         self._waiting.keep(sorted({*report.waiting, *unknown}))
         return report
 
-    def _parts(self) -> Iterator[_Local]:
+    def _parts(self) -> Iterator[_LocalPart]:
         """Yields the store's parts, oldest hours first, then the tables that change slowly."""
-        parts: list[_Local] = []
+        parts: list[_LocalPart] = []
         if not self._store.is_dir():
             raise QjouleError(f"{self._store}: no store: name the agent's store.path with --store")
         try:
@@ -127,7 +127,7 @@ class Shipper:
                     part = part_at(path.relative_to(self._store).as_posix())
                     if part is not None and part.host_id and path.is_file():
                         about = path.stat()
-                        parts.append(_Local(part, path, about.st_size, about.st_mtime_ns))
+                        parts.append(_LocalPart(part, path, about.st_size, about.st_mtime_ns))
         except PermissionError as error:
             raise QjouleError(
                 f"{error.filename}: {error.strerror}: let the store's group enter it "
@@ -139,7 +139,7 @@ class Shipper:
             parts, key=lambda local: (local.part.hour_s is None, local.part.hour_s or 0)
         )
 
-    def _look(self, local: _Local, due: list[_Local], report: Report) -> None:
+    def _classify(self, local: _LocalPart, due: list[_LocalPart], report: Report) -> None:
         """Adds a part to `due` if it must be shipped, else to the report."""
         entry = self._entries(local.part, report).get(local.name)
         if entry is None:
@@ -155,7 +155,7 @@ class Shipper:
             self._compare(local, entry, report)
 
     @staticmethod
-    def _compare(local: _Local, entry: local_parts.Entry, report: Report) -> None:
+    def _compare(local: _LocalPart, entry: local_parts.Entry, report: Report) -> None:
         """Reports a part that has changed, or is damaged, since it was shipped."""
         try:
             validated = read_part(local.part, local.path)
@@ -168,7 +168,7 @@ class Shipper:
         else:
             report.refused.append(Trouble(local.name, _CHANGED))
 
-    def _limit(self, due: list[_Local], report: Report) -> None:
+    def _limit(self, due: list[_LocalPart], report: Report) -> None:
         """Excludes the oldest parts from this pass if too much waits."""
         total = 0
         for number in range(len(due) - 1, -1, -1):
@@ -177,7 +177,7 @@ class Shipper:
                 report.left_out = number + 1
                 return
 
-    def _ship(self, due: list[_Local], report: Report) -> None:
+    def _ship(self, due: list[_LocalPart], report: Report) -> None:
         failures = 0
         for local in due[report.left_out :]:
             try:
@@ -204,7 +204,7 @@ class Shipper:
         except GaveUp:
             return False
 
-    def _put(self, local: _Local, validated: ValidatedPart, report: Report) -> None:
+    def _put(self, local: _LocalPart, validated: ValidatedPart, report: Report) -> None:
         self._retry_policy.call(lambda: self._to.put(local.name, validated.content))
         report.shipped.append(local.name)
         report.bytes += len(validated.content)
