@@ -13,7 +13,7 @@ from qjoule.commands.say import say
 from qjoule.commands.stack_sampling import Naming, ring_mb
 from qjoule.contract import Mode
 from qjoule.engine.keys import selection
-from qjoule.engine.memory_adapter import Told, nobody
+from qjoule.engine.memory_adapter import OnLearned, nobody
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
@@ -104,7 +104,7 @@ def live(
             say(line)
 
 
-def _memory_updater(choice: str | None, failures: list[str]) -> Told:
+def _memory_updater(choice: str | None, failures: list[str]) -> OnLearned:
     """Returns a function that adds the view's evidence to the memory and collects `failures`.
 
     Our user may have no right to write the caller's memory.

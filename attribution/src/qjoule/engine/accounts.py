@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # a live stream needs no Arrow
 
 #: A relative error above this says nothing, so it is taken for no statement.
 _MOST_ERROR = 1000.0
-#: Of other tools for statements, by fingerprint.
+#: The ids that other tools have for statements, by fingerprint.
 OtherIds = Mapping[str, tuple[OtherId, ...]]
 
 
@@ -62,8 +62,8 @@ def classes(labels: Sequence[GroupLabel]) -> ClassOf:
     def class_of(groups: I64) -> I64:
         if not len(table):
             return groups
-        known = groups < len(table)
-        return np.where(known, table[np.minimum(groups, len(table) - 1)], groups)
+        labelled = groups < len(table)
+        return np.where(labelled, table[np.minimum(groups, len(table) - 1)], groups)
 
     return class_of
 
@@ -90,14 +90,14 @@ class ClassKeys:
 
     @staticmethod
     def of(labels: Sequence[GroupLabel], servers: Sequence[Server]) -> ClassKeys:
-        names = {one.name or one.kind: (one.kind, one.version) for one in servers}
+        names = {server.name or server.kind: (server.kind, server.version) for server in servers}
         return ClassKeys(labels, names)
 
     def of_classes(self, classes: I64) -> tuple[U64, U64]:
         """The keys of classes, 0 for one without, and their servers' releases."""
-        found = [self._of(int(one)) for one in classes]
-        keys = np.array([key for key, _ in found], np.uint64)
-        return keys, np.array([release for _, release in found], np.uint64)
+        pairs = [self._of(int(number)) for number in classes]
+        keys = np.array([key for key, _ in pairs], np.uint64)
+        return keys, np.array([release for _, release in pairs], np.uint64)
 
     def name(self, number: int) -> str:
         """A class as notes call it."""
@@ -178,9 +178,9 @@ def _through(
     cores: SegmentWindows, account: Account, segments: Iterable[Segments]
 ) -> Iterator[Segments]:
     """The segments, after the account was given the windows of cores that they complete."""
-    for some in segments:
-        account.add_cores(cores.add(some))
-        yield some
+    for part in segments:
+        account.add_cores(cores.add(part))
+        yield part
     account.add_cores(cores.finish())
 
 
@@ -195,8 +195,8 @@ def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
         if domain.idle_w is not None:
             key = (domain.package, domain.name)
             idle_w[key] = idle_w.get(key, 0.0) + domain.idle_w
-    known = {(s.package, s.domain) for s in series} & idle_w.keys()
-    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
+    keys = {(s.package, s.domain) for s in series} & idle_w.keys()
+    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(keys)})
 
 
 def idle_table(meta: Meta) -> IdleTable | None:
@@ -206,12 +206,12 @@ def idle_table(meta: Meta) -> IdleTable | None:
     real core then does is not known.
     """
     states = meta.idle_states
-    if meta.energy.source == "host" or any("haltpoll" in one.name.lower() for one in states):
+    if meta.energy.source == "host" or any("haltpoll" in state.name.lower() for state in states):
         return None
     on = [
-        (one.residency_us * 1000, one.latency_us * 1000)
-        for one in states
-        if one.residency_us is not None and one.disabled < one.cpus
+        (state.residency_us * 1000, state.latency_us * 1000)
+        for state in states
+        if state.residency_us is not None and state.disabled < state.cpus
     ]
     # A state that polls is no sleep.
     if not any(residency_ns for residency_ns, _ in on):
@@ -227,10 +227,10 @@ def update_period_ns(meta: Meta) -> int:
     """
     if meta.energy.source == "estimated":
         return 0
-    said = [one.period_ns for one in meta.domains if one.period_ns and one.period_ns > 0]
-    fast = [period_ns for period_ns in said if period_ns <= SLOW_NS]
+    periods_ns = [d.period_ns for d in meta.domains if d.period_ns and d.period_ns > 0]
+    fast = [period_ns for period_ns in periods_ns if period_ns <= SLOW_NS]
     # Slow ones have windows of their own, which end where they move.
-    return max(fast, default=0 if said else UPDATE_PERIOD_NS)
+    return max(fast, default=0 if periods_ns else UPDATE_PERIOD_NS)
 
 
 def lag_ns(meta: Meta) -> int:
@@ -246,16 +246,15 @@ def total_errors(meta: Meta) -> dict[str, float]:
     """Relative 95 % errors of the totals of the domains that say theirs; estimates alone do."""
     if meta.energy.grade != "estimated":
         return {}
-    said = [(one.name, one.error) for one in meta.domains if one.error is not None]
-    found: dict[str, float] = {}
-    for name, error in said:
-        if 0 < error <= _MOST_ERROR:  # NaN is neither
-            found[name] = max(error, found.get(name, 0.0))
-    return found
+    errors: dict[str, float] = {}
+    for domain in meta.domains:
+        if domain.error is not None and 0 < domain.error <= _MOST_ERROR:  # NaN is neither
+            errors[domain.name] = max(domain.error, errors.get(domain.name, 0.0))
+    return errors
 
 
 def provenance(meta: Meta, ledger: Ledger, trace: TraceInfo) -> Provenance:
-    """What a result of some windows says of `trace` and its energy source."""
+    """The provenance of a result of some windows of `trace`."""
     return Provenance(
         trace=trace,
         source=meta.energy.source or "none",
@@ -272,19 +271,19 @@ def learns(grade: str) -> bool:
 
 
 def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
-    """What happened to servers, with times for people."""
+    """The changes of servers while the trace was recorded, with wall-clock times."""
     return tuple(
         ServerChange(
-            one.what,
-            one.name,
-            meta.moment(one.t_ns),
-            meta.moment(one.until_ns),
-            one.pid,
-            one.process,
-            one.cpu_ns,
-            one.why,
+            change.what,
+            change.name,
+            meta.moment(change.t_ns),
+            meta.moment(change.until_ns),
+            change.pid,
+            change.process,
+            change.cpu_ns,
+            change.why,
         )
-        for one in meta.changes
+        for change in meta.changes
     )
 
 

@@ -72,38 +72,32 @@ def advise(trace: Trace, request: AttributionRequest, name: Name) -> Advised:
 
     Raises `QjouleError` for a trace without joules.
     """
-    found = flame(trace, request, name)
-    result = found.result
+    sampled = flame(trace, request, name)
+    result = sampled.result
     if result.energy_source.grade == "none" or not result.domains:
         raise QjouleError(f"{trace.path} has no joules: record it with an energy source")
-    rows = [one for one in found.rows if one.row.kind == "queries" and one.row.exact]
+    rows = [stacks for stacks in sampled.rows if stacks.row.kind == "queries" and stacks.row.exact]
     calls, texts = calls_of(trace), texts_of(trace.table("shapes"))
-    resolved = [one for one in rows if _is_resolved(one.row)]
+    resolved = [s for s in rows if s.row.energy_nj > 0 and "below_resolution" not in s.row.flags]
     of_work = [*_by_stacks(resolved), *_by_calls(resolved, calls, texts)]
     every = [*of_work, *_by_waits(rows, calls, result)]
-    kept = worth_it(every, result.main.parts_nj["queries"])
-    return Advised(result, tuple(kept), _not_judged(trace, found, rows, calls))
+    advice = worth_it(every, result.main.parts_nj["queries"])
+    return Advised(result, tuple(advice), _not_judged(trace, sampled, rows, calls))
 
 
 def worth_it(every: Iterable[Advice], queries_nj: int) -> list[Advice]:
-    """Those whose saving is resolved, most joules first. `queries_nj`: of all queries."""
+    """Advice whose saving is resolved, most joules first. `queries_nj`: of all queries."""
     least_nj = max(LEAST_SAVED * queries_nj, 0.0)
-    kept = [one for one in every if one.saved_nj_ci95[0] > 0 and one.saved_nj >= least_nj]
-    return sorted(kept, key=lambda one: (-one.saved_nj, one.row.keys["fingerprint"], one.kind))
-
-
-def _is_resolved(row: Row) -> bool:
-    return row.energy_nj > 0 and "below_resolution" not in row.flags
+    chosen = [a for a in every if a.saved_nj_ci95[0] > 0 and a.saved_nj >= least_nj]
+    return sorted(chosen, key=lambda a: (-a.saved_nj, a.row.keys["fingerprint"], a.kind))
 
 
 def _not_judged(
-    trace: Trace, found: Flame, rows: list[RowStacks], calls: CallTable
+    trace: Trace, sampled: Flame, rows: list[RowStacks], calls: CallTable
 ) -> dict[str, str]:
-    unknown = {
-        one.kind for one in trace.meta.servers if not decoding_of_flavour(one.kind).avoidable
-    }
-    named = sum(_named(one) for one in rows)
-    samples = sum(one.count for one in rows)
+    unknown = {s.kind for s in trace.meta.servers if not decoding_of_flavour(s.kind).avoidable}
+    named = sum(_named(stacks) for stacks in rows)
+    samples = sum(stacks.count for stacks in rows)
     reasons: dict[str, str] = {}
     if not samples or 2 * named < samples:
         reasons |= dict.fromkeys(LEAST, NO_NAMES if samples else NO_STACKS)
@@ -111,24 +105,24 @@ def _not_judged(
         reasons |= dict.fromkeys(LEAST, f"of {', '.join(sorted(unknown))} no functions are known")
     if not (calls.session != 0).any():
         reasons |= dict.fromkeys(("n+1", "polling"), NO_SESSIONS)
-    if not any(one.row.waits for one in rows):
+    if not any(stacks.row.waits for stacks in rows):
         reasons["lock"] = NO_WAITS
-    elif found.result.main.parts_nj["idle"] <= 0:
+    elif sampled.result.main.parts_nj["idle"] <= 0:
         reasons["lock"] = NO_REST
     return {kind: reasons[kind] for kind in KINDS if kind in reasons}
 
 
-def _named(one: RowStacks) -> int:
+def _named(stacks: RowStacks) -> int:
     """How many samples have frames with names."""
     return sum(
         count
-        for stack, count in one.samples.items()
+        for stack, count in stacks.samples.items()
         if sum(_is_function(frame) for frame in stack) >= _NAMED_FRAMES
     )
 
 
 def _is_function(frame: str) -> bool:
-    """It has the name of a function, and is no node of a plan."""
+    """Whether a frame has a function's name, and is no node of a plan."""
     return "+0x" not in frame and not isinstance(frame, PlanNode)
 
 
@@ -136,32 +130,32 @@ def _is_function(frame: str) -> bool:
 
 
 def _by_stacks(rows: list[RowStacks]) -> Iterator[Advice]:
-    for one in rows:
-        samples = {kind: _samples_in(one, AVOIDABLE[kind]) for kind in LEAST}
+    for stacks in rows:
+        samples = {kind: _samples_in(stacks, AVOIDABLE[kind]) for kind in LEAST}
         for kind, count in samples.items():
-            if not count or not _suits(kind, one.row.shape):
+            if not count or not _suits(kind, stacks.row.shape):
                 continue
             if kind == "scan" and count < _FAR_ABOVE * samples["width"]:
                 continue
-            share = count / one.count
-            energy_nj, by_sampling_nj = share * one.row.energy_nj, sampling_nj(one, count)
-            if energy_nj - by_sampling_nj < LEAST[kind] * one.row.energy_nj:
+            share = count / stacks.count
+            energy_nj, by_sampling_nj = share * stacks.row.energy_nj, sampling_nj(stacks, count)
+            if energy_nj - by_sampling_nj < LEAST[kind] * stacks.row.energy_nj:
                 continue
-            low, high = one.row.energy_nj_ci95
+            low, high = stacks.row.energy_nj_ci95
             half_nj = math.hypot(by_sampling_nj, share * (high - low) / 2)
             ends = energy_nj - half_nj, energy_nj + half_nj
-            figures = {"samples": count, "of_samples": one.count}
-            yield Advice(kind, one.row, energy_nj, ends, figures)
+            figures = {"samples": count, "of_samples": stacks.count}
+            yield Advice(kind, stacks.row, energy_nj, ends, figures)
 
 
-def _samples_in(one: RowStacks, names: frozenset[str]) -> int:
+def _samples_in(stacks: RowStacks, names: frozenset[str]) -> int:
     """How many samples of a row are in one of these functions, or in what it called. What it called
     to execute a plan does not count.
     """
     either = names | EXECUTES
     return sum(
         count
-        for stack, count in one.samples.items()
+        for stack, count in stacks.samples.items()
         if next((f for f in map(_function, reversed(stack)) if f in either), None) in names
     )
 
@@ -187,8 +181,8 @@ def _by_calls(
     rows: list[RowStacks], calls: CallTable, texts: Mapping[str, str]
 ) -> Iterator[Advice]:
     looped, polled = loops(calls, texts), polls(calls, texts)
-    for one in rows:
-        row, name = one.row, one.row.keys["fingerprint"]
+    for stacks in rows:
+        row, name = stacks.row, stacks.row.keys["fingerprint"]
         if (loop := looped.get(name)) and 2 * loop.calls >= row.calls:
             figures = {
                 "calls": loop.calls,
@@ -222,11 +216,11 @@ def _by_waits(rows: list[RowStacks], calls: CallTable, result: Attribution) -> I
     """A wait has no joules of its own. The machine at rest is kept on meanwhile: its energy is
     divided among the queries in progress, as `Row.waiting_nj` is."""
     rest_nj, (low, high) = _rest_nj(result)
-    served_ns = sum(one.row.waits.latency_ns for one in rows if one.row.waits)
+    served_ns = sum(stacks.row.waits.latency_ns for stacks in rows if stacks.row.waits)
     whole_ns = max(served_ns, round(result.trace.duration_s * 1e9), 1)
-    found = convoys(calls)
-    for one in rows:
-        waits, convoy = one.row.waits, found.get(one.row.keys["fingerprint"])
+    convoyed = convoys(calls)
+    for stacks in rows:
+        waits, convoy = stacks.row.waits, convoyed.get(stacks.row.keys["fingerprint"])
         if not waits or not convoy or waits.lock < LEAST_LOCK * waits.latency_ns:
             continue
         part = waits.lock / whole_ns
@@ -234,9 +228,9 @@ def _by_waits(rows: list[RowStacks], calls: CallTable, result: Attribution) -> I
             "calls": convoy.calls,
             "together": convoy.together,
             "share": waits.lock / waits.latency_ns,
-            "lock_ns_per_call": waits.lock / max(one.row.calls, 1),
+            "lock_ns_per_call": waits.lock / max(stacks.row.calls, 1),
         }
-        yield Advice("lock", one.row, part * rest_nj, (part * low, part * high), figures)
+        yield Advice("lock", stacks.row, part * rest_nj, (part * low, part * high), figures)
 
 
 def _rest_nj(result: Attribution) -> tuple[float, tuple[float, float]]:

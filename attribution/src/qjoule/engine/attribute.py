@@ -122,7 +122,7 @@ class AttributionContext:
             self._settings = replace(self._settings, cores=recording.cores.counters)
 
     def memory(self) -> MemoryAdapter:
-        """What is remembered of earlier traces."""
+        """The machine's memory of earlier traces, for these groups."""
         return MemoryAdapter.of(self._request.calibrated.memory, self.labels, self._meta)
 
     def account(
@@ -184,10 +184,10 @@ class AttributionContext:
         queries = self.grouped.queries
         commits = queries.commits(groups) if self._transactions else None
         calls = calls or queries.stats(groups, self._helpers)
-        found = assemble.attribution(ledger, self.labels, calls, about)
+        result = assemble.attribution(ledger, self.labels, calls, about)
         if commits is not None:
-            found = with_commits(found, self.labels, commits)
-        return self._request.calibrated.annotate(found)
+            result = with_commits(result, self.labels, commits)
+        return self._request.calibrated.annotate(result)
 
 
 def attribute(

@@ -96,13 +96,13 @@ def calls_of(trace: Trace) -> CallTable:
         fingerprint = coded(table.column("fingerprint"), "")
         codes = [names.setdefault(str(name), len(names)) for name in fingerprint.values]
         begin_ns, end_ns = records.times_ns
-        known = records.command.among(CALLS) & ~records.unfinished & (end_ns >= begin_ns)
-        known &= ~fingerprint.among(("",))
+        usable = records.command.among(CALLS) & ~records.unfinished & (end_ns >= begin_ns)
+        usable &= ~fingerprint.among(("",))
         session = tables.ids(table.column("session")).filled.astype(np.int64)
         rows, lock = (view(table.column(name), 2**63 - 1) for name in ("rows", "wait_lock_ns"))
-        rows, lock = (np.where(one < 2**62, one, -1).astype(np.int64) for one in (rows, lock))
+        rows, lock = (np.where(v < 2**62, v, -1).astype(np.int64) for v in (rows, lock))
         number = np.array(codes, np.int64)[fingerprint.codes]
-        parts.append(np.stack([begin_ns, end_ns, session, number, rows, lock])[:, known])
+        parts.append(np.stack([begin_ns, end_ns, session, number, rows, lock])[:, usable])
     whole = np.concatenate(parts, axis=1)
     whole = whole[:, np.lexsort((whole[0], whole[2]))]
     begin_ns, end_ns, session, number, rows, lock = whole
@@ -117,84 +117,84 @@ def loops(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Loops]:
     new = np.diff(calls.session, prepend=-1) != 0
     first = np.flatnonzero(new | (np.diff(calls.fingerprint, prepend=-1) != 0))
     length = np.diff(np.append(first, len(calls.session)))
-    found: dict[int, dict[int, list[tuple[int, bool]]]] = {}
+    by_statement: dict[int, dict[int, list[tuple[int, bool]]]] = {}
     long = length >= LEAST_LOOP
     for at, count in zip(first[long].tolist(), length[long].tolist(), strict=True):
-        before, mine = int(calls.fingerprint[at - 1]), int(calls.fingerprint[at])
-        if new[at] or not (reads[before] and reads[mine]):
+        before, repeated = int(calls.fingerprint[at - 1]), int(calls.fingerprint[at])
+        if new[at] or not (reads[before] and reads[repeated]):
             continue
         rows = int(calls.rows[at - 1])
         each = calls.rows[at : at + count]
         if rows >= 0 and (abs(rows - count) > max(1.0, _NEAR * rows) or each.mean() > 1):
             continue
-        found.setdefault(mine, {}).setdefault(before, []).append((count, rows >= 0))
+        by_statement.setdefault(repeated, {}).setdefault(before, []).append((count, rows >= 0))
     result = {}
-    for mine, by_parent in found.items():
-        kept = {
-            before: loop
-            for before, loop in by_parent.items()
-            if all(known for _, known in loop) or len(loop) >= LEAST_LOOPS
+    for repeated, by_parent in by_statement.items():
+        parents = {
+            before: runs
+            for before, runs in by_parent.items()
+            if all(known for _, known in runs) or len(runs) >= LEAST_LOOPS
         }
-        every = [one for loop in kept.values() for one in loop]
+        every = [run for runs in parents.values() for run in runs]
         if every:
-            most = max(kept, key=lambda before: len(kept[before]))
+            most = max(parents, key=lambda before: len(parents[before]))
             rows_known = all(known for _, known in every)
             number = sum(count for count, _ in every)
-            result[calls.names[mine]] = Loops(number, len(every), calls.names[most], rows_known)
+            result[calls.names[repeated]] = Loops(number, len(every), calls.names[most], rows_known)
     return result
 
 
 def polls(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Polls]:
     """Polling by statement. Replies must say that nearly all calls found nothing, or not say
     it."""
-    found: dict[str, list[Polls]] = {}
-    for name, mine in _by_statement(calls, LEAST_POLLS):
+    polled: dict[str, list[Polls]] = {}
+    for name, repeated in _by_statement(calls, LEAST_POLLS):
         if not _reads(texts.get(name, "")):
             continue
-        for session, own in _by(mine, mine.session, LEAST_POLLS):
-            one = _polls(own) if session else None
-            if one is not None:
-                found.setdefault(name, []).append(one)
+        for session, in_session in _by(repeated, repeated.session, LEAST_POLLS):
+            poll = _polls(in_session) if session else None
+            if poll is not None:
+                polled.setdefault(name, []).append(poll)
     return {
         name: Polls(
-            sum(one.calls for one in some),
-            float(np.median([one.period_ns for one in some])),
-            all(one.rows_known for one in some),
+            sum(poll.calls for poll in sessions),
+            float(np.median([poll.period_ns for poll in sessions])),
+            all(poll.rows_known for poll in sessions),
         )
-        for name, some in found.items()
+        for name, sessions in polled.items()
     }
 
 
-def _polls(mine: CallTable) -> Polls | None:
+def _polls(calls: CallTable) -> Polls | None:
     """Whether calls of one statement in one session are polling."""
-    gaps_ns = np.diff(mine.begin_ns)
+    gaps_ns = np.diff(calls.begin_ns)
     period_ns = float(np.median(gaps_ns))
     regular = float(np.mean(np.abs(gaps_ns - period_ns) <= _NEAR * period_ns)) >= _MOST
-    idle = float(np.median(mine.end_ns - mine.begin_ns)) <= _BUSY * period_ns
-    known = mine.rows >= 0
-    empty = not known.any() or float(np.mean(mine.rows[known] == 0)) >= 0.9
+    idle = float(np.median(calls.end_ns - calls.begin_ns)) <= _BUSY * period_ns
+    rows_known = calls.rows >= 0
+    empty = not rows_known.any() or float(np.mean(calls.rows[rows_known] == 0)) >= 0.9
     if period_ns < _PERIOD_NS or not (regular and idle and empty):
         return None
-    return Polls(len(mine.begin_ns), period_ns, bool(known.all()))
+    return Polls(len(calls.begin_ns), period_ns, bool(rows_known.all()))
 
 
 def convoys(calls: CallTable) -> dict[str, Convoy]:
     """Lock convoys by statement."""
-    found = {}
+    by_name = {}
     lasted_ns = calls.end_ns - calls.begin_ns
     waited = calls.of((calls.lock_ns >= _WAIT_NS) & (2 * calls.lock_ns >= lasted_ns))
-    for name, mine in _by_statement(waited, LEAST_WAITS):
-        order = np.argsort(mine.begin_ns, kind="stable")
-        latest_ns = np.maximum.accumulate(mine.end_ns[order])
-        together = int(np.count_nonzero(mine.begin_ns[order][1:] < latest_ns[:-1]))
+    for name, table in _by_statement(waited, LEAST_WAITS):
+        order = np.argsort(table.begin_ns, kind="stable")
+        latest_ns = np.maximum.accumulate(table.end_ns[order])
+        together = int(np.count_nonzero(table.begin_ns[order][1:] < latest_ns[:-1]))
         if 2 * together >= len(order):
-            found[name] = Convoy(len(order), together)
-    return found
+            by_name[name] = Convoy(len(order), together)
+    return by_name
 
 
 def _by_statement(calls: CallTable, least: int) -> Iterator[tuple[str, CallTable]]:
-    for code, mine in _by(calls, calls.fingerprint, least):
-        yield calls.names[code], mine
+    for code, table in _by(calls, calls.fingerprint, least):
+        yield calls.names[code], table
 
 
 def _by(calls: CallTable, column: I64, least: int) -> Iterator[tuple[int, CallTable]]:

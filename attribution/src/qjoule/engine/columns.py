@@ -82,8 +82,8 @@ class Transactions:
     def names(self, transaction: U64) -> tuple[I64, list[str]]:
         """Codes of each query's transaction (0: none) into the texts that are returned."""
         at = self._find(transaction)
-        known = np.append(self.text, len(self.texts))[at]
-        codes = np.where(transaction == 0, len(self.texts) + 1, known)
+        text = np.append(self.text, len(self.texts))[at]
+        codes = np.where(transaction == 0, len(self.texts) + 1, text)
         return codes, [*self.texts, NOT_TOLD, NONE_LABEL]
 
     def ended_by(self, transaction: U64, query: U64) -> Ended:

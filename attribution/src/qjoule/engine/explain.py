@@ -22,14 +22,14 @@ from qjoule.trace.reader import Trace
 _FEWEST_DIGITS = 6  #: of a fingerprint; fewer are the number of a row
 
 
-def find_row(found: Attribution, which: str) -> tuple[int, Row]:
+def find_row(result: Attribution, which: str) -> tuple[int, Row]:
     """The row and its number, from 1: by that number, or by the begin of a value of its keys, such
     as its fingerprint. Raises `UsageError` unless there is exactly one."""
-    rows = list(enumerate(found.tabled, 1))
+    rows = list(enumerate(result.tabled, 1))
     if which.isdecimal() and len(which) < _FEWEST_DIGITS:
-        named = [one for one in rows if one[0] == int(which)]
+        named = [(n, row) for n, row in rows if n == int(which)]
     else:
-        named = [one for one in rows if any(v.startswith(which) for v in one[1].keys.values())]
+        named = [(n, row) for n, row in rows if any(v.startswith(which) for v in row.keys.values())]
     if len(named) != 1:
         what = "no row" if not named else f"{len(named)} rows"
         raise UsageError(f"{what} '{which}': give the number of a row, or its fingerprint")

@@ -73,7 +73,7 @@ def _as_segments(table: pa.Table) -> pa.Table:
 def _frames(trace: Trace, name: Name) -> Frames:
     frames = Frames(name)
     for table in trace.iter_table("frames", ("frame", "caller", "module", "offset")):
-        columns = (view(table.column(one)).tolist() for one in ("frame", "module", "offset"))
+        columns = (view(table.column(field)).tolist() for field in ("frame", "module", "offset"))
         callers = tables.ids(table.column("caller")).filled.tolist()
         for frame, module, offset, caller in zip(*columns, callers, strict=True):
             frames.add(frame, caller, module, offset)

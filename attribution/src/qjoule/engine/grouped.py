@@ -35,10 +35,6 @@ _UNKNOWN_PROCESS = "(unknown)"
 Read = Callable[[pa.Table, Segments], None]
 
 
-def _nobody(_table: pa.Table, _segments: Segments) -> None:
-    pass
-
-
 class Grouped:
     """`recording` with its queries grouped by the keys `by`; excluded queries (`where`) form one
     group per server.
@@ -59,7 +55,8 @@ class Grouped:
         self._segments, self._index = recording.segments, LabelIndex()
         meta = recording.meta
         names = _server_names(meta)
-        owners = group_owners(recording.owners, names, self._index, _servers_by_thread(meta))
+        by_thread = {server.id for server in meta.servers if server.attach_mode == BY_THREAD}
+        owners = group_owners(recording.owners, names, self._index, by_thread)
         query_labels = QueryLabels(texts_of(recording.shapes), names, by, where)
         self.queries = QueryGroups(recording.queries, query_labels, self._index, transactions)
         counters = bool(meta.counters) if counters is None else counters
@@ -70,7 +67,7 @@ class Grouped:
         """The label of each group, by its number."""
         return self._index.labels
 
-    def segments(self, read: Read = _nobody) -> Iterator[Segments]:
+    def segments(self, read: Read = lambda _table, _segments: None) -> Iterator[Segments]:
         """The segments in order of time, table by table; `read` is called for each table."""
         for table in self._segments(self.reader.columns):
             segments = self.reader.read(table)
@@ -106,14 +103,14 @@ class SegmentReader:
         t0_ns, t1_ns = view(table.column("t0_ns")), view(table.column("t1_ns"))
         owner, owners = self.owners.numbered(view(table.column("owner")))
         query, queries = self.queries.numbered(tables.ids(table.column("query")))
-        found = charge((t0_ns, t1_ns), owner, owners, query, queries)
-        self.server_ns += found.server_ns
-        self.named_ns += found.named_ns
+        charged = charge((t0_ns, t1_ns), owner, owners, query, queries)
+        self.server_ns += charged.server_ns
+        self.named_ns += charged.named_ns
         cpu = view(table.column("cpu"))
         stolen = self.stolen.shares(cpu, t0_ns, t1_ns) if self.stolen else None
         if not self.with_counters:
-            return Segments(t0_ns, t1_ns, cpu, found.group, stolen=stolen)
-        return Segments(t0_ns, t1_ns, cpu, found.group, *tables.counters(table), stolen)
+            return Segments(t0_ns, t1_ns, cpu, charged.group, stolen=stolen)
+        return Segments(t0_ns, t1_ns, cpu, charged.group, *tables.counters(table), stolen)
 
 
 @dataclass(frozen=True)
@@ -198,8 +195,3 @@ def _server_names(meta: Meta) -> Callable[[int | None], str]:
         return names.get(server) or f"server {server}"
 
     return name
-
-
-def _servers_by_thread(meta: Meta) -> frozenset[int]:
-    """Ids of the servers that were traced without query boundaries."""
-    return frozenset(server.id for server in meta.servers if server.attach_mode == BY_THREAD)

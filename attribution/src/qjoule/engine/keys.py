@@ -92,10 +92,10 @@ class LabelIndex:
     def thread(self, server: str, role: str, *, by_thread: bool) -> int:
         """Number of a server's threads of this role, outside of queries. `by_thread`: the server
         has no queries."""
-        from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - all servers' texts, with it
+        from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - loads every dialect
 
-        known = (BY_THREAD, ()) if by_thread else ("", causes_of(role))
-        return self.number(background(server, role, *known))
+        attach_mode, causes = (BY_THREAD, ()) if by_thread else ("", causes_of(role))
+        return self.number(background(server, role, attach_mode, causes))
 
     def not_selected(self, label: GroupLabel, by: Sequence[str]) -> int:
         """Number of a server's queries outside of the selection. `label`: of some of them; `by`:
@@ -113,11 +113,11 @@ class LabelIndex:
     def widen(self, number: int, label: GroupLabel) -> None:
         """Takes the server and the attach mode from a group's label if they are not those of
         `label`."""
-        known = self.labels[number]
-        if (known.server, known.attach_mode) != (label.server, label.attach_mode):
-            server = known.server if known.server == label.server else SEVERAL
-            attach_mode = known.attach_mode if known.attach_mode == label.attach_mode else ""
-            self.labels[number] = replace(known, server=server, attach_mode=attach_mode)
+        before = self.labels[number]
+        if (before.server, before.attach_mode) != (label.server, label.attach_mode):
+            server = before.server if before.server == label.server else SEVERAL
+            attach_mode = before.attach_mode if before.attach_mode == label.attach_mode else ""
+            self.labels[number] = replace(before, server=server, attach_mode=attach_mode)
 
     def rename(self, number: int, label: GroupLabel) -> int:
         """Gives a group another label; returns the group that has its keys already, or `number`."""

@@ -81,10 +81,10 @@ def with_traffic(entries: Entries, core_ns: F64, active_ns: I64) -> Entries:
     all_misses, all_ns = (real_sums(place, v, active_ns.size)[place] for v in (misses, core_ns))
     awake_ns = np.maximum(active_ns.reshape(-1)[place], 1.0)
     cores = np.maximum(all_ns / awake_ns, 1.0)
-    own = np.clip(core_ns / awake_ns, 1.0, cores)
+    own_cores = np.clip(core_ns / awake_ns, 1.0, cores)
     rate = misses / np.maximum(core_ns, 1.0)
-    others = (all_misses - misses) / np.maximum(all_ns - core_ns, 1.0)
-    mean = (own * rate + (cores - own) * np.maximum(others, 0.0)) / cores
+    other_rate = (all_misses - misses) / np.maximum(all_ns - core_ns, 1.0)
+    mean = (own_cores * rate + (cores - own_cores) * np.maximum(other_rate, 0.0)) / cores
     effects = entries.effects.copy()
     effects[:, :_PACKAGE] = entries.shared_ns[:, None] * np.minimum(mean[:, None], TRAFFIC_PER_NS)
     return replace(entries, effects=effects)
@@ -117,13 +117,13 @@ def from_aggregates(
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
-    kept = records["owner_kind"] != OwnerKind.IDLE  # idle is what the others leave
+    not_idle = records["owner_kind"] != OwnerKind.IDLE  # idle is what the others leave
     slot_of = {package: slot for slot, package in enumerate(packages)}
     slot = np.array([slot_of.get(p, -1) for p in records["package"].tolist()], np.int64)
     # Differences first: t0 + t1 of hostile records could overflow.
     t0, t1 = records["t0_ns"].astype(np.int64), records["t1_ns"].astype(np.int64)
     window = np.searchsorted(bounds, t0 + (t1 - t0) // 2, "right") - 1
-    inside = kept & (slot >= 0) & (window >= 0) & (window < count)
+    inside = not_idle & (slot >= 0) & (window >= 0) & (window < count)
     entries = _sum(records[inside], window[inside], slot[inside], group[inside], len(packages))
     sizes = np.bincount(machine.package_slots(), minlength=len(packages))
     capacity = np.diff(bounds)[:, None] * sizes[None, :]
@@ -131,8 +131,8 @@ def from_aggregates(
     busy_ns = _per_window(entries, entries.cpu_ns, capacity.shape)
     lost = np.zeros_like(busy_ns) if lost_ns is None else np.minimum(lost_ns, capacity - busy_ns)
     if anomalies is not None:
-        anomalies.unknown_cpu += int((kept & (slot < 0)).sum())
-        anomalies.outside_ns += int(records["cpu_ns"][kept & (slot >= 0) & ~inside].sum())
+        anomalies.unknown_cpu += int((not_idle & (slot < 0)).sum())
+        anomalies.outside_ns += int(records["cpu_ns"][not_idle & (slot >= 0) & ~inside].sum())
         begun = 1 if first == 0 else 0
         anomalies.outside_ns += int(beyond_ns[:begun].sum())
         anomalies.overlap_ns += int(beyond_ns[begun:].sum())
@@ -222,8 +222,8 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
         out = np.zeros((len(present), len(EFFECTS)))
         for name, columns in FIELDS:
             values = records[name].reshape(len(records), len(columns))
-            for column, one in zip(columns, values.T, strict=True):
-                out[:, column] = real(one)
+            for column, sums in zip(columns, values.T, strict=True):
+                out[:, column] = real(sums)
         return out
 
     cpu_ns, caused = whole(cpu), effects()
@@ -257,21 +257,21 @@ class LiveCalls:
 
     def add(self, records: Records, group: I64) -> None:
         """Adds the calls of query records; `group` as `LiveGroups` numbers them."""
-        mine = records["owner_kind"] == OwnerKind.QUERY
+        queries = records["owner_kind"] == OwnerKind.QUERY
         self._grow(int(group.max(initial=-1)) + 1)
-        who = group[mine]
-        np.add.at(self.calls, who, records["calls"][mine].astype(np.int64))
-        np.add.at(self.latency_ns, who, records["latency_ns"][mine].astype(np.float64))
-        histogram = records["latency"][mine]
+        who = group[queries]
+        np.add.at(self.calls, who, records["calls"][queries].astype(np.int64))
+        np.add.at(self.latency_ns, who, records["latency_ns"][queries].astype(np.float64))
+        histogram = records["latency"][queries]
         row, bucket = np.nonzero(histogram)  # a record has calls in few of them
         np.add.at(self.histogram, (who[row], bucket), histogram[row, bucket].astype(np.int64))
-        columns = [records[name][mine].astype(np.int64) for name in latency.OUTCOMES]
+        columns = [records[name][queries].astype(np.int64) for name in latency.OUTCOMES]
         np.add.at(self.outcomes, who, np.stack(columns, axis=1))
         for sums, whole, parts in (
             (self.waits_ns, "waited_ns", "wait_ns"),
             (self.helpers_ns, "helpers_ns", "helpers_wait_ns"),
         ):
-            waits_ns = np.column_stack([records[whole][mine], records[parts][mine]])
+            waits_ns = np.column_stack([records[whole][queries], records[parts][queries]])
             np.add.at(sums, who, waits_ns.astype(np.int64))
 
     def move(self, source: int, target: int) -> None:

@@ -70,14 +70,6 @@ _COMMON = frozenset(
 )
 
 
-def _no_attach_mode(_server: str) -> str:
-    return ""
-
-
-def _no_tags(_shape: int) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class LiveNames:
     """Functions that give a live view the names of what the kernel side counts by number."""
@@ -87,8 +79,8 @@ class LiveNames:
     server: Callable[[int], str]
     process: Callable[[int], str]  #: by tgid
     thread: Callable[[int], str]  #: by pid
-    attach_mode: Callable[[str], str] = _no_attach_mode  #: by the server's name
-    tags: Callable[[int], Mapping[str, str] | None] = _no_tags
+    attach_mode: Callable[[str], str] = lambda _server: ""  #: by the server's name
+    tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
     """Shape hash to the tags of such calls; None if it is a statement's."""
 
 
@@ -107,8 +99,8 @@ def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identi
         codes = codes.reshape(-1).astype(np.int64)
     first = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(records) - 1, -1, -1)
-    found: Any = zip(*(column[first].tolist() for column in columns), strict=True)
-    return list(found), codes
+    owners: Any = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(owners), codes
 
 
 def per_tag(key: str) -> str:
@@ -116,7 +108,7 @@ def per_tag(key: str) -> str:
     return f"server,{TAG}{key},fingerprint"
 
 
-def _is_known(fingerprint: str, text: str) -> bool:
+def _is_statement(fingerprint: str, text: str) -> bool:
     """Whether it is a statement, not one that stands for others or was prepared before."""
     return fingerprint != OTHER_SHAPES and not stands_for_no_text(text)
 
@@ -137,7 +129,7 @@ class LiveGroups:
     where: Selection = EVERYTHING
     index: LabelIndex = field(default_factory=LabelIndex)
     _unnamed: dict[int, set[int]] = field(default_factory=dict)  #: shape to groups
-    _known: dict[int, int] = field(default_factory=dict)  #: shape to the group of its statement
+    _group_of: dict[int, int] = field(default_factory=dict)  #: shape to the group of its statement
     _values: set[str] = field(default_factory=set)  #: values of the tag that have groups
 
     @property
@@ -148,8 +140,8 @@ class LiveGroups:
     @cached_property
     def _tag(self) -> str:
         """`tag:KEY` if statements are divided by its values; empty: they are not."""
-        found = _PER_TAG.fullmatch(self.by)
-        return "" if found is None else found[1]
+        match = _PER_TAG.fullmatch(self.by)
+        return "" if match is None else match[1]
 
     def numbers(self, owners: list[Identity], tagged: Sequence[Tagged] = (None,)) -> I64:
         """Group number of each owner; queries by fingerprint, others as in a recorded trace.
@@ -166,14 +158,14 @@ class LiveGroups:
         """
         merged = []
         for shape, numbers in list(self._unnamed.items()):
-            known = self.names.statement(shape)
-            if known is None:
+            statement = self.names.statement(shape)
+            if statement is None:
                 continue
             del self._unnamed[shape]
             for number in sorted(numbers):
                 before = self.index.labels[number]
-                fingerprint, text = known
-                named = _is_known(fingerprint, text)
+                fingerprint, text = statement
+                named = _is_statement(fingerprint, text)
                 keys = self._by_statement(fingerprint, before.server, before.keys)
                 label = replace(before, keys=keys, shape=text, named=named)
                 target = self.index.rename(number, label)
@@ -201,20 +193,20 @@ class LiveGroups:
             common = self._common(labels[group])
             target[group] = self.index.widened(common)
         alive = set(self.index.numbers) - target.keys()
-        kept = sorted(alive)
+        groups = sorted(alive)
         number = np.zeros(len(labels), np.int64)
-        number[kept] = np.arange(len(kept))
-        nowhere = next(iter(target.values()), kept[0])
+        number[groups] = np.arange(len(groups))
+        nowhere = next(iter(target.values()), groups[0])
         for group in range(len(labels)):
             if group not in alive:
                 number[group] = number[target.get(group, nowhere)]
-        left = [one for group in alive for one in labels[group].keys]
-        self._values &= {value for key, value in left if key == (self._tag or self.by)}
-        self.index.keep(kept)
-        self._known = {s: int(number[g]) for s, g in self._known.items() if g in alive}
+        keys = [key for group in alive for key in labels[group].keys]
+        self._values &= {value for key, value in keys if key == (self._tag or self.by)}
+        self.index.keep(groups)
+        self._group_of = {s: int(number[g]) for s, g in self._group_of.items() if g in alive}
         unnamed = {s: {int(number[g]) for g in of & alive} for s, of in self._unnamed.items()}
         self._unnamed = {shape: of for shape, of in unnamed.items() if of}
-        return Renumbering(number, len(kept))
+        return Renumbering(number, len(groups))
 
     def _common(self, label: GroupLabel) -> GroupLabel:
         """The label of the common group that this one is merged into."""
@@ -244,10 +236,10 @@ class LiveGroups:
             return self.index.number(TRACER)
         return self.index.number(process(self.names.process(tgid)))
 
-    def _query(self, shape: int, server: str, said: Tagged) -> int:
-        told = self.names.tags(shape)
-        attach_mode = self.names.attach_mode(server) if told is None else BY_CALLS
-        tags = said if told is None else told
+    def _query(self, shape: int, server: str, query_tags: Tagged) -> int:
+        call_tags = self.names.tags(shape)
+        attach_mode = self.names.attach_mode(server) if call_tags is None else BY_CALLS
+        tags = query_tags if call_tags is None else call_tags
         if not self._wants(server, tags):
             label = GroupLabel("queries", (), "", server, attach_mode, named=True)
             return self.index.not_selected(label, (self.by,))
@@ -264,9 +256,9 @@ class LiveGroups:
         if not text:
             self._unnamed.setdefault(shape, set()).add(number)
         elif named:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[shape] = number
+            if len(self._group_of) >= MAX_KNOWN:
+                self._group_of.clear()
+            self._group_of[shape] = number
         return number
 
     def _wants(self, server: str, tags: Tagged) -> bool:
@@ -304,12 +296,12 @@ class LiveGroups:
         """Fingerprint, text (empty: not seen yet), and whether the statement is known."""
         if shape == SHAPE_UNKNOWN:
             return TEXT_LOST, TEXT_LOST, False
-        if (number := self._known.get(shape)) is not None:
+        if (number := self._group_of.get(shape)) is not None:
             label = self.index.labels[number]
             return label.keys[-1][1], label.shape, True
-        known = None if shape == SHAPE_OTHER else self.names.statement(shape)
-        if known is not None:
-            return *known, _is_known(*known)
+        statement = None if shape == SHAPE_OTHER else self.names.statement(shape)
+        if statement is not None:
+            return *statement, _is_statement(*statement)
         if shape == SHAPE_OTHER or (
             shape not in self._unnamed and len(self._unnamed) >= MAX_UNNAMED
         ):
@@ -317,13 +309,13 @@ class LiveGroups:
         return f"{shape:016x}", "", False
 
     def _by_statement(
-        self, fingerprint: str, server: str, known: tuple[tuple[str, str], ...] = ()
+        self, fingerprint: str, server: str, keys: tuple[tuple[str, str], ...] = ()
     ) -> tuple[tuple[str, str], ...]:
         """The keys of a statement's group; the fingerprint is the last.
 
-        `known`: keys that have the tag's, if there is one.
+        `keys`: if groups are by a tag, the tag's is taken from these.
         """
         key = ("fingerprint", fingerprint)
         if self._tag:
-            return ("server", server), *(one for one in known if one[0] == self._tag), key
+            return ("server", server), *(k for k in keys if k[0] == self._tag), key
         return (("server", server), key) if self.by == PER_SERVER else (key,)

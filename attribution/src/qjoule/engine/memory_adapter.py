@@ -45,17 +45,17 @@ class _Chapter:
     def add(self, keys: U64, releases: U64, block: Learned) -> None:
         """Adds a block's evidence on (names, classes); `keys` of the classes, 0 for none."""
         f = len(self.names)
-        some = np.flatnonzero(keys)
-        _, first = np.unique(keys[some], return_index=True)
-        kept = np.sort(some[first])
-        gone = np.setdiff1d(np.arange(len(keys)), kept)
+        keyed = np.flatnonzero(keys)
+        _, first = np.unique(keys[keyed], return_index=True)
+        distinct = np.sort(keyed[first])
+        gone = np.setdiff1d(np.arange(len(keys)), distinct)
         prior = np.full(len(gone), block.spread**-2.0)
-        told = integrated(
+        report = integrated(
             MemoryReport(block.evidence.precision, block.evidence.moment),
-            np.append(np.arange(f), f + kept),
+            np.append(np.arange(f), f + distinct),
             Gone(f + gone, prior, np.ones(len(gone))),
         )
-        for key, release in zip(keys[kept].tolist(), releases[kept].tolist(), strict=True):
+        for key, release in zip(keys[distinct].tolist(), releases[distinct].tolist(), strict=True):
             if key not in self.keys:
                 self.keys.append(key)
                 self.releases.append(release)
@@ -63,35 +63,35 @@ class _Chapter:
         precision, moment = np.zeros((size, size)), np.zeros(size)
         before = len(self.moment)
         precision[:before, :before], moment[:before] = self.precision, self.moment
-        at = [*range(f), *(f + self.keys.index(key) for key in keys[kept].tolist())]
-        precision[np.ix_(at, at)] += told.precision
-        moment[at] += told.moment
+        at = [*range(f), *(f + self.keys.index(key) for key in keys[distinct].tolist())]
+        precision[np.ix_(at, at)] += report.precision
+        moment[at] += report.moment
         self.precision, self.moment = precision, moment
         self.value, self.spread = block.value, block.spread
         self.span_ns = (self.span_ns[0] if self.blocks else block.end_ns, block.end_ns)
         self.blocks += 1
 
     def cell(self, ident: int, source: int, domain: str, when_s: float, on: Conditions) -> Cell:
-        """What the chapter holds so far."""
+        """The chapter's evidence so far, as a cell."""
         f, keys = len(self.names), np.array(self.keys, np.uint64)
-        known = np.diag(self.precision)
-        told = np.flatnonzero(known[:f] > 0)
-        best = np.argsort(-known[f:], kind="stable")[:MOST_SHAPES]
+        diagonal = np.diag(self.precision)
+        used = np.flatnonzero(diagonal[:f] > 0)
+        best = np.argsort(-diagonal[f:], kind="stable")[:MOST_SHAPES]
         shapes = best[np.argsort(keys[best])]
-        stays = np.append(told, f + shapes).astype(np.int64)
+        stays = np.append(used, f + shapes).astype(np.int64)
         gone = np.setdiff1d(np.arange(f, f + len(keys)), f + shapes)
         prior = np.full(len(gone), self.spread**-2.0)
         whole = MemoryReport(self.precision, self.moment)
-        left = integrated(whole, stays, Gone(gone, prior, np.ones(len(gone))))
-        n = len(told)
+        report = integrated(whole, stays, Gone(gone, prior, np.ones(len(gone))))
+        n = len(used)
         empty = np.zeros(0)
         bare = Cell(
             source,
             domain,
             when_s,
             on,
-            tuple(self.names[i] for i in told),
-            self.value[told].astype(np.float32).astype(np.float64),
+            tuple(self.names[i] for i in used),
+            self.value[used].astype(np.float32).astype(np.float64),
             keys[shapes],
             np.array(self.releases, np.uint64)[shapes],
             np.isin(keys[shapes], np.array(sorted(self.fresh), np.uint64)),
@@ -100,8 +100,8 @@ class _Chapter:
             np.array([ident], np.uint64),
             self.refused == self.blocks,
         )
-        parts = (left.precision[:n, :n], left.precision[n:, :n], left.precision[n:, n:])
-        return bare.holding(*parts, left.moment).stored()
+        parts = (report.precision[:n, :n], report.precision[n:, :n], report.precision[n:, n:])
+        return bare.holding(*parts, report.moment).stored()
 
 
 class MemoryAdapter:
@@ -135,13 +135,13 @@ class MemoryAdapter:
         besides the trace."""
         begin_ns, offset_ns = meta.begin_ns, meta.realtime_offset_ns
         when_s = (begin_ns or 0) * 1e-9 + (offset_ns or 0) * 1e-9
-        known = begin_ns is not None and offset_ns is not None and when_s > 0
+        has_clock = begin_ns is not None and offset_ns is not None and when_s > 0
         return MemoryAdapter(
             used.cells,
             ClassKeys.of(labels, meta.servers),
             hashed(meta.host, meta.cpu, str(begin_ns), str(offset_ns), *more),
             Now(max(when_s, 0.0), used.conditions),
-            offset_ns if known else None,
+            offset_ns if has_clock else None,
         )
 
     def recall(
@@ -152,17 +152,17 @@ class MemoryAdapter:
             return nothing(len(names), len(classes))
         keys[np.isin(keys, np.array(sorted(self._void), np.uint64))] = 0
         now = self._now._replace(widened=widened)
-        asked = (domain, widened, tuple(names), keys.tobytes(), releases.tobytes())
-        if asked not in self._cache:
+        cache_key = (domain, widened, tuple(names), keys.tobytes(), releases.tobytes())
+        if cache_key not in self._cache:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
 
-            def of_keys(some: U64, on: U64) -> MemoryReport:
-                wanted = Asked(domain, tuple(names), some, on)
+            def of_keys(chosen: U64, on: U64) -> MemoryReport:
+                wanted = Asked(domain, tuple(names), chosen, on)
                 return recalled(self._cells, wanted, now)
 
-            self._cache[asked] = by_key(of_keys, len(names), keys, releases)
-        return self._cache[asked]
+            self._cache[cache_key] = by_key(of_keys, len(names), keys, releases)
+        return self._cache[cache_key]
 
     def refused(self, domain: str, *, at_once: bool = False) -> None:
         self._refused.add(domain)
@@ -172,7 +172,7 @@ class MemoryAdapter:
     def changed(self, classes: I64) -> list[str]:
         keys, _ = self._keys.of_classes(classes)
         self._void.update(key for key in keys.tolist() if key)
-        return [self._keys.name(int(one)) for one in classes]
+        return [self._keys.name(int(number)) for number in classes]
 
     def learned(self, domain: str, names: Sequence[str], classes: I64, block: Learned) -> None:
         if self._offset_ns is None or not self.tells:
@@ -210,8 +210,8 @@ class MemoryAdapter:
 
 
 #: Called with what the view has told since the last call.
-Told = Callable[[tuple[Cell, ...]], object]
-#: What was learned is told this often, in the stream's time: a crash loses no more.
+OnLearned = Callable[[tuple[Cell, ...]], object]
+#: How often evidence is passed on, in the stream's time: a crash loses no more.
 TELL_NS = 600_000_000_000
 
 
@@ -221,13 +221,13 @@ def nobody(_cells: tuple[Cell, ...]) -> None:
 
 @dataclass
 class LiveMemory:
-    """`used`: evidence of earlier traces; `told`: takes the evidence of this view."""
+    """`used`: evidence of earlier traces; `on_learned`: takes the evidence of this view."""
 
     used: Remembered
     meta: Meta
-    told: Told = nobody
+    on_learned: OnLearned = nobody
     _first: Sequence[GroupLabel] | None = None
-    _mine: list[MemoryAdapter] = field(default_factory=list)
+    _adapters: list[MemoryAdapter] = field(default_factory=list)
     _since_ns: int | None = None
 
     def of(self, labels: Sequence[GroupLabel]) -> MemoryAdapter:
@@ -237,12 +237,12 @@ class LiveMemory:
         """
         if self._first is None:
             self._first = labels
-        one = MemoryAdapter.of(self.used, labels, self.meta, "live", str(len(self._mine)))
+        adapter = MemoryAdapter.of(self.used, labels, self.meta, "live", str(len(self._adapters)))
         if labels is self._first:
-            self._mine.append(one)
+            self._adapters.append(adapter)
         else:
-            one.tells = False
-        return one
+            adapter.tells = False
+        return adapter
 
     def tell(self, now_ns: int, *, at_once: bool = False) -> None:
         """Passes on what was learned, if it is time. `now_ns`: of the stream."""
@@ -250,5 +250,5 @@ class LiveMemory:
             self._since_ns = now_ns
         if at_once or now_ns - self._since_ns >= TELL_NS:
             self._since_ns = now_ns
-            if cells := [cell for one in self._mine for cell in one.take()]:
-                self.told(tuple(cells))
+            if cells := [cell for adapter in self._adapters for cell in adapter.take()]:
+                self.on_learned(tuple(cells))

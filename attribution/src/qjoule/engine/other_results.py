@@ -109,23 +109,23 @@ def heavy_queries(
         ),
     )
     result = context.result(context.run(), recorded.summary(trace, recording))
-    found = []
+    heavy = []
     for row in result.rows:
         number = row.keys.get("query", "")
         if number.isdecimal() and int(number) in busiest.cpu_ns:
             text = row.shape if int(number) in ended else ""
-            found.append(Heavy(int(number), row.energy_nj, int(number) in ended, text))
-    return found
+            heavy.append(Heavy(int(number), row.energy_nj, int(number) in ended, text))
+    return heavy
 
 
 def _ended(recording: Recording, queries: list[int]) -> set[int]:
     wanted = np.array(queries, np.uint64)
-    found: set[int] = set()
+    ended: set[int] = set()
     for part in recording.queries:
         if (table := part.read(["query"])) is not None:
             ids = table.column("query").to_numpy()
-            found.update(ids[np.isin(ids, wanted)].tolist())
-    return found
+            ended.update(ids[np.isin(ids, wanted)].tolist())
+    return ended
 
 
 def _running(begins_ns: dict[int, int], end_ns: int) -> _InMemory:
@@ -174,8 +174,8 @@ def known_factors(trace: Trace, calibrated: Calibrated = UNCALIBRATED) -> Known:
     for batch in context.batches():
         account.add(batch)
     account.finish()
-    domain = main_domain([one.domain for one in recording.energy.series])
-    return _known(account.models().get(domain), sums, context.labels)
+    domain = main_domain([series.domain for series in recording.energy.series])
+    return _factors(account.models().get(domain), sums, context.labels)
 
 
 def _add(sums: dict[int, F64], batch: WindowBatch) -> None:
@@ -185,12 +185,12 @@ def _add(sums: dict[int, F64], batch: WindowBatch) -> None:
     features = entry_features(entries, len(batch.lost_ns))
     groups, index = np.unique(entries.group, return_inverse=True)
     for column, group in enumerate(groups.tolist()):
-        mine = features[index == column].sum(axis=0)
-        sums[group] = sums.get(group, np.zeros(len(FEATURES))) + mine
+        total = features[index == column].sum(axis=0)
+        sums[group] = sums.get(group, np.zeros(len(FEATURES))) + total
 
 
-def _known(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[GroupLabel]) -> Known:
-    found: dict[str, F64] = {}
+def _factors(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[GroupLabel]) -> Known:
+    features: dict[str, F64] = {}
     columns: dict[str, int] = {}
     first = classes(labels)
     for number, label in enumerate(labels):
@@ -200,8 +200,8 @@ def _known(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[Grou
         ns = float(sums[number][[FEATURES.index("cpu_ns"), FEATURES.index("cpu_ns_shared")]].sum())
         place = int(model.column(first(np.array([number])))[0]) if model is not None else -1
         if ns > 0 and place >= 0:
-            found[name], columns[name] = sums[number] / ns, place
-    return Known(model, found, columns)
+            features[name], columns[name] = sums[number] / ns, place
+    return Known(model, features, columns)
 
 
 def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[Series, ...], Bool]:
@@ -211,8 +211,8 @@ def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[
     """
     recording = recorded.read(trace)
     context = AttributionContext(recording, AttributionRequest())
-    own = np.array([label == process(program) for label in context.labels], bool)
-    return [*context.batches()], recording.energy.series, own
+    of_program = np.array([label == process(program) for label in context.labels], bool)
+    return [*context.batches()], recording.energy.series, of_program
 
 
 def phase_power_w(
@@ -222,10 +222,10 @@ def phase_power_w(
 
     Windows with unknown energy are ignored. Dies of one package add up.
     """
-    found = []
+    phase_sums = []
     for phase in phases:
         windows_seen, power_w = 0, dict[str, float]()
-        for s, one in enumerate(series):
+        for s, counter in enumerate(series):
             energy_nj = length_ns = count = 0
             for batch in batches:
                 bounds = batch.energy.boundaries_ns
@@ -236,7 +236,7 @@ def phase_power_w(
                 length_ns += int(np.diff(bounds)[good].sum())
             windows_seen = max(windows_seen, count)
             if length_ns:
-                name = f"{one.domain}.{one.package}"
+                name = f"{counter.domain}.{counter.package}"
                 power_w[name] = power_w.get(name, 0.0) + energy_nj / length_ns
-        found.append((windows_seen, power_w))
-    return found
+        phase_sums.append((windows_seen, power_w))
+    return phase_sums

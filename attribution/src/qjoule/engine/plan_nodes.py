@@ -7,11 +7,10 @@ A sample belongs to the innermost node on its stack: what a node's children took
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from qjoule.engine.stacks import PlanNode, RowStacks, Stack, sampling_nj
+from qjoule.engine.stacks import PlanNode, RowStacks, sampling_nj
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,15 @@ def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
     energies: Counter[PlanNode | None] = Counter()
     above: dict[PlanNode, Counter[PlanNode]] = {}
     for stack, energy_nj in row.energies_nj():
-        nodes = list(_nodes(stack))
-        own = nodes[-1] if nodes else None
-        counts[own] += row.samples[stack]
-        energies[own] += energy_nj
+        nodes = [frame for frame in stack if isinstance(frame, PlanNode)]
+        innermost = nodes[-1] if nodes else None
+        counts[innermost] += row.samples[stack]
+        energies[innermost] += energy_nj
         for parent, node in pairwise(nodes):
             above.setdefault(node, Counter())[parent] += row.samples[stack]
         for node in nodes:
             energies[node] += 0
-    parents = {node: found.most_common(1)[0][0] for node, found in above.items()}
+    parents = {node: callers.most_common(1)[0][0] for node, callers in above.items()}
     return [
         NodeEnergy(
             node,
@@ -51,16 +50,8 @@ def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
             counts[node],
             sampling_nj(row, counts[node]),
         )
-        for node in sorted(energies, key=_order)
+        for node in sorted(energies, key=lambda node: (-1, "") if node is None else node.order)
     ]
-
-
-def _nodes(stack: Stack) -> Iterator[PlanNode]:
-    return (frame for frame in stack if isinstance(frame, PlanNode))
-
-
-def _order(node: PlanNode | None) -> tuple[int, str]:
-    return (-1, "") if node is None else node.order
 
 
 def _depth(node: PlanNode | None, parents: dict[PlanNode, PlanNode]) -> int:

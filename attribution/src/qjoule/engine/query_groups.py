@@ -115,16 +115,16 @@ def count_calls(trace: Trace) -> CallCount:
     calls, others = 0, Counter[str]()
     for table in trace.iter_table("queries", CALL_COLUMNS):
         records = QueryRecords(table)
-        found = calls_of(np.arange(len(records), dtype=np.int32), records, CALLS)
-        calls += int(found.executions.sum())
-        other = np.ones(len(records), bool)
-        other[found.group] = False
+        counted = calls_of(np.arange(len(records), dtype=np.int32), records, CALLS)
+        calls += int(counted.executions.sum())
+        no_call = np.ones(len(records), bool)
+        no_call[counted.group] = False
         command = records.command
         unfinished = command.among(CALLS)
-        others[UNFINISHED] += int(np.count_nonzero(other & unfinished))
-        for code in np.unique(command.codes[other & ~unfinished]).tolist():
-            mine = other & (command.codes == code)
-            others[str(command.values[code])] += int(np.count_nonzero(mine))
+        others[UNFINISHED] += int(np.count_nonzero(no_call & unfinished))
+        for code in np.unique(command.codes[no_call & ~unfinished]).tolist():
+            rows = no_call & (command.codes == code)
+            others[str(command.values[code])] += int(np.count_nonzero(rows))
     return CallCount(calls, +others)
 
 
@@ -150,15 +150,15 @@ class QueryGroups:
     ) -> None:
         """`labels`: without variants yet, for these queries alone."""
         self._parts, self._labels, self._transactions = parts, labels, transactions
-        own = () if transactions is None else ("query", TRANSACTION)
-        self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *own]))
+        extra = () if transactions is None else ("query", TRANSACTION)
+        self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *extra]))
         self._commits = Latencies()
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
         self._called = (*CALLS, "child") if "child" in labels.by else CALLS
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
         runs = [self._first_pass(number) for number in range(len(parts))]
-        self._runs = charge.joined_runs([one for one in runs if one is not None])
+        self._runs = charge.joined_runs([run for run in runs if run is not None])
         self._labels.finish(index)
 
     @property
@@ -179,10 +179,10 @@ class QueryGroups:
             return query, GroupsById(first, *self._groups(near))
         ids = query.filled
         older = np.flatnonzero((ids < first) & (ids > 0))
-        others, place = np.unique(ids[older], return_inverse=True)
+        old_ids, place = np.unique(ids[older], return_inverse=True)
         numbers = np.where(ids >= first, ids - np.uint64(first) + _ONE, np.uint64(0))
         numbers[older] = (len(near) + 1 + place.reshape(-1)).astype(np.uint64)
-        variant = np.concatenate([near, self._scattered(others)])
+        variant = np.concatenate([near, self._scattered(old_ids)])
         return Ids(numbers), GroupsById(1, *self._groups(variant))
 
     def _sequence(self, first: int, last: int) -> I32:
@@ -196,8 +196,8 @@ class QueryGroups:
         for number in np.unique(runs.part).tolist():
             variants = self._variants(number)
             # Fewer if the part can no longer be read.
-            mine = (part == number) & (row < len(variants))
-            variant[place[mine]] = variants[row[mine]]
+            in_part = (part == number) & (row < len(variants))
+            variant[place[in_part]] = variants[row[in_part]]
         return variant
 
     def _scattered(self, query: U64) -> I32:
@@ -238,8 +238,8 @@ class QueryGroups:
                 continue
             records = QueryRecords(table)
             group = self._groups(self._scattered(records.ids))[0]
-            known = group >= 0
-            np.add.at(sums_ns, group[known], records.waits_ns()[known])
+            grouped = group >= 0
+            np.add.at(sums_ns, group[grouped], records.waits_ns()[grouped])
         return sums_ns
 
     def commits(self, groups: int) -> CallStats:
@@ -323,16 +323,16 @@ class CallsByEnd:
         self._groups = groups
         spans = [(*span, part) for part, span in enumerate(groups.ends_ns) if span]
         self._ahead = sorted(spans, reverse=True)
-        self._held: list[Calls] = []
+        self._pending: list[Calls] = []
 
     def until(self, end_ns: int) -> list[Calls]:
         """The calls that ended at `end_ns` or before, and were not returned yet."""
         while self._ahead and self._ahead[-1][0] <= end_ns:
-            self._held.append(self._groups.calls(self._ahead.pop()[2]))
-        taken = [calls.take(calls.end_ns <= end_ns) for calls in self._held]
-        left = [calls.take(calls.end_ns > end_ns) for calls in self._held]
-        self._held = [calls for calls in left if len(calls.end_ns)]
-        return taken
+            self._pending.append(self._groups.calls(self._ahead.pop()[2]))
+        ended = [calls.take(calls.end_ns <= end_ns) for calls in self._pending]
+        later = [calls.take(calls.end_ns > end_ns) for calls in self._pending]
+        self._pending = [calls for calls in later if len(calls.end_ns)]
+        return ended
 
 
 class RecordedRequests:
@@ -353,9 +353,9 @@ class RecordedRequests:
         if self._ended is None or len(bounds_ns) < 2:
             return batch
         calls = self._ended.until(int(bounds_ns[-1]) - 1)
-        group = np.concatenate([np.zeros(0, np.int64), *(some.group for some in calls)])
-        end_ns = np.concatenate([np.zeros(0, np.int64), *(some.end_ns for some in calls)])
-        n = np.concatenate([np.zeros(0, np.int64), *(some.executions for some in calls)])
+        group = np.concatenate([np.zeros(0, np.int64), *(part.group for part in calls)])
+        end_ns = np.concatenate([np.zeros(0, np.int64), *(part.end_ns for part in calls)])
+        n = np.concatenate([np.zeros(0, np.int64), *(part.executions for part in calls)])
         window = np.searchsorted(bounds_ns, end_ns, "right") - 1
         rows = (window >= 0) & self._counted[group]
         return replace(batch, requests=Requests.summed(window[rows], group[rows], n[rows]))

@@ -60,7 +60,7 @@ class QueryLabels:
         self._fields = tuple(
             dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "attach_mode"))
         )
-        self._known: dict[str, dict[Value, int]] = {name: {} for name in self._fields}
+        self._value_codes: dict[str, dict[Value, int]] = {name: {} for name in self._fields}
         self._numbers: dict[_Variant, int] = {}
         self._finished = False
         self.group: I64 = np.zeros(0, np.int64)  #: per variant
@@ -97,15 +97,15 @@ class QueryLabels:
         self._finished = True
         variants = list(self._numbers)
         self.group = np.zeros(len(variants), np.int64)
-        values = {field: list(known) for field, known in self._known.items()}
+        values = {field: list(codes) for field, codes in self._value_codes.items()}
         at = self._place("fingerprint")
         texts = [
             isinstance(value, str) and not stands_for_no_text(self.texts.get(value, ""))
             for value in values["fingerprint"]
         ]
-        self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
+        self.named = np.array([bool(v[0]) and texts[v[at]] for v in variants], bool)
         by_keys: dict[tuple[int, ...], list[int]] = {}
-        others: dict[tuple[int, ...], list[int]] = {}
+        excluded: dict[tuple[int, ...], list[int]] = {}
         parts = {("", ""): 0}
         selected = self._selected(variants, values)
         for number, variant in enumerate(variants):
@@ -117,7 +117,8 @@ class QueryLabels:
                 attach_mode = (
                     variant[self._place("attach_mode")] if self._is_counted(variant, values) else -1
                 )
-                others.setdefault((variant[self._place("server")], attach_mode), []).append(number)
+                key = variant[self._place("server")], attach_mode
+                excluded.setdefault(key, []).append(number)
         ranks = [*(_ranks(values[key]) for key in self.by), range(len(parts))]
         shapes = [shape for shape, _ in parts]
         for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
@@ -130,8 +131,8 @@ class QueryLabels:
                 named.append((SHAPE_OF, shapes[keys[-1]]))
             label = self._label(named, [variants[number] for number in numbers], values)
             self.group[numbers] = index.number(label)
-        for code in sorted(others):
-            numbers = others[code]
+        for code in sorted(excluded):
+            numbers = excluded[code]
             label = self._label([], [variants[number] for number in numbers], values)
             self.group[numbers] = index.not_selected(label, self.by)
         overhead = [number for number, variant in enumerate(variants) if not variant[0]]
@@ -165,7 +166,7 @@ class QueryLabels:
         selected = np.ones(len(variants), bool)
         for key, wanted in self._wanted.items():
             does = np.array([self._name(key, value) in wanted for value in values[key]], bool)
-            codes = np.array([one[self._place(key)] for one in variants], np.int64)
+            codes = np.array([variant[self._place(key)] for variant in variants], np.int64)
             selected &= does[codes]
         return selected
 
@@ -179,22 +180,20 @@ class QueryLabels:
 
     def _codes(self, field: str, column: Coded) -> I64:
         """Codes of a column's values in `_known`, numbered in order of first appearance."""
-        known = self._known[field]
+        codes = self._value_codes[field]
         if column.only is not None:
-            out, value = np.full(len(column.values), -1, np.int64), column.values[column.only]
-            out[column.only] = (
-                known.get(value, -1) if self._finished else known.setdefault(value, len(known))
-            )
-            return out
-        rows = len(column.codes)
-        first = np.full(len(column.values), rows, np.int64)
-        first[column.codes[::-1]] = np.arange(rows - 1, -1, -1)
+            present = [column.only]
+        else:
+            rows = len(column.codes)
+            first = np.full(len(column.values), rows, np.int64)
+            first[column.codes[::-1]] = np.arange(rows - 1, -1, -1)
+            present = np.argsort(first, kind="stable")[: np.count_nonzero(first < rows)].tolist()
         out = np.full(len(column.values), -1, np.int64)
-        for code in np.argsort(first, kind="stable")[: np.count_nonzero(first < rows)].tolist():
+        for code in present:
             value = column.values[code]
-            out[code] = (
-                known.get(value, -1) if self._finished else known.setdefault(value, len(known))
-            )
+            if not self._finished:
+                codes.setdefault(value, len(codes))
+            out[code] = codes.get(value, -1)
         return out
 
     def _label(
@@ -206,8 +205,8 @@ class QueryLabels:
         shared = {}
         for field in ("fingerprint", "server", "attach_mode"):
             codes = {variant[self._place(field)] for variant in variants}
-            one = values[field][codes.pop()]
-            shared[field] = SEVERAL if codes else self._name(field, one)
+            value = values[field][codes.pop()]
+            shared[field] = SEVERAL if codes else self._name(field, value)
         flags = 0
         for variant in variants:
             flags |= variant[1]

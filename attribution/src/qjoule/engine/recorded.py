@@ -126,7 +126,7 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
 
 
 def summary(trace: Trace, recording: Recording) -> ReadSummary:
-    """What is known of the trace after `recording`, which was read from it, was gone through."""
+    """The trace's summary, once all of `recording` was read: damage is found on the way."""
     meta, changes = trace.meta, server_changes(trace.meta)
     notes = (
         *trace.problems,
@@ -160,7 +160,7 @@ def windows(trace: Trace) -> WindowEnergy:
 def recorded_ids(traces: Iterable[Trace]) -> OtherIds:
     """The ids that other tools have for the statements of some traces; none if they were recorded
     without."""
-    found: dict[str, dict[OtherId, None]] = {}
+    by_fingerprint: dict[str, dict[OtherId, None]] = {}
     for trace in traces:
         if not trace.rows("ids"):
             continue
@@ -169,9 +169,9 @@ def recorded_ids(traces: Iterable[Trace]) -> OtherIds:
         for row in trace.table("ids").to_pylist():
             fingerprint = fingerprints.get(row["shape"])
             if fingerprint is not None:
-                one = OtherId(row["name"], row["id"], row["of"], row["why"] or "")
-                found.setdefault(fingerprint, {})[one] = None
-    return {fingerprint: certain(ids) for fingerprint, ids in found.items()}
+                other_id = OtherId(row["name"], row["id"], row["of"], row["why"] or "")
+                by_fingerprint.setdefault(fingerprint, {})[other_id] = None
+    return {fingerprint: certain(ids) for fingerprint, ids in by_fingerprint.items()}
 
 
 def energy_windows(
@@ -184,7 +184,7 @@ def energy_windows(
     """
     drawn_earlier_ns = lag_ns(meta)
     energy = window_energy(readings, series, begin_ns, end_ns)
-    if not all(one.has_own_clock for one in series) or end_ns <= begin_ns:
+    if not all(counter.has_own_clock for counter in series) or end_ns <= begin_ns:
         add_slow(energy, readings)
         return as_counted(energy, drawn_earlier_ns)
     length = max(end_ns - begin_ns, 1)
@@ -209,29 +209,29 @@ def record_loss(summary: ReadSummary, ledger: Ledger) -> float:
     return min(summary.records_lost + _share(nowhere_ns, int(ledger.cpu_ns.sum())), 1.0)
 
 
-def _share(lost: int, kept: int) -> float:
-    return lost / (lost + kept) if lost else 0.0
+def _share(lost: int, present: int) -> float:
+    return lost / (lost + present) if lost else 0.0
 
 
 def _windows(
     meta: Meta, energy: pa.Table, meter: pa.Table, span_ns: tuple[int, int]
 ) -> tuple[WindowEnergy, tuple[str, ...]]:
     """The windows of a span, and how its external meter, if it has one, was read."""
-    found, series = tables.readings(energy, meta.domains)
+    readings, series = tables.readings(energy, meta.domains)
     metered = tables.metered(meter, meta, len(series))
     if metered is not None:
-        found, series = tables.with_meter(found, metered), (*series, metered.series)
+        readings, series = tables.with_meter(readings, metered), (*series, metered.series)
     begin_ns, end_ns = max(span_ns[0], -_FAR_NS), min(span_ns[1], _FAR_NS)
     notes = () if metered is None else (metered.note,)
-    return energy_windows(meta, found, series, begin_ns, end_ns), notes
+    return energy_windows(meta, readings, series, begin_ns, end_ns), notes
 
 
 def _cores(meta: Meta, energy: pa.Table, span_ns: tuple[int, int]) -> CoreEnergy | None:
     """What single cores drew; None if nobody counted it, or nothing is learned from it."""
-    found = tables.core_readings(energy) if learns(meta.energy.grade) else None
-    if found is None:
+    measured = tables.core_readings(energy) if learns(meta.energy.grade) else None
+    if measured is None:
         return None
-    readings, counters = found
+    readings, counters = measured
     begin_ns, end_ns = max(span_ns[0], -_FAR_NS), min(span_ns[1], _FAR_NS)
     windows = window_energy(readings, counters.series, begin_ns, end_ns)
     return CoreEnergy(counters, as_counted(windows, lag_ns(meta)))
@@ -248,10 +248,10 @@ def _machine(trace: Trace) -> Machine:
 def _unnamed_cpus(trace: Trace) -> I64:
     if trace.meta.cpus:
         return np.zeros(0, np.int64)
-    seen: set[int] = set()
+    cpus: set[int] = set()
     for table in trace.iter_segments(columns=["cpu"]):
-        seen.update(pc.unique(table.column("cpu")).to_pylist())
-    return np.array(sorted(seen), np.int64)
+        cpus.update(pc.unique(table.column("cpu")).to_pylist())
+    return np.array(sorted(cpus), np.int64)
 
 
 def _part_notes(meta: Meta) -> tuple[str, ...]:
@@ -267,10 +267,10 @@ def _part_notes(meta: Meta) -> tuple[str, ...]:
     )
 
 
-def _throttled_notes(found: Throttled | None) -> tuple[str, ...]:
-    if found is None or not (found.core or found.package):
+def _throttled_notes(throttled: Throttled | None) -> tuple[str, ...]:
+    if throttled is None or not (throttled.core or throttled.package):
         return ()
-    counted = (("a core", found.core), ("a package", found.package))
+    counted = (("a core", throttled.core), ("a package", throttled.package))
     events = ", ".join(f"of {what}: {count:,}" for what, count in counted if count)
     return (
         f"the CPU was too hot while this was recorded and throttled itself (events {events}). The "

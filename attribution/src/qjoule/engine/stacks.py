@@ -205,23 +205,23 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
     errors are taken as common.
     """
     total: defaultdict[str, float] = defaultdict(float)
-    own: defaultdict[str, float] = defaultdict(float)
-    seen: Counter[str] = Counter()
+    self_nj: defaultdict[str, float] = defaultdict(float)
+    samples: Counter[str] = Counter()
     squares: defaultdict[str, float] = defaultdict(float)
     model: defaultdict[str, float] = defaultdict(float)
-    for one in rows:
-        low, high = one.row.energy_nj_ci95
-        for name, (innermost, count) in samples_with(one).items():
-            own[name] += _part(one, innermost)
-            total[name] += _part(one, count)
-            seen[name] += count
-            squares[name] += sampling_nj(one, count) ** 2
-            model[name] += (high - low) / 2 * count / one.count
+    for stacks in rows:
+        low, high = stacks.row.energy_nj_ci95
+        for name, (innermost, count) in samples_with(stacks).items():
+            self_nj[name] += _part(stacks, innermost)
+            total[name] += _part(stacks, count)
+            samples[name] += count
+            squares[name] += sampling_nj(stacks, count) ** 2
+            model[name] += (high - low) / 2 * count / stacks.count
     return [
         FunctionEnergy(
-            *(name, energy, own[name], seen[name], math.sqrt(squares[name]), model[name])
+            *(name, energy, self_nj[name], samples[name], math.sqrt(squares[name]), model[name])
         )
-        for name, energy in sorted(total.items(), key=lambda one: (-one[1], one[0]))
+        for name, energy in sorted(total.items(), key=lambda item: (-item[1], item[0]))
     ]
 
 
@@ -229,18 +229,18 @@ def samples_with(row: RowStacks) -> dict[str, tuple[int, int]]:
     """By function or node of a plan: of how many samples it is the innermost, and in how many it
     is. Of a sample whose frames are not known the innermost is `CUT`.
     """
-    own: Counter[str] = Counter()
+    innermost: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     for stack, count in row.samples.items():
-        own[stack[-1] if stack else CUT] += count
+        innermost[stack[-1] if stack else CUT] += count
         for name in set(stack):
             inside[name] += count
-    return {name: (own[name], inside[name]) for name in own | inside}
+    return {name: (innermost[name], inside[name]) for name in innermost | inside}
 
 
-def sampling_nj(one: RowStacks, count: int) -> float:
+def sampling_nj(stacks: RowStacks, count: int) -> float:
     """Half the width of the 95 % interval of the energy of so many of a row's samples."""
-    return one.row.energy_nj * sampling_share(count, one.count) if one.count else math.inf
+    return stacks.row.energy_nj * sampling_share(count, stacks.count) if stacks.count else math.inf
 
 
 def sampling_share(count: int, samples: int) -> float:
@@ -261,5 +261,5 @@ def _quantile(freedom: int) -> float:
     return float(stdtrit(max(freedom, 1), 0.975))
 
 
-def _part(one: RowStacks, count: int) -> float:
-    return one.row.energy_nj * count / one.count
+def _part(stacks: RowStacks, count: int) -> float:
+    return stacks.row.energy_nj * count / stacks.count

@@ -55,8 +55,8 @@ class Stolen:
 
 def stolen_time(tables: Iterable[pa.Table], begin_ns: int) -> Stolen | None:
     """What the rows of `cpu_time` (COLUMNS) say; None if stolen time is not recorded."""
-    found = [_changes(_known(table)) for table in tables]
-    points = np.concatenate([np.zeros((0, len(COLUMNS)), np.int64), *found])
+    changes = [_changes(_rows(table)) for table in tables]
+    points = np.concatenate([np.zeros((0, len(COLUMNS)), np.int64), *changes])
     if not len(points):
         return None
     sums = {}
@@ -68,9 +68,10 @@ def stolen_time(tables: Iterable[pa.Table], begin_ns: int) -> Stolen | None:
     return Stolen(begin_ns, sums)
 
 
-def _known(table: pa.Table) -> _Points:
-    known = is_told(table.column("steal_ns"))
-    columns = [view(table.column(name), 0)[known].astype(np.int64) for name in COLUMNS]
+def _rows(table: pa.Table) -> _Points:
+    """The rows with a stolen time."""
+    valid = is_told(table.column("steal_ns"))
+    columns = [view(table.column(name), 0)[valid].astype(np.int64) for name in COLUMNS]
     return np.stack(columns, axis=1)
 
 
@@ -83,8 +84,8 @@ def _changes(points: _Points) -> _Points:
     points = points[last[: len(points)]]
     moved = (np.diff(points[:, (_CPU, _STEAL)], axis=0) != 0).any(axis=1)
     keep = np.append(True, moved) | np.append(moved, True)
-    found: _Points = points[keep[: len(points)]]
-    return found
+    changes: _Points = points[keep[: len(points)]]
+    return changes
 
 
 def _running(points: _Points, begin_ns: int) -> tuple[I64, F64]:
@@ -92,8 +93,8 @@ def _running(points: _Points, begin_ns: int) -> tuple[I64, F64]:
     times_ns, busy_ns, steal_ns = points[:, _T] - begin_ns, points[:, _BUSY], points[:, _STEAL]
     # The sums of a part of a longer recording began long before it.
     if times_ns[0] > 0 and busy_ns[0] + points[0, _IDLE] <= times_ns[0] + _LATE_NS:
-        times_ns, busy_ns, steal_ns = (np.append(0, one) for one in (times_ns, busy_ns, steal_ns))
-    busy, steal = (np.maximum(np.diff(one), 0).astype(float) for one in (busy_ns, steal_ns))
+        times_ns, busy_ns, steal_ns = (np.append(0, ns) for ns in (times_ns, busy_ns, steal_ns))
+    busy, steal = (np.maximum(np.diff(ns), 0).astype(float) for ns in (busy_ns, steal_ns))
     share = np.minimum(steal / np.maximum(busy, 1.0), 1.0) * (busy > 0)
     return times_ns, np.append(0.0, np.cumsum(share * np.diff(times_ns)))
 

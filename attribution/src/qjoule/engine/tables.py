@@ -39,19 +39,19 @@ def readings(
 
     `domains`: from meta.json, for how often counters move. Counters of single cores are left out.
     """
-    found, keys = _readings(_rows(energy, of_cores=False))
+    values, keys = _readings(_rows(energy, of_cores=False))
     how = {
-        (one.package, one.name, _WHOLE if one.die is None else one.die): (
-            one.period_ns or 0,
-            one.kind == POWER,
+        (domain.package, domain.name, _WHOLE if domain.die is None else domain.die): (
+            domain.period_ns or 0,
+            domain.kind == POWER,
         )
-        for one in domains
+        for domain in domains
     }
     series = tuple(
         Series(p, name, float(unit), size, *how.get((p, name, die), (0, False)))
         for p, name, unit, size, die in keys
     )
-    return found, series
+    return values, series
 
 
 def core_readings(energy: pa.Table) -> tuple[Readings, CoreCounters] | None:
@@ -59,12 +59,12 @@ def core_readings(energy: pa.Table) -> tuple[Readings, CoreCounters] | None:
     table = _rows(energy, of_cores=True)
     if not table.num_rows:
         return None
-    found, keys = _readings(table)
+    values, keys = _readings(table)
     series = tuple(
         Series(core, ONE_CORE, float(unit), size, UPDATE_PERIOD_NS)
         for _, _, unit, size, core in keys
     )
-    return found, CoreCounters(series, tuple(package for package, *_ in keys))
+    return values, CoreCounters(series, tuple(package for package, *_ in keys))
 
 
 def _rows(energy: pa.Table, *, of_cores: bool) -> pa.Table:
@@ -72,8 +72,8 @@ def _rows(energy: pa.Table, *, of_cores: bool) -> pa.Table:
     domain = energy.column("domain").cast(pa.string())
     if ONE_CORE not in pc.unique(domain).to_pylist():
         return energy.slice(0, 0) if of_cores else energy
-    mine = pc.equal(domain, ONE_CORE)
-    return energy.filter(mine if of_cores else pc.invert(mine))
+    is_core = pc.equal(domain, ONE_CORE)
+    return energy.filter(is_core if of_cores else pc.invert(is_core))
 
 
 def _readings(energy: pa.Table) -> tuple[Readings, list[_Key]]:
@@ -90,14 +90,14 @@ def _readings(energy: pa.Table) -> tuple[Readings, list[_Key]]:
     plain: list[_Key] = [(package, name, repr(unit), *rest) for package, name, unit, *rest in keys]
     numbers = {key: i for i, key in enumerate(sorted(set(plain)))}
     raw = energy.column("raw")
-    found = Readings(
+    values = Readings(
         t_ns=view(energy.column("t_ns")),
         raw=view(raw, 0).astype(np.uint64),
         ok=is_told(raw) & (view(energy.column("status")) == 0),
         half_width_ns=view(energy.column("half_width_ns")).astype(np.int64),
         series=np.array([numbers[key] for key in plain], np.int64),
     )
-    return found, list(numbers)
+    return values, list(numbers)
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ def metered(table: pa.Table, meta: Meta, number: int) -> Metered | None:
     )
 
 
-def with_meter(readings: Readings, found: Metered) -> Readings:
+def with_meter(readings: Readings, meter: Metered) -> Readings:
     """Both kinds of readings."""
-    pairs = zip(vars(readings).values(), vars(found.readings).values(), strict=True)
+    pairs = zip(vars(readings).values(), vars(meter.readings).values(), strict=True)
     return Readings(*(np.concatenate(pair) for pair in pairs))
 
 
@@ -173,11 +173,11 @@ def machine(
     `siblings`: the lowest CPU of each CPU's core; a CPU that is not in it has a core of its own.
     `small`: CPUs of a smaller kind of core.
     """
-    known = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
-    ids = sorted(cpu for cpu in known if 0 <= cpu < _CPUS)
+    package_of = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
+    ids = sorted(cpu for cpu in package_of if 0 <= cpu < _CPUS)
     core = [(siblings or {}).get(cpu, cpu) for cpu in ids]
     core = [first if 0 <= first < _CPUS else cpu for first, cpu in zip(core, ids, strict=True)]
-    package = [known[cpu] for cpu in ids]
+    package = [package_of[cpu] for cpu in ids]
     columns = [np.array(column, np.int64) for column in (ids, package, core)]
     of_small = np.isin(columns[0], list(small)) if small else None
     return Machine(columns[0], columns[1], columns[2], of_small)
