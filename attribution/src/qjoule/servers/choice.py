@@ -35,9 +35,7 @@ class Choice:
     why: str
     other: str = ""
     exact: bool = True
-    unseen: str = (
-        ""  #: sessions that this attach mode misses without a loss being counted, one line
-    )
+    unseen: str = ""  #: sessions that this attach mode misses without counting a loss, one line
     by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
     refused: bool = False  #: not traced, because it cannot have the attach mode that the user wants
     no_symbol: str | None = None  #: why not the symbol mode; empty: possible; None: not known
@@ -162,12 +160,12 @@ def _socket_needs(server: Server, missing: str) -> str:
     needs = []
     if missing:
         needs.append("Linux 6.3")
-    for fact, known, unknown in (
+    for fact, if_true, if_unknown in (
         (server.thread_pool, "one thread per connection", "thread pools ruled out"),
         (server.encryption, "encryption turned off", "encryption ruled out"),
     ):
         if fact.value is not False:
-            needs.append(known if fact.value else unknown)
+            needs.append(if_true if fact.value else if_unknown)
     if not needs:
         return "socket: possible if that other server is left out, with --pid"
     return f"socket: would need {' and '.join(needs)}"

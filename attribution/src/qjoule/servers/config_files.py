@@ -76,9 +76,9 @@ def shown_path(path: str) -> str:
     return path if len(path) <= 256 and path.isprintable() else "a file with a strange name"
 
 
-def shown_value(value: str, known: tuple[str, ...] = ()) -> str:
-    """A value for a message: shown if it is in `known`, or if `known` is empty and it is a word."""
-    if value in known or (not known and _WORD.fullmatch(value)):
+def shown_value(value: str, allowed: tuple[str, ...] = ()) -> str:
+    """A value for a message: an `allowed` one, or any word if `allowed` is empty."""
+    if value in allowed or (not allowed and _WORD.fullmatch(value)):
         return value
     return "(another value)"
 
@@ -118,7 +118,7 @@ class _Reader:
     def __init__(self, text: str, path: str) -> None:
         self._path = path
         self._events = yaml.parse(text, Loader=yaml.BaseLoader)
-        self._seen = 0
+        self._events_read = 0
         self._nodes = 0
         self._anchors: dict[str, tuple[Any, int]] = {}  #: value, and how many nodes it has
 
@@ -136,8 +136,8 @@ class _Reader:
         return value
 
     def _next(self) -> Event:
-        self._seen += 1
-        if self._seen > _EVENTS_MAX:
+        self._events_read += 1
+        if self._events_read > _EVENTS_MAX:
             raise Unreadable(f"{self._path} has too many entries")
         return next(self._events)
 

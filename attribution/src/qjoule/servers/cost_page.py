@@ -105,9 +105,9 @@ def _saturated(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
             figures = [
                 overheads.get((*key, each)) for each in ("throughput_lost_ppm", "cpu_lost_ppm")
             ]
-            if known := [each for each in figures if each is not None]:
+            if measured := [each for each in figures if each is not None]:
                 cells = [_interval(each, 1e4, " %") for each in figures]
-                yield _row(_named(load), attach_mode, f"`{mode}`", *cells, str(known[0].rounds))
+                yield _row(_named(load), attach_mode, f"`{mode}`", *cells, str(measured[0].rounds))
 
 
 def _fixed(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
@@ -128,14 +128,14 @@ def _fixed(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
             shown.add(load)
             yield _untraced(overheads, load, attach_mode, places[:4])
         for mode in MODES:
-            found = {
+            by_name = {
                 name: overheads.get((*load, mode, attach_mode, "", "fixed", f"{name}_ns"))
                 for name in (*places, "outside")
             }
             runs = overheads.get((*load, mode, attach_mode, "", "fixed", "tracer_runs_per_s"))
-            if (first := found["machine"]) is None:
+            if (first := by_name["machine"]) is None:
                 continue
-            cells = [_interval(overhead, 1e3) for overhead in found.values()]
+            cells = [_interval(overhead, 1e3) for overhead in by_name.values()]
             runs_per_s = "" if runs is None else str(runs.median)
             rate = f"{first.queries_per_s:,}"
             yield _row("", f"`{mode}`, {attach_mode}", *cells, runs_per_s, rate, str(first.rounds))
@@ -151,7 +151,7 @@ def _untraced(
     untraced = [overheads.get((*fixed, f"untraced_{name}_ns")) for name in places]
     busy = overheads.get((*fixed, "busy_ppm"))
     share = "" if busy is None else f", {busy.median / 1e4:.0f} % busy"
-    cells = [_short(overhead) for overhead in untraced]
+    cells = ["" if o is None else f"{o.median / 1e3:.2f}" for o in untraced]
     return _row(_named(load), f"untraced{share}", *cells, *[""] * 6)
 
 
@@ -168,9 +168,9 @@ def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         if cells is None:
             continue
         outside = cells["tracer_ns"].median + cells["reader_ns"].median
-        programs, *others = (str(overhead.median) for overhead in cells.values())
+        programs, *rest = (str(overhead.median) for overhead in cells.values())
         empty = overheads.get((*key, "inside", "empty_ns"))
-        shown = [programs, "" if empty is None else str(empty.median), *others]
+        shown = [programs, "" if empty is None else str(empty.median), *rest]
         target = f"{outside} ({_outside_target(mode, outside, cells['tracer_ns'].queries_per_s)})"
         yield _row(_named((server, workload)), f"`{mode}`", attach_mode, *shown, target)
 
@@ -254,10 +254,6 @@ def _interval(overhead: MeasuredOverhead | None, unit: float, sign: str = "") ->
     digits = 1 if sign else 2
     low, high = (f"{value / unit:.{digits}f}" for value in (overhead.low, overhead.high))
     return f"{overhead.median / unit:.{digits}f}{sign} [{low}, {high}]".replace("-", _MINUS)
-
-
-def _short(overhead: MeasuredOverhead | None) -> str:
-    return "" if overhead is None else f"{overhead.median / 1e3:.2f}"
 
 
 def _head(*titles: str) -> Iterator[str]:

@@ -66,18 +66,16 @@ def unseen_text(text: bytes) -> str:
     return f"{PREPARED_BEFORE[:-1]}: {which} of session {session})"
 
 
-def _unseen_shape(text: bytes, truncated: bool) -> tuple[str, bool]:
-    return unseen_text(text), truncated
-
-
-_UNSEEN_LANGUAGE = Language(shape=_unseen_shape, summary=str)
+_UNSEEN_LANGUAGE = Language(
+    shape=lambda text, truncated: (unseen_text(text), truncated), summary=str
+)
 
 
 _NOTHING = Decoding()
 
 
 def _decoding(server: str) -> Decoding:
-    """From the server's folder. A server whose data is not decoded has no module `wire`."""
+    """The decoder in a server's folder; an empty one if there is no module `wire`."""
     folder = find_spec(f"qjoule.servers.{server}")
     module = f"qjoule.servers.{server}.wire"
     if folder is None or not folder.submodule_search_locations or find_spec(module) is None:
@@ -87,37 +85,37 @@ def _decoding(server: str) -> Decoding:
 
 
 _BY_NAME = {server: _decoding(server) for server in registry.servers()}
-_BY_KIND = {one.kind: _BY_NAME[one.name] for one in registry.servers().values() if not one.of}
+_BY_KIND = {s.kind: _BY_NAME[s.name] for s in registry.servers().values() if not s.of}
 
 #: Languages of statements, by the dialect's number.
 LANGUAGES: Mapping[int, Language] = {
     registry.dialect("unseen"): _UNSEEN_LANGUAGE,
-    **{number: language for one in _BY_NAME.values() for number, language in one.languages.items()},
+    **{number: language for d in _BY_NAME.values() for number, language in d.languages.items()},
 }
 #: Readers of texts that hold a query's tags, by the dialect's number.
 TAG_READERS: Mapping[int, Callable[[bytes], Tags]] = {
     registry.dialect("tags"): tags_in,
-    **{number: read for one in _BY_NAME.values() for number, read in one.tag_readers.items()},
+    **{number: read for d in _BY_NAME.values() for number, read in d.tag_readers.items()},
 }
 #: Readers of texts that hold an id of a shape, by the dialect's number.
 TOLD_IDS: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = {
-    number: read for one in _BY_NAME.values() for number, read in one.told_ids.items()
+    number: read for d in _BY_NAME.values() for number, read in d.told_ids.items()
 }
 #: Prefixes of the names of threads that work for requests, of all servers.
-SERVING_THREADS = tuple(name for one in _BY_NAME.values() for name in one.serving_threads)
+SERVING_THREADS = tuple(name for d in _BY_NAME.values() for name in d.serving_threads)
 #: Causes of background threads' work by prefixes of their roles, of all servers.
-_CAUSES = {prefix: cause for one in _BY_NAME.values() for prefix, cause in one.causes.items()}
+_CAUSES = {prefix: cause for d in _BY_NAME.values() for prefix, cause in d.causes.items()}
 
 #: Functions of all servers that do avoidable work, by the word for it.
 AVOIDABLE = {
-    word: frozenset(name for one in _BY_NAME.values() for name in one.avoidable.get(word, ()))
-    for word in sorted({word for one in _BY_NAME.values() for word in one.avoidable})
+    word: frozenset(name for d in _BY_NAME.values() for name in d.avoidable.get(word, ()))
+    for word in sorted({word for d in _BY_NAME.values() for word in d.avoidable})
 }
 
 #: Functions of all servers that execute a plan, in whatever they are called.
-EXECUTES = frozenset(name for one in _BY_NAME.values() for name in one.executes)
+EXECUTES = frozenset(name for d in _BY_NAME.values() for name in d.executes)
 
-_PLAN_STEPS = tuple(one.plan_step for one in _BY_NAME.values() if one.plan_step is not None)
+_PLAN_STEPS = tuple(d.plan_step for d in _BY_NAME.values() if d.plan_step is not None)
 
 
 def plan_step(function: str) -> PlanStep | None:
@@ -143,7 +141,7 @@ def decoding_of(kind: int) -> Decoding:
 
 
 def decoding_of_flavour(flavour: str) -> Decoding:
-    """The same for a product."""
+    """The decoder for a product; empty for an unknown one."""
     server = registry.flavours().get(flavour)
     return _NOTHING if server is None else decoding_of(server.kind)
 
@@ -179,7 +177,7 @@ class AllReferences:
 
 
 def titled(kinds: Iterable[tuple[int, int]]) -> dict[int, Titles]:
-    """From pairs (server's id, its kind): the servers whose processes have titles, by id."""
+    """Titles by the server's id, from pairs (id, kind), of servers whose processes have titles."""
     by_server = {server: decoding_of(kind).titles for server, kind in kinds}
     return {server: titles for server, titles in by_server.items() if titles is not None}
 
@@ -217,7 +215,7 @@ class OtherIds:
         )
         return tuple(dict.fromkeys(ids))
 
-    def told(self, text: bytes, dialect: int) -> tuple[int, OtherId] | None:
+    def read(self, text: bytes, dialect: int) -> tuple[int, OtherId] | None:
         """A shape's hash and an id of it that its server has told; None: it is something else."""
         read = TOLD_IDS.get(dialect)
         return None if read is None else read(text)
@@ -252,7 +250,7 @@ def summary(shape: Shape) -> str:
 
 
 def summary_of(flavour: str, text: str) -> str:
-    """The same of a shape's text, by the server that ran it. Empty: its language is not known."""
+    """The summary of a shape's text, by the server that ran it; empty for an unknown language."""
     try:
         languages = decoding_of(registry.server_of(flavour).kind).languages
     except KeyError:

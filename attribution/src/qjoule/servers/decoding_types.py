@@ -72,10 +72,6 @@ class DatabaseChange(NamedTuple):
     database: str | None  #: None: its name cannot be read
 
 
-def _changes_none(_text: str) -> DatabaseChange | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Build:
     """A version of a server, as far as ids of its statements depend on it."""
@@ -97,7 +93,7 @@ class Language:
     #: A shape's text to OpenTelemetry's `db.query.summary`, at most 255 characters.
     summary: Callable[[str], str]
     #: A shape's text to the new default database; None: the statement does not change it.
-    database: Callable[[str], DatabaseChange | None] = _changes_none
+    database: Callable[[str], DatabaseChange | None] = lambda _text: None
     lexis: Lexis | None = None  #: the lexical rules; None: it is not SQL
     #: `shape` takes `rules`: the session's settings that came with the text (qjoule.shapes.rules).
     follows_rules: bool = False

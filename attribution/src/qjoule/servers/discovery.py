@@ -80,21 +80,21 @@ def discover(
     running: list[Server] = []
     chosen = list(_examined_of_each_owner(families, unreadable))
     range_ = host.port_range()
-    found_of = host.examine_all(
+    results = host.examine_all(
         [
             Facts(*(main.exe_name, main.exe_id, main.pid), vocabulary=vocabulary, port_range=range_)
             for _, main in chosen
         ]
     )
-    for (members, main), examined in zip(chosen, found_of, strict=True):
+    for (members, main), examined in zip(chosen, results, strict=True):
         if examined.problem:
             unreadable.append(f"process {main.pid} ({main.exe_name}): {examined.problem}")
         if examined.flavour is not None:
             running.append(server_of(examined, members))
     running.sort(key=lambda server: (server.flavour, server.ports, server.tgids))
     running = fair(running, lambda server: server.owner, asking_user())
-    seen = {process.exe_id for process in named}
-    installed = _installed(host, seen, unreadable)
+    ids = {process.exe_id for process in named}
+    installed = _installed(host, ids, unreadable)
     every = make_labels_unique([*running, *installed])
     servers = [replace(server, id=number) for number, server in enumerate(every, start=1)]
     return Discovery(tuple(servers), listed.hidden, tuple(unreadable))
@@ -175,13 +175,13 @@ def _examined_of_each_owner(
     families: list[tuple[list[Process], Process]], unreadable: list[str]
 ) -> Iterator[tuple[list[Process], Process]]:
     """Which candidates are examined. One owner's programs cannot keep all others waiting."""
-    seen: Counter[Owner] = Counter()
+    counts: Counter[Owner] = Counter()
     for members, main in fair(families, lambda family: family[1].owner, asking_user()):
         owner = main.owner
-        seen[owner] += 1
-        if owner.examined_max is None or seen[owner] <= owner.examined_max:
+        counts[owner] += 1
+        if owner.examined_max is None or counts[owner] <= owner.examined_max:
             yield members, main
-    for owner, count in seen.items():
+    for owner, count in counts.items():
         if owner.examined_max is not None and count > owner.examined_max:
             more = count - owner.examined_max
             unreadable.append(
@@ -189,11 +189,11 @@ def _examined_of_each_owner(
             )
 
 
-def _installed(host: Host, seen: set[tuple[int, int]], unreadable: list[str]) -> Iterable[Server]:
+def _installed(host: Host, ids: set[tuple[int, int]], unreadable: list[str]) -> Iterable[Server]:
     for path, identity in host.installed(_installed_patterns()):
-        if identity.key in seen:
+        if identity.key in ids:
             continue
-        seen.add(identity.key)
+        ids.add(identity.key)
         examined = host.examine(Facts(str(path), identity.key))
         if examined.problem:
             unreadable.append(f"{path}: {examined.problem}")
@@ -229,11 +229,11 @@ def make_labels_unique(servers: Sequence[Server]) -> list[Server]:
     equal.
     """
     labelled = [replace(server, apart=server.container) for server in servers]
-    for own in (_unit, _process_or_path):
-        taken = Counter(server.label for server in labelled)
+    for apart in (_unit, _process_or_path):
+        counts = Counter(server.label for server in labelled)
         labelled = [
-            replace(server, apart=own(server))
-            if taken[server.label] > 1 and own(server)
+            replace(server, apart=apart(server))
+            if counts[server.label] > 1 and apart(server)
             else server
             for server in labelled
         ]

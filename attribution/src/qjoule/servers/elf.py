@@ -18,7 +18,7 @@ from qjoule.servers.elf_tables import OBJECT, THREAD_LOCAL, InitialData, occurre
 _CONSTANTS_BYTES_MAX = 128 << 20
 _READ_BYTES_MAX = 1 << 20  #: of code, at a time
 _NAME_BYTES_MAX = 1024
-_KEPT = 8  #: executables kept open: servers that run one file share what was read
+_CACHED = 8  #: executables kept open: servers that run one file share what was read
 _NT_GNU_BUILD_ID, _BUILD_ID_BYTES_MAX = 3, 64
 
 
@@ -109,7 +109,7 @@ class Executable:
     @property
     def code_vaddr(self) -> int:
         """Start address of the first segment of code: the kernel's `start_code`, likewise."""
-        return min((one.vaddr for one in self._segments if one.executable), default=0)
+        return min((segment.vaddr for segment in self._segments if segment.executable), default=0)
 
     @property
     def data_vaddr(self) -> int:
@@ -196,7 +196,7 @@ class Executable:
 
 
 #: The process is part of the key: a forked one has closed these descriptors or reused them.
-_kept: OrderedDict[tuple[int, FileIdentity], Executable] = OrderedDict()
+_cache: OrderedDict[tuple[int, FileIdentity], Executable] = OrderedDict()
 
 
 def _close(descriptor: int, owner: int) -> None:
@@ -219,8 +219,8 @@ def open_executable(file: Opened | Path) -> Executable:
 
         file = open_regular(file, str(file))
     key = os.getpid(), file.identity
-    if opened := _kept.get(key):
-        _kept.move_to_end(key)
+    if opened := _cache.get(key):
+        _cache.move_to_end(key)
         os.close(file.fd)
         return opened
     try:
@@ -230,9 +230,9 @@ def open_executable(file: Opened | Path) -> Executable:
     except MALFORMED as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise NotAnExecutable(f"{file.path} is not a readable ELF executable: {reason}") from None
-    _kept[key] = executable
-    if len(_kept) > _KEPT:
-        _kept.popitem(last=False)
+    _cache[key] = executable
+    if len(_cache) > _CACHED:
+        _cache.popitem(last=False)
     return executable
 
 

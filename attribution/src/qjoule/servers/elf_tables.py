@@ -57,13 +57,13 @@ def symbol_tables(elf: ElfFile) -> Iterator[SymbolTable]:
     """The symbol tables, starting with the one that every executable has. Too large ones are
     skipped.
     """
-    left = _TABLES_BYTES_MAX
+    bytes_left = _TABLES_BYTES_MAX
     for name in (".dynsym", ".symtab"):
-        if table := _table(elf, name, left):
-            left -= table.size
+        if table := _table(elf, name, bytes_left):
+            bytes_left -= table.size
             yield table
     inner = elf.debug_data()
-    if inner is not None and (table := _table(inner, ".symtab", left)):
+    if inner is not None and (table := _table(inner, ".symtab", bytes_left)):
         yield SymbolTable(".gnu_debugdata", table.strings, table.symbols)
 
 

@@ -98,10 +98,10 @@ def _check(examined: Examined) -> None:
     _expect(set(roles) <= set(servers()[support.name].roles), "a role of others")
 
 
-def _are_facts(found: Mapping[str, int], limits: Mapping[str, int], names: Iterable[str]) -> bool:
+def _are_facts(facts: Mapping[str, int], limits: Mapping[str, int], names: Iterable[str]) -> bool:
     """Whether these are all of the named facts or none, and none is above its limit."""
-    return not found or (
-        set(found) == set(names) and all(found[name] <= limits[name] for name in found)
+    return not facts or (
+        set(facts) == set(names) and all(facts[name] <= limits[name] for name in facts)
     )
 
 
@@ -154,7 +154,7 @@ def _file_key(value: Any, where: str) -> tuple[str | int, int]:
     return first, number(0, _U64)(value[1], where)
 
 
-_SENTENCE = text(WORDS_MAX, one=True)
+_SENTENCE = text(WORDS_MAX, single_line=True)
 _OFFSET = number(0, OFFSET_MAX - 1)
 _FACT = struct(Fact, value=or_none(flag), source=_SENTENCE)
 _RESTART = struct(
@@ -215,12 +215,12 @@ _PORTS = many(number(0, _U16), LISTED_MAX)
 _EXAMINED = struct(
     Examined,
     flavour=or_none(_flavour),
-    version=text(64, one=True),
+    version=text(64, single_line=True),
     problem=_SENTENCE,
     exe=or_none(_IDENTITY),
     handle=number(0, _U32),
     exe_path=text(PATH_MAX),
-    runs_as=text(64, one=True),
+    runs_as=text(64, single_line=True),
     ports=_PORTS,
     sockets=many(text(SOCKET_PATH_MAX), SOCKETS_MAX),
     udp_ports=_PORTS,

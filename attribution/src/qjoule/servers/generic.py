@@ -48,7 +48,7 @@ def find_generic(
         for process in host.processes().processes
         if process.pid not in left_out and process.base_name not in (_TRACER, *_SERVICE_MANAGERS)
     ]
-    found_of = host.examine_all(
+    results = host.examine_all(
         [
             Facts(
                 process.exe_name,
@@ -62,14 +62,14 @@ def find_generic(
     )
     candidates = {
         process.pid: _Candidate(process, examined)
-        for process, examined in zip(strangers, found_of, strict=True)
+        for process, examined in zip(strangers, results, strict=True)
         if examined.flavour is not None
     }
     families: dict[int, list[_Candidate]] = {}
     for candidate in candidates.values():
         families.setdefault(_main_of(candidate, candidates), []).append(candidate)
     servers = [_server(candidates[pid], members) for pid, members in families.items()]
-    ticks = {pid: sum(m.found.cpu_ticks for m in ms) for pid, ms in families.items()}
+    ticks = {pid: sum(m.examined.cpu_ticks for m in ms) for pid, ms in families.items()}
     servers.sort(
         key=lambda server: (
             not (server.ports or server.udp_ports),
@@ -131,7 +131,7 @@ def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Serve
 @dataclass(frozen=True)
 class _Candidate:
     process: Process
-    found: Examined
+    examined: Examined
 
 
 def _main_of(candidate: _Candidate, candidates: dict[int, _Candidate]) -> int:
@@ -142,7 +142,7 @@ def _main_of(candidate: _Candidate, candidates: dict[int, _Candidate]) -> int:
             parent is None
             or parent.process.pid in seen  # pids were reused between two reads
             or parent.process.exe_id != candidate.process.exe_id
-            or not candidate.found.inodes <= parent.found.inodes
+            or not candidate.examined.inodes <= parent.examined.inodes
         ):
             return candidate.process.pid
         seen.add(parent.process.pid)
@@ -150,8 +150,8 @@ def _main_of(candidate: _Candidate, candidates: dict[int, _Candidate]) -> int:
 
 
 def _server(main: _Candidate, members: list[_Candidate]) -> Server:
-    others = [m.process for m in members if m.process.pid != main.process.pid]
-    return server_of(main.found, [main.process, *sorted(others, key=lambda process: process.pid)])
+    workers = sorted((m.process for m in members if m is not main), key=lambda p: p.pid)
+    return server_of(main.examined, [main.process, *workers])
 
 
 _BY_THREAD = Choice(
@@ -162,7 +162,7 @@ _BY_THREAD = Choice(
 
 
 def choose_attach_mode(_case: Case) -> Choice:
-    """The same for any wish of the user."""
+    """By thread, whatever attach mode the user wants."""
     return _BY_THREAD
 
 

@@ -44,7 +44,7 @@ class FigureFile(Generic[F]):
     about: str
     empty_words: bool = False
 
-    def known(self) -> dict[Any, F]:
+    def load(self) -> dict[Any, F]:
         """The figures by their keys, in order.
 
         Raises:
@@ -58,7 +58,7 @@ class FigureFile(Generic[F]):
         Raises:
             QjouleError: the file has not the format of such files.
         """
-        before = {} if alone else self.known()
+        before = {} if alone else self.load()
         every = before | {figure.key: figure for figure in figures}
         (_FOLDER / self.name).write_text(self.write(every.values()), encoding="utf-8")
 
@@ -149,7 +149,7 @@ COSTS = FigureFile(
     "CPU time that tracing adds to a server's query, by `make bench-attach-modes`.",
 )
 #: By (server, attach mode). See `FigureFile` for errors.
-known_costs, save_costs = COSTS.known, COSTS.save
+known_costs, save_costs = COSTS.load, COSTS.save
 
 
 OVERHEAD_FILE = "measured_overhead.csv"
@@ -200,4 +200,4 @@ _OVERHEADS = FigureFile(
     empty_words=True,
 )
 #: By what they are of. See `FigureFile` for errors.
-known_overheads, save_overheads = _OVERHEADS.known, _OVERHEADS.save
+known_overheads, save_overheads = _OVERHEADS.load, _OVERHEADS.save

@@ -297,8 +297,8 @@ def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
     full = Choice(
         AttachMode.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False
     )
-    seen = count(1)
-    return [choice if not choice.traced or next(seen) <= limit else full for choice in choices]
+    numbers = count(1)
+    return [choice if not choice.traced or next(numbers) <= limit else full for choice in choices]
 
 
 def _arguments(planned: PlannedServer) -> list[str]:
@@ -324,5 +324,5 @@ def _arguments(planned: PlannedServer) -> list[str]:
 def _facts(planned: PlannedServer) -> dict[str, int]:
     """The server's facts by their names in the registry; 0 or missing: unknown."""
     limits = registry.server_of(planned.server.flavour).facts
-    own = {"pool": int(planned.pool), "next-read": int(planned.next_read)}
-    return {**planned.facts, **{name: own[name] for name in own if name in limits}}
+    extra = {"pool": int(planned.pool), "next-read": int(planned.next_read)}
+    return {**planned.facts, **{name: extra[name] for name in extra if name in limits}}

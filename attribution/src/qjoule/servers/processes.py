@@ -123,8 +123,8 @@ Item = TypeVar("Item")
 
 def asking_user() -> int:
     """The user who runs this command, also through sudo. This process may have another."""
-    given = os.environ.get("SUDO_UID", "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 11 else os.getuid()
+    uid = os.environ.get("SUDO_UID", "")
+    return int(uid) if uid.isascii() and uid.isdigit() and len(uid) < 11 else os.getuid()
 
 
 def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) -> list[Item]:
@@ -136,14 +136,14 @@ def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) 
     because fakes of that user would otherwise displace what is to be measured. Items of equal rank
     keep their order.
     """
-    seen: Counter[Owner] = Counter()
+    counts: Counter[Owner] = Counter()
     ranked: list[tuple[tuple[int, ...], int, Item]] = []
     for item in items:
         owner = owner_of(item)
         trust, before = int(owner.trust), 0
         if owner.trust is not Trust.ROOT:
-            before = seen[owner]
-            seen[owner] += 1
+            before = counts[owner]
+            counts[owner] += 1
         if not owner.trusted and owner.uid == itself != 0 and not owner.place:
             trust += 1
         ranked.append(((trust, before, owner.uid >= FIRST_USER), len(ranked), item))
@@ -216,12 +216,12 @@ class SocketTables:
         if not inodes:
             return Listening()
         tables = self._namespace(access)
-        mine = inodes & (tables.tcp.keys() | tables.udp.keys() | tables.unix.keys())
+        listening = inodes & (tables.tcp.keys() | tables.udp.keys() | tables.unix.keys())
         return Listening(
-            tuple(sorted({tables.tcp[i] for i in mine if i in tables.tcp})),
-            tuple(sorted({tables.udp[i] for i in mine if i in tables.udp})),
-            tuple(sorted({tables.unix[i] for i in mine if i in tables.unix})),
-            frozenset(mine),
+            tuple(sorted({tables.tcp[i] for i in listening if i in tables.tcp})),
+            tuple(sorted({tables.udp[i] for i in listening if i in tables.udp})),
+            tuple(sorted({tables.unix[i] for i in listening if i in tables.unix})),
+            frozenset(listening),
         )
 
     def _namespace(self, access: Access) -> _Namespace:

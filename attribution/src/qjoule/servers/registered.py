@@ -205,15 +205,9 @@ class Decided:
 
 def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> Decided:
     """One choice per member. `named`: the user named all of these servers."""
-    own = [member.choice(kernel) for member in members]
-    on_symbols = [
-        m for m, choice in zip(members, own, strict=True) if choice.attach_mode is AttachMode.SYMBOL
-    ]
-    without = [
-        member
-        for member, choice in zip(members, own, strict=True)
-        if choice.traced and choice.attach_mode is not AttachMode.SYMBOL
-    ]
+    alone = [(member, member.choice(kernel)) for member in members]
+    on_symbols = [m for m, c in alone if c.attach_mode is AttachMode.SYMBOL]
+    without = [m for m, c in alone if c.traced and c.attach_mode is not AttachMode.SYMBOL]
     probed: dict[FileKey, str] = {}
     for member in on_symbols:
         if named or _stranger(member, without) is None:
@@ -238,7 +232,7 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
             problem(member) if choice.attach_mode is AttachMode.SYMBOL else "",
             probed.get(member.file, ""),
         )
-        for member, choice in zip(members, own, strict=True)
+        for member, choice in alone
     ]
     return Decided(
         [
@@ -250,7 +244,7 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
 
 
 def falling_back(members: Sequence[Member], kernel: KernelFacts) -> list[Member]:
-    """The same, without a wish where some server of the file cannot have it."""
+    """The members, without the user's wish where some server of the file cannot have it."""
     files = {member.file for member in members if member.choice(kernel).refused}
     return [replace(member, wanted=None) if member.file in files else member for member in members]
 

@@ -67,8 +67,8 @@ def servers() -> Mapping[str, Server]:
 @cache
 def dialects() -> Mapping[str, int]:
     """The numbers of dialects in traces, by name, including those that belong to no server."""
-    own = {name: n for server in servers().values() for name, n in server.dialects.items()}
-    return MappingProxyType({**own, **SHARED_DIALECTS})
+    of_servers = {name: n for server in servers().values() for name, n in server.dialects.items()}
+    return MappingProxyType({**of_servers, **SHARED_DIALECTS})
 
 
 @cache
@@ -140,11 +140,11 @@ def load(path: Path = TABLE) -> tuple[Server, ...]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RegistryError(str(error)) from None
-    own = [_server(name, table) for name, table in tables.items() if not _is_alike(name, table)]
-    known = {server.name: server for server in own}
-    _check_together(own)
+    servers = [_server(name, table) for name, table in tables.items() if not _is_alike(name, table)]
+    by_name = {server.name: server for server in servers}
+    _check_together(servers)
     every = tuple(
-        known[name] if name in known else _alike(name, table, known)
+        by_name[name] if name in by_name else _alike(name, table, by_name)
         for name, table in tables.items()
     )
     _check_flavours(every)
@@ -159,12 +159,12 @@ def _is_alike(name: str, table: object) -> bool:
     return "of" in table
 
 
-def _alike(name: str, table: dict[str, Any], known: Mapping[str, Server]) -> Server:
+def _alike(name: str, table: dict[str, Any], by_name: Mapping[str, Server]) -> Server:
     if set(table) != {"of"}:
         raise RegistryError(f"{name}: a table with 'of' has no other key")
-    if not isinstance(table["of"], str) or table["of"] not in known:
+    if not isinstance(table["of"], str) or table["of"] not in by_name:
         raise RegistryError(f"{name}: 'of' names no server with a table of its own")
-    return replace(known[table["of"]], name=name, of=table["of"], flavours=(name,))
+    return replace(by_name[table["of"]], name=name, of=table["of"], flavours=(name,))
 
 
 def _server(name: str, table: dict[str, Any]) -> Server:
@@ -234,13 +234,13 @@ def _numbers(name: str, key: str, table: object, most: int) -> Mapping[str, int]
 
 
 def _words(
-    name: str, key: str, value: object, known: tuple[str, ...] | None = None
+    name: str, key: str, value: object, allowed: tuple[str, ...] | None = None
 ) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise RegistryError(f"{name}: '{key}' is not a list of words")
     for i, word in enumerate(value):
-        if known is not None and word not in known:
-            raise RegistryError(f"{name}: '{word}' of '{key}' is none of {', '.join(known)}")
+        if allowed is not None and word not in allowed:
+            raise RegistryError(f"{name}: '{word}' of '{key}' is none of {', '.join(allowed)}")
         if word in value[:i]:
             raise RegistryError(f"{name}: '{word}' twice in '{key}'")
     return tuple(value)
@@ -251,15 +251,15 @@ def _by_attach_mode(
     key: str,
     table: dict[str, Any],
     attach_modes: tuple[str, ...],
-    known: tuple[str, ...] | None = None,
+    allowed: tuple[str, ...] | None = None,
 ) -> Mapping[str, tuple[str, ...]]:
     """A table of names to those of the server's attach modes that need them."""
     names = table.get(key, {})
     if not isinstance(names, dict):
         raise RegistryError(f"{name}: '{key}' is not a table")
     for word in names:
-        if known is not None and word not in known:
-            raise RegistryError(f"{name}: '{word}' of '{key}' is none of {', '.join(known)}")
+        if allowed is not None and word not in allowed:
+            raise RegistryError(f"{name}: '{word}' of '{key}' is none of {', '.join(allowed)}")
         if not _C_NAME.fullmatch(word):
             raise RegistryError(f"{name}: '{word}' of '{key}' is no name of C in lower case")
         if not names[word]:
@@ -280,12 +280,12 @@ def _by_fact(name: str, key: str, table: dict[str, Any]) -> Mapping[str, str]:
     return MappingProxyType(dict(names))
 
 
-def _check_together(own: list[Server]) -> None:
+def _check_together(servers: list[Server]) -> None:
     """No number or dialect is two servers', and no two names are one in C."""
     kinds: dict[int, str] = {}
     numbers = {number: f"the {name}" for name, number in SHARED_DIALECTS.items()}
     names = {c_name(name): f"the {name}" for name in SHARED_DIALECTS}
-    for server in own:
+    for server in servers:
         if server.kind in kinds:
             raise RegistryError(f"{server.name}: {kinds[server.kind]} has kind {server.kind}")
         kinds[server.kind] = server.name

@@ -153,11 +153,11 @@ def main(arguments: list[str]) -> int:
         print("usage: registry_header DIRECTORY [registry.toml]", file=sys.stderr)
         return 2
     try:
-        made = headers(load(Path(arguments[1]) if arguments[1:] else TABLE))
+        files = headers(load(Path(arguments[1]) if arguments[1:] else TABLE))
     except RegistryError as error:
         print(f"registry.toml: {error}", file=sys.stderr)
         return 1
-    for name, text in made.items():
+    for name, text in files.items():
         (Path(arguments[0]) / name).write_text(text, encoding="utf-8")
     return 0
 

@@ -91,16 +91,16 @@ def mapped(maps: bytes) -> Iterator[Mapped]:
 
 
 def is_jvm(access: Access) -> bool:
-    """Whether it is a HotSpot."""
+    """Whether the process is a HotSpot JVM."""
     return bool(mapped_files(access.proc(ProcFile.MAPS), "libjvm.so"))
 
 
 @cache
 def own_vdso() -> bytes:
     """The code that the kernel maps into every process of this machine, from our own memory."""
-    for one in mapped(Path("/proc/self/maps").read_bytes()):
-        if one.name == VDSO:
-            return ctypes.string_at(one.start, one.end - one.start)
+    for mapping in mapped(Path("/proc/self/maps").read_bytes()):
+        if mapping.name == VDSO:
+            return ctypes.string_at(mapping.start, mapping.end - mapping.start)
     return b""
 
 
@@ -113,7 +113,7 @@ class StackTables:
     vdso: bytes = b""
     modules: list[ModuleFile] = field(default_factory=list)
     used: int = HEAD.size + MODULES_MAX * MODULE.size  #: bytes of the room
-    _known: dict[str, _Tables | None] = field(default_factory=dict)
+    _by_file: dict[str, _Tables | None] = field(default_factory=dict)
 
     def write(self, access: Access, libraries: Sequence[str] = ()) -> list[ModuleFile]:
         """Returns the files in the order of their numbers. A file that cannot be read has none.
@@ -125,18 +125,18 @@ class StackTables:
             QjouleError: it cannot be seen what the process has mapped.
         """
         every = list(mapped(access.proc(ProcFile.MAPS)))
-        stack = next((one for one in every if one.name == "[stack]"), None)
-        code = [one for one in every if one.executable and (one.name[:1] == "/" or self._is(one))]
+        stack = next((m for m in every if m.name == "[stack]"), None)
+        code = [m for m in every if m.executable and (m.name[:1] == "/" or self._is_vdso(m))]
         if stack is None or not code:
             raise QjouleError("what it has mapped cannot be read")
-        own = access.executable()
-        own.close()
+        executable = access.executable()
+        executable.close()
         #: The executable may be mapped in parts; the kernel tells where the first one begins.
-        first = next((one for one in code if one.name == own.path), code[0])
-        rows = [row for one in code[:MODULES_MAX] if (row := self._row(access, one))]
+        first = next((m for m in code if m.name == executable.path), code[0])
+        rows = [row for m in code[:MODULES_MAX] if (row := self._row(access, m))]
         count = len(rows)
-        inodes = {int(one.file.rpartition(" ")[2]) for one in code}
-        unmapped = self._libraries(access, posixpath.dirname(own.path), libraries, inodes)
+        inodes = {int(m.file.rpartition(" ")[2]) for m in code}
+        unmapped = self._libraries(access, posixpath.dirname(executable.path), libraries, inodes)
         rows += islice(unmapped, MODULES_MAX - count)
         self.room[0 : HEAD.size] = HEAD.pack(
             *(MAGIC, count, len(rows) - count, 0),
@@ -147,34 +147,34 @@ class StackTables:
             self.modules.append(ModuleFile(JIT_CODE, ""))
         return self.modules
 
-    def _is(self, one: Mapped) -> bool:
-        return one.name == VDSO and bool(self.vdso)
+    def _is_vdso(self, mapping: Mapped) -> bool:
+        return mapping.name == VDSO and bool(self.vdso)
 
-    def _row(self, access: Access, one: Mapped) -> bytes | None:
+    def _row(self, access: Access, mapping: Mapped) -> bytes | None:
         """One struct stacks_module; None: its file has no tables."""
-        key = one.file + one.name
-        if key not in self._known:
+        key = mapping.file + mapping.name
+        if key not in self._by_file:
             try:
-                self._known[key] = self._read(access, one)
+                self._by_file[key] = self._read(access, mapping)
             except (Unreadable, OSError, *MALFORMED):
-                self._known[key] = None
-        tables = self._known[key]
+                self._by_file[key] = None
+        tables = self._by_file[key]
         if tables is None:
             return None
         for vaddr, offset, size in tables.code:
             # A segment is mapped from the begin of its first page on.
-            if offset - 0xFFFF <= one.offset < offset + size:
-                bias = (one.start - (vaddr + one.offset - offset)) & (1 << 64) - 1
+            if offset - 0xFFFF <= mapping.offset < offset + size:
+                bias = (mapping.start - (vaddr + mapping.offset - offset)) & (1 << 64) - 1
                 numbers = *tables.sections, tables.number, 0, 0, 0
-                return MODULE.pack(one.start, one.end, bias, *numbers)
+                return MODULE.pack(mapping.start, mapping.end, bias, *numbers)
         return None
 
-    def _read(self, access: Access, one: Mapped) -> _Tables | None:
-        if one.name == VDSO:
+    def _read(self, access: Access, mapping: Mapped) -> _Tables | None:
+        if mapping.name == VDSO:
             return self._copied(ElfFile(MemorySource(self.vdso)), VDSO)
-        file = access.mapped(one.start, one.end)
+        file = access.mapped(mapping.start, mapping.end)
         try:
-            return self._copied(ElfFile(FileSource(file.fd)), one.name)
+            return self._copied(ElfFile(FileSource(file.fd)), mapping.name)
         finally:
             file.close()
 
@@ -182,10 +182,10 @@ class StackTables:
         self, access: Access, beside: str, directories: Sequence[str], mapped_inodes: Set[int]
     ) -> Iterator[bytes]:
         """Structs stacks_module of the first of these directories that has libraries."""
-        for directory in (posixpath.normpath(posixpath.join(beside, one)) for one in directories):
+        for directory in (posixpath.normpath(posixpath.join(beside, d)) for d in directories):
             names = []
             with suppress(Unreadable):
-                names = [one for one in access.names(directory) if one.endswith(LIBRARY)]
+                names = [file for file in access.names(directory) if file.endswith(LIBRARY)]
             for name in names[:_LIBRARIES_MAX]:
                 with suppress(Unreadable, OSError, *MALFORMED):
                     yield from self._library(access, f"{directory}/{name}", mapped_inodes)
@@ -210,8 +210,8 @@ class StackTables:
         sections = [elf.section(section) for section in TABLES]
         if not elf.is_64_bit_little_endian or elf.machine != "x64" or not all(sections):
             return None
-        placed = tuple(n for one in sections if one is not None for n in self._placed(elf, one))
-        code = tuple((one.vaddr, one.offset, one.size) for one in elf.segments() if one.executable)
+        placed = tuple(n for s in sections if s is not None for n in self._placed(elf, s))
+        code = tuple((s.vaddr, s.offset, s.size) for s in elf.segments() if s.executable)
         self.modules.append(ModuleFile(name[:_PATH_MAX], build_id_of(elf)))
         return _Tables(self.first + len(self.modules) - 1, code, placed)
 

@@ -68,8 +68,8 @@ def number(low: int, high: int) -> Reader:
     return read
 
 
-def text(most: int, *, one: bool = False) -> Reader:
-    """`one`: of one line, without spaces at its ends or two in a row."""
+def text(most: int, *, single_line: bool = False) -> Reader:
+    """`single_line`: of one line, without spaces at its ends or two in a row."""
 
     def read(value: Any, where: str) -> str:
         if type(value) is not str or len(value) > most or "\0" in value:
@@ -78,7 +78,7 @@ def text(most: int, *, one: bool = False) -> Reader:
             value.encode(errors="surrogateescape")  # as file names arrive
         except UnicodeEncodeError:
             raise InvalidDocument(f"{where} is no text") from None
-        if one and value != one_line(value):
+        if single_line and value != one_line(value):
             raise InvalidDocument(f"{where} is not one line")
         return value
 

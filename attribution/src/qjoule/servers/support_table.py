@@ -118,7 +118,7 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
                 _exactness(choice),
                 _spoken(cost) if cost else "",
                 *(
-                    _said(_choice(mode, server.flavour, kernel, problem))
+                    _described(_choice(mode, server.flavour, kernel, problem))
                     for _, kernel, problem in _OTHERWISE
                 ),
             )
@@ -176,7 +176,7 @@ def _versions() -> Iterator[str]:
             listed.add(functions.versions)
 
 
-def _said(choice: Choice) -> str:
+def _described(choice: Choice) -> str:
     exactness = _exactness(choice)
     return f"{_attach_mode(choice)}, {exactness}" if exactness else _attach_mode(choice)
 

@@ -65,15 +65,15 @@ class FunctionTable:
 
 def function_tables(elf: ElfFile) -> list[FunctionTable]:
     """Raises what `elf_file.MALFORMED` lists."""
-    found = []
+    tables = []
     for table in symbol_tables(elf):
         rows = table.symbols
         kind = rows["info"] & 0xF
         is_code = (kind == FUNCTION) | (kind == _INDIRECT_FUNCTION)
         rows = rows[is_code & (rows["section"] != 0) & (rows["size"] > 0)]
-        begins, sizes, names = (rows[one].astype(np.uint64) for one in ("value", "size", "name"))
-        found.append(FunctionTable(begins, sizes, names, table.strings))
-    return found
+        begins, sizes, names = (rows[key].astype(np.uint64) for key in ("value", "size", "name"))
+        tables.append(FunctionTable(begins, sizes, names, table.strings))
+    return tables
 
 
 def function_bounds(elf: ElfFile) -> tuple[Numbers, Numbers]:
@@ -99,13 +99,13 @@ class Functions:
     """The functions of a file: where each begins and ends, sorted by begin."""
 
     def __init__(self, tables: Sequence[FunctionTable]) -> None:
-        begins = np.concatenate([one.begins for one in tables])
+        begins = np.concatenate([table.begins for table in tables])
         order = np.argsort(begins, kind="stable")
         self._begins = begins[order]
-        self._sizes = np.concatenate([one.sizes for one in tables])[order]
-        self._names = np.concatenate([one.names for one in tables])[order]
-        self._of = np.repeat(np.arange(len(tables)), [len(one.begins) for one in tables])[order]
-        self._strings = [one.strings for one in tables]
+        self._sizes = np.concatenate([table.sizes for table in tables])[order]
+        self._names = np.concatenate([table.names for table in tables])[order]
+        self._of = np.repeat(np.arange(len(tables)), [len(table.begins) for table in tables])[order]
+        self._strings = [table.strings for table in tables]
 
     def at(self, address: int) -> str:
         """The function that holds this address; empty: none is known."""
@@ -165,10 +165,10 @@ class Symbols:
         if key not in self._names:
             if len(self._names) >= _NAMES_MAX:
                 self._names.clear()
-            self._names[key] = self._found(module, offset)
+            self._names[key] = self._resolve(module, offset)
         return self._names[key]
 
-    def _found(self, module: int, offset: int) -> str:
+    def _resolve(self, module: int, offset: int) -> str:
         path, build_id = self._module(module)
         if module not in self._files:
             self._files[module], why = self._read(path, build_id)
@@ -201,7 +201,7 @@ class Symbols:
                 why = str(error)
             except MALFORMED:
                 why = "its symbols are malformed"
-        named = any(len(one.begins) for one in parts)
+        named = any(len(part.begins) for part in parts)
         return _File(Functions(parts) if parts else None, *bounds), "" if named else why
 
     @contextmanager
@@ -231,10 +231,10 @@ def cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
 
 def demangled(name: str) -> str:
     """A name of C++ as it was written; any other as it is."""
-    found = cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
-    if found is None:
+    functions = cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
+    if functions is None:
         return name
-    demangle, free = found
+    demangle, free = functions
     status = ctypes.c_int()
     address = demangle(name.encode(errors="replace"), None, None, ctypes.byref(status))
     if not address:

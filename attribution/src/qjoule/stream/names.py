@@ -140,7 +140,7 @@ class Names:
             self._by_hash.move_to_end(shape)
             return
         dialect = dialect_of(frame)
-        if self._other_ids is not None and (reported := self._other_ids.told(frame.text, dialect)):
+        if self._other_ids is not None and (reported := self._other_ids.read(frame.text, dialect)):
             self._add_ids(reported[0], [reported[1]])
             return
         if dialect not in LANGUAGES:

@@ -119,7 +119,7 @@ class Statements:
         if shape in self._by_hash:
             return
         dialect = dialect_of(frame)
-        if self._other_ids is not None and (reported := self._other_ids.told(frame.text, dialect)):
+        if self._other_ids is not None and (reported := self._other_ids.read(frame.text, dialect)):
             self.learn_id(ReportedQueryId(*reported))
             return
         has_language = dialect in LANGUAGES

@@ -160,10 +160,10 @@ def _find(candidate: Candidate) -> tuple[str, str]:
 
 
 def _candidates(candidate: Candidate) -> Iterator[str]:
-    given = [a.removeprefix(_CONFIG) for a in candidate.arguments if a.startswith(_CONFIG)]
-    if given:
+    configs = [a.removeprefix(_CONFIG) for a in candidate.arguments if a.startswith(_CONFIG)]
+    if configs:
         try:
-            url = urlsplit(given[-1])
+            url = urlsplit(configs[-1])
         except ValueError:
             raise Unreadable("its configuration is at no address") from None
         if url.scheme == "file":
@@ -171,7 +171,7 @@ def _candidates(candidate: Candidate) -> Iterator[str]:
             return
         if url.scheme:
             raise Unreadable(f"its configuration is at a {url.scheme[:16]} address")
-        name = given[-1]
+        name = configs[-1]
     else:
         name = "cassandra.yaml"
     for entry in _class_path(candidate):
@@ -181,17 +181,17 @@ def _candidates(candidate: Candidate) -> Iterator[str]:
 
 def _class_path(candidate: Candidate) -> list[str]:
     """Its entries, as absolute paths in its root directory."""
-    given = candidate.environment.get("CLASSPATH", "")
+    class_path = candidate.environment.get("CLASSPATH", "")
     rest = iter(candidate.arguments[1:])
     for argument in rest:
         if argument in _CLASS_PATH:
-            given = next(rest, "")
+            class_path = next(rest, "")
         elif argument.startswith("--class-path="):
-            given = argument.partition("=")[2]
+            class_path = argument.partition("=")[2]
         elif argument in _WITH_VALUE:
             next(rest, None)
         elif not argument.startswith(("-", "@")):
             break
     base = candidate.working_directory or "/"
-    entries = [entry for entry in given.split(":", _ENTRIES_MAX)[:_ENTRIES_MAX] if entry]
+    entries = [entry for entry in class_path.split(":", _ENTRIES_MAX)[:_ENTRIES_MAX] if entry]
     return [posixpath.join(base, entry) for entry in entries]

@@ -76,17 +76,15 @@ def id_shape(text: bytes) -> str:
     return f"{_PREPARED[:-1]}: 0x{text.hex()})"
 
 
-def _prepared(text: bytes, truncated: bool) -> tuple[str, bool]:
-    return sanitise(id_shape(text)), truncated
-
-
 LANGUAGE = Language(
     shape=partial(sql_shape, lexis=Lexis.STANDARD, fold=constants_folded, rules=SLASHED_RULES),
     summary=partial(sql_summary, lexis=Lexis.STANDARD),
     lexis=Lexis.STANDARD,
 )
 #: Statements of which only the id is known.
-PREPARED = Language(shape=_prepared, summary=str)
+PREPARED = Language(
+    shape=lambda text, truncated: (sanitise(id_shape(text)), truncated), summary=str
+)
 
 
 class Batches:

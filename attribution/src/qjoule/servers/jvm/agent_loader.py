@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _message(jvm: Jvm, *, client_tags: bool) -> tuple[str, list[int]]:
-    """What to answer, and the descriptors that go with it."""
+    """The message to answer, and the descriptors that go with it."""
     try:
         (device, inode), lease = _put(jvm, client_tags=client_tags)
         return f"ok {device} {inode}", [lease]

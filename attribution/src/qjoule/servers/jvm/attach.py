@@ -82,7 +82,7 @@ def command(jvm: Jvm, *arguments: str) -> str:
         with _connected(jvm, tmp, deadline) as connection:
             # the protocol's version, the command, always three arguments
             padded = ["1", *arguments, "", "", ""][:5]
-            connection.settimeout(_left(deadline))
+            connection.settimeout(_seconds_left(deadline))
             connection.sendall(b"".join(os.fsencode(word) + b"\0" for word in padded))
             return _reply(connection, deadline)
     except TimeoutError:
@@ -97,18 +97,18 @@ def command(jvm: Jvm, *arguments: str) -> str:
         os.close(tmp)
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Seconds until then, more than none."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds
 
 
 def _reply(connection: socket.socket, deadline: float) -> str:
     reply = b""
     while len(reply) < _REPLY_BYTES_MAX:
-        connection.settimeout(_left(deadline))
+        connection.settimeout(_seconds_left(deadline))
         part = connection.recv(_REPLY_BYTES_MAX - len(reply))
         if not part:
             break
@@ -133,7 +133,7 @@ def _connected(jvm: Jvm, tmp: int, deadline: float) -> socket.socket:
         while True:
             if connection := _connect(jvm, tmp, deadline):
                 return connection
-            time.sleep(min(_POLL_SECONDS, _left(deadline)))
+            time.sleep(min(_POLL_SECONDS, _seconds_left(deadline)))
     finally:
         with suppress(OSError):
             os.unlink(trigger, dir_fd=tmp)
@@ -150,7 +150,7 @@ def _connect(jvm: Jvm, tmp: int, deadline: float) -> socket.socket | None:
         _check_socket(jvm, name, os.fstat(descriptor))
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.settimeout(_left(deadline))
+            connection.settimeout(_seconds_left(deadline))
             connection.connect(f"/proc/self/fd/{descriptor}")
         except BaseException as error:
             connection.close()

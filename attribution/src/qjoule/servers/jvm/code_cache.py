@@ -91,7 +91,7 @@ class CodeCache:
             (self._blob + jvm.offset("nmethod", "_compile_id"), "I"),
         ]
         self._block = _Fields(fields)
-        self._seen: dict[int, tuple[_Raw, Code | None]] = {}
+        self._last: dict[int, tuple[_Raw, Code | None]] = {}
         self._names = _MethodNames(jvm, memory)
         self.call_stub = memory.number(jvm.static(("StubRoutines", "_call_stub_return_address")))
         self._kind_name = lru_cache(4096)(memory.string)
@@ -105,17 +105,17 @@ class CodeCache:
         count, data = memory.number(array + self._count, 4), memory.number(array + self._data)
         if count > _HEAPS_MAX:
             raise CannotRead("the JVM has too many heaps of code")
-        seen: dict[int, tuple[_Raw, Code | None]] = {}
+        blocks: dict[int, tuple[_Raw, Code | None]] = {}
         for number in range(count):
             for block, raw in self._blocks(memory.number(data + 8 * number)):
-                if len(seen) >= BLOBS_MAX:
+                if len(blocks) >= BLOBS_MAX:
                     raise CannotRead("the JVM has too much code")
-                known = self._seen.get(block)
-                same = known is not None and known[0] == raw
-                seen[block] = known if same and known is not None else (raw, self._code(block, raw))
-        self._seen = seen
-        found = [code for _, code in seen.values() if code is not None]
-        return sorted(found, key=lambda one: one.begin)
+                before = self._last.get(block)
+                same = before is not None and before[0] == raw
+                blocks[block] = before if before and same else (raw, self._code(block, raw))
+        self._last = blocks
+        codes = [code for _, code in blocks.values() if code is not None]
+        return sorted(codes, key=lambda code: code.begin)
 
     def name(self, code: Code) -> str:
         """The method, such as java.lang.String.hashCode, or what the JVM calls its stub; empty if
@@ -186,8 +186,8 @@ class _Fields:
 
     def read(self, memory: Memory, address: int) -> _Raw:
         """The fields in the order in which they were given. Raises `CannotRead`."""
-        found: _Raw = self._pick(self._struct.unpack(memory.read(address, self.size)))
-        return found
+        values: _Raw = self._pick(self._struct.unpack(memory.read(address, self.size)))
+        return values
 
 
 class _MethodNames:

@@ -65,7 +65,7 @@ class Memory:
         return content
 
     def begin(self) -> None:
-        """What was read so far counts no more: another look at the JVM begins."""
+        """Begins another look at the JVM: its bounds on reads start anew."""
         self._reads, self._bytes = 0, 0
 
     def number(self, address: int, size: int = 8) -> int:
@@ -125,8 +125,8 @@ class HotSpot:
 
     def offset_of_first(self, *names: tuple[str, str]) -> int:
         """Offset of the first of these fields, (type, field), that exists."""
-        found = next((one for one in names if one in self._fields), names[0])
-        return self.offset(*found)
+        field = next((name for name in names if name in self._fields), names[0])
+        return self.offset(*field)
 
     def size(self, type_name: str) -> int:
         if type_name not in self._sizes:
@@ -179,7 +179,7 @@ class HotSpot:
 
     def _loaded(self, longest: int) -> Iterator[tuple[str, int]]:
         """Names and addresses; "" for names that are longer than `longest`."""
-        memory, seen = self._memory, 0
+        memory, count = self._memory, 0
         next_loader = self.offset("ClassLoaderData", "_next")
         classes = self.offset("ClassLoaderData", "_klasses")
         name = self.offset("Klass", "_name")
@@ -188,16 +188,16 @@ class HotSpot:
         while loader:
             klass = memory.number(loader + classes)
             while klass:
-                seen += 1
-                if seen > _CLASSES_MAX:
+                count += 1
+                if count > _CLASSES_MAX:
                     raise CannotRead("the JVM's list of classes has no end")
                 content = memory.read(klass, max(name, next_class) + 8)
                 (symbol,) = struct.unpack_from("<Q", content, name)
                 if symbol:
                     yield self._symbol(symbol, longest), klass
                 (klass,) = struct.unpack_from("<Q", content, next_class)
-            seen += 1
-            if seen > _CLASSES_MAX:
+            count += 1
+            if count > _CLASSES_MAX:
                 raise CannotRead("the JVM's list of class loaders has no end")
             loader = memory.number(loader + next_loader)
 

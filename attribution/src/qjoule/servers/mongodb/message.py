@@ -272,7 +272,7 @@ def _fill_document(
             _add(node, key, child)
             _fill_document(reader, child, depth + 1)
         elif kind == _STRING and named and (first or hashed in _KEPT):
-            _add(node, key, Text(_kept(reader)))
+            _add(node, key, Text(_string(reader)))
         else:
             _add(node, key, VALUE)
             _pass_value(reader, kind)
@@ -286,7 +286,7 @@ def _add(node: Document | Array, key: bytes, child: Node) -> None:
         node.items.append(child)
 
 
-def _kept(reader: _Reader) -> bytes:
+def _string(reader: _Reader) -> bytes:
     size = reader.number()
     if size > reader.left:
         raise _Ends(State.BAD)

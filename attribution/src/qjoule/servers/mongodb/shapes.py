@@ -85,12 +85,8 @@ _COMPRESSION = struct.Struct("<IIB")  #: original opcode, uncompressed size, com
 _INSIDE = frozenset(Opcode) - {Opcode.COMPRESSED}
 
 
-def _as_it_is(data: bytes, limit: int) -> bytes:
-    return data[:limit]
-
-
 _INFLATE: dict[int, Callable[[bytes, int], bytes]] = {
-    0: _as_it_is,
+    0: lambda data, limit: data[:limit],
     2: zlib_stream,
     3: zstd_frame,
 }
@@ -246,12 +242,12 @@ def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
     for key, node in arguments:
         if key == main and key not in LEFT_OUT and not _is_empty(node):
             parts.append(_rendered(node, key))
-    others = [
+    named = [
         f"{_name(key)} {_rendered(node, key)}"
         for key, node in arguments
         if key != main and key not in LEFT_OUT
     ]
-    return parts + sorted(others)
+    return parts + sorted(named)
 
 
 def _bulk_namespaces(message: Message) -> str:

@@ -157,11 +157,11 @@ def _compression(options: Mapping[str, str]) -> Fact:
 def _options(candidate: Candidate) -> dict[str, str]:
     if not candidate.arguments:
         raise Unreadable("its command line cannot be read")
-    given = dict(_command_line(candidate.arguments[1:]))
+    command_line = dict(_command_line(candidate.arguments[1:]))
     options: dict[str, str] = {}
-    if file := given.get("config"):
+    if file := command_line.get("config"):
         options = _file(candidate, posixpath.join(candidate.working_directory, file))
-    for name, value in given.items():
+    for name, value in command_line.items():
         options[_PATHS.get(name, name)] = value
     return options
 

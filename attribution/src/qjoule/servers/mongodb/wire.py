@@ -43,15 +43,15 @@ def hello(message: bytes) -> Startup:
 
 def user_name(name: bytes) -> Startup:
     """The user that the server has told of a connection. Never raises."""
-    return Startup(user=_told(name))
+    return Startup(user=_decoded(name))
 
 
 def app_name(name: bytes) -> str | None:
     """An application's name that the server has told. Never raises."""
-    return _told(name)
+    return _decoded(name)
 
 
-def _told(name: bytes) -> str:
+def _decoded(name: bytes) -> str:
     return name[:MAX_NAME_BYTES].decode("utf-8", "replace")
 
 

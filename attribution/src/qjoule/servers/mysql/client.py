@@ -147,7 +147,7 @@ class Connections:
 
 
 def port_of(host: str) -> int:
-    """Of `name:port` or `address:port`; 0: a unix socket, which has none."""
+    """The port of `name:port` or `address:port`; 0: a unix socket, which has none."""
     port = host.rpartition(":")[2]
     return int(port) if ":" in host and port.isdecimal() else 0
 

@@ -47,7 +47,7 @@ def below_thread_pointer(code: bytes) -> int:
             places[register] = base + place.distance
         elif base is not None:
             candidates.add(-(base + place.distance))
-    return _one(candidates - {0}, "does not return a variable of its thread")
+    return _only(candidates - {0}, "does not return a variable of its thread")
 
 
 class _Copies:
@@ -58,18 +58,18 @@ class _Copies:
 
     def __init__(self, argument: str) -> None:
         self._argument = argument
-        self.held = {argument}
+        self.registers = {argument}
 
     def follow(self, step: Step) -> None:
         if step.name == "call":
-            self.held -= VOLATILE
+            self.registers -= VOLATILE
         elif step.name in ("ret", "jmp"):
-            self.held.add(self._argument)
+            self.registers.add(self._argument)
         elif isinstance(step.to, str) and step.writes(step.to) and step.name != "pop":
             # A pop restores a register for the caller: a return follows.
-            self.held.discard(as_64_bits(step.to))
-            if step.name == "mov" and step.source in self.held:
-                self.held.add(step.to)
+            self.registers.discard(as_64_bits(step.to))
+            if step.name == "mov" and step.source in self.registers:
+                self.registers.add(step.to)
 
 
 def found_by_id(code: bytes, *, in_packet: bool = False) -> set[tuple[int, int]]:
@@ -84,16 +84,16 @@ def found_by_id(code: bytes, *, in_packet: bool = False) -> set[tuple[int, int]]
         if (compared := step.compares()) is not None:
             place, register = compared
             member, before = pointers.get(place.base, (0, 0))
-            is_id = as_64_bits(register) in read if in_packet else register in second.held
+            is_id = as_64_bits(register) in read if in_packet else register in second.registers
             if member and is_id and number - before <= _NEAR and place.is_member:
                 pairs.add((member, place.distance))
         loaded = step.loads()
         if isinstance(step.to, str) and step.writes(step.to) and step.name != "pop":
             pointers.pop(as_64_bits(step.to), None)
             read.discard(as_64_bits(step.to))
-        if loaded is not None and loaded[1].base in first.held and loaded[1].is_member:
+        if loaded is not None and loaded[1].base in first.registers and loaded[1].is_member:
             pointers[loaded[0]] = loaded[1].distance, number
-        if loaded is not None and loaded[1].base in second.held and not loaded[1].distance:
+        if loaded is not None and loaded[1].base in second.registers and not loaded[1].distance:
             read.add(as_64_bits(loaded[0]))
         if step.name == "call":
             pointers = {to: of for to, of in pointers.items() if to not in VOLATILE}
@@ -111,7 +111,7 @@ def address_of(code: bytes) -> int:
     """
     parts = [part for step in body_steps(code) if (part := step.computes()) is not None]
     candidates = {place.distance for _, place in parts if place.base == _FIRST}
-    return _one(candidates, "does not return a member's address")
+    return _only(candidates, "does not return a member's address")
 
 
 def stores(code: bytes) -> set[int]:
@@ -148,7 +148,7 @@ def member_tested(code: bytes, bits: int) -> int:
             continue
         skipped = [n for n in range(8) if step.constant and step.constant << 8 * n == bits]
         candidates.add(step.to.distance - skipped[0] if skipped else -1)
-    return _one(candidates, f"does not test the bits {bits:#x} of a member")
+    return _only(candidates, f"does not test the bits {bits:#x} of a member")
 
 
 def pointer_in_pointer(code: bytes) -> tuple[int, int]:
@@ -176,7 +176,7 @@ def returned_member(code: bytes) -> int:
             last[loaded[0]] = loaded[1].distance
         elif step.to == Place(_SECOND, 0, "") and isinstance(step.source, str):
             candidates |= {last[step.source]} if step.source in last else set()
-    return _one(candidates, "does not store a member for its caller")
+    return _only(candidates, "does not store a member for its caller")
 
 
 def compared_members(code: bytes) -> int:
@@ -193,7 +193,7 @@ def compared_members(code: bytes) -> int:
             read[loaded[0]].add(loaded[1].distance)
     if read[_FIRST] != read[_SECOND]:
         raise CannotResolve("a function compares two different members")
-    return _one(read[_FIRST], "does not compare a member of both arguments")
+    return _only(read[_FIRST], "does not compare a member of both arguments")
 
 
 def compared_string(code: bytes) -> int:
@@ -211,7 +211,7 @@ def compared_string(code: bytes) -> int:
             place = compared[0]
             if (place.base, place.distance - 8) in read[-_NEAR:]:
                 candidates.add(place.distance - 8)
-    return _one(candidates, "compares no string")
+    return _only(candidates, "compares no string")
 
 
 def cleared_pointer(code: bytes) -> int:
@@ -225,10 +225,10 @@ def cleared_pointer(code: bytes) -> int:
     for step in body_steps(code):
         loaded = step.loads()
         if not read and loaded is not None:
-            read = loaded[1].distance if loaded[1].base in first.held else -1
+            read = loaded[1].distance if loaded[1].base in first.registers else -1
         is_constant = step.name in ("mov", "and") and step.source is None
         if isinstance(step.to, Place) and is_constant and step.to.distance == read > 0:
-            return _one({read}, "does not clear a member")
+            return _only({read}, "does not clear a member")
         first.follow(step)
     raise CannotResolve("a function does not clear a member that it reads first")
 
@@ -281,13 +281,13 @@ def passed_strings(code: bytes, vaddr: int, target: int) -> set[int]:
             read.clear()
         elif (loaded := step.loads()) is not None:
             read.pop(loaded[0], None)
-            if loaded[1].base in second.held and loaded[1].is_member:
+            if loaded[1].base in second.registers and loaded[1].is_member:
                 read[loaded[0]] = loaded[1].distance
         second.follow(step)
     return candidates if 0 not in candidates else set()
 
 
-def _one(candidates: set[int], problem: str) -> int:
+def _only(candidates: set[int], problem: str) -> int:
     if len(candidates) != 1 or not 0 <= min(candidates) <= MEMBER_MAX:
         raise CannotResolve(f"a function {problem}")
     return candidates.pop()

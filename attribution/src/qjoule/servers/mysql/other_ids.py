@@ -197,8 +197,8 @@ def _stays_in_lower_case(bare: str) -> bool:
         text = bare.encode("latin-1").decode()
     except UnicodeDecodeError:
         return False
-    others = "".join(character for character in text if not character.isascii())
-    return others == others.lower()
+    non_ascii = "".join(character for character in text if not character.isascii())
+    return non_ascii == non_ascii.lower()
 
 
 CHECKSUM, DIGEST = "pt_checksum", "mysql_digest"

@@ -50,12 +50,12 @@ class Options:
         """Take one option as written, `name`, `name=value`, without leading dashes."""
         name, equals, value = text.partition("=")
         name = name.strip().replace("_", "-").removeprefix("loose-")
-        given: str | None = value.strip().strip("'\"") if equals else None
+        setting: str | None = value.strip().strip("'\"") if equals else None
         for prefix, meaning in (("skip-", "0"), ("disable-", "0"), ("enable-", "1")):
             if name.startswith(prefix) and name.removeprefix(prefix) in _WATCHED:
-                name, given = name.removeprefix(prefix), meaning
+                name, setting = name.removeprefix(prefix), meaning
         if name in _WATCHED:
-            self.values[name] = (given, source)
+            self.values[name] = (setting, source)
         elif len(name) > 2 and any(watched.startswith(name) for watched in _WATCHED):
             self.problem = self.problem or f"abbreviated option {name} in {source}"
 

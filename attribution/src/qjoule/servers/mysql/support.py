@@ -247,8 +247,8 @@ def _x_protocol(server: Server) -> str:
 
     Any further port may be the X Plugin's, which an option can move.
     """
-    others = [port for port in server.ports[1:] if port != _ADMIN_PORT]
-    ports = [_X_PORT] if _X_PORT in server.ports else others
+    further = [port for port in server.ports[1:] if port != _ADMIN_PORT]
+    ports = [_X_PORT] if _X_PORT in server.ports else further
     named = any(path.rpartition("/")[2].startswith(_X_SOCKET) for path in server.sockets)
     if server.flavour != "mysql" or not (ports or named):
         return ""

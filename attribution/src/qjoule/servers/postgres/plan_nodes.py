@@ -103,12 +103,12 @@ def node_functions(executable: Executable) -> dict[str, int]:
     }
     if set(stores) != {_EXECUTE, _EXECUTE_REAL} or stores[_EXECUTE_REAL] != "rsi":
         raise CannotResolve(f"{_SET} does not set a node's functions as expected")
-    found = {fact: the_function(executable, name).vaddr for fact, name in SHARED.items()}
+    functions = {fact: the_function(executable, name).vaddr for fact, name in SHARED.items()}
     for name, facts in ACCESS.items():
         if executable.functions(name):
-            found |= dict(zip(facts, _access(executable, name), strict=False))
-    found = {fact: vaddr - executable.code_vaddr for fact, vaddr in found.items()}
-    return dict.fromkeys(NODE_FACTS, 0) | found
+            functions |= dict(zip(facts, _access(executable, name), strict=False))
+    functions = {fact: vaddr - executable.code_vaddr for fact, vaddr in functions.items()}
+    return dict.fromkeys(NODE_FACTS, 0) | functions
 
 
 def _access(executable: Executable, name: str) -> list[int]:
@@ -116,7 +116,7 @@ def _access(executable: Executable, name: str) -> list[int]:
     init = the_function(executable, name)
     computed: dict[str, int] = {}
     executes = access = 0
-    found: list[int] = []
+    targets: list[int] = []
     for step in steps(code_of(executable, init, _INIT_BYTES)[1], init.vaddr):
         if (place := step.computes()) is not None:
             computed[place[0]] = place[1].distance if place[1].base == "rip" else 0
@@ -131,11 +131,11 @@ def _access(executable: Executable, name: str) -> list[int]:
     for step in steps(executable.read(offset, _SCAN_BYTES), executes):
         if (place := step.computes()) is not None and place[0] == "rsi":
             access = place[1].distance
-        elif step.target == scan and access not in (0, *found):
-            found.append(access)
-    if not found:
+        elif step.target == scan and access not in (0, *targets):
+            targets.append(access)
+    if not targets:
         raise CannotResolve(f"what {name} sets does not call ExecScan as expected")
-    return found
+    return targets
 
 
 def node_kinds(executable: Executable) -> Mapping[int, str]:
@@ -151,7 +151,7 @@ def node_kinds(executable: Executable) -> Mapping[int, str]:
 
 
 def kinds_of_file(file: Opened, build_id: str) -> Mapping[int, str]:
-    """Likewise of a file, which is closed, if it is still the one that had this build id."""
+    """`node_kinds` of a file, which is closed; empty if it has another build id by now."""
     with suppress(QjouleError, OSError, *MALFORMED):
         executable = open_executable(file)
         if build_id and executable.build_id == build_id:

@@ -59,12 +59,12 @@ def settings(running: Running) -> Settings:
 
 def encryption(candidate: Candidate) -> Fact:
     """May a session be encrypted? Sessions over unix sockets never are."""
-    given = dict(_command_line(candidate.arguments[1:]))
-    if "ssl" in given:
-        return _fact(given["ssl"], "command line")
+    flags = dict(_command_line(candidate.arguments[1:]))
+    if "ssl" in flags:
+        return _fact(flags["ssl"], "command line")
     try:
         data = _data_directory(candidate)
-        main = given.get("config_file") or posixpath.join(_config_directory(candidate, data), _CONF)
+        main = flags.get("config_file") or posixpath.join(_config_directory(candidate, data), _CONF)
         files = ConfigFiles(candidate)
         settings = [*_settings(files, posixpath.join(data, main))]
         if not settings:
@@ -142,8 +142,8 @@ def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[s
             yield name.lower(), value, path
 
 
-def _beside(path: str, other: str) -> str:
-    return posixpath.join(posixpath.dirname(path), other)
+def _beside(path: str, name: str) -> str:
+    return posixpath.join(posixpath.dirname(path), name)
 
 
 def identify(executable: Executable) -> Identified | None:

@@ -246,11 +246,11 @@ def identify_by(executable: Executable, banner: bytes, flavour: str) -> Identifi
     strings = executable.constants()
     if banner not in strings:
         return None
-    some = strings[:_BYTES_MAX]
+    head = strings[:_BYTES_MAX]
     since = [
         tuple(map(int, match[0].split(b".")))
-        for match in islice(_VERSION.finditer(some), FOUND_MAX)
-        if is_whole(some, *match.span())
+        for match in islice(_VERSION.finditer(head), FOUND_MAX)
+        if is_whole(head, *match.span())
     ]
     return Identified(flavour, ".".join(map(str, max(since))) if since else "")
 
@@ -265,8 +265,8 @@ def choose_attach_mode(case: Case) -> Choice:
     server, wanted, missing = case.server, case.wanted, case.no_traffic
     threads = server.thread_pool
     if wanted is not None and not (threads.value and wanted is AttachMode.STATISTICAL):
-        others = threads.source if threads.value else ""
-        return as_wanted(case, "Redis has none", missing or others)
+        pool = threads.source if threads.value else ""
+        return as_wanted(case, "Redis has none", missing or pool)
     if missing:
         return Choice(AttachMode.NONE, missing, exact=False)
     if threads.value:
@@ -287,7 +287,7 @@ def choose_attach_mode(case: Case) -> Choice:
 
 
 def blind_spots(_server: Server) -> tuple[str, ...]:
-    """What is never seen of it."""
+    """What tracing never sees of the server."""
     return (
         "with --client-tags, names that connections got before tracing (CLIENT SETNAME) are known "
         "only with --credentials FILE too, and not on unix sockets",

@@ -143,7 +143,7 @@ def plan_step(function: str) -> PlanStep | None:
         return None
     name = command[1].lower()
     names = name, f"{name.removesuffix('ro')}_ro"
-    return next((PlanStep(known.upper()) for known in names if known in _COMMANDS), None)
+    return next((PlanStep(word.upper()) for word in names if word in _COMMANDS), None)
 
 
 DECODING = Decoding(
