@@ -23,7 +23,7 @@ from qjoule.servers.mysql.client import log_in
 from qjoule.servers.mysql.wire import TEXTS
 from qjoule.session import credentials
 from qjoule.session.credential_helper import CredentialHelper
-from qjoule.session.credential_helper_process import said
+from qjoule.session.credential_helper_process import without_password
 from qjoule.session.credentials import Peers, TracedProcess, account_for, read_credentials
 
 SECRET = "hunter2"
@@ -213,7 +213,7 @@ def test_a_damaged_file_is_refused_without_its_content(tmp_path: Path, text: str
 def test_no_message_shows_a_password() -> None:
     account = Account("u", SECRET)
     assert SECRET not in repr(account)
-    message = said(OSError(f"refused\n{SECRET}"), account)
+    message = without_password(OSError(f"refused\n{SECRET}"), account)
     assert SECRET not in message
     assert "\n" not in message
 

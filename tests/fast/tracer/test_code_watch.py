@@ -97,7 +97,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> tuple[CodeWatch, socket.socket
     """One, and the end of its process."""
     monkeypatch.setattr(compiled_code, "_WAIT_S", 0.5)
     found = CodeWatch.__new__(CodeWatch)
-    found._modules, found.problem, found._asked = frozenset({MODULE}), "", None
+    found._modules, found.problem, found._pending = frozenset({MODULE}), "", None
     found._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return found, theirs
 

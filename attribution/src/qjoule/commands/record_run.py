@@ -109,7 +109,7 @@ def _record(
                 say(f"methods of JVMs have no names: {running.code.problem}")
             applications = 0 if running.tags is None else running.tags.applications
             meta = _finish(meta, job, flight_recorder, applications)
-            for line in targets.asked():
+            for line in targets.refusals():
                 say(line)
             if failed is not None:
                 raise failed

@@ -100,7 +100,7 @@ def live(
                 name=targets.names,
             )
     finally:
-        for line in (*failures[:1], *targets.asked()):  # after the view has left the screen
+        for line in (*failures[:1], *targets.refusals()):  # after the view has left the screen
             say(line)
 
 

@@ -74,12 +74,12 @@ class PowerWatch:
             power = self._power(rows, key)
             if power is not None:
                 watts[key.domain] = watts.get(key.domain, 0.0) + power
-        found = next((watts[name] for name in _DOMAINS if name in watts), None)
-        if found is None:
+        drawn_w = next((watts[name] for name in _DOMAINS if name in watts), None)
+        if drawn_w is None:
             return
-        self.last_w = found
+        self.last_w = drawn_w
         if not self._begun:
-            self._sum.append(found)
+            self._sum.append(drawn_w)
             self.start_w = sum(self._sum) / len(self._sum)
 
     def _power(self, rows: list[dict[str, Any]], key: _Counter) -> float | None:
@@ -98,12 +98,12 @@ class PowerWatch:
 
 
 def _by_counter(rows: list[dict[str, Any]]) -> dict[_Counter, list[dict[str, Any]]]:
-    found = dict[_Counter, list[dict[str, Any]]]()
+    by_counter = dict[_Counter, list[dict[str, Any]]]()
     for row in rows:
         if row["raw"] is not None and row["domain"] in _DOMAINS:
             key = _Counter(row["package"], row["domain"], row["die"])
-            found.setdefault(key, []).append(row)
-    return found
+            by_counter.setdefault(key, []).append(row)
+    return by_counter
 
 
 class _Watched(TraceWriter):
@@ -219,7 +219,7 @@ def _measured(step: Step, load: Running, settle_s: float, wait: Callable[[float]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What ends a run: see `Limits`; and W that the load may draw (None: any)."""
+    """What ends a run early. `most_w`: that the load may draw; None: any."""
 
     limits: Limits
     most_w: float | None = None
@@ -255,18 +255,18 @@ class QuickRun:
         done: list[Done] = []
         try:
             for step in steps:
-                done.append(self._one(step))
+                done.append(self._run_step(step))
                 after(done[-1])
         except LoadRose as error:
             planned = sum(step.kernel != IDLE for step in steps)
-            ran = sum(one.step.kernel != IDLE for one in done)
+            ran = sum(phase.step.kernel != IDLE for phase in done)
             words = f"stopped after {ran} of {planned} loads: {error}"
             if ran < ENOUGH * planned:
                 raise LoadRose(words) from None
             return done, words
         return done, ""
 
-    def _one(self, step: Step) -> Done:
+    def _run_step(self, step: Step) -> Done:
         with running(step) as load:
             self._pids = load.pids
             try:

@@ -21,7 +21,7 @@ HEAD, LIST, CODE = struct.Struct("<IIQ"), struct.Struct("<IIQ"), struct.Struct("
 MAGIC = 0x31434A51
 _LIST_BYTES = LIST.size + BLOBS_MAX * CODE.size
 LISTS_BYTES = HEAD.size + 2 * _LIST_BYTES
-_TURN = 8  #: its place
+_TURN = 8  #: offset of the number of the current list
 FRAME_POINTERS = "PreserveFramePointer"
 
 
@@ -48,26 +48,26 @@ class CodeLists:
     def update(self) -> None:
         """Writes the list that counts from now on. Raises `QjouleError`: it cannot be read."""
         self.memory.begin()
-        code = self._cache.code()
+        codes = self._cache.code()
         now_ns = time.monotonic_ns()
         listed: dict[int, _Listed] = {}
-        for one in code:
-            known = self._listed.get(one.block)
-            if known is None or known.code is not one:
+        for code in codes:
+            entry = self._listed.get(code.block)
+            if entry is None or entry.code is not code:
                 self._last += 1
-                known = _Listed(one, self._last, _packed(one, self._last, now_ns))
-            listed[one.block] = known
+                entry = _Listed(code, self._last, _packed(code, self._last, now_ns))
+            listed[code.block] = entry
         self._listed = listed
-        self._numbered = {one.number: one for one in listed.values()}
-        rows = b"".join([one.row for one in listed.values()])
+        self._numbered = {entry.number: entry for entry in listed.values()}
+        rows = b"".join([entry.row for entry in listed.values()])
         turn = int.from_bytes(self.room[_TURN : HEAD.size], "little") + 1
         at = HEAD.size + turn % 2 * _LIST_BYTES
-        head = LIST.pack(len(code), int(self.frame_pointers), self._cache.call_stub)
+        head = LIST.pack(len(codes), int(self.frame_pointers), self._cache.call_stub)
         self.room[at : at + LIST.size + len(rows)] = head + rows
         self.room[_TURN : HEAD.size] = turn.to_bytes(8, "little")
 
     def name(self, number: int) -> str:
-        """Of what is still there; else empty."""
+        """The name of code that is still there; else empty."""
         listed = self._numbered.get(number)
         if listed is None or listed.code.kind is CodeKind.OTHER:
             return ""

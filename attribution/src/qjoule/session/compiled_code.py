@@ -66,51 +66,51 @@ class CodeWatch:
         Raises:
             QjouleError: a JVM has ended.
         """
-        self._modules = frozenset(one.module for one in jvms)
+        self._modules = frozenset(jvm.module for jvm in jvms)
         self.problem = ""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ExitStack() as kept:
-            kept.enter_context(theirs)
+        with ExitStack() as stack:
+            stack.enter_context(theirs)
             accesses = [
-                kept.enter_context(bound(root_part().need("stacks"), one.pid)[1]) for one in jvms
+                stack.enter_context(bound(root_part().need("stacks"), jvm.pid)[1]) for jvm in jvms
             ]
             self.descriptors = tuple(
-                memory_to_share(f"code of {one.label}", LISTS_BYTES) for one in jvms
+                memory_to_share(f"code of {jvm.label}", LISTS_BYTES) for jvm in jvms
             )
             for descriptor in self.descriptors:  # what shares it can add no seal
                 fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
-            modules = [one.module for one in jvms]
-            needed = [theirs.fileno(), *self.descriptors, *(one.fileno() for one in accesses)]
+            modules = [jvm.module for jvm in jvms]
+            needed = [theirs.fileno(), *self.descriptors, *(access.fileno() for access in accesses)]
             self.pid = fork_helper(lambda: _serve(modules), needed)
         self._connection = ours
-        self._asked: tuple[int, int] | None = None  #: what is not answered yet
-        self._asked_s = 0.0
+        self._pending: tuple[int, int] | None = None  #: what is not answered yet
+        self._pending_s = 0.0
         whys = self._received(time.monotonic() + _WAIT_S).split(b"\0")
         if len(whys) != len(jvms) + 1:
             self.problem = "what they compiled could not be listed"
             whys = [self.problem.encode() for _ in jvms]
         what = "callers of compiled Java code are unknown"
         self.missing = tuple(
-            f"--stacks: {one.label}: {what}: {sanitise(why.decode(errors='replace'))[:SHOWN_MAX]}"
-            for one, why in zip(jvms, whys, strict=False)
+            f"--stacks: {jvm.label}: {what}: {sanitise(why.decode(errors='replace'))[:SHOWN_MAX]}"
+            for jvm, why in zip(jvms, whys, strict=False)
             if why
         )
 
     def unchanged(self) -> list[CompiledCode]:
-        """What is still where it was listed first. To be called once, when tracing has ended."""
-        found: list[CompiledCode] = []
+        """Code that is still where it was listed first. Call it once, when tracing has ended."""
+        compiled: list[CompiledCode] = []
         deadline_s = time.monotonic() + _WAIT_S
         with suppress(OSError):
             self._connection.send(_END)
         while not self.problem and (row := self._received(deadline_s)) != _END:
-            if len(row) <= _ROW.size or len(found) >= BLOBS_MAX * len(self._modules):
+            if len(row) <= _ROW.size or len(compiled) >= BLOBS_MAX * len(self._modules):
                 self.problem = "what they compiled could not be listed again"
                 return []
             module, number = _ROW.unpack_from(row)
             name = sanitise(row[_ROW.size :].decode(errors="replace"))[:SHOWN_MAX]
             if module in self._modules and name:
-                found.append(CompiledCode(module, number, name))
-        return found
+                compiled.append(CompiledCode(module, number, name))
+        return compiled
 
     def name(self, module: int, number: int) -> str:
         """The name of code that is still where it was listed first; empty: it is not, or there are
@@ -119,30 +119,30 @@ class CodeWatch:
         Raises:
             TimeoutError: it takes more than a moment: ask again.
         """
-        if self._asked not in (None, (module, number)):
+        if self._pending not in (None, (module, number)):
             self._answer()  # to another question, which is asked again if it still matters
-        if self._asked is None and not self.problem:
-            self._asked, self._asked_s = (module, number), time.monotonic()
+        if self._pending is None and not self.problem:
+            self._pending, self._pending_s = (module, number), time.monotonic()
             with suppress(OSError):  # it has ended: there will be no answer
                 self._connection.send(_ROW.pack(module, number))
         return self._answer()
 
     def _answer(self) -> str:
         """Raises `TimeoutError`."""
-        said = b""
+        reply = b""
         if not self.problem:
             try:
                 self._connection.settimeout(_MOMENT_S)
-                said = self._connection.recv(_MESSAGE_BYTES)
+                reply = self._connection.recv(_MESSAGE_BYTES)
             except TimeoutError:
-                if time.monotonic() - self._asked_s < _WAIT_S:
+                if time.monotonic() - self._pending_s < _WAIT_S:
                     raise
             except OSError:
                 pass
-            if len(said) < _ROW.size:
+            if len(reply) < _ROW.size:
                 self.problem = "compiled Java code has no names: the process that lists it is gone"
-        self._asked = None
-        return sanitise(said[_ROW.size :].decode(errors="replace"))[:SHOWN_MAX]
+        self._pending = None
+        return sanitise(reply[_ROW.size :].decode(errors="replace"))[:SHOWN_MAX]
 
     def close(self) -> None:
         self._connection.close()
@@ -188,9 +188,9 @@ def _serve(modules: Sequence[int]) -> None:
 def _begun(stack: ExitStack, module: int, room: mmap.mmap, access: socket.socket) -> CodeLists:
     """Raises `QjouleError`."""
     with access:
-        own = SocketAccess(access)
-        own.executable().close()  # its memory is only open to who has seen what it runs
-        jvm, memory = stack.enter_context(open_hotspot(own))
+        process = SocketAccess(access)
+        process.executable().close()  # its memory is only open to who has seen what it runs
+        jvm, memory = stack.enter_context(open_hotspot(process))
     return CodeLists(room, module, jvm, memory)
 
 
@@ -198,7 +198,7 @@ def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
     """Keeps the lists up to date, and says single names as they are asked for. Returns whether all
     names are wanted; else the command ended.
     """
-    by_module = {one.module: one for one in lists}
+    by_module = {code.module: code for code in lists}
     ready = select.poll()
     ready.register(connection, select.POLLIN)
     next_s = time.monotonic() + _PAUSE_S
@@ -206,9 +206,9 @@ def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
         wait_s = next_s - time.monotonic()
         if wait_s <= 0:
             begin_s = time.process_time()
-            for one in lists:
+            for code in lists:
                 with suppress(QjouleError):  # it has ended
-                    one.update()
+                    code.update()
             took_s = time.process_time() - begin_s
             next_s = time.monotonic() + max(_PAUSE_S, _PAUSE_SHARE * took_s)
         elif ready.poll(wait_s * 1000):
@@ -221,9 +221,9 @@ def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
 
 
 def _tell(connection: socket.socket, lists: Sequence[CodeLists]) -> None:
-    for one in lists:
+    for code in lists:
         with suppress(QjouleError):  # it has ended
-            for number, name in one.names():
+            for number, name in code.names():
                 encoded = name.encode(errors="replace")[:_NAME_BYTES]
-                connection.sendmsg([_ROW.pack(one.module, number) + encoded])
+                connection.sendmsg([_ROW.pack(code.module, number) + encoded])
     connection.sendmsg([_END])

@@ -30,7 +30,7 @@ from qjoule.session.credential_helper_process import (
     KEY_BYTES_MAX,
     NAMES,
     QUESTION,
-    Asked,
+    Askable,
     answer,
 )
 from qjoule.session.credentials import open_credentials, traced_process
@@ -51,7 +51,7 @@ class CredentialHelper:
         self._connection, self._pid = connection, pid
         self._unsent: deque[bytes] = deque()
         self._answers: list[Answer] = []
-        self._told: defaultdict[int, list[Told]] = defaultdict(list)  #: not yet complete
+        self._partial: defaultdict[int, list[Told]] = defaultdict(list)  #: not yet complete
         self._names: list[Names] = []
         self.kinds, self.named = kinds, named
         #: Why a server cannot be asked, by its number.
@@ -70,14 +70,14 @@ class CredentialHelper:
     def take(self, wait_s: float = 0.0) -> list[Answer]:
         """The answers that have come. Waits for some up to `wait_s`."""
         self._wait(self._answers, wait_s)
-        found, self._answers = self._answers, []
-        return found
+        answers, self._answers = self._answers, []
+        return answers
 
     def take_names(self, wait_s: float = 0.0) -> list[Names]:
         """The names that have come. Waits for some up to `wait_s`."""
         self._wait(self._names, wait_s)
-        found, self._names = self._names, []
-        return found
+        names, self._names = self._names, []
+        return names
 
     def _wait(self, wanted: list[Answer] | list[Names], wait_s: float) -> None:
         self._send()
@@ -108,10 +108,10 @@ class CredentialHelper:
             self._answers.append(Answer(shape, content, length))
         elif content:
             fields = content.decode("utf-8", "replace").split("\0")
-            if len(fields) == FIELDS and len(self._told[server]) < CONNECTIONS_MAX:
-                self._told[server].append(Told(*fields))
+            if len(fields) == FIELDS and len(self._partial[server]) < CONNECTIONS_MAX:
+                self._partial[server].append(Told(*fields))
         else:
-            self._names.append(Names(server, tuple(self._told.pop(server, ()))))
+            self._names.append(Names(server, tuple(self._partial.pop(server, ()))))
 
     def close(self) -> None:
         self._connection.close()
@@ -135,9 +135,9 @@ def start_credential_helper(
         QjouleError: the file cannot be used.
     """
     servers = {
-        planned.server.id: one
+        planned.server.id: askable
         for planned in plan.traced
-        if (one := _asked(planned.server, client_tags)) is not None
+        if (askable := _askable(planned.server, client_tags)) is not None
     }
     file = open_credentials(path)
     if not servers:
@@ -150,13 +150,13 @@ def start_credential_helper(
     return CredentialHelper(
         ours,
         pid,
-        {number: one.kind for number, one in servers.items() if one.kind},
-        {number: one.names for number, one in servers.items() if one.names},
+        {number: askable.kind for number, askable in servers.items() if askable.kind},
+        {number: askable.names for number, askable in servers.items() if askable.names},
     )
 
 
-def _asked(server: Server, client_tags: bool) -> Asked | None:
-    """What it may be asked for; None: nothing."""
+def _askable(server: Server, client_tags: bool) -> Askable | None:
+    """What a server may be asked for; None: nothing."""
     decoding = decoding_of(server.kind)
     names = decoding.names_before
     if names is not None and names.by_thread and server.thread_pool.value is not False:
@@ -166,6 +166,6 @@ def _asked(server: Server, client_tags: bool) -> Asked | None:
     if not server.running or not server.ports or not (names or decoding.texts_by_id):
         return None
     process = traced_process(server)
-    return Asked(
+    return Askable(
         server.label, server.flavour, server.ports[0], process, decoding.texts_by_id, names
     )

@@ -46,7 +46,7 @@ _NO_TEXT = Text(b"", 0)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Askable:
     """A server that may be asked, if an account fits it."""
 
     label: str
@@ -57,7 +57,7 @@ class Asked:
     names: NamesBefore | None
 
 
-def answer(servers: Mapping[int, Asked]) -> None:
+def answer(servers: Mapping[int, Askable]) -> None:
     """The whole life of the credential helper."""
     peers = Peers()
     peers.guard()
@@ -69,7 +69,7 @@ def answer(servers: Mapping[int, Asked]) -> None:
     except QjouleError as error:
         accounts, why = {}, str(error)
     os.close(_FILE)
-    sources = {number: _Source(one, accounts, peers, why) for number, one in servers.items()}
+    sources = {number: _Source(server, accounts, peers, why) for number, server in servers.items()}
     while batch := _questions(command):
         for number, questions in batch.items():
             if number in sources:
@@ -79,7 +79,7 @@ def answer(servers: Mapping[int, Asked]) -> None:
 
 def _questions(command: socket.socket) -> dict[int, dict[int, bytes]]:
     """By server: the shapes that are asked for, with their keys. Empty: the command has ended."""
-    found: dict[int, dict[int, bytes]] = defaultdict(dict)
+    batch: dict[int, dict[int, bytes]] = defaultdict(dict)
     flags = 0
     for _ in range(BATCH):
         try:
@@ -89,9 +89,9 @@ def _questions(command: socket.socket) -> dict[int, dict[int, bytes]]:
         if len(content) < QUESTION.size:
             break
         server, shape = QUESTION.unpack_from(content)
-        found[server][shape] = content[QUESTION.size :]
+        batch[server][shape] = content[QUESTION.size :]
         flags = socket.MSG_DONTWAIT
-    return found
+    return batch
 
 
 class _Closing(Protocol):
@@ -123,7 +123,7 @@ class _Link(Generic[_S]):
         except QjouleError as error:
             words = str(error)
         except Exception as error:  # each driver has its own
-            words = self._peer.refused or said(error, self._account)
+            words = self._peer.refused or without_password(error, self._account)
             words = f"{self._view} cannot be read: {words}"
         self._failed_s = time.monotonic()
         if self._source is not None:
@@ -134,10 +134,10 @@ class _Link(Generic[_S]):
 
 
 class _Source:
-    """One server."""
+    """Texts and names of one server."""
 
     def __init__(
-        self, server: Asked, accounts: Mapping[str, Account], peers: Peers, why: str
+        self, server: Askable, accounts: Mapping[str, Account], peers: Peers, why: str
     ) -> None:
         self._why = why
         self._texts: _Link[TextSource] | None = None
@@ -153,9 +153,9 @@ class _Source:
             return
         account = replace(account, host=peer.address, process=process.pid)
         if kind:
-            self._texts = _Link(account, peer, kind.view, lambda one: kind.connect(one, port))
+            self._texts = _Link(account, peer, kind.view, lambda a: kind.connect(a, port))
         if names:
-            self._names = _Link(account, peer, names.view, lambda one: names.connect(one, port))
+            self._names = _Link(account, peer, names.view, lambda a: names.connect(a, port))
 
     def answers(self, number: int, questions: dict[int, bytes]) -> Iterator[bytes]:
         """The messages that answer these questions."""
@@ -184,8 +184,8 @@ class _Source:
             why = why or unseen
         yield from _reason(number, why)
         head = ANSWER.pack(number, NAMES, 0)
-        for told in names:
-            fields = [one.replace("\0", "")[:_FIELD_CHARACTERS] for one in told]
+        for connection in names:
+            fields = [field.replace("\0", "")[:_FIELD_CHARACTERS] for field in connection]
             yield head + "\0".join(fields).encode("utf-8", "replace")
         yield head
 
@@ -200,7 +200,7 @@ def _reason(number: int, why: str) -> Iterator[bytes]:
         yield ANSWER.pack(number, 0, 0) + why.encode()[:_WHY_BYTES_MAX]
 
 
-def said(error: Exception, account: Account) -> str:
+def without_password(error: Exception, account: Account) -> str:
     """A driver's words in one line, without the password."""
     words = " ".join(f"{type(error).__name__}: {error}".split())
     return words.replace(account.password, "…") if account.password else words

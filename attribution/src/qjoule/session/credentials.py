@@ -85,7 +85,7 @@ def read_credentials(descriptor: int) -> Mapping[str, Account]:
         sections = tomllib.loads(content.decode())
     except ValueError:
         raise QjouleError("the credentials are no TOML") from None
-    found = {}
+    accounts = {}
     for name, section in sections.items():
         if not isinstance(section, dict) or set(section) - set(_KEYS):
             raise QjouleError(f"the credentials have sections with {', '.join(_KEYS)} only")
@@ -94,8 +94,8 @@ def read_credentials(descriptor: int) -> Mapping[str, Account]:
             raise QjouleError("the credentials have users that are no list")
         if not all(isinstance(value, str) for value in (*section.values(), *users)):
             raise QjouleError("the credentials have values that are no strings")
-        found[name] = Account(**section, users=tuple(users))
-    return found
+        accounts[name] = Account(**section, users=tuple(users))
+    return accounts
 
 
 def account_for(accounts: Mapping[str, Account], label: str, flavour: str, uid: int) -> Account:
@@ -234,14 +234,14 @@ class Peers:
 
 def _addresses(host: str, port: int) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise QjouleError(f"the host {host} is unknown: {error}") from None
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return list(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
 def _key(address: Any) -> tuple[str, int]:
-    """As in `Peers`; of no peer if it is no address of TCP."""
+    """The key of an address in `Peers`; one that no peer has if it is no address of TCP."""
     try:
         return str(ip_address(address[0])), address[1]
     except (ValueError, TypeError, IndexError):

@@ -28,7 +28,7 @@ def inside(directory: Path) -> Iterator[None]:
     Raises:
         QjouleError: it cannot be made, or is not empty.
     """
-    made = not os.path.lexists(directory)
+    is_new = not os.path.lexists(directory)
     where = directory.absolute()
     descriptor = _open(directory)
     try:
@@ -36,7 +36,7 @@ def inside(directory: Path) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            if made:
+            if is_new:
                 with suppress(OSError):  # not empty, or only the root part may remove it
                     where.rmdir()
             raise
@@ -63,7 +63,7 @@ def _open(directory: Path) -> int:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether it is, or is to be made in, a directory of our user's."""
+    """Whether the directory, or what it would be made in, is our user's."""
     existing = directory if os.path.lexists(directory) else directory.parent
     try:
         return existing.lstat().st_uid == os.getuid()

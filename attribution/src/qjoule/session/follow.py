@@ -33,7 +33,7 @@ from qjoule.servers.types import Examined, Facts, Server
 from qjoule.session import tracer
 from qjoule.session.turns import NotReadyError
 from qjoule.stream.context import Followed
-from qjoule.trace.meta import Server as Known
+from qjoule.trace.meta import Server as TraceServer
 
 _PROC = Path("/proc")
 #: Strangers' servers leave so many places, and one owner has at most so many of those that are
@@ -59,12 +59,12 @@ class Following:
         self._fall_back, self._hidden = fall_back, hidden
         self._new: Counter[Owner] = Counter()
         self._places = [_Place.of(planned) for planned in plan.traced]
-        self._loaded = {_needs(one) for one in plan.traced}
-        self._roles = {probe.role for one in plan.traced for probe in one.probes}
+        self._loaded = {_needs(planned) for planned in plan.traced}
+        self._roles = {probe.role for planned in plan.traced for probe in planned.probes}
         self._attached: set[FileKey] = {
-            one.server.resolution.file
-            for one in plan.traced
-            if one.probes and one.server.resolution is not None
+            planned.server.resolution.file
+            for planned in plan.traced
+            if planned.probes and planned.server.resolution is not None
         }
 
     def follow(self, root: socket.socket, pid: int, last: bool) -> Iterator[Followed]:
@@ -73,17 +73,17 @@ class Following:
         Raises `NotReadyError` if it may be one later, unless this is the `last` look.
         """
         try:
-            process, found = _examined(root, pid, last)
-            server = server_of(found, [process])
+            process, examined = _examined(root, pid, last)
+            server = server_of(examined, [process])
             before = self._same(server)
             if self._chosen and before is None:
                 raise QjouleError("it is none of the chosen servers")
             planned = self._planned(server, before)
             place = self._place(planned, before)
-            known = place.known(planned)
-            yield Followed(pid, known)
+            entry = place.entry(planned)
+            yield Followed(pid, entry)
             self._attach(root, planned, place)
-            yield Followed(pid, known, attached=True)
+            yield Followed(pid, entry, attached=True)
         except NotReadyError:
             raise
         except Refused as error:
@@ -104,14 +104,14 @@ class Following:
         ]
         # It must not get probes into a file that others' servers do without.
         file = _file(server)
-        others = [
+        same_file = [
             place.now for place in self._places if place is not before and _file(place.now) == file
         ]
         label = server.label if before is None else before.planned.server.label
         server = with_hidden(server, label, self._hidden)
         why = "no probes fit it"
         for attach_mode in dict.fromkeys(attach_modes):
-            beside = [*others, server]
+            beside = [*same_file, server]
             plan = build_plan(beside, self._kernel, attach_mode, fall_back=self._fall_back)
             planned = plan.servers[-1]
             why = planned.choice.why
@@ -128,8 +128,8 @@ class Following:
     def _place(self, planned: PlannedServer, before: _Place | None) -> _Place:
         if before is None:
             self._check_room(planned.server.owner)
-            known = [place.planned.server for place in self._places]
-            server = replace(make_labels_unique([*known, planned.server])[-1], id=len(known) + 1)
+            servers = [*(place.planned.server for place in self._places), planned.server]
+            server = replace(make_labels_unique(servers)[-1], id=len(servers))
             before = _Place.of(replace(planned, server=server))
             self._places.append(before)
         before.now = planned.server
@@ -185,20 +185,20 @@ class _Place:
         return self.started != -1 and _started(pid) == self.started
 
     def is_alike(self, server: Server) -> bool:
-        mine = self.planned.server
-        if mine.flavour != server.flavour:
+        planned = self.planned.server
+        if planned.flavour != server.flavour:
             return False
-        if mine.uid != server.uid and mine.running:
+        if planned.uid != server.uid and planned.running:
             return False
         return (
-            bool(set(mine.ports) & set(server.ports))
-            or bool(set(mine.sockets) & set(server.sockets))
-            or mine.exe_name == server.exe_name
-            or (mine.container, mine.unit) == (server.container, server.unit) != ("", "")
+            bool(set(planned.ports) & set(server.ports))
+            or bool(set(planned.sockets) & set(server.sockets))
+            or planned.exe_name == server.exe_name
+            or (planned.container, planned.unit) == (server.container, server.unit) != ("", "")
         )
 
-    def known(self, planned: PlannedServer) -> Known:
-        """As the trace lists it: it keeps its id and name."""
+    def entry(self, planned: PlannedServer) -> TraceServer:
+        """The server as the trace lists it: it keeps its id and name."""
         self.started = _started(planned.server.tgids[0])
         return replace(tracer.server_of(planned), id=self.id, name=self.planned.server.label)
 
@@ -225,7 +225,7 @@ def _file(server: Server) -> FileKey:
 
 
 def _needs(planned: PlannedServer) -> tuple[int, AttachMode, bool]:
-    """What decides which programs it needs beside its probes."""
+    """What decides which programs a server needs beside its probes."""
     return planned.server.kind, planned.choice.attach_mode, planned.next_read
 
 
@@ -243,8 +243,9 @@ def _examined(root: socket.socket, pid: int, last: bool) -> tuple[Process, Exami
         process = host.process(pid)
     except (Refused, ValueError, LookupError):
         raise QjouleError("it has ended") from None
-    found = host.examine(Facts(process.exe_name, process.exe_id, pid, port_range=host.port_range()))
-    if found.flavour is not None and (found.ports or found.sockets):
-        return process, found
-    why = found.problem or "it is no server that listens"
+    facts = Facts(process.exe_name, process.exe_id, pid, port_range=host.port_range())
+    examined = host.examine(facts)
+    if examined.flavour is not None and (examined.ports or examined.sockets):
+        return process, examined
+    why = examined.problem or "it is no server that listens"
     raise QjouleError(why) if last else NotReadyError(why)

@@ -61,7 +61,7 @@ class Meter:
 
     @property
     def summary(self) -> str:
-        """One line of what it read."""
+        """One line: its readings, bad lines, and whether it ended early."""
         bad = f", {self.bad:,} lines that are none" if self.bad else ""
         ended = ", and ended before the recording" if self.ended else ""
         return f"meter {self._name}: {self.count:,} readings{bad}{ended}"
@@ -89,12 +89,12 @@ class Meter:
             try:
                 if not select.select([self._descriptor], [], [], _POLL_S)[0]:
                     continue
-                found = os.read(self._descriptor, _READ_BYTES)
+                content = os.read(self._descriptor, _READ_BYTES)
             except OSError:
-                found = b""
+                content = b""
             t_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            if found:
-                *lines, rest = (rest + found).split(b"\n")
+            if content:
+                *lines, rest = (rest + content).split(b"\n")
                 self._add(lines, t_ns)
                 rest = rest[: MAX_LINE + 1]
             elif self._grows:
@@ -105,12 +105,12 @@ class Meter:
                 return
 
     def _add(self, lines: list[bytes], t_ns: int) -> None:
-        found = [reading for line in lines if (reading := self._lines.read(line, t_ns))]
+        readings = [reading for line in lines if (reading := self._lines.read(line, t_ns))]
         with self._lock:
             room = _MAX_WAITING - len(self._readings)
-            self._readings += found[:room]
-        self._dropped += len(found) - len(found[:room])
-        self.count += len(found)
+            self._readings += readings[:room]
+        self._dropped += len(readings) - len(readings[:room])
+        self.count += len(readings)
 
 
 def start_meter(command: str | None, file: Path | None) -> Meter | None:

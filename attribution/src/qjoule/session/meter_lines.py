@@ -123,25 +123,25 @@ class MeterLines:
         """
         at = self._column if self._column is not None else 1
         words = words if len(words) > at else [*words, ""]
-        found = _NUMBER.fullmatch(words[at])
-        name = found[2] if found else ""
-        if not found and self._column is None and len(words) > 2:  # the unit stands before it
-            found, name = _NUMBER.fullmatch(words[2]), words[1]
-        elif found and not name and self._column is None and len(words) > 2:
+        number = _NUMBER.fullmatch(words[at])
+        name = number[2] if number else ""
+        if not number and self._column is None and len(words) > 2:  # the unit stands before it
+            number, name = _NUMBER.fullmatch(words[2]), words[1]
+        elif number and not name and self._column is None and len(words) > 2:
             name = words[2]
-        if not found:
+        if not number:
             raise ValueError("no number")
         scale = self._scale
         if name:
-            known = name if name.lower() == "mw" and name != "mW" else name.lower()
+            unit = name if name.lower() == "mw" and name != "mW" else name.lower()
             # MW is not accepted: no machine draws that
-            scale, power = _UNITS.get(known, (None, None))
+            scale, power = _UNITS.get(unit, (None, None))
             if scale is None or self.is_power not in (None, power):
                 raise ValueError("no unit, or another one")
             self.is_power = power
         if scale is None:
             raise ValueError("no unit")
-        return Decimal(found[1]) * scale
+        return Decimal(number[1]) * scale
 
     def _counted(self, watts: Decimal, now_ns: int) -> int:
         """The counter in nJ. A power reading is the mean since the reading before.
@@ -170,12 +170,12 @@ def _time_ns(word: str) -> int:
     if re.fullmatch(r"\d+(\.\d*)?", word):
         number = Decimal(word)
         scale = next((scale for limit, scale in _SCALES if number >= limit), 1_000_000_000)
-        found = int(number * scale)
+        time_ns = int(number * scale)
     else:
         moment = datetime.fromisoformat(word)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         whole = moment.replace(microsecond=0)
-        found = int(whole.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
-    if not 0 <= found < _MAX_NS:
+        time_ns = int(whole.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+    if not 0 <= time_ns < _MAX_NS:
         raise ValueError("no time")
-    return found
+    return time_ns

@@ -16,7 +16,7 @@ class Running(Protocol):
         """Waits for its end; None: it was never started. Raises `QjouleError`: it could not be."""
 
     def cancel(self) -> None:
-        """It is not to be started any more."""
+        """Keeps it from starting, if it has not started yet."""
 
 
 class _Now:

@@ -47,11 +47,11 @@ class ReattachHelper:
 
     def take(self) -> list[Followed]:
         """The answers that have come since the last call."""
-        found = []
+        answers = []
         with suppress(OSError, ValueError):
             while content := self._connection.recv(_ANSWER_BYTES):
-                found.append(_read(content))
-        return found
+                answers.append(_read(content))
+        return answers
 
     def close(self) -> None:
         """Waits shortly for its end. One that is following a server ends with this process."""
@@ -66,11 +66,11 @@ def start_reattach_helper(follow: Follow) -> ReattachHelper | None:
         return None
     to_root = ask(connection, Kind.KEEPER).fd
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    known = _in_memory(pickle.dumps(follow))
-    descriptors = (to_root, theirs.fileno(), known)
+    follow_file = _in_memory(pickle.dumps(follow))
+    descriptors = (to_root, theirs.fileno(), follow_file)
     pid = fork_helper(partial(become_python, _PROGRAM), descriptors, runs_a_program=True)
-    for one in (to_root, known):
-        os.close(one)
+    for descriptor in (to_root, follow_file):
+        os.close(descriptor)
     theirs.close()
     return ReattachHelper(ours, pid)
 
@@ -84,7 +84,7 @@ def _in_memory(content: bytes) -> int:
 
 
 def _read(content: bytes) -> Followed:
-    found: Followed = read_as(Followed, json.loads(content), "an answer of the reattach helper")
-    if found.server is not None and not isinstance(found.server, Server):
+    answer: Followed = read_as(Followed, json.loads(content), "an answer of the reattach helper")
+    if answer.server is not None and not isinstance(answer.server, Server):
         raise ValueError("it names no server")
-    return found
+    return answer

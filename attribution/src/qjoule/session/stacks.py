@@ -55,7 +55,7 @@ class OpenTables:
     pids: tuple[int, ...] = ()
 
     def of_server(self, number: int) -> list[Module]:
-        return [one for one in self.modules if (one.id - 1) // MODULES_MAX == number]
+        return [module for module in self.modules if (module.id - 1) // MODULES_MAX == number]
 
 
 @contextmanager
@@ -68,9 +68,9 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
     """
     if platform.machine() != "x86_64":
         raise QjouleError(f"--stacks follows stacks on x86-64 only, not {platform.machine()}")
-    running = [one.server for one in plan.traced if one.server.running]
-    servers = [(one.label, one.tgids[0]) for one in running]
-    libraries = [libraries_of(one.flavour) for one in running]
+    running = [planned.server for planned in plan.traced if planned.server.running]
+    servers = [(server.label, server.tgids[0]) for server in running]
+    libraries = [libraries_of(server.flavour) for server in running]
     with ExitStack() as opened:
         memory: list[int] = []
         for label, _ in servers:
@@ -84,14 +84,14 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
         jvms: dict[int, Jvm] = {}
         for number, (label, pid) in enumerate(servers):
             try:
-                said = _modules(answers[number], number * MODULES_MAX + 1)
+                of_server = _modules(answers[number], number * MODULES_MAX + 1)
                 _seal(memory[number])
             except QjouleError as error:
                 missing.append(f"--stacks: {label} has none: {error}")
                 continue
             sealed.append(memory[number])
-            modules += said
-            jit = [one.id for one in said if one.path == JIT_CODE]
+            modules += of_server
+            jit = [module.id for module in of_server if module.path == JIT_CODE]
             if jit:
                 jvms[memory[number]] = Jvm(label, jit[0], pid)
         code: CodeWatch | None = None
@@ -103,7 +103,7 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
             except QjouleError as error:
                 missing.append(f"--stacks: compiled Java code is not followed: {error}")
         compiled = dict(zip(jvms, code.descriptors, strict=True)) if code else {}
-        pairs = tuple((one, compiled.get(one, 0)) for one in sealed)
+        pairs = tuple((tables, compiled.get(tables, 0)) for tables in sealed)
         yield OpenTables(pairs, tuple(modules), tuple(missing), code, tuple(pids))
 
 
@@ -126,8 +126,8 @@ def _examine(
     rooms = [mmap.mmap(descriptor, SPACE_BYTES) for descriptor in memory]
 
     def task(number: int) -> Task:
-        with bound(root_part().need("stacks"), pids[number])[1] as found:
-            descriptor = os.dup(found.fileno())
+        with bound(root_part().need("stacks"), pids[number])[1] as connection:
+            descriptor = os.dup(connection.fileno())
         tables = StackTables(rooms[number], number * MODULES_MAX + 1, vdso)
         return Task(lambda fd: _written(fd, tables, libraries[number]), descriptor, _CPU_S)
 
@@ -144,7 +144,7 @@ def _written(descriptor: int, tables: StackTables, libraries: Sequence[str]) -> 
             modules = tables.write(SocketAccess(connection), libraries)
         except QjouleError as error:
             return json.dumps({"problem": str(error)}).encode()
-    return json.dumps({"modules": [[one.path, one.build_id] for one in modules]}).encode()
+    return json.dumps({"modules": [[module.path, module.build_id] for module in modules]}).encode()
 
 
 def _modules(answer: bytes | str, first: int) -> list[Module]:
@@ -152,10 +152,10 @@ def _modules(answer: bytes | str, first: int) -> list[Module]:
     if isinstance(answer, str):
         raise QjouleError(answer)
     try:
-        said = json.loads(answer)
-        if "problem" in said:
-            raise QjouleError(sanitise(str(said["problem"]))[:200])
-        pairs = [(str(path), str(build_id)) for path, build_id in said["modules"]]
+        parsed = json.loads(answer)
+        if "problem" in parsed:
+            raise QjouleError(sanitise(str(parsed["problem"]))[:200])
+        pairs = [(str(path), str(build_id)) for path, build_id in parsed["modules"]]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise QjouleError("it says what makes no sense") from None
     return [

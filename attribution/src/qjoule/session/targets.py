@@ -52,14 +52,13 @@ class Targets:
     agents: Mapping[int, Agent] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
     reattach_helper: ReattachHelper | None = None  #: follows servers while they are traced
-    credential_helper: CredentialHelper | None = (
-        None  #: asks servers for texts and names, if the user gave credentials
-    )
+    credential_helper: CredentialHelper | None = None
+    """Asks servers for texts and names, if the user gave credentials."""
     early: bool = False  #: as of `KernelFacts`
 
     @property
     def ids(self) -> OtherIds:
-        """What finds the ids of their statements in other tools."""
+        """Finds the ids of the servers' statements in other tools."""
         from qjoule.servers.decoding import OtherIds  # noqa: PLC0415 - not to plan
 
         return OtherIds(planned.server for planned in self.plan.traced)
@@ -68,10 +67,10 @@ class Targets:
     def names(self) -> str:
         return ", ".join(planned.server.label for planned in self.plan.traced)
 
-    def asked(self) -> tuple[str, ...]:
+    def refusals(self) -> tuple[str, ...]:
         """Lines that name the servers that could not be asked for texts, and the reason."""
         refused = {} if self.credential_helper is None else self.credential_helper.refused
-        labels = {one.server.id: one.server.label for one in self.plan.traced}
+        labels = {planned.server.id: planned.server.label for planned in self.plan.traced}
         return tuple(
             f"--credentials: {labels.get(number, number)}: {why}" for number, why in refused.items()
         )
@@ -173,9 +172,9 @@ def plan_tracing(
         QjouleError: no server can be traced, with the reason.
     """
     host = this_host()
-    known = find_servers(host=host, vocabulary=ids)
-    known = [with_hidden(one, one.label, hidden) for one in known]
-    servers = with_generic(known, pids, generic, host=host)
+    servers = find_servers(host=host, vocabulary=ids)
+    servers = [with_hidden(server, server.label, hidden) for server in servers]
+    servers = with_generic(servers, pids, generic, host=host)
     kernel = kernel or read_kernel_facts()
 
     def planned(servers: Sequence[Server]) -> AttachPlan:
@@ -189,7 +188,7 @@ def plan_tracing(
     plan = planned(servers)
     if generic and len(plan.traced) < len(plan.servers):
         plan = planned(by_thread_instead(servers, plan))
-    unknown = next((one for one in plan.traced if one.choice.by_thread), None)
+    unknown = next((p for p in plan.traced if p.choice.by_thread), None)
     if pids and attach_mode is not None and unknown is not None:
         raise QjouleError(
             f"{unknown.server.label} has no {attach_mode.name.lower()} mode: {unknown.choice.why}; "
@@ -212,10 +211,10 @@ def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
     `children`: also report if no server allows looking into its procedures, although requested.
     """
     reasons: dict[str, list[str]] = {}
-    for one in plan.servers:
-        if one.server.running and not one.traced:
-            reasons.setdefault(one.choice.why, []).append(one.server.label)
+    for planned in plan.servers:
+        if planned.server.running and not planned.traced:
+            reasons.setdefault(planned.choice.why, []).append(planned.server.label)
     for why, labels in reasons.items():
         yield f"left out: {', '.join(labels)} ({why})"
-    if children and not any(one.tells_children for one in plan.traced):
+    if children and not any(planned.tells_children for planned in plan.traced):
         yield "--children: no server that is traced can tell what its procedures execute"

@@ -172,7 +172,7 @@ def start_tracer(
         more = more_counters(settings.more_counters, sensors.try_event)
         read_end, write_end = os.pipe()
         spool = settings.spool.descriptors if settings.spool else ()
-        tables = [one for pair in settings.stack_tables for one in pair if one]
+        tables = [descriptor for pair in settings.stack_tables for descriptor in pair if descriptor]
         command = [
             program,
             *_arguments(settings, read_end, sensors),

@@ -63,13 +63,13 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
 
     `every_call`: also take calls to servers whose queries probes see.
     """
-    told = [
-        one
-        for one in plan.traced
-        if every_call or one.choice.by_thread or (one.hides_sessions and one.server.running)
+    reported = [
+        p
+        for p in plan.traced
+        if every_call or p.choice.by_thread or (p.hides_sessions and p.server.running)
     ]
-    hidden = frozenset(one.server.id for one in told if not (every_call or one.choice.by_thread))
-    addresses = Addresses.of([one.server for one in told], network_of=network_of)
+    hidden = frozenset(p.server.id for p in reported if not (every_call or p.choice.by_thread))
+    addresses = Addresses.of([p.server for p in reported], network_of=network_of)
     try:
         listening = root_part().tag_socket()
     except Refused as error:
@@ -213,9 +213,9 @@ def tracing(
 def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:
     """The tracer's stream, with roles for processes that write titles."""
     servers = (planned.server for planned in plan.traced)
-    known = dict(titled((server.id, server.kind) for server in servers))
-    watch.learnt.append(lambda one: known.update(titled([(one.id, server_of(one.kind).kind)])))
-    return ProcessTitleStream(tracer.stream, known)
+    roles = dict(titled((server.id, server.kind) for server in servers))
+    watch.learnt.append(lambda s: roles.update(titled([(s.id, server_of(s.kind).kind)])))
+    return ProcessTitleStream(tracer.stream, roles)
 
 
 def _watch(meta: Meta, targets: Targets) -> Watch:
@@ -267,10 +267,10 @@ def measure_traffic(plan: AttachPlan, seconds: float) -> Traffic:
             stopped_by.enter_context(stopping(tracer.stop, seconds))
 
         with tracing(Targets(plan), settings, attached=attached) as running:
-            seen = sum_up(running.stream, seconds)
+            traffic = sum_up(running.stream, seconds)
             stopped_by.close()
             running.tracer.close()
-    return seen
+    return traffic
 
 
 def sum_up(stream: Stream, seconds: float) -> Traffic:
@@ -286,7 +286,7 @@ def sum_up(stream: Stream, seconds: float) -> Traffic:
             hidden[int(frame.records["server"][0])] += 1
         elif frame.kind is Block.LOSS:
             losses.add(frame.records[known_causes(frame.records)])
-    names = {server: frozenset(some) for server, some in attach_modes.items()}
+    names = {server: frozenset(modes) for server, modes in attach_modes.items()}
     return Traffic(seconds, dict(requests), names, dict(hidden), losses.counts())
 
 

@@ -74,7 +74,7 @@ class Turns:
         self._next_s = 0.0  #: when there may be another look
 
     def add(self, pid: int, owner: Owner, now_s: float) -> None:
-        """One more. It is ignored if too many wait."""
+        """Queues a process; ignores it if too many wait."""
         of = Counter(turn.owner for turn in self._waiting)
         if len(self._waiting) < MAX_WAITING and of[owner] < MAX_WAITING_OF_ONE:
             self._waiting.append(_Turn(pid, owner, now_s))
@@ -93,7 +93,7 @@ class Turns:
         if self.wait_s(now_s) != 0.0:
             return
         due = [turn for turn in self._waiting if turn.due_s <= now_s]
-        turn = min(due, key=lambda one: (one.owner.trust, self._share(one.owner).used_s(now_s)))
+        turn = min(due, key=lambda turn: (turn.owner.trust, self._share(turn.owner).used_s(now_s)))
         self._waiting.remove(turn)
         if not self._granted(turn.owner, now_s):
             why = f"too many programs of {turn.owner} that may be servers have started lately"
@@ -116,7 +116,7 @@ class Turns:
             return False
         for share in shares:
             share.take(now_s)
-        self._shares = {of: one for of, one in self._shares.items() if one.used_s(now_s)}
+        self._shares = {of: share for of, share in self._shares.items() if share.used_s(now_s)}
         return True
 
     def _share(self, owner: Owner) -> _Share:
