@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for `needed` items of `size` bytes. False: no memory; what was there remains. */
+/* Makes room for `needed` items of `size` bytes. Returns false without memory; the items remain. */
 static inline bool grown(void **items, size_t *room, size_t needed, size_t size)
 {
 	size_t more = *room ? *room : 32;

@@ -17,8 +17,8 @@ bool begins_expression(const struct statement *s, ptrdiff_t at)
 	return !at || !is_sign(s->tokens[at - 1], DOT);
 }
 
-/* Whether NULL, TRUE or FALSE at `at` belongs to the statement's structure, or is a name. `n`
- * tokens before it are done. */
+/* Returns true if NULL, TRUE or FALSE at `at` is a name or part of the statement's structure. `n`
+ * tokens before `at` are folded. */
 static bool is_structural(const struct statement *s, size_t n, size_t at, size_t all)
 {
 	if (n && s->tokens[n - 1].kind == WORD &&
@@ -28,8 +28,8 @@ static bool is_structural(const struct statement *s, size_t n, size_t at, size_t
 	       (at + 1 < all && is_sign(s->tokens[at + 1], DOT));
 }
 
-/* Takes off the signs and the introducer that belong to a value. Returns what is left of the n
- * tokens before it. */
+/* Strips the signs and the introducer that belong to a value. Returns how many of the n tokens
+ * before the value remain. */
 static size_t without_prefixes(const struct statement *s, size_t n, struct token *value)
 {
 	const struct token *tokens = s->tokens;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Rows of VALUES that are kept, by their tokens: a hash table. */
+/* A hash table of the VALUES rows that stay in the shape, by their tokens. */
 #include "lists.h"
 
 enum {
@@ -26,7 +26,7 @@ static uint64_t hash_of(const struct token *tokens, size_t n, uint64_t hash)
 	return hash;
 }
 
-/* The slot that has the row, or the free one where it would be. */
+/* Returns the slot that has the row, or the free slot where the row belongs. */
 static struct kept_row *slot_of(const struct kept_rows *rows, const struct token *out,
 				const struct kept_row *row)
 {

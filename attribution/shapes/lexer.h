@@ -31,7 +31,7 @@ enum mark {
 	SECOND,
 };
 
-/* What a state needs besides the table. */
+/* How a state handles a byte, where the table alone does not suffice. */
 enum state_mode {
 	MODE_PLAIN,
 	MODE_VERSION,
@@ -41,7 +41,7 @@ enum state_mode {
 	STATE_MODES
 };
 
-/* States to go on from after what the automaton could not decide. */
+/* The states in which the automaton resumes after C resolved what the table could not. */
 enum resumed {
 	AT_START,
 	AT_SPACE,
@@ -61,8 +61,8 @@ struct lexer {
 	uint16_t emission[EMISSIONS][EMISSION_MAX];
 	uint8_t emission_length[EMISSIONS];
 	const struct texts *vocabulary;
-	const struct lexer *hints; /* for what is within hints */
-	/* Appends safe UTF-8 for bytes that are not all printable ASCII. */
+	const struct lexer *hints; /* the lexer for the text of hints */
+	/* Appends bytes that are not all printable ASCII as safe UTF-8. */
 	bool (*decode)(void *context, const uint8_t *latin, size_t length, struct bytes *out);
 	void *context;
 };
@@ -72,8 +72,8 @@ struct reduced {
 	size_t n, room;
 };
 
-/* Appends the statement without literals and comments; more than REDUCED_MAX characters: it is cut
- * there. False: no memory. */
+/* Appends the statement without literals and comments, cut after REDUCED_MAX characters. Returns
+ * false without memory. */
 bool reduce(const struct lexer *lexer, const uint8_t *text, size_t length, struct reduced *out);
 
 #endif

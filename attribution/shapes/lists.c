@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Lists of values as one value: IN (?, ?), ARRAY[?, ?], VALUES (?), (?), and CQL's lists [?, ?],
- * sets {?, ?} and maps {? : ?, ? : ?}.
+ * Collapses lists of values to one value: IN (?, ?), ARRAY[?, ?], VALUES (?), (?), and CQL's lists
+ * [?, ?], sets {?, ?} and maps {? : ?, ? : ?}.
  *
- * An element is plain if it is a value, with or without a type, or a list of such. A list of plain
- * elements becomes `(?+)`. Of other elements, those that are all alike become one. Of the rows
- * after VALUES, the first stands for all, except for those with a subquery that no row before has.
+ * An element is plain if it is a value, with or without a type, or a list of plain elements. A list
+ * of plain elements becomes `(?+)`. Other elements become one if all are alike. Of the rows after
+ * VALUES, the first stays, and each row with a subquery that no earlier row has.
  *
- * One pass, linear in the number of tokens however deep they are nested: what is kept of a closed
- * list is short, and longer elements are not looked at.
+ * One pass, linear in the number of tokens at any depth: a closed list leaves few tokens, and
+ * longer elements are not compared.
  */
 #include "lists.h"
 
@@ -22,13 +22,13 @@ static struct group *innermost(struct lists *l)
 	return &l->groups[l->depth - 1];
 }
 
-/* Whether a square bracket at this place of the output is no subscript. */
+/* Returns true if a square bracket at this place of the output is not a subscript. */
 static bool begins_operand(const struct lists *l, size_t at)
 {
 	return at && l->out[at - 1].kind == SIGN && !has_class(l->texts, l->out[at - 1], CLOSER);
 }
 
-/* Decides what the bracket at the end of the output opens. */
+/* Classifies the bracket at the end of the output. */
 static struct group opened(struct lists *l, struct group *around, uint32_t sign)
 {
 	size_t at = l->n - 1;
@@ -72,7 +72,7 @@ static struct group opened(struct lists *l, struct group *around, uint32_t sign)
 static void element_ends(struct lists *l, struct group *group, size_t end)
 {
 	const struct token *element = l->out + group->element;
-	/* Rows that are left out take the comma before them with them. */
+	/* The comma before the dropped rows is dropped too. */
 	size_t length = end > group->element ? end - group->element : 0;
 
 	group->elements++;
@@ -105,7 +105,7 @@ static void close_list(struct lists *l, struct group *group)
 
 	if (l->n == inside)
 		return;
-	if (group->element < l->n) /* not after a comma at which the statement is cut */
+	if (group->element < l->n) /* else the statement is cut right after a comma */
 		element_ends(l, group, l->n);
 	if (group->plain) {
 		l->out[inside] = (struct token){MANY, VALUE, false};
@@ -116,7 +116,7 @@ static void close_list(struct lists *l, struct group *group)
 	}
 }
 
-/* Keeps a row of VALUES if it is the first, or has a subquery of its own. */
+/* Keeps a row of VALUES if it is the first, or has a subquery that no earlier row has. */
 static bool row_ends(struct lists *l, const struct group *group, struct group *around)
 {
 	struct kept_row row = {around->rows_owner, group->row, l->n - group->row, 0};
@@ -137,9 +137,8 @@ static bool row_ends(struct lists *l, const struct group *group, struct group *a
 	return true;
 }
 
-/* Collapses a list that the cut leaves open by its complete elements; the cut may have shortened
- * the last one, and must not give a shape of its own. False: they do not say what it consists of.
- */
+/* Collapses a list that the cut leaves open, judged by its complete elements: the cut may have
+ * shortened the last one, which must not change the shape. False: too few are complete. */
 static bool cut_list(struct lists *l, const struct group *group)
 {
 	size_t inside = group->opened + 1;
@@ -157,7 +156,7 @@ static bool cut_list(struct lists *l, const struct group *group)
 	return true;
 }
 
-/* The end of a truncated statement: closes what is open, without the brackets. */
+/* Closes the groups that a truncated statement leaves open, without brackets. */
 static void cut(struct lists *l)
 {
 	while (l->depth) {
@@ -175,7 +174,7 @@ static void cut(struct lists *l)
 	}
 }
 
-/* The bracket at the end of the output closes the innermost group. */
+/* Closes the innermost group, whose bracket is at the end of the output. */
 static bool close_group(struct lists *l)
 {
 	struct group *group = &l->groups[--l->depth];
@@ -222,7 +221,7 @@ bool collapse_lists(struct statement *s, bool truncated)
 
 	if (ok)
 		l.groups[l.depth++] = (struct group){.close = EMPTY, .rows_until = NOWHERE};
-	/* The output is never longer than what was read, so both have one place. */
+	/* The output is never longer than the input read so far, so both share an array. */
 	for (size_t at = 0; ok && at < s->n; at++) {
 		struct token token = s->tokens[at];
 

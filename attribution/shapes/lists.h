@@ -7,7 +7,7 @@
 enum {
 	ELEMENT_MAX = 16, /* tokens of a plain element */
 	ALIKE_MAX = 64,	  /* tokens of an element or row that is compared with others */
-	LONG_LIST = 4,	  /* complete elements that say what a cut list consists of */
+	LONG_LIST = 4,	  /* complete elements that suffice to classify a cut list */
 };
 
 #define NOWHERE SIZE_MAX
@@ -22,20 +22,20 @@ enum use {
 struct group {
 	enum use use;
 	uint32_t close;
-	size_t opened;	/* its bracket */
-	size_t row;	/* where its row begins: at the bracket or at ROW */
-	size_t element; /* where the current element begins */
+	size_t opened;	/* place of the bracket */
+	size_t row;	/* the row's first token: at the bracket or at ROW */
+	size_t element; /* first token of the current element */
 	size_t elements;
-	bool plain;	   /* all elements so far */
+	bool plain;	   /* all elements so far are plain */
 	bool alike;	   /* all elements so far equal the first */
 	bool has_first;	   /* the first is short, and not plain */
-	size_t first;	   /* its length */
+	size_t first;	   /* length of the first */
 	size_t rows_until; /* a row of VALUES within this group ends here */
-	size_t rows;	   /* that were kept of the latest VALUES */
+	size_t rows;	   /* rows kept of the latest VALUES */
 	uint64_t rows_owner;
 };
 
-/* A row in the output, of one VALUES. */
+/* A kept row of VALUES in the output. */
 struct kept_row {
 	uint64_t owner;
 	size_t at, length; /* 0: no row */
@@ -53,12 +53,12 @@ struct lists {
 	size_t n;
 	struct group *groups;
 	size_t depth, room;
-	bool braces; /* enclose lists too */
+	bool braces; /* braces enclose lists too */
 	struct kept_rows kept;
 	uint64_t owners;
 };
 
-/* Keeps a row, unless the same VALUES has it: then `again` is set. False: no memory. */
+/* Keeps a row; sets `again` if the same VALUES already has it. Returns false without memory. */
 bool row_kept(struct kept_rows *rows, const struct token *out, uint64_t seed, struct kept_row row,
 	      bool *again);
 bool same_tokens(const struct token *a, const struct token *b, size_t n);

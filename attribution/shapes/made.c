@@ -2,7 +2,7 @@
 #include "made.h"
 #include "words.h"
 
-/* Bytes that are not printable ASCII as safe text, by Python's function. */
+/* Decodes bytes that are not printable ASCII to safe text with Python's function. */
 static bool decode(void *context, const uint8_t *latin, size_t length, struct bytes *out)
 {
 	PyObject *characters =
@@ -61,7 +61,7 @@ static bool take(void *to, const Py_buffer *from, size_t size)
 	return true;
 }
 
-/* A state and a column cannot exceed the table, whatever an entry says, if these do not. */
+/* With these limits checked, no entry can make a state or a column exceed the table. */
 static bool take_tables(struct lexer *lexer, const Py_buffer *in, PyObject *emissions)
 {
 	return take(lexer->moves, &in[0], sizeof(lexer->moves)) &&
@@ -76,7 +76,7 @@ static bool take_tables(struct lexer *lexer, const Py_buffer *in, PyObject *emis
 	       take_emissions(lexer, emissions);
 }
 
-/* `hints` is a lexer, or the seed and the reserved words of a vocabulary of its own. */
+/* `hints` is a lexer, or the seed and the reserved words of this lexer's own vocabulary. */
 static bool take_words(struct object *object, PyObject *hints, const char *reserved, uint64_t seed)
 {
 	struct object *base = (struct object *)hints;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Making a lexer from Python's tables. */
+/* Creates a lexer from Python's tables. */
 #ifndef QJOULE_MADE_H
 #define QJOULE_MADE_H
 
@@ -10,7 +10,7 @@
 
 struct object {
 	PyObject_HEAD struct lexer lexer;
-	struct texts vocabulary; /* empty if that of `hints` serves */
+	struct texts vocabulary; /* empty if the vocabulary of `hints` is used */
 	PyObject *hints;	 /* the lexer for hints; NULL: this one */
 	PyObject *safe_text;
 	bool made;

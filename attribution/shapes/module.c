@@ -11,7 +11,7 @@ static const struct lexer *lexer_of(PyObject *self)
 	return NULL;
 }
 
-/* Nothing, with the error that a callback left, or else that memory ran out. */
+/* Returns NULL with a callback's error, or else with MemoryError. */
 static PyObject *failed(void)
 {
 	return PyErr_Occurred() ? NULL : PyErr_NoMemory();
@@ -50,7 +50,7 @@ static PyObject *reduce_method(PyObject *self, PyObject *text)
 	return result;
 }
 
-/* The characters of a reduced statement, which the caller frees; NULL with an error. */
+/* Returns the characters of a reduced statement, which the caller frees; NULL with an error. */
 static uint16_t *characters_of(PyObject *reduced, Py_ssize_t *n)
 {
 	Py_UCS4 *wide = PyUnicode_AsUCS4Copy(reduced);
@@ -67,7 +67,7 @@ static uint16_t *characters_of(PyObject *reduced, Py_ssize_t *n)
 	return characters ? characters : (uint16_t *)failed();
 }
 
-/* A reduced statement's tokens; false with an error. The caller frees them in any case. */
+/* Splits a reduced statement into tokens, which the caller always frees; false with an error. */
 static bool tokens_of(PyObject *reduced, struct statement *statement)
 {
 	Py_ssize_t n;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Names that programs make up for one use: savepoints, temporary tables, cursors, prepared
- * statements, variables. Each new name must not make a new shape.
+ * Masks names that programs generate for one use: savepoints, temporary tables, cursors, prepared
+ * statements, variables. A new name must not make a new shape.
  *
- * A name counts as made up if it has a digit, or if it is asyncpg's, whose numbers are hexadecimal
- * (`__asyncpg_portal_d__`: asyncpg/connection.py). In a shape it is `?`; of a temporary table's
- * name, which other statements use too, the parts with digits become `n`.
+ * A name counts as generated if it has a digit, or if it is asyncpg's, whose numbers are
+ * hexadecimal (`__asyncpg_portal_d__`: asyncpg/connection.py). In a shape it becomes `?`. In a
+ * temporary table's name, which other statements use too, each part with digits becomes `n`.
  */
 #include "statement.h"
 
@@ -46,7 +46,7 @@ static uint32_t fillers_after(uint32_t first)
 	}
 }
 
-/* Where the name stands in a statement that begins at `start`; `end`: nowhere. */
+/* Returns the place of the name in a statement that begins at `start`; `end`: it has none. */
 static size_t name_place(const struct statement *s, size_t start, size_t end)
 {
 	const struct token *tokens = s->tokens;
@@ -75,7 +75,7 @@ static void mask_statement(struct statement *s, size_t start, size_t end)
 	variables = tokens[start].text == SET || tokens[start].text == EXECUTE;
 	if (place < end && is_made_up(s, tokens[place]))
 		tokens[place] = (struct token){QUESTION, VALUE, tokens[place].spaced};
-	/* User variables; system variables have two signs. */
+	/* User variables begin with one sign, system variables with two. */
 	for (size_t at = start + 2; variables && at < end; at++)
 		if (tokens[at - 1].text == AT_SIGN && tokens[at - 2].text != AT_SIGN &&
 		    is_generated(s, tokens[at]))
@@ -97,7 +97,7 @@ static bool is_hex(uint8_t c)
 	return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* Whether tmp or temp stands between underscores, digits or the ends of the name. */
+/* Returns true if tmp or temp stands between underscores, digits or the ends of the name. */
 static bool says_temporary(const uint8_t *name, size_t n)
 {
 	static const char *const parts[] = {"tmp", "temp"};
@@ -116,8 +116,8 @@ static bool says_temporary(const uint8_t *name, size_t n)
 	return false;
 }
 
-/* The end of a part with digits that begins at `at`: a hexadecimal number that is no part of a
- * word, or decimal digits; `at`, if there is none. */
+/* Returns the end of a number that begins at `at`: hexadecimal if it is not part of a word, else
+ * decimal; `at` if there is none. */
 static size_t numbered_end(const uint8_t *name, size_t n, size_t at)
 {
 	size_t end = at, digit = n, digit_before = n;
@@ -131,14 +131,14 @@ static size_t numbered_end(const uint8_t *name, size_t n, size_t at)
 		if (digit < n && (end == n || !is_letter(name[end])))
 			return end;
 		if (digit_before < n)
-			return digit; /* what follows the last digit is part of a word */
+			return digit; /* a word follows the last digit */
 	}
 	for (end = at; end < n && is_digit(name[end]);)
 		end++;
 	return end;
 }
 
-/* The number of a name's text without its numbers. */
+/* Returns the text number of a name after its numbers were replaced. */
 static uint32_t without_numbers(struct statement *s, uint32_t name)
 {
 	const uint8_t *letters = letters_of(&s->texts, name);
@@ -159,9 +159,9 @@ static uint32_t without_numbers(struct statement *s, uint32_t name)
 	return text_number(&s->texts, s->scratch.data, s->scratch.n);
 }
 
-/* Temporary tables' names: those in a statement that creates or drops one, and those that say so
- * (`tmp_...`, `..._temp_...`) where a table is expected. By number of its text, what a name
- * becomes; 0: itself. NULL without any, or without memory. */
+/* Maps the text number of each temporary table's name to its masked name (0: unchanged). Such names
+ * stand in a statement that creates or drops a temporary table, or look temporary (`tmp_...`,
+ * `..._temp_...`) where a table is expected. NULL if there are none, or without memory. */
 static uint32_t *temporary_tables(struct statement *s, bool *ok)
 {
 	const struct token *tokens = s->tokens;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Whether an element of a list is plain: a value, with or without a type, or a list of such. */
+/* Decides if a list element is plain: a value, with or without a type, or a list of plain ones. */
 #include "statement.h"
 
-/* A token's text, a value's whatever it is. */
+/* A token's text, the same for all values. */
 static uint32_t text_in(const struct token *element, size_t at)
 {
 	return element[at].kind == VALUE ? (uint32_t)QUESTION : element[at].text;
@@ -31,7 +31,7 @@ static bool is_list(const struct token *element, size_t n)
 	       reads(element, n, brace, 3) || reads(element, n, empty, 2);
 }
 
-/* Whether these are the names, lengths and brackets of types. */
+/* Returns true if the tokens are names, lengths and brackets of types. */
 static bool is_type(const struct texts *texts, const struct token *tokens, size_t n)
 {
 	for (size_t at = 0; at < n; at++)
@@ -40,7 +40,7 @@ static bool is_type(const struct texts *texts, const struct token *tokens, size_
 	return n > 0;
 }
 
-/* CAST(... AS type): the place of its first AS; 0: it is something else. */
+/* Returns the place of the first AS in CAST(... AS type); 0 for anything else. */
 static size_t cast_split(const struct token *element, size_t n)
 {
 	if (n < 3 || text_in(element, 0) != CAST || text_in(element, 1) != OPEN ||
@@ -83,7 +83,7 @@ bool is_plain(const struct texts *texts, const struct token *element, size_t n, 
 		if (is_sign(element[at], CAST_SIGN))
 			return is_type(texts, element + at + 1, n - at - 1) &&
 			       is_plain(texts, element, at, in_row);
-	for (size_t at = 1; !in_row && at + 1 < n; at++) /* of a map */
+	for (size_t at = 1; !in_row && at + 1 < n; at++) /* in a map */
 		if (is_sign(element[at], COLON))
 			return is_plain(texts, element, at, true) &&
 			       is_plain(texts, element + at + 1, n - at - 1, true);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Runs a statement through the lexical automaton and keeps the structure.
+ * Runs a statement through the lexical automaton, which emits its structure without literals.
  *
  * The kernel side hashes the emitted text; shapes are computed from the same text, so equal hash
  * implies equal shape. What the automaton can only emit raw (see qjoule.shapes.automaton) is
- * resolved here exactly, since all raw bytes are present. Linear in the length of the statement.
+ * resolved here, where all raw bytes are present. Linear in the length of the statement.
  */
 #define _GNU_SOURCE
 #include "lexer.h"
@@ -21,7 +21,7 @@ struct reduction {
 	struct reduced *out; /* has room for STEP_MAX */
 	uint32_t state;
 	bool in_version_comment;
-	bool nested; /* one version comment within another: either may be skipped */
+	bool nested; /* a version comment within another: servers may skip either */
 };
 
 static void put(struct reduced *out, uint16_t c)
@@ -29,7 +29,7 @@ static void put(struct reduced *out, uint16_t c)
 	out->data[out->n++] = c;
 }
 
-/* The digits before a place that the kernel side still has. */
+/* Emits the digits before a place which the kernel side has not discarded yet. */
 static void put_digits_before(struct reduction *r, size_t at)
 {
 	size_t from = at;
@@ -52,7 +52,7 @@ static void put_emission(struct reduction *r, uint32_t number, size_t at)
 		put_digits_before(r, at);
 }
 
-/* Goes on after $tag$...$tag$; the tag, which was emitted, becomes a string. */
+/* Skips $tag$...$tag$; the opening tag, already emitted, becomes a string. */
 static size_t dollar_quoted(struct reduction *r, size_t at)
 {
 	const uint8_t *text = r->text, *found;
@@ -90,7 +90,7 @@ static size_t deep_comment(struct reduction *r, size_t at)
 	return r->length;
 }
 
-/* Decides what the automaton could not. Sets the state; returns the position to continue from. */
+/* Resolves what the automaton could not decide. Sets the state; returns where to continue. */
 static size_t resolved(struct reduction *r, uint32_t number, size_t at)
 {
 	size_t length = r->lexer->emission_length[number];
@@ -104,7 +104,7 @@ static size_t resolved(struct reduction *r, uint32_t number, size_t at)
 		put(r->out, UNSURE);
 		return r->length;
 	}
-	if (r->in_version_comment) { /* its end came before, and this `*` is an operator */
+	if (r->in_version_comment) { /* the comment has ended, and this `*` is an operator */
 		r->in_version_comment = false;
 		put(r->out, '/');
 		put(r->out, '*');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* A statement's shape as text: one canonical spacing, so that layout makes no difference. */
+/* Renders a shape as text with one canonical spacing, so that layout makes no difference. */
 #include "statement.h"
 
 static bool is_simple_letter(uint8_t c, bool backtick)
@@ -8,7 +8,7 @@ static bool is_simple_letter(uint8_t c, bool backtick)
 	       (backtick && c >= 'A' && c <= 'Z');
 }
 
-/* Whether a name needs no quotes: it has the form of a word. */
+/* Returns true if a name needs no quotes because it has the form of a word. */
 static bool is_simple(const uint8_t *name, size_t n, bool backtick)
 {
 	if (!n || !is_simple_letter(name[0], backtick))
@@ -50,7 +50,7 @@ bool quote_name(struct statement *s, uint32_t name, struct bytes *out)
 	return add_bytes(out, &quote, 1);
 }
 
-/* A hint, without its literals. */
+/* Renders a hint without its literals. */
 static bool render_hint(struct statement *s, const struct token *token, struct bytes *out)
 {
 	const uint8_t *letters = letters_of(&s->texts, token->text);
@@ -59,7 +59,7 @@ static bool render_hint(struct statement *s, const struct token *token, struct b
 	struct reduced reduced = {0};
 	bool ok = add_bytes(out, "/*+ ", 4);
 
-	/* Its characters are bytes. */
+	/* The hint's characters are bytes. */
 	s->scratch.n = 0;
 	for (size_t at = 0; ok && at < n; at++) {
 		uint8_t byte = letters[at];
@@ -94,7 +94,7 @@ static bool add_text(struct statement *s, const struct token *token, struct byte
 			 text_by(&s->texts, token->text)->length);
 }
 
-/* Whether a blank stands before a parenthesis, point or square bracket that opens. */
+/* Returns true if a blank stands before an opening parenthesis or bracket, or before a point. */
 static bool blank_before_opener(const struct statement *s, struct token last, uint32_t sign)
 {
 	if (sign == OPEN) {
@@ -105,7 +105,7 @@ static bool blank_before_opener(const struct statement *s, struct token last, ui
 	return last.kind == SIGN && last.text != CLOSE && last.text != CLOSE_SQUARE;
 }
 
-/* Whether a blank stands before the token at this place; it or the one before it is a sign. */
+/* True if a blank stands before the token at this place; one of the two there is a sign. */
 static bool blank_before(const struct statement *s, size_t at)
 {
 	struct token last = s->tokens[at - 1], token = s->tokens[at];

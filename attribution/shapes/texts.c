@@ -27,7 +27,7 @@ static uint32_t hash_of(uint64_t seed, const uint8_t *data, size_t length)
 	return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* The slot that has the text, or the free one where it would be. */
+/* Returns the slot that has the text, or the free slot where the text belongs. */
 static size_t slot_of(const struct texts *texts, const uint8_t *data, size_t length, uint32_t hash)
 {
 	size_t slot = hash & texts->slot_mask;
@@ -77,7 +77,7 @@ uint32_t text_number(struct texts *texts, const uint8_t *data, size_t length)
 	struct text *text;
 	size_t slot;
 
-	if (!length) /* it may be null */
+	if (!length) /* `data` may be null */
 		data = (const uint8_t *)"";
 	hash = hash_of(texts->seed, data, length);
 	if (base) {

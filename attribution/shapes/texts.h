@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Texts of tokens, each kept once: equal texts have equal numbers. A statement's texts continue the
- * vocabulary, which all statements share.
+ * Texts of tokens, each stored once: equal texts have equal numbers. A statement's numbers continue
+ * those of the vocabulary, which all statements share.
  */
 #ifndef QJOULE_TEXTS_H
 #define QJOULE_TEXTS_H
@@ -9,14 +9,14 @@
 #include "buffers.h"
 
 struct text {
-	size_t at; /* in `letters` */
+	size_t at; /* offset in `letters` */
 	uint32_t length, hash;
 	uint32_t classes; /* `enum word_class` */
 };
 
 struct texts {
-	const struct texts *base; /* numbers below base->n are its own */
-	uint64_t seed;		  /* so that nobody can choose texts with one hash */
+	const struct texts *base; /* numbers below base->n belong to `base` */
+	uint64_t seed;		  /* random, so that clients cannot construct hash collisions */
 	struct bytes letters;	  /* UTF-8 */
 	struct text *text;
 	size_t n, room;
@@ -26,7 +26,7 @@ struct texts {
 
 #define NO_TEXT UINT32_MAX /* memory ran out */
 
-/* The number of a text, which is added if it is new; `NO_TEXT` without memory. */
+/* Returns the number of a text, adding it if it is new; `NO_TEXT` without memory. */
 uint32_t text_number(struct texts *texts, const uint8_t *data, size_t length);
 void texts_free(struct texts *texts);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Tokens of a reduced statement: words, names, values, operators. */
+/* Splits a reduced statement into tokens: words, names, values, operators. */
 #include "statement.h"
 
 /* Letters, digits, control bytes that are no blanks, and all bytes above ASCII. */
@@ -42,7 +42,7 @@ static size_t run_end(const struct scan *scan, size_t at)
 	return at;
 }
 
-/* The end of a word; `at`, if none begins there. Of two bytes a character, the second may be any
+/* The end of a word; `at` if none begins there. A two-byte character's second byte may be any
  * sign. */
 static size_t word_end(const struct scan *scan, size_t at)
 {
@@ -55,7 +55,7 @@ static size_t word_end(const struct scan *scan, size_t at)
 	return end;
 }
 
-/* The end of a value; `at`, if none begins there. */
+/* Returns the end of a value; `at` if none begins there. */
 static size_t value_end(const struct scan *scan, size_t at)
 {
 	uint16_t c = scan->c[at], next = char_at(scan, at + 1);
@@ -80,7 +80,8 @@ static size_t value_end(const struct scan *scan, size_t at)
 	return at;
 }
 
-/* The end of a quoted name, and whether its closing quote is there. A doubled quote is a letter. */
+/* Returns the end of a quoted name and sets `closed` if its closing quote is there. A doubled quote
+ * is part of the name. */
 static size_t name_end(const struct scan *scan, size_t at, bool *closed)
 {
 	uint16_t quote = scan->c[at++];
@@ -116,8 +117,8 @@ static size_t digits_end(const struct scan *scan, size_t at)
 	return at;
 }
 
-/* The end of what begins a version comment: five digits or six. Others are no part of it, but the
- * beginning of its code. */
+/* Returns the end of a version comment's version: five or six digits. Any other count of digits
+ * belongs to the comment's code. */
 static size_t version_end(const struct scan *scan, size_t at)
 {
 	size_t end;
@@ -163,7 +164,7 @@ static bool push(struct statement *s, enum kind kind, uint32_t text, bool spaced
 	return true;
 }
 
-/* Appends safe text for characters that are bytes; marks among them are left out. */
+/* Appends characters that are bytes as safe text, without the marks among them. */
 static bool add_safe(struct statement *s, const uint16_t *c, size_t n)
 {
 	struct bytes *out = &s->scratch, raw = {0};
@@ -191,7 +192,7 @@ static uint32_t scratch_number(struct statement *s)
 	return text_number(&s->texts, s->scratch.data, s->scratch.n);
 }
 
-/* Lower case of ASCII only: case folding of the rest differs between servers. */
+/* Lower-cases only ASCII: case folding of the rest differs between servers. */
 static bool push_word(struct statement *s, const uint16_t *c, size_t n, bool spaced)
 {
 	s->scratch.n = 0;
@@ -224,7 +225,7 @@ static bool push_name(struct statement *s, const uint16_t *c, size_t n, bool clo
 	return push(s, NAME, scratch_number(s), spaced);
 }
 
-/* A token whose text is that of the statement. */
+/* Pushes a token whose text is copied from the statement. */
 static bool push_as_is(struct statement *s, enum kind kind, const uint16_t *c, size_t n,
 		       bool spaced)
 {

@@ -10,8 +10,7 @@ Py_ssize_t columns_items(const Py_buffer *buffer, size_t bytes, size_t align, co
 	return buffer->len / (Py_ssize_t)bytes;
 }
 
-/* An optional column: 0 if `column` is None, 1 if `buffer` holds `bytes` of it, -1 with an error.
- */
+/* Takes an optional column: 0 if None, 1 if `buffer` holds `bytes` of it, -1 with an error. */
 static int optional(PyObject *column, Py_buffer *buffer, size_t bytes, size_t align,
 		    const char *what)
 {
@@ -47,7 +46,7 @@ bool columns_take(PyObject *const *given, Py_buffer *in, struct sweep_segments *
 	for (int i = 0; i < COLUMNS; i++) {
 		int kind = i < COUNTS ? i : i < VALID ? COUNTS : VALID;
 
-		if (i == T0) { /* its length says how many rows there are */
+		if (i == T0) { /* the first column sets the number of rows */
 			if (PyObject_GetBuffer(given[T0], &in[T0], PyBUF_SIMPLE) < 0 ||
 			    columns_items(&in[T0], 8, _Alignof(int64_t), "t0_ns") < 0)
 				return false;

@@ -21,11 +21,11 @@ enum column {
 	COLUMNS = VALID + SWEEP_COUNTERS
 };
 
-/* Number of items in a buffer; -1 and ValueError unless it holds whole, aligned items. */
+/* The number of items in a buffer; -1 and ValueError unless it holds whole, aligned items. */
 Py_ssize_t columns_items(const Py_buffer *buffer, size_t bytes, size_t align, const char *what);
 
-/* Takes the columns of segments. The buffers in `in`, zeroed before, must be released in any case.
- * False: with an exception. */
+/* Takes the columns of segments. The caller zeroes `in` before and always releases its buffers.
+ * Returns false with an exception. */
 bool columns_take(PyObject *const *given, Py_buffer *in, struct sweep_segments *out);
 
 #endif

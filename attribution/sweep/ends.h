@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * When the open segments end, and which ends first.
+ * A tournament tree of the times at which open segments end.
  *
- * A tree: the leaves are the CPUs, and each node holds the first of its eight children. The eight
- * are compared without a branch, so unlike in a heap no comparison can be mispredicted. Of equal
- * ends, the one of the lowest CPU comes first.
+ * The leaves are the CPUs, and each node holds the earliest of its eight children. The eight are
+ * compared without a branch, so unlike in a heap no comparison can be mispredicted. Of equal ends,
+ * the one of the lowest CPU comes first.
  */
 #ifndef QJOULE_SWEEP_ENDS_H
 #define QJOULE_SWEEP_ENDS_H
@@ -14,7 +14,7 @@
 
 #define SWEEP_NEVER    INT64_MAX /* the end of a CPU without an open segment */
 #define SWEEP_CHILDREN 8
-#define SWEEP_LEVELS   12 /* as many as 2^32 CPUs need, and the root */
+#define SWEEP_LEVELS   12 /* enough for 2^32 CPUs and the root */
 
 struct end {
 	int64_t t_ns;
@@ -64,7 +64,7 @@ static inline void sweep_ends_add(struct ends *ends, uint32_t cpu, int64_t t_ns)
 	}
 }
 
-/* Gives the CPU whose segment ends first a new one that ends at `t_ns`, or never (none). */
+/* Replaces the first end by a later end of the same CPU, `t_ns`, or by SWEEP_NEVER. */
 static inline void sweep_ends_move_first(struct ends *ends, int64_t t_ns)
 {
 	uint32_t place = sweep_ends_first(ends).cpu;

@@ -33,7 +33,7 @@ bool sweep_make_room(void **items, size_t *room, size_t need, size_t size)
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-/* The place of a group, or the free place where it belongs. */
+/* Returns the place of a group, or the free place where it belongs. */
 static uint32_t *find_place(const struct entries *e, int64_t package, int64_t group)
 {
 	size_t mask = ((size_t)1 << e->bits) - 1;

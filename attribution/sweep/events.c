@@ -6,13 +6,13 @@
 /* ---- from open segments to entries ------------------------------------------------------------
  */
 
-/* The count in a segment's first `ns`, rounded down: the differences add up to the whole. */
+/* A segment's count in its first `ns`, rounded down, so that differences add up to the whole. */
 static uint64_t part(uint64_t count, uint64_t ns, uint64_t full_ns)
 {
 	return (uint64_t)((unsigned __int128)count * ns / full_ns);
 }
 
-/* The counts of `ns` of a segment, after `before_ns` that have been counted. */
+/* Cuts out the counts of `ns` of a segment that begin `before_ns` after its beginning. */
 static SELDOM void cut_counters(double cut[SWEEP_COUNTERS], const struct segment *segment,
 				uint64_t before_ns, uint64_t ns)
 {
@@ -24,7 +24,7 @@ static SELDOM void cut_counters(double cut[SWEEP_COUNTERS], const struct segment
 	}
 }
 
-/* Two doubles that are added, and multiplied, at once. */
+/* Two doubles for SIMD addition and multiplication. */
 typedef double pair __attribute__((vector_size(16), aligned(8), may_alias));
 
 static inline void add_product(double sum[SWEEP_COUNTERS], const double value[SWEEP_COUNTERS],
@@ -56,8 +56,8 @@ static inline void add_counters(struct sweep_entry *entry, const struct cpu *cpu
 	}
 }
 
-/* Adds what the CPU's open segment has run since `since_ns` to its entry. Its core must be up to
- * date. */
+/* Adds the run time of the CPU's open segment since `since_ns` to its entry. The core's integrals
+ * must be up to date. */
 static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct cpu *cpu,
 							int64_t t_ns)
 {
@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct 
 	int64_t overlap_ns = (int64_t)(core->overlap_ns - cpu->overlap_since_ns);
 	struct sweep_entry *entry;
 
-	if (RARELY(!ns)) /* it waited for its CPU, and the window ends as it begins */
+	if (RARELY(!ns)) /* the segment waited for its CPU, and the window ends as it begins */
 		return true;
 	entry = sweep_entries_find(&s->entries, package->number, cpu->segment.group);
 	if (!entry)

@@ -9,7 +9,7 @@
 
 #define NONE UINT32_MAX
 
-/* A segment: its beginning and length as recorded, and its end once it is cut. */
+/* A segment: its beginning and length as recorded, and its end after cutting. */
 struct segment {
 	int64_t t0_ns, end_ns, group;
 	uint64_t full_ns;
@@ -18,7 +18,7 @@ struct segment {
 	double uncounted;		 /* share of the time in which counters did not count */
 	double traffic;			 /* misses per ns; 0 if not read */
 	double stolen;			 /* share of the time that the host stole */
-	uint8_t woke_core, woke_package; /* 1: its beginning ended an idle time */
+	uint8_t woke_core, woke_package; /* 1: the segment's beginning ended an idle time */
 	bool counted;			 /* any counter was read */
 };
 
@@ -27,19 +27,18 @@ struct waiting {
 	uint32_t next;
 };
 
-/* Sums of `SWEEP_TRAFFIC`. */
+/* Sums for `SWEEP_TRAFFIC`. */
 struct traffic {
 	double sum[SWEEP_LIMITS];
 };
 
-/* `since_ns`: the open segment is in the sums up to here; the core's integrals are those of that
- * time. */
+/* `since_ns`: the sums include the open segment up to this time; the core's integrals are of it. */
 struct cpu {
 	struct core *core;
 	uint32_t watched;
 	bool open, small;
 	uint32_t first_waiting, last_waiting;
-	int64_t busy_until_ns; /* end of the last of its segments so far */
+	int64_t busy_until_ns; /* end of the CPU's latest segment so far */
 	int64_t since_ns;
 	double shared_since_ns;
 	struct traffic traffic_since;
@@ -49,34 +48,34 @@ struct cpu {
 
 /* The idle time of a core or package, and whose sleep began it. */
 struct tail {
-	bool known;			 /* somebody ran before */
+	bool known;			 /* a group has run before */
 	bool slept;			 /* the last sleep lasted longer than 0 ns */
-	int64_t fell_ns, group;		 /* the last sleep */
-	int64_t before_ns, before_group; /* the one before, if `shared` */
+	int64_t fell_ns, group;		 /* time and group of the last sleep */
+	int64_t before_ns, before_group; /* time and group of the sleep before, if `shared` */
 	bool shared;
-	int64_t from_ns; /* idle time is in the sums up to here */
+	int64_t from_ns; /* the sums include idle time up to here */
 };
 
-/* Integrals since the window began. */
+/* Integrals of a core since the window began. */
 struct core {
 	struct package *package;
-	uint32_t threads; /* busy ones */
+	uint32_t threads; /* number of busy threads */
 	int64_t at_ns;
 	double package_share_ns; /* the package's `share_ns` at `at_ns` */
-	double shared_ns;	 /* of dt / (busy cores * busy threads): the share of each thread */
-	uint64_t overlap_ns;	 /* of time with two or more busy threads */
+	double shared_ns;    /* integral of dt / (busy cores * busy threads): each thread's share */
+	uint64_t overlap_ns; /* time with two or more busy threads */
 	struct traffic package_traffic; /* the package's `traffic_share` at `at_ns` */
-	struct traffic traffic;		/* the share of each thread */
+	struct traffic traffic;		/* each thread's share */
 	struct tail tail;
 };
 
-/* Integrals since the window began. */
+/* Integrals of a package since the window began. */
 struct package {
-	uint32_t number, cores; /* busy ones */
+	uint32_t number, cores; /* `cores`: number of busy cores */
 	int64_t at_ns;
-	double share_ns;	      /* of dt / busy cores: the share of each core */
-	double misses_per_ns;	      /* of all that run now */
-	struct traffic traffic_share; /* of dt * mean misses per ns / busy cores */
+	double share_ns;	      /* integral of dt / busy cores: each core's share */
+	double misses_per_ns;	      /* summed over all segments that run now */
+	struct traffic traffic_share; /* integral of dt * mean misses per ns / busy cores */
 	struct tail tail;
 	struct sweep_window sums;
 };
@@ -84,7 +83,7 @@ struct package {
 struct sweep {
 	uint32_t cpus, cores, packages, watched;
 	int64_t *boundaries_ns;
-	size_t boundaries, window; /* the open window */
+	size_t boundaries, window; /* `window`: the open window */
 	int64_t first_ns, last_ns, now_ns;
 	int64_t window_end_ns; /* SWEEP_NEVER once no window is left */
 	uint64_t most_per_ns;
@@ -93,19 +92,19 @@ struct sweep {
 	struct core *core;
 	struct package *package;
 	uint32_t awake;	    /* packages with a busy core */
-	int64_t kept_at_ns; /* `kept_ns` of all packages is in the sums up to here */
+	int64_t kept_at_ns; /* the sums of all packages include `kept_ns` up to here */
 	struct ends ends;   /* of open segments */
 	struct waiting *waiting;
 	size_t waiting_used, waiting_room;
 	uint32_t free_waiting;
 	struct entries entries;
 	struct sweep_window *done;
-	uint64_t *watched_ns; /* the open window's follow those of `done_windows` complete ones */
+	uint64_t *watched_ns; /* of `done_windows` complete windows, then of the open one */
 	size_t done_windows, done_room, watched_room;
 	struct sweep_anomalies anomalies;
 };
 
-/* b - a for a <= b; also for differences beyond int64_t. */
+/* Returns b - a for a <= b, also where the difference exceeds int64_t. */
 static inline uint64_t between(int64_t a, int64_t b)
 {
 	return (uint64_t)b - (uint64_t)a;
@@ -113,12 +112,10 @@ static inline uint64_t between(int64_t a, int64_t b)
 
 /* ---- integrals over time ----------------------------------------------------------------------
  *
- * Whether a core or package is idle, or shared, is as good as random: these functions do not
- * branch.
- */
+ * These functions do not branch, because a core's or package's state cannot be predicted. */
 
-/* The highest mean misses per ns of busy cores that count: an uncore's clock follows traffic, and
- * reaches its highest frequency long before memory's limit of some 100 misses per us and core. */
+/* Caps on the mean misses per ns of busy cores: an uncore's clock follows traffic, and reaches its
+ * highest frequency long before memory's limit of some 100 misses per us and core. */
 static const double limit_per_ns[SWEEP_LIMITS] = {0.005, 0.02, 0.08};
 
 static inline void move_traffic(const struct sweep *s, struct package *package, double ns)
@@ -163,7 +160,7 @@ static inline void move_core(const struct sweep *s, struct core *core, int64_t t
 	core->at_ns = t_ns;
 }
 
-/* The CPU's segment is in the sums up to `t_ns`. */
+/* Marks that the sums include the CPU's segment up to `t_ns`. */
 static inline void mark(struct cpu *cpu, int64_t t_ns)
 {
 	cpu->since_ns = t_ns;
@@ -172,8 +169,8 @@ static inline void mark(struct cpu *cpu, int64_t t_ns)
 	cpu->traffic_since = cpu->core->traffic;
 }
 
-/* Adds the time since the last change of `awake` to the packages that others keep awake. It runs
- * only where a package wakes or falls asleep, and at the end of a window. */
+/* Adds the time since the last change of `awake` to the packages that others keep awake. Called
+ * where a package wakes or falls asleep, and at the end of a window. */
 static inline void move_kept(struct sweep *s, int64_t t_ns)
 {
 	int64_t ns = t_ns - s->kept_at_ns;
@@ -186,20 +183,19 @@ static inline void move_kept(struct sweep *s, int64_t t_ns)
 			s->package[i].sums.kept_ns += (uint64_t)ns;
 }
 
-/* The last busy thread of the CPU's core went to sleep. */
+/* Records that the last busy thread of the CPU's core went to sleep. */
 void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns);
-/* Adds the open window's part of the tails that last. False: out of memory. */
+/* Adds the open window's part of the tails that still run. Returns false without memory. */
 bool sweep_end_tails(struct sweep *s, int64_t end_ns);
-/* Ends the idle time of a core, and of its package if that is idle too.
- * False: out of memory. */
+/* Ends the idle time of a core, and of its package if that is idle too. False: no memory. */
 bool sweep_wake(struct sweep *s, struct cpu *cpu);
 
-/* The queue slot for the next segment of a CPU that is busy. NULL: out of memory. */
+/* Returns the queue slot for the next segment of a busy CPU; NULL without memory. */
 struct segment *sweep_wait_for_cpu(struct sweep *s, struct cpu *cpu);
-/* Adds up each package's misses per ns anew, so that they do not depend on earlier windows. */
+/* Recomputes each package's misses per ns, without the rounding errors of earlier windows. */
 void sweep_sum_misses(struct sweep *s);
 
-/* Opens the `segment` of a CPU that is idle. False: out of memory. */
+/* Opens the `segment` of an idle CPU. Returns false without memory. */
 static inline bool sweep_begin(struct sweep *s, uint32_t number)
 {
 	struct cpu *cpu = &s->cpu[number];
@@ -215,10 +211,10 @@ static inline bool sweep_begin(struct sweep *s, uint32_t number)
 	return true;
 }
 
-/* Handles all events up to and including `t_ns`. False: out of memory. */
+/* Handles all events up to and including `t_ns`. Returns false without memory. */
 bool sweep_events(struct sweep *sweep, int64_t t_ns);
 
-/* Advances time to `t_ns`. False: out of memory. */
+/* Advances time to `t_ns`. Returns false without memory. */
 static inline bool sweep_advance(struct sweep *s, int64_t t_ns)
 {
 	if ((sweep_ends_first(&s->ends).t_ns <= t_ns || s->window_end_ns <= t_ns) &&

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* rows.h for Python. */
+/* Python bindings of rows.h. */
 #include "functions.h"
 
 #include <stdbool.h>
 
 #include "rows.h"
 
-/* Whether a buffer holds `n` aligned items; else ValueError. */
+/* Returns true if a buffer holds `n` aligned items; else sets ValueError. */
 static bool holds(const Py_buffer *buffer, size_t n, size_t bytes, const char *what)
 {
 	if ((size_t)buffer->len == n * bytes && (uintptr_t)buffer->buf % bytes == 0)
@@ -16,7 +16,7 @@ static bool holds(const Py_buffer *buffer, size_t n, size_t bytes, const char *w
 	return false;
 }
 
-/* Where the bits of `n` values are, from a buffer that is empty if all are there. */
+/* Takes the validity bits of `n` values; an empty buffer means that all are valid. */
 static bool told_of(const Py_buffer *bits, Py_ssize_t offset, size_t n, struct rows_told *told)
 {
 	*told = (struct rows_told){bits->buf, (size_t)offset};

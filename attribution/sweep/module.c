@@ -6,7 +6,7 @@
 
 struct object {
 	PyObject_HEAD struct sweep *sweep;
-	bool busy; /* a thread is in it without holding the GIL */
+	bool busy; /* a thread uses the sweep without holding the GIL */
 	bool broken;
 };
 
@@ -89,7 +89,7 @@ static void dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* Whether the sweep may be used now. */
+/* Returns true if the sweep may be used now; else sets an exception. */
 static bool ready(const struct object *object)
 {
 	if (object->sweep && !object->busy && !object->broken)
@@ -99,7 +99,7 @@ static bool ready(const struct object *object)
 	return false;
 }
 
-/* Runs add (or finish, without segments) outside the interpreter's lock. */
+/* Runs sweep_add(), or sweep_finish() if `segments` is NULL, without the GIL. */
 static PyObject *run(struct object *object, const struct sweep_segments *segments)
 {
 	bool ok;

@@ -8,7 +8,7 @@ static inline bool is_told(struct rows_told told, size_t i)
 	return told.bits[at / 8] >> at % 8 & 1;
 }
 
-/* The id of row i; 0 if it has none. Whether it has one is as good as random: no branch. */
+/* Returns the id of row i, or 0 if it is null. Does not branch: nulls cannot be predicted. */
 static inline uint64_t id_of(const uint64_t *id, struct rows_told told, size_t i)
 {
 	return told.bits ? id[i] & -(uint64_t)is_told(told, i) : id[i];

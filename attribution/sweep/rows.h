@@ -7,20 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which of n values are there: a bit each, the lowest first, from bit `offset` on, as in Arrow.
- * Without `bits`, all are. */
+/* Arrow's validity bitmap of n values: a bit each, lowest first, from bit `offset` on. Without
+ * `bits`, all values are valid. */
 struct rows_told {
 	const uint8_t *bits;
 	size_t offset;
 };
 
-/* The least and greatest of n ids that are there and not 0; both 0 if there is none. */
+/* The least and greatest of n ids, without nulls and zeros; both 0 if none remains. */
 struct rows_span {
 	uint64_t least, greatest;
 };
 struct rows_span rows_span(size_t n, const uint64_t *id, struct rows_told told);
 
-/* Groups by id, for consecutive ids from `first` on; a group below 0 is none. `marked`: 0 or 1. */
+/* Groups by id, for consecutive ids from `first` on; below 0: no group. `marked`: 0 or 1. */
 struct rows_groups {
 	uint64_t first;
 	size_t n;
@@ -28,7 +28,7 @@ struct rows_groups {
 	const uint8_t *marked;
 };
 
-/* n segments, and where their groups go. */
+/* n segments, and the array that receives their groups. */
 struct rows_segments {
 	size_t n;
 	const int64_t *t0_ns, *t1_ns;
@@ -39,17 +39,17 @@ struct rows_segments {
 };
 
 struct rows_time {
-	uint64_t server_ns; /* of queries, and of owners that are marked */
-	uint64_t named_ns;  /* of queries that are marked */
+	uint64_t server_ns; /* time of queries and of marked owners */
+	uint64_t named_ns;  /* time of marked queries */
 };
 
-/* Finds the group of each segment: its query's, or else its owner's. The last of `owners` stands
- * for all that are not among them. Sums of time wrap around. */
+/* Finds the group of each segment: its query's, or else its owner's. The last of `owners` catches
+ * all other owner ids. Sums of time wrap around. */
 struct rows_time rows_charge(const struct rows_segments *segments, const struct rows_groups *owners,
 			     const struct rows_groups *queries);
 
-/* sums[row[i]] += share[i] * values[window[i]] for rows of `width` values, in order of i. False,
- * with some of it done, if a number is out of range. */
+/* Computes sums[row[i]] += share[i] * values[window[i]] for rows of `width` values, in order of i.
+ * Returns false if a number is out of range; earlier rows are then already added. */
 struct rows_products {
 	size_t n, width, rows, windows;
 	const double *share, *values;
@@ -58,8 +58,8 @@ struct rows_products {
 };
 bool rows_add_products(const struct rows_products *products);
 
-/* sums[index[i]] += value[i], in order of i. False, with some of it done, if an index is not below
- * `size`. */
+/* Computes sums[index[i]] += value[i], in order of i. Returns false if an index is not below
+ * `size`; earlier values are then already added. */
 bool rows_add(size_t n, const int64_t *index, const double *value, size_t size, double *sums);
 
 #endif

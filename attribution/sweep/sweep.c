@@ -21,8 +21,7 @@ static int64_t clamp(int64_t t, int64_t low, int64_t high)
 	return t < low ? low : t > high ? high : t;
 }
 
-/* The greatest plausible count of a segment of `ns`: a CPU can reach it, and a double holds it
- * exactly. */
+/* The greatest plausible count in `ns`: a CPU can reach it, and a double holds it exactly. */
 static uint64_t most_counts(const struct sweep *s, uint64_t ns)
 {
 	uint64_t most;
@@ -55,11 +54,11 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 		s->anomalies.implausible_counters++;
 	segment->counted = any;
 	segment->traffic = segment->counters[2] / (double)segment->full_ns;
-	/* The comparison fails for NaN: then nothing is known to have been counted. */
+	/* A NaN fails the comparison, so the whole time counts as uncounted. */
 	segment->uncounted = counted >= 0 ? 1 - (counted < 1 ? counted : 1) : 1;
 }
 
-/* The queue slot for the next segment of the CPU, which is busy. NULL: out of memory. */
+/* Returns the queue slot for the next segment of the busy CPU; NULL without memory. */
 SELDOM struct segment *sweep_wait_for_cpu(struct sweep *s, struct cpu *cpu)
 {
 	uint32_t place = s->free_waiting;
@@ -87,7 +86,7 @@ struct cut {
 	int64_t from_ns, end_ns, open_ns;
 };
 
-/* Cuts a segment that overlaps another on its CPU, comes late or leaves the windows. */
+/* Cuts a segment that overlaps another on its CPU, begins late or exceeds the windows. */
 static SELDOM struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_ns, int64_t t1_ns)
 {
 	int64_t begin_ns = t0_ns;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Idle times of cores and packages, and whose they are: see `enum sweep_effect`. */
+/* Idle times of cores and packages, and the owners charged for them: see `enum sweep_effect`. */
 #include "events.h"
 
 #define LENGTHS (SWEEP_TAILS + SWEEP_LONG_TAILS)
 
 /* Lengths of tails, from the latency of a core's shallow states to beyond the target residency of a
- * package's deep ones (drivers/idle/intel_idle.c). Those that follow SWEEP_TAILS are of packages
- * alone: firmware may wait for a timer's tick, at 100 Hz or more, before it enters a deep state. */
+ * package's deep ones (drivers/idle/intel_idle.c). Those after SWEEP_TAILS are of packages only:
+ * firmware may wait for a timer's tick, at 100 Hz or more, before it enters a deep state. */
 static const uint64_t tail_ns[LENGTHS] = {100000,  200000,  400000,  800000,  1600000,
 					  3200000, 4800000, 6400000, 9600000, 12800000};
 
-/* The tails of a core or a package: how many lengths, and the sums of the first and of the long. */
+/* The number of a core's or package's tail lengths, and where the sums of its tails begin. */
 struct lengths {
 	int count, first, further;
 };
@@ -23,7 +23,7 @@ static double *sum_of(struct sweep_entry *entry, const struct lengths *lengths, 
 	return &entry->effects[(i < SWEEP_TAILS ? lengths->first : lengths->further) + i];
 }
 
-/* Of [from, to), the time less than `length` after `since`. */
+/* Returns how much of [from, to) is less than `length` after `since`. */
 static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t length_ns)
 {
 	uint64_t after = between(since_ns, from_ns), ns = between(from_ns, to_ns);
@@ -32,7 +32,7 @@ static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t 
 	return (double)(ns < most ? ns : most);
 }
 
-/* Adds idle time up to `t_ns` to the tails of those who slept. */
+/* Adds idle time up to `t_ns` to the tails of the owners that slept last. */
 static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_t t_ns,
 		     const struct lengths *lengths)
 {
@@ -69,7 +69,7 @@ static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_
 
 static void fall_asleep(struct tail *tail, int64_t t_ns, int64_t group)
 {
-	if (tail->slept) { /* not merely a change of threads */
+	if (tail->slept) { /* not merely a switch of threads */
 		tail->shared = true;
 		tail->before_ns = tail->fell_ns;
 		tail->before_group = tail->group;
@@ -80,7 +80,7 @@ static void fall_asleep(struct tail *tail, int64_t t_ns, int64_t group)
 	tail->group = group;
 }
 
-/* The last busy thread of the CPU's core went to sleep. */
+/* Records that the last busy thread of the CPU's core went to sleep. */
 void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns)
 {
 	struct package *package = cpu->core->package;
@@ -93,7 +93,7 @@ void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns)
 	move_kept(s, t_ns);
 	package->cores = 0;
 	s->awake--;
-	package->misses_per_ns = 0; /* without what was rounded off */
+	package->misses_per_ns = 0; /* removes rounding errors */
 	fall_asleep(&package->tail, t_ns, cpu->segment.group);
 }
 
@@ -121,7 +121,7 @@ bool sweep_wake(struct sweep *s, struct cpu *cpu)
 	return add_tail(s, &package->tail, package->number, s->now_ns, &package_lengths);
 }
 
-/* Adds the open window's part of the tails that last. */
+/* Adds the open window's part of the tails that still run. */
 bool sweep_end_tails(struct sweep *s, int64_t end_ns)
 {
 	for (uint32_t i = 0; i < s->cores; i++) {
