@@ -26,16 +26,16 @@
 #define QJ_MORE		     12	   /* further counters that a user may ask for */
 #define QJ_WHOLE	     65535 /* a share of 100 % */
 #define QJ_SAID_UNKNOWN	     (~0ULL)
-#define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and shown up to this length */
+#define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and sent up to this length */
 #define QJ_STARTUP_BYTES     512  /* a session's first message, for user and database */
-#define QJ_APPLICATION_BYTES 64	  /* of the name that a session's application reports */
+#define QJ_APPLICATION_BYTES 64	  /* longest application name that a session reports */
 #define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
-#define QJ_TAILS	     5	  /* lengths of a core's tails, each twice the one before ... */
-#define QJ_PACKAGE_TAILS     10	  /* of a package's: see qj_tail_ns() in core/counted.h */
-#define QJ_TAIL_NS	     100000ULL /* ... from this one on */
-#define QJ_WAKE_NS	     1000 /* shorter idle times are the scheduler between two threads */
+#define QJ_TAILS	     5	  /* number of a core's tail lengths */
+#define QJ_PACKAGE_TAILS     10	  /* of a package: see qj_tail_ns() in core/counted.h */
+#define QJ_TAIL_NS	     100000ULL /* the shortest; each next one is twice as long */
+#define QJ_WAKE_NS	     1000      /* shorter idle times are a switch between two threads */
 
-/* Who a slice of CPU time belongs to. Every nanosecond has exactly one owner. */
+/* The owner of a slice of CPU time. Every nanosecond has exactly one owner. */
 enum qj_owner_kind {
 	QJ_OWNER_IDLE = 0,
 	QJ_OWNER_QUERY = 1,   /* a server thread serving a known query */
@@ -73,23 +73,23 @@ enum qj_command {
 
 /* Flags of a query. */
 enum qj_query_flag {
-	QJ_QUERY_NO_TEXT = 1 << 0, /* its text was not seen: shape is 0, or that of its number */
-	QJ_QUERY_OPEN = 1 << 1,	   /* its thread ended or tracing stopped before the query did */
+	QJ_QUERY_NO_TEXT = 1 << 0, /* text not seen: shape is 0, or that of its number */
+	QJ_QUERY_OPEN = 1 << 1,	   /* the thread ended or tracing stopped before the query ended */
 	QJ_QUERY_PIPELINED =
 	    1 << 2,		   /* several executions in one request; `executions` counts them */
 	QJ_QUERY_RESUMED = 1 << 3, /* suspended and resumed at least once (thread pool) */
 	QJ_QUERY_TRUNCATED = 1 << 4,	   /* statement longer than QJ_TEXT_BYTES */
-	QJ_QUERY_NO_END = 1 << 5,	   /* its reply is not observed: `end_ns` is `begin_ns` */
+	QJ_QUERY_NO_END = 1 << 5,	   /* the reply is not observed: `end_ns` is `begin_ns` */
 	QJ_QUERY_OK = 1 << 6,		   /* the reply was seen and reports success */
 	QJ_QUERY_ERROR = 1 << 7,	   /* the reply was seen and reports an error */
 	QJ_QUERY_ROWS = 1 << 8,		   /* `rows` is known, from the reply */
-	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* its session is in a transaction afterwards ... */
-	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or is not; neither flag: not known */
-	QJ_QUERY_CUT = 1 << 11,		   /* a reader's: it began before the part that was saved */
-	QJ_QUERY_WAITS = 1 << 12,	   /* `wait_ns` is known */
+	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* the session is then in a transaction */
+	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or in none; neither flag: not known */
+	QJ_QUERY_CUT = 1 << 11,	  /* set by a reader: the query began before the saved part */
+	QJ_QUERY_WAITS = 1 << 12, /* `wait_ns` is known */
 };
 
-/* Why a statement has no text, in a query's flags from this bit on; 0: not known. */
+/* enum qj_no_text is stored in a query's flags from this bit on; 0: reason not known. */
 #define QJ_NO_TEXT_SHIFT 16
 enum qj_no_text {
 	QJ_NO_TEXT_SEVERAL = 1, /* different statements in one request */
@@ -104,7 +104,7 @@ enum qj_wait {
 	QJ_WAIT_LOCK = 1,      /* futex, System V semaphore, file lock */
 	QJ_WAIT_IO = 2,	       /* files, page faults */
 	QJ_WAIT_NETWORK = 3,   /* sockets, pipes: the client, or another server */
-	QJ_WAIT_SLEEP = 4,     /* a timer that it had set itself */
+	QJ_WAIT_SLEEP = 4,     /* a timer that the thread set itself */
 	QJ_WAIT_OTHER = 5,     /* anything else, or not known */
 	QJ_WAITS = 6,
 };
@@ -121,7 +121,7 @@ enum qj_loss {
 	QJ_LOSS_OPAQUE_SESSION =
 	    7, /* TLS or compression: the attach mode `socket` cannot read this session */
 	QJ_LOSS_FRAMING = 8, /* protocol framing lost; recovered at the next clear boundary */
-	QJ_LOSS_COUNTER = 9, /* a segment lacks a counter: unreadable, stopped, or never counting */
+	QJ_LOSS_COUNTER = 9, /* a segment lacks a counter: unreadable, stopped, never counting */
 	QJ_LOSS_AGGREGATE =
 	    10, /* live view: no room for another row; its sums went to the `other` row */
 	QJ_LOSS_ENERGY = 11, /* the tracer could not read an energy counter */
@@ -142,22 +142,21 @@ enum qj_task_event {
 	QJ_TASK_EXEC = 3,
 	QJ_TASK_EXIT = 4,
 	QJ_TASK_RENAME = 5,
-	QJ_TASK_ROLE = 6, /* a server's thread changes its role; comm has the new one */
+	QJ_TASK_ROLE = 6, /* a server thread changed its role; comm has the new role */
 };
 
 enum qj_session_event {
-	QJ_SESSION_OPEN = 1,	 /* startup bytes follow */
-	QJ_SESSION_OPAQUE = 2,	 /* TLS or compression from here on */
-	QJ_SESSION_USER = 3,	 /* another user: the command that changes it follows */
-	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
-	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
-	QJ_SESSION_MET = 6,	 /* a connection that was already logged in, or that never logs in;
-				    its process's title may follow */
-	QJ_SESSION_SETS = 7,	 /* a statement that sets or resets a parameter follows */
-	QJ_SESSION_APPLICATION = 8, /* the application's name for itself follows */
+	QJ_SESSION_OPEN = 1,	    /* startup bytes follow */
+	QJ_SESSION_OPAQUE = 2,	    /* TLS or compression from here on */
+	QJ_SESSION_USER = 3,	    /* user changed: the command that changes the user follows */
+	QJ_SESSION_DATABASE = 4,    /* default database changed: the new name follows */
+	QJ_SESSION_KEPT = 5,	    /* the server refused the last change */
+	QJ_SESSION_MET = 6,	    /* seen after its login, or without; a title may follow */
+	QJ_SESSION_SETS = 7,	    /* a statement that sets or resets a parameter follows */
+	QJ_SESSION_APPLICATION = 8, /* the name that the application reports follows */
 };
 
-/* The dialect of a text: those of the servers, and one more below. */
+/* The dialect of a text: the servers' dialects, and two more. */
 #define QJ_DIALECT_NUMBER(name, NAME, number) QJ_DIALECT_##NAME = number,
 enum qj_dialect {
 	QJ_DIALECTS(QJ_DIALECT_NUMBER)
@@ -169,7 +168,7 @@ enum qj_dialect {
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-/* A closed slice on one CPU. Idle time has no records: it is the rest of a CPU's time. */
+/* A closed slice on one CPU. Idle time has no records: it is the rest of the CPU's time. */
 struct qj_segment {
 	__u64 t0_ns;
 	__u64 t1_ns;
@@ -203,27 +202,26 @@ struct qj_query {
 	__u64 shape;   /* keyed hash of the statement without its literals; 0 unknown */
 	__u32 pid;
 	__u32 tgid;
-	__u32 executions; /* how many statements the server counts for this query */
+	__u32 executions; /* number of statements that the server counts for this query */
 	__u32 flags;	  /* enum qj_query_flag */
 	__u32 statement_bytes;
 	__u16 server;
 	__u8 attach_mode;
 	__u8 command;
-	__u64 rows;	  /* returned or changed, as the server reports; valid if QJ_QUERY_ROWS */
-	__u8 sqlstate[5]; /* of an error; zeros: not known */
+	__u64 rows; /* rows returned or changed, as the server reports; valid if QJ_QUERY_ROWS */
+	__u8 sqlstate[5]; /* code of the error; zeros: not known */
 	__u8 reserved;
 	__u16 stream; /* 1 + the request's number if the connection has several at a time; else 0 */
-	__u64 tags;   /* hash of the tags that its client sent in it (bytes: qj_text); 0: none */
-	/* By enum qj_wait. The rest of the time from begin_ns to end_ns its thread ran. */
+	__u64 tags;   /* hash of the tags sent in the query (bytes: qj_text); 0: none */
+	/* By enum qj_wait. The thread ran for the rest of begin_ns to end_ns. */
 	__u64 wait_ns[QJ_WAITS];
 };
 
 /*
- * A statement that a query's stored procedure, function or trigger executed. It is part of that
- * query, not a query of its own.
+ * A statement executed by a query's stored procedure, function or trigger, as part of that query.
  */
 struct qj_child {
-	__u64 child; /* in segments this replaces the id of the outer query */
+	__u64 child; /* replaces the outer query's id in segments */
 	__u64 query; /* the outer query */
 	__u64 begin_ns;
 	__u64 end_ns;
@@ -242,8 +240,8 @@ struct qj_child {
 };
 
 /*
- * What another thread waited for while it worked for a query, from when it joined until it left,
- * which may be after the query's end. The rest of that time it ran. Sent only if it waited.
+ * The waits of another thread while it worked for a query, from when it joined until it left, which
+ * may be after the query's end. The thread ran for the rest of that time. Sent only if it waited.
  */
 struct qj_helper {
 	__u64 query;
@@ -256,14 +254,14 @@ struct qj_helper {
 
 /* Flags of a sampled stack. */
 enum qj_stack_flag {
-	QJ_STACK_KERNEL = 1 << 0, /* the thread was in the kernel: its frames are its callers' */
-	QJ_STACK_WHOLE = 1 << 1,  /* it was followed to the thread's entry */
+	QJ_STACK_KERNEL = 1 << 0, /* the thread was in the kernel: the frames are its callers */
+	QJ_STACK_WHOLE = 1 << 1,  /* the stack was unwound to the thread's entry */
 };
 
-/* Where a server's thread was at one moment. `segment` begins and ends then. */
+/* The stack of a server thread at one moment. `segment` begins and ends at that moment. */
 struct qj_stack {
 	struct qj_segment segment;
-	__u64 frame; /* innermost: qj_call; 0: none is known */
+	__u64 frame; /* the innermost frame (qj_call); 0: none known */
 	__u32 flags; /* enum qj_stack_flag */
 	__u32 reserved;
 	/* Live view, where queries have no records: as in struct qj_aggregate. Otherwise 0. */
@@ -273,26 +271,24 @@ struct qj_stack {
 };
 
 /*
- * In place of an offset: a node of a plan, which the code that it calls executes. The bits from
- * QJ_NODE_KIND on are its NodeTag in the module's version of the server, those below its
- * plan_node_id.
+ * An `offset` with this bit is a node of a plan. The bits from QJ_NODE_KIND on are its NodeTag in
+ * the module's version of the server, those below its plan_node_id.
  */
 #define QJ_NODE	     (1ull << 63)
 #define QJ_NODE_KIND 32
 
 /*
- * A place in code with all of its callers: frames of stacks form a tree. The tracer remembers
- * those that it has sent in a direct-mapped cache of QJ_CALLS slots, indexed by
- * `frame % QJ_CALLS`. A frame that was evicted is sent again before the next stack that contains
- * it.
+ * A place in code with all of its callers: frames of stacks form a tree. The tracer remembers the
+ * frames that it has sent in a direct-mapped cache of QJ_CALLS slots, indexed by `frame %
+ * QJ_CALLS`. An evicted frame is sent again before the next stack that contains it.
  */
 #define QJ_CALLS (1u << 16)
 
 struct qj_call {
-	__u64 frame;  /* hash of all that follows */
-	__u64 caller; /* the frame that it was called from; 0: none is known */
+	__u64 frame;  /* hash of the fields below */
+	__u64 caller; /* the calling frame; 0: none known */
 	__u64 offset; /* in the module, from the address that its segments count from; or QJ_NODE */
-	__u32 module; /* of meta.json, from 1 */
+	__u32 module; /* number of the module in meta.json, from 1 */
 	__u32 reserved;
 };
 
@@ -303,18 +299,18 @@ struct qj_text {
 	__u32 text_bytes;      /* bytes that follow, at most QJ_TEXT_BYTES */
 	__u16 server;
 	__u8 dialect;
-	__u8 single; /* the shape of one query alone, even if others have the same text */
-	__u8 rules;  /* the session's settings: qjoule.shapes.rules; 0: none is known */
+	__u8 single; /* the shape belongs to one query, even if others have the same text */
+	__u8 rules;  /* the session's settings: qjoule.shapes.rules; 0: none known */
 	__u8 reserved[3];
 };
 
 /* The text of a QJ_DIALECT_UNSEEN. */
 struct qj_unseen {
-	__u64 session;	 /* 0: `statement` is an enum qj_no_text, whatever the session */
-	__u64 statement; /* the server's number for it, or a hash of its name; ~0: it has no name */
+	__u64 session;	 /* 0: `statement` is an enum qj_no_text, for all sessions */
+	__u64 statement; /* the server's number for it, or a hash of its name; ~0: unnamed */
 };
 
-/* A text that is an id of a shape, as the server has told it: of dialects of some servers. */
+/* Text of some servers' dialects: a shape's id, as reported by the server. */
 struct qj_told_id {
 	__u64 shape;
 	__u64 id;
@@ -346,7 +342,7 @@ struct qj_session {
 	__u16 port;
 	__u16 server_port;
 	__u32 reserved;
-	__u64 client_inode; /* of the client's end of a unix socket, in sockfs; else 0 */
+	__u64 client_inode; /* inode in sockfs of the client's end of a unix socket; else 0 */
 	__u64 naming;	    /* live view: number of this event, used by sums; 0 in recordings */
 };
 
@@ -363,7 +359,7 @@ struct qj_energy {
 	__u32 reserved;
 };
 
-/* Loss so far on one CPU (0xffffffff: the tracer itself), one record per cause that changed. */
+/* Losses so far on one CPU (0xffffffff: the tracer itself), one record per cause that changed. */
 struct qj_loss_count {
 	__u64 t_ns;
 	__u64 count;
@@ -379,8 +375,8 @@ struct qj_cpu_time {
 	__u64 t_ns;
 	__u64 busy_ns;
 	__u64 idle_ns;
-	/* What the host stole of a virtual CPU (proc_stat(5), `steal`), as a running sum since the
-	 * tracer began; QJ_STEAL_UNKNOWN */
+	/* Time that the host stole from a virtual CPU (proc_stat(5), `steal`) since the tracer
+	 * began; QJ_STEAL_UNKNOWN. */
 	__u64 steal_ns;
 	__u32 cpu;
 	__u32 reserved;
@@ -394,10 +390,9 @@ struct qj_cpu_time {
 struct qj_aggregate {
 	__u64 t0_ns;
 	__u64 t1_ns;
-	__u64 shape; /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
-	__u64 tags;  /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: not known */
-	__u64
-	    naming; /* last event of their session; QJ_SAID_UNKNOWN: any session, as rows ran out */
+	__u64 shape;  /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
+	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: not known */
+	__u64 naming; /* last event of the session; QJ_SAID_UNKNOWN: any session, as rows ran out */
 	__u64 cpu_ns;
 	__u64 overlap_ns; /* part of cpu_ns in which another thread of the core was busy */
 	__u64 scaled_ns;  /* part of cpu_ns over which multiplexed counters were scaled */
@@ -405,11 +400,11 @@ struct qj_aggregate {
 	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] cover */
 	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
 	__u64 latency_ns;		     /* summed over calls */
-	__u64 rows;		 /* returned or changed, of the calls that are not in `rowless` */
-	__u64 wait_ns[QJ_WAITS]; /* of the calls whose latency is in `waited_ns` */
+	__u64 rows;		 /* rows returned or changed, without the `rowless` calls */
+	__u64 wait_ns[QJ_WAITS]; /* waits of the calls whose latency is in `waited_ns` */
 	__u64 waited_ns;
-	__u64 helpers_wait_ns[QJ_WAITS]; /* as in qj_helper, of those that left in this window */
-	__u64 helpers_ns;		 /* for how long they worked */
+	__u64 helpers_wait_ns[QJ_WAITS]; /* as in qj_helper, of helpers that left in this window */
+	__u64 helpers_ns;		 /* how long those helpers worked */
 	/*
 	 * Idle time of the package, and of its cores, up to each length, after this owner was the
 	 * last to go to sleep there. Where two sleeps' tails overlap, each has half. All 0 without
@@ -428,19 +423,19 @@ struct qj_aggregate {
 	__u8 valid; /* bit i: counters[i] cover all of cpu_ns */
 	__u8 reserved[2];
 	__u32 errors;	  /* queries that ended with an error */
-	__u32 unanswered; /* calls of which it is not known how they ended */
-	__u32 rowless;	  /* calls of which it is not known how many rows they had */
+	__u32 unanswered; /* calls whose outcome is not known */
+	__u32 rowless;	  /* calls whose number of rows is not known */
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
 
 /*
- * Live view: a query that was drawn at random, beside the sums, which have all queries. The draw
- * depends on earlier queries alone, so 1 / probability is its weight in an unbiased estimate.
+ * Live view: a randomly drawn query, beside the sums over all queries. The draw depends only on
+ * earlier queries, so 1 / probability is its weight in an unbiased estimate.
  */
 struct qj_sample {
 	struct qj_query query;
-	__u64 cpu_ns;	   /* of the threads that served it, not of helpers in parallel */
-	__u32 probability; /* of the draw, in 1 / 2^32; 0: it was certain */
+	__u64 cpu_ns; /* CPU time of the threads that served the query, without parallel helpers */
+	__u32 probability; /* of the draw, in 1 / 2^32; 0: certain */
 	__u32 reserved;
 };
 
@@ -468,11 +463,11 @@ struct qj_hello {
 	__u64 realtime_ns;
 	__u64 window_ns;
 	__u32 cpus;
-	__u32 counters; /* bit i: counters[i] is being read; bit QJ_COUNTERS + i: more[i] */
+	__u32 counters; /* bit i: counters[i] is read; bit QJ_COUNTERS + i: more[i] is read */
 	__u32 domains;
 	__u32 grade;
 	char energy_source[32];
-	char energy_reason[192]; /* why this source was chosen and no better one */
+	char energy_reason[192]; /* why this source was chosen over better ones */
 };
 
 enum qj_mode {
@@ -484,10 +479,10 @@ struct qj_cpu {
 	__u32 cpu;
 	__u32 package;
 	__u32 core;    /* number within its package, from 0 */
-	__u32 sibling; /* lowest CPU of the same core (its own if alone): unique on the machine */
+	__u32 sibling; /* lowest CPU of the same core, which identifies the core on the machine */
 };
 
-/* How the counts of a domain are obtained. */
+/* How a domain's counts are obtained. */
 enum qj_domain_kind {
 	QJ_DOMAIN_UNKNOWN = 0,
 	QJ_DOMAIN_COUNTER = 1, /* a counter that accumulates energy */
@@ -504,22 +499,21 @@ struct qj_domain {
 	__u32 package;
 	__u64 range;	 /* raw counts from 0 to range - 1; 0: does not wrap */
 	double unit_j;	 /* joules per raw count */
-	double idle_w;	 /* its power when no CPU is busy, if the source knows it; else NaN */
+	double idle_w;	 /* power with no CPU busy, if the source knows it; else NaN */
 	__u64 period_ns; /* how often the counter is updated; 0: not known */
 	__u32 kind;	 /* enum qj_domain_kind */
-	__u32 error;	 /* relative 95 % error of its total in thousandths; 0: not known */
-	/* of the package that it covers, or QJ_WHOLE_PACKAGE; of one_core: the core's lowest CPU */
+	__u32 error; /* relative 95 % error of the domain's total in thousandths; 0: not known */
+	/* die of the package, or QJ_WHOLE_PACKAGE; of one_core: the core's lowest CPU */
 	__u32 die;
 	char name[20]; /* package, core, uncore, dram, psys, rest, one_core */
 };
 
-/* What was written to the spool so far. Earlier blocks of the stream name what those frames mean.
- */
+/* What the spool contains so far. Earlier blocks of the stream define its frames' references. */
 struct qj_spooled {
 	__u64 frames;
 	__u64 bytes;
 	__u64 queries;
-	__u64 segment;	      /* of a ring, from 1 in ascending order; 0: the spool is no ring */
+	__u64 segment; /* number of the ring's segment, ascending from 1; 0: the spool is no ring */
 	__u64 segment_begins; /* number of its first frame */
 };
 
@@ -572,7 +566,7 @@ struct qj_block {
 /* ---- framing of the spool ------------------------------------------------------------------- */
 
 #define QJ_FRAME_MAGIC 0x31464a51 /* "QJF1" */
-/* The payload of a frame is not longer, before it is compressed. */
+/* Longest payload of a frame before compression. */
 #define QJ_FRAME_BYTES (16u << 20)
 
 enum qj_codec {
@@ -581,16 +575,16 @@ enum qj_codec {
 };
 
 /*
- * A frame is this header and stored_bytes of payload: blocks without texts, sessions and tasks,
- * which the stream alone contains. The checksum is XXH3 (64 bits) of the header, with a checksum of
- * 0, and of the payload as it is stored.
+ * A frame is this header and stored_bytes of payload: blocks, without texts, sessions and tasks,
+ * which are only in the stream. The checksum is XXH3 (64 bits) of the header, with a checksum of 0,
+ * and of the payload as stored.
  */
 struct qj_frame {
 	__u32 magic;
 	__u32 version; /* QJ_CONTRACT_VERSION */
 	__u64 number;  /* from 1 */
 	__u64 t_ns;
-	__u32 bytes; /* of the payload, once it is not compressed any more */
+	__u32 bytes; /* of the payload after decompression */
 	__u32 stored_bytes;
 	__u32 codec; /* enum qj_codec */
 	__u32 reserved;

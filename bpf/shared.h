@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Shared by the programs and their tracer only; both are built together and this is never stored.
- * The plan, the state that is read through shared memory, rows of the live view, and the layout of
- * records in the rings.
+ * Contract between the programs and their tracer, which are built together; never stored. It has
+ * the plan, the state in shared memory, rows of the live view, and the records in the rings.
  */
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
@@ -17,14 +16,14 @@
 #define QJ_MAX_RINGS   8  /* a power of two */
 #define QJ_LOSS_SLOTS  32 /* a power of two, at least QJ_LOSS_MAX */
 #define QJ_SUMS_ROWS   16384
-/* The period of the sample, see core/sample.bpf.h. */
+/* The sampling period, see core/sample.bpf.h. */
 #define QJ_SAMPLE_NS (300 * 1000000000ULL)
 /* Rows per window that differ from others only in tags or session. */
 #define QJ_SUMS_TAGGED 8192
 
 _Static_assert(QJ_LOSS_MAX <= QJ_LOSS_SLOTS, "a loss cause has no slot");
 
-/* Which later processes of the server's executable count as the server after a restart. */
+/* Which later processes of the server's executable are the server after a restart. */
 enum qj_restart {
 	QJ_RESTART_ANY = 0, /* all: the executable is a database server and nothing else */
 	QJ_RESTART_SAME =
@@ -41,8 +40,7 @@ struct qj_server_plan {
 	__u8 attach_mode;
 	__u8 restart; /* enum qj_restart */
 	__u8 reserved;
-	__u64
-	    facts[QJ_FACTS]; /* numbers for its own programs: enum qj_<server>_fact; 0: not known */
+	__u64 facts[QJ_FACTS]; /* for the server's programs: enum qj_<server>_fact; 0: not known */
 };
 
 struct qj_running {
@@ -81,18 +79,18 @@ struct qj_plan {
 	__u16 first_of_package[QJ_MAX_CPUS];
 };
 
-/* Changed by the tracer while programs run. */
+/* The tracer changes these fields while programs run. */
 struct qj_control {
 	__u64 epoch_ns;		 /* live view: when the current window began */
-	__u32 epoch;		 /* its number; sums go to map epoch & 1 */
+	__u32 epoch;		 /* the window's number; sums go to map epoch & 1 */
 	__u32 close_all;	 /* the tick closes every slice: tracing is about to end */
 	__u32 tagged;		 /* rows created in this window: see QJ_SUMS_TAGGED */
-	__u32 adopted;		 /* how many running threads were found to be servers' */
-	__u32 rows[2];		 /* live view: rows taken in the map of each window's number & 1 */
-	__u64 realtime_ahead_ns; /* CLOCK_REALTIME beyond CLOCK_MONOTONIC */
+	__u32 adopted;		 /* number of running threads adopted as servers' threads */
+	__u32 rows[2];		 /* live view: rows used in the map of each window's number & 1 */
+	__u64 realtime_ahead_ns; /* CLOCK_REALTIME minus CLOCK_MONOTONIC */
 };
 
-/* `serving` of a CPU that runs a process that is no server. */
+/* A CPU's `serving` while it runs a process that is no server. */
 #define QJ_SERVING_NONE 255
 
 struct qj_sums_key {
@@ -107,16 +105,16 @@ struct qj_sums_key {
 	__u8 reserved[3];
 };
 
-/* Live view: where the rows are that this CPU has used last; see core/sums.bpf.h. */
+/* Live view: the rows that this CPU used last; see core/sums.bpf.h. */
 #define QJ_RECENT_ROWS 8 /* a power of two */
 
 struct qj_recent_row {
 	struct qj_sums_key key;
 	__u32 epoch;
-	__u32 row; /* its index + 1; 0: none */
+	__u32 row; /* index + 1; 0: none */
 };
 
-/* Whose a slice is. Live view: `tags` are the query's, and `naming` is its session's. */
+/* The owner of a slice. Live view: `tags` are the query's, and `naming` is its session's. */
 #define QJ_SLICE_LABEL                                                                             \
 	__u64 query;                                                                               \
 	__u64 shape;                                                                               \
@@ -132,15 +130,15 @@ struct qj_slice_label {
 };
 
 /*
- * What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines;
- * what every context switch and every read needs is in the first line.
+ * What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines; the
+ * fields for every context switch and every read are in the first line.
  */
 struct qj_cpu_state {
 	__u64 t0_ns;	  /* start of the open slice; 0 until the first event on this CPU */
 	__u64 busy_clock; /* see core/counted.h */
-	__u32 adopted;	  /* `adopted` of struct qj_control for which `serving` holds */
+	__u32 adopted;	  /* value of `adopted` in struct qj_control when `serving` was set */
 	__u8 serving;	/* enum qj_server_kind of the thread, QJ_SERVING_NONE, or 0: not certain */
-	__u8 valid;	/* counters that were readable at t0_ns */
+	__u8 valid;	/* bit i: counter i was readable at t0_ns */
 	__u8 has_ended; /* the running thread has a query record to send with its slice */
 	__u8 woke;	/* enum qj_woke: idle times that the open slice ended */
 	union {		/* of the open slice */
@@ -150,11 +148,11 @@ struct qj_cpu_state {
 		struct qj_slice_label label;
 	};
 	__u64 ids;	 /* query and session ids made on this CPU */
-	__u32 rise_ns;	 /* by how much `ahead_ns` was to rise at the last reading */
-	__u8 exchanging; /* early kernels: a program is taking the slice over */
-	__u64 ahead_ns;	 /* CLOCK_MONOTONIC beyond the clock of the scheduler ... */
-	__u64 read_ns;	 /* ... when both were read last, by the latter */
-	__u64 event_ns;	 /* a query began or ended */
+	__u32 rise_ns;	 /* the last reading's rise of `ahead_ns`, not yet confirmed */
+	__u8 exchanging; /* early kernels: a program is exchanging t0_ns */
+	__u64 ahead_ns;	 /* CLOCK_MONOTONIC minus the scheduler's clock ... */
+	__u64 read_ns;	 /* ... when both were read last, by the scheduler's clock */
+	__u64 event_ns;	 /* when a query last began or ended */
 	__u64 since_ns;	 /* first event on this CPU */
 	__u64 lost_ns;
 	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
@@ -164,13 +162,13 @@ struct qj_cpu_state {
 	__u8 looks_up; /* a program is using `recent` */
 } __attribute__((aligned(128)));
 
-/* Bits: what was idle before a slice. */
+/* What was idle before a slice, as bits. */
 enum qj_woke {
 	QJ_WOKE_CORE = 1,
 	QJ_WOKE_PACKAGE = 2,
 };
 
-/* What slices have used. As in struct qj_aggregate, and nothing but __u64: it is moved in words. */
+/* What slices have used, as in struct qj_aggregate. Only __u64 fields: copied in words. */
 struct qj_used {
 	__u64 cpu_ns;
 	__u64 overlap_ns;
@@ -201,17 +199,17 @@ struct qj_sums {
 };
 
 /*
- * A core, or a package: whether it is awake, and its last two sleeps with idle time after them that
- * is not yet in a row of sums. See core/sums.bpf.h. What is read together is in few cache lines.
+ * Whether a core or package is awake, and its last two sleeps, whose idle time after them is not
+ * yet in a row of sums. See core/sums.bpf.h. Fields that are read together share cache lines.
  */
 struct qj_idle {
 	__u64 busy;	  /* busy threads of the core, or busy cores of the package */
-	__u64 asleep_ns;  /* since the machine booted, up to the last wake-up */
-	__u64 from_ns;	  /* idle time is in the sums up to here; 0: it is awake */
-	__u64 turn;	  /* 0 or 1: the last sleep. The other one is the sleep before. */
-	__u64 fell_ns[2]; /* when; 0: nobody slept yet */
+	__u64 asleep_ns;  /* idle time since the machine booted, up to the last wake-up */
+	__u64 from_ns;	  /* the sums include idle time up to here; 0: awake */
+	__u64 turn;	  /* index of the last sleep (0 or 1); the other is the sleep before */
+	__u64 fell_ns[2]; /* when each sleep began; 0: none yet */
 	struct qj_sums_key owners[2];
-	/* By the window's number & 1, the sleep, and the length: a core has the first QJ_TAILS. */
+	/* By the window's number & 1, the sleep, and the length; a core uses the first QJ_TAILS. */
 	__u64 tail_ns[2][2][QJ_PACKAGE_TAILS];
 } __attribute__((aligned(128)));
 
@@ -274,31 +272,31 @@ struct qj_ring_session {
 };
 
 /*
- * A sampled stack, before its frames are known. It holds whatever was on the stack, so it goes no
- * further than the tracer's memory. Pages are as in memory: `bytes` begins with the page of `sp`.
+ * A sampled stack before unwinding. It may hold any data that was on the stack, so it never leaves
+ * the tracer's memory. Pages are as in memory: `bytes` begins with the page of `sp`.
  */
 #define QJ_RING_STACK	  66 /* a value beside enum qj_block_kind */
 #define QJ_STACK_PAGE	  4096
-#define QJ_STACK_PAGES	  7  /* 24 KiB from sp on at least; a per-CPU map holds less than 32 */
+#define QJ_STACK_PAGES	  7  /* at least 24 KiB from sp on; a per-CPU map holds less than 32 */
 #define QJ_REGISTERS	  17 /* of x86-64 by their numbers in DWARF, the last is the address */
 #define QJ_STACK_NODES	  32
-#define QJ_NODE_FUNCTIONS 21 /* the first is ExecScan() ... */
-#define QJ_NODE_ACCESS	  5  /* ... which calls those from here on to find the next row */
+#define QJ_NODE_FUNCTIONS 21 /* executor functions: ExecScan() ... */
+#define QJ_NODE_ACCESS	  5  /* ... and from here on those that it calls to fetch the next row */
 
-/* A node of a plan in a server's memory that a word of its stack points to. */
+/* A plan node in a server's memory, found by a pointer in a word of its stack. */
 struct qj_plan_node {
 	__u64 address;
-	__u64 state;	   /* of its statement: the same for all nodes of a plan */
-	__u64 left, right; /* addresses of nodes that it takes rows from; 0: none, or others */
-	__u64 function;	   /* that executes it */
-	__u64 row_slot;	   /* address of where a scan puts its rows; of others any, or 0 */
-	__u32 id;	   /* in its plan */
-	__u32 kind;	   /* a number of the server's version */
+	__u64 state;	   /* address of its statement's state: the same for all nodes of a plan */
+	__u64 left, right; /* nodes that supply rows; 0: none, or others */
+	__u64 function;	   /* the function that executes the node */
+	__u64 row_slot;	   /* scan: where it stores its rows; other nodes: any value */
+	__u32 id;	   /* plan_node_id */
+	__u32 kind;	   /* NodeTag of the server's version */
 };
 
 /*
- * An address in a process' code that the tracer knows no file of. The next sample of this process
- * tells what is mapped there. One process has the place `tgid % QJ_ASKED`.
+ * An address in a process's code for which the tracer knows no file. The next sample of this
+ * process reports the mapping there. A process has slot `tgid % QJ_ASKED`.
  */
 #define QJ_ASKED 1024
 
@@ -308,37 +306,37 @@ struct qj_asked {
 	__u64 address;
 };
 
-/* Code that is mapped at [start, end). */
+/* Code mapped at [start, end). */
 struct qj_mapped {
-	__u64 start, end; /* 0: nothing was asked, or is there */
+	__u64 start, end; /* 0: no request, or no mapping */
 	__u64 offset;	  /* in the file */
-	__u64 inode;	  /* 0: it is no file's */
-	__u64 file_bytes; /* its size */
+	__u64 inode;	  /* 0: anonymous memory */
+	__u64 file_bytes; /* size of the file */
 };
 
 struct qj_ring_stack {
 	struct qj_ring_head head;
 	struct qj_segment segment;
 	__u32 flags;		   /* enum qj_stack_flag */
-	__u32 pages;		   /* how many were read */
+	__u32 pages;		   /* number of pages that were read */
 	__u64 shape, tags, naming; /* as in struct qj_stack */
-	/* The process' address space, which forks inherit: where its code and its stack begin. */
+	/* Where the process's code and its stack begin; forks inherit both. */
 	__u64 start_code;
 	__u64 start_stack;
-	__u64 process_ns; /* when the process began: with its number, no other has both */
-	__u64 code_pages; /* of all that it has mapped: other ones show that this has changed */
-	struct qj_mapped mapped; /* at the address that was asked for */
+	__u64 process_ns; /* when the process began: unique together with its number */
+	__u64 code_pages; /* pages of mapped code: a change shows that mappings have changed */
+	struct qj_mapped mapped; /* the mapping at the requested address */
 	__u64 registers[QJ_REGISTERS];
 	__u32 node_count;
 	__u32 reserved;
-	__u64 functions[QJ_NODE_FUNCTIONS]; /* each of which executes nodes of several kinds */
+	__u64 functions[QJ_NODE_FUNCTIONS]; /* each executes nodes of several kinds */
 	struct qj_plan_node nodes[QJ_STACK_NODES];
 	__u8 bytes[QJ_STACK_PAGES * QJ_STACK_PAGE];
 };
 
 /*
- * Early kernels: what the live view adds to a row, for the tracer to add. `calls` is 0 for CPU
- * time; otherwise they took `latency_ns` together.
+ * Early kernels: an increment of a row of the live view, which the tracer adds. `calls` is 0 for
+ * CPU time; otherwise the calls took `latency_ns` together.
  */
 #define QJ_RING_SUM 65 /* a value beside enum qj_block_kind */
 
@@ -350,16 +348,15 @@ struct qj_ring_sum {
 	__u64 latency_ns;
 	__u64 rows;
 	__u64 wait_ns[QJ_WAITS];
-	__u64
-	    helper_ns; /* `wait_ns` is of a helper, which worked that long for the query; 0: not */
+	__u64 helper_ns; /* how long a helper worked, whose `wait_ns` these are; 0: no helper */
 	__u32 epoch;
 	__u32 calls;
-	__u32 bucket; /* of the latency */
-	__u32 flags;  /* of the query */
+	__u32 bucket; /* bucket of the latency */
+	__u32 flags;  /* flags of the query */
 };
 
 /*
- * Segments that context switches close, and the queries that ended in them, gathered per CPU:
+ * Per-CPU batch of segments that context switches close, with the queries that ended in them:
  * reserving room in a ring costs more than the record. A full batch goes to the ring. The tracer
  * takes the unsent rest from an idle CPU's batch through shared memory.
  */
@@ -367,8 +364,8 @@ struct qj_ring_sum {
 #define QJ_BATCH_BYTES 3328
 
 /*
- * A segment, followed by the query that ended in it if the segment's `counted` has this value.
- * Batches exist only where no counters are read, so `counted` is free.
+ * Value of a segment's `counted` if the query that ended in it follows. Batches exist only where no
+ * counters are read, so `counted` is unused.
  */
 #define QJ_BATCH_QUERY_FOLLOWS 1
 #define QJ_BATCH_RECORD_MAX    (sizeof(struct qj_segment) + sizeof(struct qj_query))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The kernel's types, as far as the programs use them: no machine's own kernel is needed to build.
+ * The kernel types that the programs use, so that builds need no kernel's headers.
  *
  * Fields are in any order. Each access is relocated when the programs are loaded: libbpf looks the
- * field up by its name in the running kernel's BTF (https://docs.kernel.org/bpf/btf.html, CO-RE).
- * A field that a kernel lacks is an error at load, if the program that reads it is asked for.
- * `packaging/tools/btf_fields.py` compares this file with a kernel's BTF and names what is missing.
+ * field up by its name in the running kernel's BTF (https://docs.kernel.org/bpf/btf.html, CO-RE). A
+ * field that a kernel lacks is an error when a program that reads it is loaded.
+ * `packaging/tools/btf_fields.py` compares this file with a kernel's BTF and lists missing fields.
  *
- * What is part of the kernel's stable interface (include/uapi) keeps its numbers and its layout.
+ * Types of the kernel's stable interface (include/uapi) keep their numbers and their layout.
  */
 #ifndef __VMLINUX_H__
 #define __VMLINUX_H__
@@ -151,7 +151,7 @@ struct thread_struct {
 };
 #endif
 
-/* include/uapi/linux/uio.h, and what sendmsg(2) and recvmsg(2) are given. */
+/* include/uapi/linux/uio.h, and the arguments of sendmsg(2) and recvmsg(2). */
 struct super_block {
 	dev_t s_dev;
 };
@@ -206,7 +206,7 @@ struct cred {
 
 /* kernel/sched/sched.h */
 struct rq {
-	__u64 clock; /* sched_clock() when the scheduler last looked */
+	__u64 clock; /* sched_clock() when the scheduler last read it */
 };
 
 struct cfs_rq {
@@ -218,9 +218,8 @@ struct sched_entity {
 };
 
 struct sched_info {	 /* CONFIG_SCHED_INFO */
-	u64 run_delay;	 /* ns in which the task could have run and did not, so far */
-	u64 last_queued; /* since when it waits for a CPU, by the clock of struct rq; 0: it does not
-			  */
+	u64 run_delay;	 /* ns in which the task was runnable without a CPU, so far */
+	u64 last_queued; /* waits for a CPU since then, by the clock of struct rq; 0: not waiting */
 };
 
 struct task_struct {
@@ -244,7 +243,7 @@ struct task_struct {
 };
 
 struct hrtimer {
-	__s64 _softexpires; /* ktime_t: when it was to expire, on its own clock */
+	__s64 _softexpires; /* ktime_t: the planned expiry, on the timer's own clock */
 };
 
 struct in6_addr {

@@ -6,10 +6,9 @@
  */
 #include "core/statement.bpf.h"
 
-/* What the agent's numbers refer to. The maps exist only if a server uses the attach mode `agent`.
- */
+/* Maps for the numbers that the agent passes; only for servers in attach mode `agent`. */
 
-/* Each server has its own numbers. */
+/* Each server numbers independently. */
 struct agent_key {
 	__u64 number;
 	__u64 tgid;
@@ -74,7 +73,7 @@ static __always_inline void learn(const struct thread_state *thread, __u64 state
 		bpf_map_update_elem(&agent_statements, &key, &value, BPF_ANY);
 }
 
-/* Both ends of a connection, as its client knows them too. */
+/* Both ends of a connection, which its client knows too. */
 struct agent_ends {
 	__u8 client[16];
 	__u8 server[16];
@@ -95,7 +94,7 @@ int BPF_KPROBE(cassandra_connection_met, __u64 session, __u64 addr)
 	if (!r)
 		return 0;
 	r->session.session =
-	    session_of(session); /* the thread's own session is still that of its last request */
+	    session_of(session); /* the thread's session is still that of its last request */
 	__builtin_memcpy(r->session.address, ends.client, sizeof(ends.client));
 	__builtin_memcpy(r->session.server_address, ends.server, sizeof(ends.server));
 	r->session.port = ends.client_port;
@@ -119,7 +118,7 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	/* If the end of the last request, or task, was missed. */
+	/* In case the end of the last request, or task, was missed. */
 	helper_leave(cpu, thread, now);
 	query_abandon(cpu, thread, now);
 	thread->session = session_of(session);
@@ -140,7 +139,7 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	return 0;
 }
 
-/* Called after the marker above if the client sent tags and they were asked for. */
+/* Called after the marker above if the client sent tags and plan.tags is set. */
 SEC("?uprobe")
 int BPF_KPROBE(cassandra_request_says, __u64 tags, __u64 bytes)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements what sockets.bpf.h declares for bodies: checksums, the statement USE, compression. */
+/* Implements the part of sockets.bpf.h on bodies: checksums, the statement USE, compression. */
 #include "sockets.bpf.h"
 #include "cql_packed.h"
 
@@ -69,7 +69,7 @@ static __always_inline __u8 use_next(__u8 at, __u8 byte)
 	return at == USE_NAME ? USE_END : USE_OTHER;
 }
 
-/* Called by the kernel's loop helper: the verifier checks the rules once, not per byte. */
+/* Called by the kernel's loop helper, so that the verifier checks the loop's body once. */
 static long use_byte(__u32 i, struct use_walk *walk)
 {
 	__u8 before = walk->at, byte;
@@ -92,7 +92,7 @@ static long use_byte(__u32 i, struct use_walk *walk)
 
 /*
  * Finds the keyspace that a statement `USE name` sets and returns its length; 0: another statement.
- * Quoted names are kept as they are, others become lower case (CQL, "Identifiers and keywords").
+ * Quoted names stay as they are, others become lower case (CQL, "Identifiers and keywords").
  */
 int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace)
 {
@@ -106,7 +106,7 @@ int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspa
 
 /* ---- compressed bodies and segments ---- */
 
-/* Keeps a piece of a body or segment that arrives in several. */
+/* Stores a piece of a body or segment that arrives in several. */
 int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes)
 {
 	struct inflate_buffers *buffers = inflate_buffers_here();
@@ -116,12 +116,12 @@ int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes)
 	if (!c || !buffers || c->packed_have >= QJ_PACKED_MAX)
 		return 0;
 	session = c->session;
-	/* Old content does not matter: only bytes kept from here on are read. */
+	/* Old content does not matter: only bytes stored from here on are read. */
 	if (!c->packed_have)
 		bpf_map_update_elem(&cql_packed, &session, &buffers->packed, BPF_ANY);
 	kept = bpf_map_lookup_elem(&cql_packed, &session);
 	if (!kept)
-		return 0; /* the entry with its beginning was evicted */
+		return 0; /* the entry with the beginning was evicted */
 	at = at_most(c->packed_have, QJ_PACKED_MAX);
 	size = at_most(size, QJ_INFLATE_CHUNK);
 	if (size)

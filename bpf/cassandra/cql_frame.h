@@ -26,14 +26,14 @@
 #define CQL_COMPRESSED	  0x01
 #define CQL_PAYLOAD	  0x04
 #define CQL_FLAGS	  0x1f
-#define CQL_WITH_KEYSPACE 0x01 /* PREPARE's (4.1.5) */
+#define CQL_WITH_KEYSPACE 0x01 /* a flag of PREPARE (4.1.5) */
 #define CQL_COMPRESSION	  "COMPRESSION"
 #define CQL_TLS_HANDSHAKE 0x16 /* RFC 8446, ContentType */
 
-/* The bytes of one read, and what they are parsed into. */
+/* The bytes of one read, and the buffers that they are parsed into. */
 struct cql_walk {
 	struct cql_connection *connection;
-	struct tags_kept *tags; /* buffer for tags; NULL: tags were not asked for */
+	struct tags_kept *tags; /* buffer for tags; NULL: tags are not read */
 	__u64 seed;
 	__u64 socket; /* the socket that was read */
 	__u16 server;
@@ -87,7 +87,7 @@ static __always_inline bool cql_is_compression(const __u8 *b)
 	return true;
 }
 
-/* The two values that COMPRESSION may have, told apart by length and first letter. */
+/* The two possible values of COMPRESSION, distinguished by length and first letter. */
 static __always_inline __u8 cql_compressor(const __u8 *b, __u32 length)
 {
 	if (length == 3 && (b[0] | 0x20) == 'l' && (b[1] | 0x20) == 'z' && b[2] == '4')
@@ -112,7 +112,7 @@ static __always_inline void cql_skip(struct cql_connection *c, __u32 bytes)
 	c->keeps_tags = 0;
 }
 
-/* The next `want` bytes after those form a part. A body with fewer bytes is malformed. */
+/* The `want` bytes after the skipped ones form a part. A body with fewer is malformed. */
 static __always_inline void cql_next(struct cql_connection *c, __u8 at, __u32 want)
 {
 	if (want > c->body_left - c->skip) {
@@ -165,7 +165,7 @@ static __always_inline __u32 cql_le24(const __u8 *b)
 	return b[0] | (__u32)b[1] << 8 | (__u32)b[2] << 16;
 }
 
-/* Whether this is a segment's header: 6 bytes, or 8 with LZ4. 8 can be read. */
+/* True if this is a segment's header: 6 bytes, or 8 with LZ4. 8 can be read. */
 static __always_inline bool cql_is_segment(const __u8 *b, __u8 framing)
 {
 	__u32 count = framing == CQL_SEGMENTS_LZ4 ? 5 : 3;

@@ -23,8 +23,8 @@ static __always_inline __u32 cql_inflates_to(struct inflate_buffers *b)
 }
 
 /*
- * How many bytes were inflated; 0: they are not in this format. If the format is only a guess, the
- * bytes must be all of a body and give exactly the promised length.
+ * Returns how many bytes were inflated; 0: they are not in this format. If the format is only a
+ * guess, the bytes must be all of a body and give exactly the promised length.
  */
 static __always_inline __u32 cql_inflate_as(struct cql_connection *c, struct inflate_buffers *b,
 					    __u8 format, bool supposed)

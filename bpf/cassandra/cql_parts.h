@@ -8,7 +8,7 @@
 
 #include "cql_frame.h"
 
-/* Notes how this connection will compress. */
+/* Stores how this connection will compress. */
 static __always_inline void cql_startup(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -129,14 +129,14 @@ static __always_inline void cql_prepare(struct cql_walk *walk)
 
 /*
  * Tags in the custom payload that may precede a request's body: entries with keys `qjoule.KEY`
- * ([bytes map]: native_protocol_v4.spec, 2.2 and 3). They are kept as sent: all of them, or none if
- * they are too long. Other applications' entries are dropped again.
+ * ([bytes map]: native_protocol_v4.spec, 2.2 and 3). Stored as sent: all of them, or none if they
+ * are too long. Other applications' entries are dropped.
  */
 
 #define CQL_TAG_PREFIX	 "qjoule."
 #define CQL_TAG_PREFIXED (sizeof(CQL_TAG_PREFIX) - 1)
 
-/* The next bytes belong to an entry: keeps those that fit. */
+/* The next bytes belong to an entry: stores those that fit. */
 static __always_inline void cql_keep_tags(struct cql_walk *walk, __u32 bytes)
 {
 	struct cql_connection *c = walk->connection;
@@ -150,7 +150,7 @@ static __always_inline void cql_keep_tags(struct cql_walk *walk, __u32 bytes)
 	c->tags_bytes = at + here;
 }
 
-/* Does the same for collected bytes: the next length in an entry. */
+/* Stores collected bytes of an entry: the next length. */
 static __always_inline void cql_keep_length(struct cql_walk *walk, __u32 bytes)
 {
 	struct cql_connection *c = walk->connection;
@@ -169,7 +169,7 @@ static __always_inline bool cql_is_tag(const __u8 *entry)
 	return cql_be16(entry) > CQL_TAG_PREFIXED;
 }
 
-/* The length of an entry's key was collected; the key is skipped next, and kept ... */
+/* An entry's key length was collected. Skips the key, which is stored ... */
 static __always_inline void cql_tags_key(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -181,7 +181,7 @@ static __always_inline void cql_tags_key(struct cql_walk *walk)
 	c->keeps_tags = 1;
 }
 
-/* ... and likewise the length of its value, if the key is that of a tag. */
+/* ... and likewise the length of its value, if the key is a tag's. */
 static __always_inline void cql_tags_value(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -240,7 +240,7 @@ static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
 
 	if (here > c->packed_bytes - c->packed_have)
 		here = c->packed_bytes - c->packed_have;
-	if (here < c->packed_bytes) { /* it arrives in pieces */
+	if (here < c->packed_bytes) { /* the body or segment arrives in pieces */
 		if (here > QJ_INFLATE_CHUNK)
 			here = QJ_INFLATE_CHUNK;
 		cql_keep_packed(walk, here);
@@ -252,7 +252,7 @@ static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
 		cql_unpack(walk, addr);
 }
 
-/* Only the beginning of a long request was inflated: sends what is known of the request. */
+/* Only the beginning of a long request was inflated: sends the known part of the request. */
 static __always_inline void cql_cut(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;

@@ -118,7 +118,7 @@ static __always_inline __u32 cql_crc24(__u64 header, __u32 count)
 #define CQL_SEGMENT  12 /* trailer and the longer of the two headers */
 #define CQL_RUNS_MAX 8	/* different statements sent per batch */
 
-/* What comes next in an envelope. */
+/* The next part of an envelope. */
 enum cql_at {
 	CQL_AT_UNKNOWN = 0, /* attached mid-stream: wait for a clear boundary */
 	CQL_AT_ENVELOPE,
@@ -143,7 +143,7 @@ enum cql_at {
 	CQL_AT_STARTUP_VALUE,
 };
 
-/* Whether envelopes are in segments (protocol 5, after its startup). */
+/* Says if envelopes are in segments (protocol 5, after its startup). */
 enum cql_framing {
 	CQL_PLAIN = 0,
 	CQL_SEGMENTS = 1,
@@ -156,8 +156,8 @@ struct cql_name {
 };
 
 /*
- * How far one read has been looked at. In a map and not on the stack: the verifier follows what is
- * on the stack through every order of steps, and on Linux 7.2 finds no end to them.
+ * The position within one read. In a map and not on the stack: the verifier follows values on the
+ * stack through every order of steps, and on Linux 7.2 finds no end to them.
  */
 struct cql_place {
 	__u64 addr;	  /* in the server's memory, or in the buffer for inflated bytes */
@@ -165,7 +165,7 @@ struct cql_place {
 	__u64 outer_addr; /* where reading continues after the inflated bytes */
 	__u32 left;
 	__u32 outer_left;
-	__u8 lost; /* these bytes are no CQL */
+	__u8 lost; /* these bytes are not CQL */
 };
 
 struct cql_connection {
@@ -174,12 +174,12 @@ struct cql_connection {
 	__u64 read_ns; /* when the last bytes arrived */
 	__u64 shape;   /* shape of the request so far */
 	__u64 last_shape;
-	__u64 tags; /* tags of the request that is sent: a hash, or 0 */
+	__u64 tags; /* tags of the request: a hash, or 0 */
 	__u64 runs[CQL_RUNS_MAX];
 	struct qj_shape_state text;
 	__u32 segment_left; /* bytes of the current segment's payload still to come */
 	__u32 body_left;    /* the same for the current envelope's body */
-	__u32 skip;	    /* how many of these come next and are ignored */
+	__u32 skip;	    /* how many of these come next and are skipped */
 	__u32 text_bytes;
 	__u32 text_left;
 	__u32 entries; /* remaining entries of a list or map, including the current one */
@@ -191,8 +191,8 @@ struct cql_connection {
 	__u32 inflated_at; /* offset of the result in its buffer: 0, hidden from the verifier to
 			      limit its search */
 	__u16 stream;	   /* the request's stream id + 1 */
-	__u16 tags_bytes;  /* bytes of its tags; above TAGS_BYTES: too many */
-	__u16 tags_entry;  /* offset in these of the entry that is being read */
+	__u16 tags_bytes;  /* bytes of the request's tags; above TAGS_BYTES: too many */
+	__u16 tags_entry;  /* offset in the tags of the current entry */
 	__u8 at;	   /* enum cql_at */
 	__u8 want;	   /* bytes to collect, and bytes collected */
 	__u8 have;
@@ -208,10 +208,10 @@ struct cql_connection {
 	__u8 in_parts; /* skipping part of a large envelope: wait for a complete segment */
 	__u8 has_payload;
 	__u8 packed;   /* a compressed body or segment is arriving */
-	__u8 inflated; /* the bytes being read are an inflated one, in the CPU's buffer */
+	__u8 inflated; /* the current bytes are inflated, in the CPU's buffer */
 	__u8 skip_segment;
 	__u8 keyspace_bytes;
-	__u8 keeps_tags; /* the skipped bytes are kept with the tags */
+	__u8 keeps_tags; /* the skipped bytes are stored with the tags */
 	__u8 bytes[2 * CQL_GATHER];
 	__u8 segment[2 * CQL_SEGMENT];
 	struct cql_name keyspace; /* set by USE */

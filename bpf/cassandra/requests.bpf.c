@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Sends requests and texts, and learns ids of prepared statements; declared in sockets.bpf.h. */
+/* Implements the part of sockets.bpf.h on requests, texts and ids of prepared statements. */
 #include "sockets.bpf.h"
 
 struct cql_texts_map cql_texts SEC(".maps");
@@ -147,7 +147,7 @@ int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes)
 	return 0;
 }
 
-/* Keeps a piece of a text that arrives in several. */
+/* Stores a piece of a text that arrives in several. */
 int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes)
 {
 	struct cql_scratch *scratch = cql_scratch_here();
@@ -161,7 +161,7 @@ int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes)
 		bpf_map_update_elem(&cql_texts, &session, &scratch->text, BPF_ANY);
 	text = bpf_map_lookup_elem(&cql_texts, &session);
 	if (!text)
-		return 0; /* the entry with its beginning was evicted */
+		return 0; /* the entry with the beginning was evicted */
 	at = at_most(at, QJ_TEXT_BYTES);
 	size = at_most(size, QJ_TEXT_BYTES);
 	if (size)
@@ -210,8 +210,7 @@ static __always_inline void cql_digest(struct cql_scratch *scratch, const struct
 }
 
 /*
- * Stores the id that the server gives to this statement in this keyspace. `addr` 0: the text was
- * kept.
+ * Stores the id that the server gives to this statement in this keyspace. `addr` 0: a stored text.
  */
 int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *keyspace,
 		 __u32 prefix)

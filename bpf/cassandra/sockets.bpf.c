@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * Cassandra: threads of an event loop read requests of many connections, several requests per read,
- * and pass them to other threads (stages). The reads show which requests exist, but nothing more: a
- * request owns no CPU time here, and its reply is not observed. The energy of a shape is found by
- * regression on the counts (model/statistical.py).
+ * and pass them to other threads (stages). The reads show only which requests exist: a request owns
+ * no CPU time here, and its reply is not observed. The energy of a shape is found by regression on
+ * the counts (model/statistical.py).
  *
  * The id of a prepared statement is the MD5 of the connection's keyspace, if it needs one, and the
- * text (org.apache.cassandra.cql3.QueryProcessor.computeId). So it is known before the reply.
+ * text (org.apache.cassandra.cql3.QueryProcessor.computeId), so it is known before the reply.
  */
 #include "sockets.bpf.h"
 #include "cql_frame.h"
@@ -22,7 +22,7 @@ static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes
 	return !cql_read(to, bytes, addr, walk->connection->inflated);
 }
 
-/* The next bytes of a statement: hashes them, and keeps them up to a maximum length. */
+/* Hashes the next bytes of a statement, and stores them up to a maximum length. */
 static __always_inline void cql_text(struct cql_walk *walk, __u32 here)
 {
 	struct cql_connection *c = walk->connection;
@@ -105,7 +105,7 @@ static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
 		c->flags |= known->flags;
 		return;
 	}
-	/* Prepared before tracing began: identified by its id. */
+	/* The statement was prepared before tracing began: identified by its id. */
 	c->shape = qj_shape_mix(qj_shape_mix(key.session ^ walk->seed) ^ key.statement);
 	if (c->shape + 1 < 2)
 		c->shape = 1;
@@ -220,7 +220,7 @@ static __always_inline bool is_cql(struct thread_state *thread, const struct soc
 	return !port || sk->__sk_common.skc_num == port;
 }
 
-/* False: nothing can be read on this connection. */
+/* Returns false if nothing can be read on this connection. */
 static __always_inline bool cql_connect(struct cql_connection *c, __u64 sk, __u64 addr)
 {
 	__u8 first = 0;

@@ -8,7 +8,7 @@
 #include "core/inflate.bpf.h"
 
 #define CQL_TEXTS  64 /* statements that arrive in pieces at the same time */
-#define CQL_PACKED 64 /* the same for compressed bodies and segments */
+#define CQL_PACKED 64 /* compressed bodies and segments that arrive in pieces at the same time */
 
 struct cql_connections_map {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -18,7 +18,7 @@ struct cql_connections_map {
 };
 extern struct cql_connections_map cql_connections SEC(".maps");
 
-/* A statement that arrives in several reads or segments: the part of its text that is sent. */
+/* The sent part of a statement's text that arrives in several reads or segments. */
 struct cql_text {
 	__u8 bytes[2 * QJ_TEXT_BYTES];
 };
@@ -67,10 +67,10 @@ struct cql_scratch_map {
 };
 extern struct cql_scratch_map cql_scratch SEC(".maps");
 
-/* The text to send for a shape, and where it is: in the server's memory, or here. */
+/* A shape's text to send, and its place: in the server's memory, or in this struct. */
 struct cql_shown {
 	__u64 shape;
-	__u64 addr;    /* 0: in `bytes`, or kept for the session */
+	__u64 addr;    /* 0: in `bytes`, or stored for the session */
 	__u64 session; /* 0: in `bytes` */
 	__u32 text_bytes;
 	__u32 statement_bytes;
@@ -93,7 +93,7 @@ extern int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_n
 extern int cql_note_use(struct cql_connection *c, __u64 addr);
 extern int cql_md5_block(struct qj_md5 *md5);
 extern int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes);
-/* Inflates into the CPU's buffer, returns the number of bytes; `addr` 0: from the kept pieces. */
+/* Inflates into the CPU's buffer, returns the number of bytes; `addr` 0: from the stored pieces. */
 extern int cql_inflate(struct cql_connection *c, __u64 addr);
 extern int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace);
 

@@ -41,7 +41,7 @@ struct batch_walk {
 static long batch_lost_record(__u32 i, struct batch_walk *walk)
 {
 	struct qj_batch *batch = walk->batch;
-	/* Kept in the map, not on the stack: the verifier then does not track its values. */
+	/* In the map, not on the stack: the verifier then does not track the values. */
 	__u64 at = batch->cursor;
 	const struct qj_segment *segment;
 
@@ -59,7 +59,7 @@ static long batch_lost_record(__u32 i, struct batch_walk *walk)
 	return 0;
 }
 
-/* Counts as lost what the tracer has not yet taken. */
+/* Counts as lost the records that the tracer has not yet taken. */
 static __always_inline void batch_lost(struct qj_cpu_state *cpu, struct qj_batch *batch)
 {
 	__u64 taken = batch->taken;
@@ -98,7 +98,7 @@ static __always_inline void batch_segment(struct qj_cpu_state *cpu, __u64 t0, __
 		cpu->lost_ns += now - t0;
 		return;
 	}
-	/* There is always room for one more record: otherwise the batch would have been sent. */
+	/* One more record always fits: otherwise the batch would have been sent. */
 	used = at_most(batch->used, QJ_BATCH_BYTES - QJ_BATCH_RECORD_MAX);
 	segment = (struct qj_segment *)(batch->bytes + used);
 	fill_segment(segment, &cpu->label, t0, now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* When a thread leaves its CPU in the middle of a query, and what it waits for (waits.bpf.h). */
+/* Classifies what a thread waits for when it leaves its CPU within a query (waits.bpf.h). */
 #ifndef QJOULE_BLOCKED_BPF_H
 #define QJOULE_BLOCKED_BPF_H
 
@@ -10,8 +10,8 @@
 #include "waits.bpf.h"
 
 /*
- * What a system call waits for if its thread sleeps in it interruptibly; 0: anything. Calls of
- * newer kernels than the headers' have their numbers, which are the same everywhere.
+ * What a thread waits for when it sleeps interruptibly in a system call; 0: anything. Calls that
+ * are newer than the kernel headers have the same numbers on all architectures.
  */
 #define NR_FUTEX_WAIT 455
 #define CALLS	      512 /* a power of two */
@@ -94,7 +94,7 @@ static __always_inline __u64 futex_deadline(const struct pt_regs *regs, __u64 no
 	return operation & FUTEX_CLOCK_REALTIME ? ns - control.realtime_ahead_ns : ns;
 }
 
-/* What the system call waits for in which the task sleeps. */
+/* The kind of wait of a task that sleeps in a system call. */
 static __always_inline enum qj_wait syscall_wait(struct thread_waits *waits,
 						 struct task_struct *task, __u64 now)
 {
@@ -105,15 +105,14 @@ static __always_inline enum qj_wait syscall_wait(struct thread_waits *waits,
 		waits->futex = SYSCALL_FIRST(regs);
 		waits->deadline_ns = futex_deadline(regs, now);
 	}
-	/* Without a descriptor these are the portable way to sleep for less than a second. */
+	/* Without a descriptor these calls portably sleep for less than a second. */
 	if ((IS_POLL(number) && !SYSCALL_BUFFER(regs)) ||
 	    (IS_SELECT(number) && !(__u32)SYSCALL_FIRST(regs)))
 		return QJ_WAIT_SLEEP;
 	return number < CALLS ? wait_of_call[number & (CALLS - 1)] ?: QJ_WAIT_OTHER : QJ_WAIT_OTHER;
 }
 
-/* A file is read or written without a chance to be interrupted, and so is a page that is missing.
- */
+/* Reads and writes of files, and page faults, sleep uninterruptibly. */
 static __always_inline enum qj_wait wait_kind(struct thread_waits *waits, struct task_struct *task,
 					      __u64 now)
 {
@@ -140,8 +139,8 @@ static __always_inline void wait_begin(struct thread_state *thread, struct task_
 }
 
 /*
- * For how long the task, which has been asleep, has waited for a CPU. At a context switch the
- * scheduler has not yet added the last part to its account.
+ * Returns for how long the task, which has been asleep, has waited for a CPU. At a context switch
+ * the scheduler has not yet added the last part to its account.
  */
 static __always_inline __u64 runnable_since(const struct thread_waits *waits,
 					    struct task_struct *task)
@@ -162,7 +161,7 @@ static __always_inline __u64 runnable_since(const struct thread_waits *waits,
 	return ns;
 }
 
-/* The thread runs again, or is seen to run. */
+/* The thread runs again, or was found running. */
 static __always_inline void wait_end(struct thread_state *thread, struct task_struct *task,
 				     __u64 now)
 {

@@ -9,18 +9,17 @@
 #include "qjoule.h"
 
 /*
- * What a hardware counter counted between two readings. If more events are requested than the CPU
- * has counters, the kernel multiplexes them (perf_event_open(2), "time_enabled, time_running"). An
- * event that ran for part of the time is scaled by enabled / running, and the share of time that it
- * ran is returned too. Used by the BPF programs and, in tests, on the host.
+ * The increment of a hardware counter between two readings. If more events are requested than the
+ * CPU has counters, the kernel multiplexes them (perf_event_open(2), "time_enabled, time_running").
+ * An event that ran for part of the time is scaled by enabled / running, and the share of time that
+ * it ran is returned too.
  */
 
 /*
  * A very short running time cannot represent a whole slice: the workload changes within tens of us.
  * The kernel also does not stop time and counter at the same instant, so an error of some 100 ns is
- * scaled up too (a running time of 0.12 % of a 12 ms slice was off by 70 %). A counter that ran for
- * less than this share of a slice is ignored. It is also ignored if it ran for less than this time,
- * unless that was half of the slice.
+ * scaled up too (a running time of 0.12 % of a 12 ms slice was off by 70 %). A counter is ignored
+ * if it ran for less than this share, or for less than this time and half of the slice.
  */
 #define QJ_LEAST_SHARE	    (QJ_WHOLE / 100)
 #define QJ_LEAST_RUNNING_NS 10000
@@ -73,8 +72,6 @@ static inline __u16 qj_counted(const struct qj_reading *before, const struct qj_
 	return share;
 }
 
-/* Busy and idle times of CPUs in ns, as the BPF programs, the tracer and tests compute them. */
-
 /*
  * One CPU's busy time as a single 64-bit word, so that others can read it atomically while it
  * changes. While the CPU is idle, the word is the busy time so far. While it is busy, the word is
@@ -112,7 +109,7 @@ static inline __attribute__((always_inline)) int qj_tails_of(int package)
 	return package ? QJ_PACKAGE_TAILS : QJ_TAILS;
 }
 
-/* The first ones are each twice the one before; then they are 3.2, 4.8, 6.4, 9.6 and 12.8 ms. */
+/* Each of the first ones is twice the one before; then they are 3.2, 4.8, 6.4, 9.6 and 12.8 ms. */
 static inline __attribute__((always_inline)) __u64 qj_tail_ns(int i)
 {
 	int further = i - QJ_TAILS;
@@ -127,13 +124,13 @@ static inline __attribute__((always_inline)) __u64 qj_longest_tail_ns(int packag
 	return qj_tail_ns(qj_tails_of(package) - 1);
 }
 
-/* Whether a sum is left: the longest tail of the sleep itself, or of the sleep before. */
+/* True if any tail's sum is not 0: then the longest is not, of the sleep or of the one before. */
 static inline __attribute__((always_inline)) int qj_any_tail(const __u64 *tail_ns, int package)
 {
 	return tail_ns[QJ_TAILS - 1] || (package && tail_ns[QJ_PACKAGE_TAILS - 1]);
 }
 
-/* Of [from, to), the time less than `length_ns` after `since_ns`, which is not after `from_ns`. */
+/* The part of [from, to) less than `length_ns` after `since_ns`, which is not after `from_ns`. */
 static inline __u64 qj_within(__u64 from_ns, __u64 to_ns, __u64 since_ns, __u64 length_ns)
 {
 	__u64 after = from_ns - since_ns, ns = to_ns - from_ns;
@@ -144,7 +141,7 @@ static inline __u64 qj_within(__u64 from_ns, __u64 to_ns, __u64 since_ns, __u64 
 
 /*
  * Adds the idle time [from, to) to the sums of the sleep that began it, and of the sleep before:
- * where both tails last, each has half, to the ns. Long tails belong to the last sleep alone.
+ * while both tails run, each has half, to the ns. Long tails belong only to the last sleep.
  */
 static inline __attribute__((always_inline)) void
 qj_add_tails(__u64 own[QJ_PACKAGE_TAILS], __u64 before[QJ_PACKAGE_TAILS], __u64 fell_ns,

@@ -32,8 +32,7 @@ static __always_inline void *reserve(__u32 bytes)
 	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : 0;
 }
 
-/* Reserves a record, all of it unset but its head. Returns 0 if the ring is full: that is counted.
- */
+/* Reserves a record and sets only its head. Returns 0 if the ring is full, and counts the loss. */
 static __always_inline void *reserve_record(struct qj_cpu_state *cpu, __u32 bytes,
 					    enum qj_block_kind block, __u32 loss)
 {
@@ -48,7 +47,7 @@ static __always_inline void *reserve_record(struct qj_cpu_state *cpu, __u32 byte
 	return head;
 }
 
-/* Copies a record that has no fixed length, at most `most`. Returns whether there was room. */
+/* Copies a record of variable length, at most `most`. Returns false if the ring is full. */
 static __always_inline bool output(void *record, __u64 bytes, __u64 most)
 {
 	void *ring = ring_of_cpu();
@@ -82,7 +81,7 @@ static __always_inline void fill_text(struct qj_ring_text *r, __u64 shape, __u32
 	r->text.dialect = dialect;
 }
 
-/* A session event of this thread, not yet with addresses or text. Returns 0 if the ring is full. */
+/* Reserves a session event of this thread, without addresses and text; 0 if the ring is full. */
 static __always_inline struct qj_ring_session *
 reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u32 event)
 {
@@ -105,7 +104,7 @@ reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u
 
 #define NS_PER_S 1000000000ULL
 
-/* Whether another record fits into `per_s` a second. `used_ns`: until when the budget is spent. */
+/* Returns true if another record is within `per_s` a second. The budget is used up to `used_ns`. */
 static __always_inline bool within_rate(__u64 *used_ns, __u64 per_s)
 {
 	__u64 now = bpf_ktime_get_ns(), used = *used_ns;

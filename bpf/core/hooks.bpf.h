@@ -2,8 +2,7 @@
 /*
  * Hooks for what differs between servers. The core calls <server>_<hook>() for each server that
  * lists the hook in the registry; bpf/<server>/state.bpf.h defines them. The verifier removes the
- * calls to servers that are not planned. The last function here labels a slice, which is one of
- * the moments for hooks.
+ * calls to servers that are not planned. The last function here labels a slice, which calls a hook.
  */
 #ifndef QJOULE_HOOKS_BPF_H
 #define QJOULE_HOOKS_BPF_H
@@ -16,9 +15,8 @@
 #define IS_THREAD_OF(thread, NAME) (PLANNED(NAME) && (thread)->server_kind == QJ_SERVER_##NAME)
 
 /*
- * `prev` has left its CPU without being preempted. `thread` is its state, or 0 if it has none or
- * nobody has looked it up yet. A hook may end the thread's query. It returns the thread if it has
- * looked it up.
+ * `prev` has left its CPU without being preempted. `thread` is its state, or 0 if it has none or is
+ * not looked up yet. A hook may end the thread's query. It returns `thread` if it has looked it up.
  */
 static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *cpu,
 							   struct task_struct *prev,
@@ -32,7 +30,7 @@ static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *
 	return thread;
 }
 
-/* A thread that leaves its CPU asleep in the middle of a query: its server may know for what. */
+/* A thread goes to sleep in the middle of a query: its server may know what it waits for. */
 static __always_inline void hooks_blocked(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 #define X(name, NAME)                                                                              \
@@ -77,7 +75,7 @@ static __always_inline const char *hooks_forked(const struct thread_state *threa
 	return comm;
 }
 
-/* Whether a process that has just executed a server's file is that server, not a tool. */
+/* Returns true if a process that has just executed a server's file is that server, not a tool. */
 static __always_inline bool hooks_executed(struct task_struct *task, __u8 kind)
 {
 	bool is_server = true;
@@ -90,7 +88,7 @@ static __always_inline bool hooks_executed(struct task_struct *task, __u8 kind)
 	return is_server;
 }
 
-/* Whether tools run the same file as this kind of server; hooks_executed() finds them. */
+/* Returns true if tools run the same file as this kind of server; hooks_executed() detects them. */
 static __always_inline bool has_tools(__u8 kind)
 {
 #define X(name, NAME)                                                                              \
@@ -101,7 +99,7 @@ static __always_inline bool has_tools(__u8 kind)
 	return false;
 }
 
-/* A thread's stack was sampled: a server may find in it what its code works for. */
+/* A thread's stack was sampled: a server may find its current work there. */
 static __always_inline void hooks_sampled(const struct qj_cpu_state *cpu, struct task_struct *task,
 					  struct qj_ring_stack *r)
 {
@@ -131,7 +129,7 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 	struct thread_state *thread;
 	__u32 pid = TASK_FIELD(task, pid);
 
-	/* Before the look-up: a thread that is adopted after it has another number. */
+	/* Read before the look-up: a thread that is adopted after it changes the number. */
 	cpu->adopted = *(volatile __u32 *)&control.adopted;
 	cpu->serving = 0;
 	if (!pid != !(cpu->busy_clock & QJ_CLOCK_RUNS)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * inflate.h in BPF programs, and the buffers for it, one per CPU. No two programs on a CPU use them
- * at the same time.
+ * Binds inflate.h to BPF programs, with one set of buffers per CPU. No two programs on a CPU use
+ * them at the same time.
  */
 #ifndef QJOULE_INFLATE_BPF_H
 #define QJOULE_INFLATE_BPF_H

@@ -13,7 +13,7 @@
 #include "server_state.h"
 
 #define QJ_INFLATE_STEPS  (4 * QJ_PACKED_MAX)
-#define QJ_LZ4_LONGER	  15 /* at this value the length continues in the bytes that follow */
+#define QJ_LZ4_LONGER	  15 /* at this value the following bytes continue the length */
 #define QJ_LZ4_MATCH_MIN  4
 #define QJ_SNAPPY_LONGER  60
 #define QJ_SNAPPY_LENGTHS 5 /* bytes of a length, 7 bits each */
@@ -30,7 +30,7 @@ enum inflate_at {
 
 /* Provided by the includer: copies bytes that do not overlap; false if they cannot be read. */
 static __always_inline bool inflate_copy(__u8 *to, __u64 bytes, const __u8 *from);
-/* Then call inflate_step() until it returns 1, at most QJ_INFLATE_STEPS times. */
+/* The caller then calls inflate_step() until it returns 1, at most QJ_INFLATE_STEPS times. */
 static __always_inline void inflate_run(struct inflate_buffers *b);
 
 static __always_inline void inflate_begin(struct inflate_buffers *b, __u8 format, __u32 bytes)
@@ -79,7 +79,7 @@ static __always_inline void inflate_literals(struct inflate_buffers *b)
 		b->phase = INFLATE_END;
 }
 
-/* A match may overlap what it appends. Its bytes then repeat: each step copies twice as many. */
+/* A match may overlap its own output. Its bytes then repeat: each step copies twice as many. */
 static __always_inline void inflate_match(struct inflate_buffers *b)
 {
 	__u64 bytes = b->match, from, to;

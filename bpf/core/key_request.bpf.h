@@ -18,8 +18,8 @@
 
 enum key_waits {
 	KEY_WAITS_NOT = 0,
-	KEY_WAITS,	  /* the reply to its last request comes next ... */
-	KEY_WAITS_BEHIND, /* ... or comes after replies to earlier requests */
+	KEY_WAITS,	  /* the next reply answers its last request */
+	KEY_WAITS_BEHIND, /* replies to earlier requests come first */
 };
 
 /* The last request of a connection: stored with its socket. */
@@ -28,12 +28,12 @@ struct key_request {
 	__u64 query; /* 0 before the first */
 	__u64 begin_ns;
 	__u64 shape;
-	__u64 last_shape; /* of the last command */
+	__u64 last_shape; /* shape of the last command */
 	__u32 executions;
 	__u32 flags;
 	__u32 statement_bytes;
 	__u8 waits;  /* enum key_waits */
-	__u8 runs;   /* runs of equal commands */
+	__u8 runs;   /* number of runs of equal commands */
 	__u8 opaque; /* encrypted: nothing can be read on this socket */
 	__u8 reserved;
 };
@@ -59,7 +59,7 @@ static __always_inline void key_claim(struct qj_cpu_state *cpu, struct thread_st
 	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 
-/* From here on the thread works for no known request. `closes`: the open slice ends here. */
+/* The thread works for no known request from now on. `closes`: the open slice ends here. */
 static __always_inline void key_release(struct qj_cpu_state *cpu, struct thread_state *thread,
 					bool closes, __u64 now)
 {
@@ -112,7 +112,7 @@ static __always_inline void key_left(struct qj_cpu_state *cpu, struct thread_sta
 
 /*
  * Bytes were read. They belong to the request that waits for its reply only if that request has no
- * complete command yet; otherwise it ends here. Returns whether a new request begins.
+ * complete command yet; otherwise that request ends. Returns true if a new request begins.
  */
 static __always_inline bool key_next_request(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     struct key_request *request, __u64 now)
@@ -153,8 +153,8 @@ static __always_inline void key_opaque(struct qj_cpu_state *cpu, struct thread_s
 }
 
 /*
- * Whether the `got` bytes just read are the first ones of this connection. TCP counts the bytes
- * received; those that the server has not yet read lie behind copied_seq.
+ * Returns true if the `got` bytes just read are the connection's first. TCP counts the bytes
+ * received; copied_seq excludes those that the server has not yet read.
  */
 static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
 {
@@ -168,8 +168,8 @@ static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
 }
 
 /*
- * A connection that is seen for the first time gets a session. Returns whether a command begins
- * with the `got` bytes just read; those of a connection that was already open may begin within one.
+ * Gives a connection that is seen for the first time a session. Returns true if a command begins
+ * with the `got` bytes just read; in a connection that was already open they may begin within one.
  */
 static __always_inline bool key_met(struct qj_cpu_state *cpu, struct thread_state *thread,
 				    struct key_request *request, struct sock *sk, __u32 got)
@@ -182,8 +182,8 @@ static __always_inline bool key_met(struct qj_cpu_state *cpu, struct thread_stat
 }
 
 /*
- * The end of a thread's turn. A thread does not sleep while it executes commands. After a sleep,
- * the request that it last read is either done or blocked until another client wakes it.
+ * Ends a thread's turn if it slept. A thread does not sleep while it executes commands. After a
+ * sleep, the request that it last read is either done or blocked until another client wakes it.
  */
 static __always_inline void key_forget_if_slept(struct thread_state *thread, struct key_turn *turn,
 						struct task_struct *task)
@@ -199,31 +199,31 @@ static __always_inline void key_forget_if_slept(struct thread_state *thread, str
 
 /*
  * Shape and text of a key-value request: the shape is made of the commands' names and keys
- * (shape_hash.h), and sent with its text, the different commands as RESP arrays.
+ * (shape_hash.h); its text has the different commands as RESP arrays.
  */
 
 #define KEY_TEXT_BYTES 1024
 #define KEY_RECORD_MAX 128 /* a command in the sent text: headers, name, key */
 #define KEY_RUNS_MAX   8   /* different commands sent per request */
-/* Most requests are no longer, and a read of a server's memory costs more than a copy. */
+/* Most requests are shorter, and a read of a server's memory costs more than a copy. */
 #define KEY_START_BYTES 128
 
-/* The part of a command that its shape is made of. */
+/* The part of a command that determines its shape. */
 struct key_command {
 	__u8 name_bytes;
 	__u8 key_bytes;
 	__u8 has_key;
 	__u8 reserved[5];
-	/* Twice the kept length, so that a piece fits wherever it begins. */
+	/* Twice the length, so that a piece fits wherever it begins. */
 	__u8 name[2 * QJ_KEY_NAME_BYTES];
 	__u8 key[2 * QJ_KEY_BYTES];
 };
 
-/* The text of the request that is being read: its different commands as RESP arrays. */
+/* The text of the current request: its different commands as RESP arrays. */
 struct key_text {
 	struct qj_key_pattern pattern; /* scratch */
 	__u32 used;
-	/* The beginning of what the server has read, at once. */
+	/* The beginning of the bytes read by the server, copied at once. */
 	__u32 start_bytes;
 	__u64 start_addr;
 	__u8 bytes[KEY_TEXT_BYTES];
@@ -266,7 +266,7 @@ static __always_inline void key_put_end(struct key_text *text, __u32 at)
 	text->bytes[at_most(at, KEY_TEXT_BYTES - 2) + 1] = '\n';
 }
 
-/* Appends a command, cut to the part that its shape is made of; false if there is no room. */
+/* Appends a command, cut to the part that determines its shape; false if there is no room. */
 static __always_inline bool key_append(struct key_text *text, const struct key_command *c)
 {
 	__u32 used = text->used;
@@ -321,8 +321,8 @@ static __always_inline void key_command_done(struct key_request *request, struct
 }
 
 /*
- * The next command overwrites the last one. Only here is the first command of a request added to
- * the text: most requests have no second command, and the text of their shape was already sent.
+ * Prepares for the next command, which overwrites the last one. Only here is the first command of a
+ * request added to the text: most requests have no second command, and their text was already sent.
  */
 static __always_inline void key_overwrite(const struct key_request *request, struct key_command *c,
 					  struct key_text *text)

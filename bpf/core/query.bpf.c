@@ -39,7 +39,7 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
-/* The key of the thread's query in a package's sums. `key` is zeroed. */
+/* Fills the key of the thread's query in a package's sums. `key` is zeroed. */
 static __always_inline void query_key(struct thread_state *thread, __u16 package,
 				      struct qj_sums_key *key)
 {
@@ -54,8 +54,8 @@ static __always_inline void query_key(struct thread_state *thread, __u16 package
 }
 
 /*
- * Moves what the query has used before it had a shape from the row without one, in the same window:
- * a window that is over may have been read.
+ * Moves the query's use from the row without a shape to its shape's row, in the same window: a past
+ * window may have been read.
  */
 static __always_inline void move_use(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
@@ -68,7 +68,7 @@ static __always_inline void move_use(struct qj_cpu_state *cpu, struct thread_sta
 	struct qj_sums *from, *to;
 
 	from = row_at(index_of(&key, kept->epoch));
-	if (!from) /* it is in the row for what a full map has no room for */
+	if (!from) /* the use is in the `other` row of a full map */
 		return;
 	query_key(thread, kept->package, &key);
 	to = sums_of(cpu, &key, kept->epoch);
@@ -95,8 +95,7 @@ int name_use(struct qj_cpu_state *cpu, struct thread_state *thread)
 }
 
 /*
- * What the query has waited for until it ended. A reply that turned out to be the last one was its
- * end; otherwise it ends now.
+ * Returns the query's waits until its end: a reply that proved to be the last one, otherwise now.
  */
 static __always_inline const __u64 *waits_until(struct thread_state *thread, __u64 end_ns)
 {
@@ -105,7 +104,7 @@ static __always_inline const __u64 *waits_until(struct thread_state *thread, __u
 	return thread->waits.replied_ns;
 }
 
-/* `whole_ns`, `parts_ns`: of a row: how long threads have taken, and what of it they waited for. */
+/* `whole_ns`, `parts_ns`: fields of a row: the threads' time, and its parts spent waiting. */
 static __always_inline void sum_waits(__u64 *whole_ns, __u64 *parts_ns, __u64 ns,
 				      const __u64 *wait_ns)
 {
@@ -115,7 +114,7 @@ static __always_inline void sum_waits(__u64 *whole_ns, __u64 *parts_ns, __u64 ns
 			__sync_fetch_and_add(&parts_ns[i], wait_ns[i]);
 }
 
-/* Live view: what a helper has waited for while it worked for its leader's query. */
+/* Live view: sums a helper's waits while it worked for its leader's query. */
 static __always_inline void sum_helper_waits(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     __u64 end_ns)
 {
@@ -210,8 +209,8 @@ static __always_inline void fill_query(struct qj_query *q, struct thread_state *
 }
 
 /*
- * Live view: draws the query that ends for the sample, or does not. It is sent with its last slice,
- * when its thread sleeps, or when the thread's next query ends.
+ * Live view: draws whether the query that ends is sampled. A drawn query is sent with its last
+ * slice, when its thread sleeps, or when the thread's next query ends.
  */
 static __always_inline void draw(struct qj_cpu_state *cpu, struct thread_state *thread,
 				 __u64 end_ns)
@@ -249,7 +248,7 @@ static __always_inline void send_query(struct qj_cpu_state *cpu, const struct th
 	submit(r);
 }
 
-/* Sends the query that ended last if it still waits for its segment. */
+/* Sends the thread's last ended query if it still waits for its segment. */
 int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	if (!cpu || !thread || !thread->ended.query)
@@ -262,7 +261,7 @@ int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
-/* Puts the thread's query aside: from here on the thread works for a statement within it. */
+/* Suspends the thread's query: from now on the thread works for a statement within it. */
 int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
 {
 	if (!cpu || !thread)
@@ -341,7 +340,7 @@ static __always_inline void send_helper(struct qj_cpu_state *cpu, const struct t
 	submit(r);
 }
 
-/* The helper works for no query. Its open slice keeps its label. */
+/* Ends a helper's work for its leader's query. The open slice keeps its label. */
 int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns, __u64 pid_tgid)
 {
 	if (!cpu || !thread)
@@ -361,8 +360,7 @@ int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_
 }
 
 /*
- * Called when tracing is about to stop: sends the query that a thread still serves as it stands.
- * Its end will not be sent later.
+ * Sends an unfinished query when tracing is about to stop. No record of its end follows.
  */
 int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid)
 {
@@ -374,7 +372,7 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	if (plan.mode == QJ_MODE_LIVE || !thread->begin_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (thread->off_ns) /* how long it could have run is not known */
+	if (thread->off_ns) /* the time on the run queue is not known */
 		add_wait(&thread->waits, now, now - thread->off_ns, 0);
 	if (thread->borrowed)
 		return helper_end(cpu, thread, now, pid_tgid);
@@ -389,7 +387,7 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	return send_ended(cpu, thread);
 }
 
-/* Not inline: what relabel() needs of the stack is not needed at the same time. */
+/* Not inline, so that its stack and relabel()'s are not needed at the same time. */
 __noinline int query_record(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {
 	if (!cpu || !thread)
@@ -411,7 +409,7 @@ __noinline int query_record(struct qj_cpu_state *cpu, struct thread_state *threa
 
 /*
  * Ends the thread's query and gives the thread the id of its next one. The open slice keeps its
- * label until the thread sleeps, because returning to wait is the end of this query's work. The
+ * label until the thread sleeps, because the return to waiting still belongs to this query. The
  * record is then sent with that slice's segment.
  */
 int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
@@ -420,7 +418,7 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 		return 0;
 	if (thread->caller.query)
 		child_end(cpu, thread, end_ns);
-	/* Not where the thread only reports a request that owns no time. */
+	/* Skipped where the thread only reports a request that owns no time. */
 	if (thread->flags & QJ_QUERY_WAITS && end_ns != thread->end_ns) {
 		check_label(cpu, end_ns);
 		end_ns = cpu->event_ns = slice_began(cpu, end_ns);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The life of a query on its thread, the same for every server and every attach mode (attach mode).
- */
+/* The life of a query on its thread, the same for every server and every attach mode. */
 #ifndef QJOULE_QUERY_BPF_H
 #define QJOULE_QUERY_BPF_H
 
@@ -21,21 +20,20 @@ extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __
 extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns,
 		      __u64 pid_tgid);
-/* Sends the query that ended last, or the drawn one, if it has not been sent. */
+/* Sends the thread's last ended or drawn query, if it has not been sent. */
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
-/* Likewise in segments.bpf.c: the open slice is the current thread's. */
+/* Relabels the open slice with the current thread; in segments.bpf.c. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
-/* Likewise, in statement.bpf.c. */
-/* From here on the thread has this role, NUL-terminated. 0: its own name is its role. */
+/* In statement.bpf.c: */
+/* Sets the thread's role, NUL-terminated. 0: its own name is its role. */
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
 		     const struct role_name *role);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
 /*
- * From here on the session's queries are summed separately; relabels the open slice if it belongs
- * to this session.
+ * Sums the session's queries separately from now on; relabels the open slice if it is theirs.
  */
 static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      struct qj_session *event)
@@ -50,7 +48,7 @@ static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_st
 		cpu->naming = naming;
 }
 
-/* Reports an event of a session other than the thread's own, which does not change. */
+/* Emits an event of a session other than the thread's own, which does not change. */
 static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 session, __u32 event, __u64 addr, __u32 bytes)
 {
@@ -71,15 +69,15 @@ static __always_inline __u32 string_bytes(struct thread_state *thread, __u64 add
 	return bytes > 0 ? bytes : 0;
 }
 
-/* Whether the thread works for the request that it has read. If not, requests are only counted. */
+/* True if the thread works for the request that it has read. If not, requests are only counted. */
 static __always_inline bool owns_time(const struct thread_state *thread)
 {
 	return thread->attach_mode == QJ_ATTACH_SOCKET;
 }
 
 /*
- * Some context switches may stay invisible: a kernel may exempt its own tasks from tracing (see
- * serving() in segments.bpf.c). The current task is known all the same.
+ * Relabels if the current task is not the slice's: some context switches may be invisible, since a
+ * kernel may exempt its own tasks from tracing (see serving() in segments.bpf.c).
  */
 static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 {
@@ -89,7 +87,7 @@ static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 	relabel(cpu, now);
 }
 
-/* Labels the open slice with this thread's query and the keys for its sums known so far. */
+/* Labels the open slice with this thread's query and the sums' keys known so far. */
 static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	cpu->shape = thread->shape;
@@ -100,8 +98,7 @@ static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_
 }
 
 /*
- * Labels a query that has begun without a shape, and gives the shape what the query has used in
- * this window so far.
+ * Labels a query that has begun without a shape, and moves its use in this window to the shape.
  */
 static __always_inline void label_begun(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
@@ -110,7 +107,7 @@ static __always_inline void label_begun(struct qj_cpu_state *cpu, struct thread_
 		name_use(cpu, thread);
 }
 
-/* Gives the open slice to this thread's query. What ran before stays with its owner. */
+/* Gives the open slice to this thread's query. Time before stays with its owner. */
 static __always_inline void claim_slice(struct qj_cpu_state *cpu, struct thread_state *thread,
 					__u64 now)
 {
@@ -126,7 +123,7 @@ static __always_inline void claim_slice(struct qj_cpu_state *cpu, struct thread_
 	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 
-/* When the slice began that was claimed at `now`: a tick meanwhile left it to the owner before. */
+/* When the slice claimed at `now` began; a tick meanwhile left it to the previous owner. */
 static __always_inline __u64 slice_began(const struct qj_cpu_state *cpu, __u64 now)
 {
 	__u64 t0 = *(volatile __u64 *)&cpu->t0_ns;
@@ -145,7 +142,7 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 	thread->flags |= QJ_QUERY_WAITS;
 }
 
-/* The reply was sent, and may be the last one of the query. */
+/* A reply was sent, which may be the query's last. */
 static __always_inline void reply_sent(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 now)
 {
@@ -167,7 +164,7 @@ static __always_inline void query_release(struct qj_cpu_state *cpu, struct threa
 	cpu->owner_kind = QJ_OWNER_SERVER;
 }
 
-/* A helper works for its leader's query no more. */
+/* Ends a helper's work for its leader's query. */
 static __always_inline void helper_leave(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 __u64 now)
 {
@@ -202,7 +199,7 @@ static __always_inline void session_begin(struct qj_cpu_state *cpu, struct threa
 	thread->head_bytes = 0;
 }
 
-/* This session's bytes are unreadable from here on: reports that and stops following its thread. */
+/* Stops following a thread whose session is unreadable from now on, and reports that. */
 static __always_inline void session_opaque(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	thread->phase = PHASE_OPAQUE;
@@ -230,7 +227,7 @@ static __always_inline struct leader leader_of(const struct thread_state *thread
 			       .session = thread->session};
 }
 
-/* From here on this thread works for the leader's query, if it does not already. */
+/* Makes this thread work for the leader's query, if it does not already. */
 static __always_inline void leader_join(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct leader *leader)
 {

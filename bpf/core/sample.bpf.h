@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Live view: a random sample of queries, beside the sums. Each server's shape has its own draws.
- * In a period, its first query is drawn for certain, so that no shape is missing. A later one is
- * drawn with probability plan.samples / calls, where `calls` is the number of its calls in the
- * period before or in this one until now, whichever is larger. This depends on the past alone, so
+ * The first query of a period is drawn for certain, so that no shape is missing. A later one is
+ * drawn with probability plan.samples / calls, where `calls` is the shape's number of calls in the
+ * period before or in this one so far, whichever is larger. This depends only on the past, so
  * weights of 1 / probability give unbiased estimates (Horvitz and Thompson, JASA 47, 1952), and
- * about plan.samples are drawn however many there are.
+ * about plan.samples are drawn per period.
  */
 #ifndef QJOULE_SAMPLE_BPF_H
 #define QJOULE_SAMPLE_BPF_H
 
 #include "emit.bpf.h"
 
-#define SAMPLES_PER_S 1000 /* of all shapes: beyond, draws are counted as lost */
+#define SAMPLES_PER_S 1000 /* for all shapes together; draws beyond are counted as lost */
 
 struct sampled_key {
 	__u64 shape;
@@ -21,11 +21,11 @@ struct sampled_key {
 
 struct sampled_shape {
 	__u64 period; /* number of the period, from 1 */
-	__u32 calls;  /* in it */
-	__u32 before; /* in the period before */
+	__u32 calls;  /* calls in this period */
+	__u32 before; /* calls in the period before */
 };
 
-/* A shape that falls out of the map begins again with a certain draw. */
+/* A shape evicted from the map begins again with a certain draw. */
 struct sampled_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
@@ -34,10 +34,10 @@ struct sampled_map {
 };
 extern struct sampled_map sampled SEC(".maps");
 
-/* Shared by all CPUs: until when the draws of a second are spent. */
+/* `used_ns` of within_rate(), shared by all CPUs. */
 extern __u64 samples_used_ns;
 
-/* The shape's calls with the one that ends now. Two CPUs may count the first one of a period. */
+/* Counts the call that ends now. Two CPUs may count the first one of a period. */
 static __always_inline void count_call(struct sampled_shape *shape, __u64 period)
 {
 	__u64 before = shape->period;
@@ -62,7 +62,7 @@ static __always_inline __u32 probability_of(const struct sampled_shape *shape)
 	return ((__u64)plan.samples << 32) / most;
 }
 
-/* Whether the thread's query, which ended, is drawn. Its thread then has the probability. */
+/* Returns true if the thread's ended query is drawn; the thread then has the probability. */
 static __always_inline bool drawn(struct thread_state *thread, __u64 end_ns)
 {
 	struct sampled_key key = {.shape = thread->shape, .server = thread->server};

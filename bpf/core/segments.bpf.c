@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The programs on what every process does: context switches and ticks, which close slices, and
- * reads and writes of sockets, which go on to the program of the server.
+ * Programs for all processes: context switches and ticks, which close slices, and reads and writes
+ * of sockets, which call the server's program.
  */
 #include "batch.bpf.h"
 #include "hooks.bpf.h"
@@ -29,15 +29,15 @@ static __always_inline __u64 not_before(const struct qj_cpu_state *cpu, __u64 no
 }
 
 /*
- * When this context switch began, by CLOCK_MONOTONIC. If the thread before goes to sleep, the
- * scheduler has just read its own clock (update_rq_clock() in __schedule()), and reading another
- * one would be more than half of what this program costs. Otherwise the scheduler may go by the
- * moment in which another CPU decided to switch (rq_clock_skip_update()).
+ * Returns when this context switch began, by CLOCK_MONOTONIC. If the previous thread goes to sleep,
+ * the scheduler has just read its own clock (update_rq_clock() in __schedule()), and reading
+ * another one would be more than half of this program's cost. Otherwise the scheduler's clock may
+ * date from when another CPU decided to switch (rq_clock_skip_update()).
  *
  * Both clocks are read once in a while. They drift apart at most as fast as NTP slews one of them,
  * by 500 ppm (adjtimex(2)). Their difference here contains the time since the scheduler read its
  * clock, in which a host may have taken the CPU away. So a lower difference is right, and a higher
- * one is believed as far as two in a row agree. If both were too high, so is this time: see
+ * one is used as far as two in a row agree. If both were too high, so is this time: see
  * not_before().
  */
 #define READ_BOTH_NS (1 << 20)
@@ -63,11 +63,11 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 		cpu->read_ns = clock;
 	}
 	now = clock + cpu->ahead_ns;
-	/* A query may have begun or ended since: the scheduler need not read its clock twice. */
+	/* A query may have begun or ended since: the scheduler need not read its clock again. */
 	return now > cpu->event_ns ? now : cpu->event_ns;
 }
 
-/* Not inline: programs have too little stack left for it beside what else they call. */
+/* Not inline: the callers' stacks have too little room left. */
 __noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
 	if (cpu)
@@ -76,8 +76,8 @@ __noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 }
 
 /*
- * Live view: whether a process outside servers goes on, in another of its threads. Its sums are the
- * process's, so the slice may go on, too. A thread that was adopted meanwhile is looked up.
+ * Live view: returns true if the switch stays within a process outside servers. Its threads share
+ * sums, so the slice may go on. A thread that was adopted meanwhile is looked up.
  */
 static __always_inline bool process_goes_on(const struct qj_cpu_state *cpu,
 					    const struct task_struct *prev,
@@ -131,9 +131,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
  * this wakes no CPU. A CPU in full dynticks mode has no tick: its slices are longer, and are
  * divided over windows by time.
  *
- * All other such timers come here too. Most are left before the clock is read, unless the task that
- * runs is not certain (see `serving`). A timer of another clock has a time of its own, so the
- * slice's length is tested again by ours.
+ * All other such timers run this program too. Most return before the clock is read, unless the
+ * running task is not certain (see `serving`). A timer may use another clock, so the slice's length
+ * is tested again with ours.
  */
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(on_tick, struct hrtimer *timer)
@@ -163,14 +163,14 @@ int BPF_PROG(on_tick, struct hrtimer *timer)
 }
 
 /*
- * The only programs on the tracepoints of reads and writes. Where no server's thread runs, a byte
- * of the CPU's state says so, and they leave at once. Otherwise they pass the event on to the
- * program of that kind of server, by a tail call that the kernel makes a direct jump. So other
- * processes pay the same whatever is planned. As one program, all kinds would exceed the stack, and
- * come near the million instructions that the verifier follows.
+ * The only programs on the tracepoints of reads and writes. A byte of the CPU's state says if a
+ * server's thread runs; if not, they return at once. Otherwise they pass the event to the program
+ * of that kind of server by a tail call, which the kernel makes a direct jump. So other processes
+ * pay the same whatever is planned. As one program, all kinds would exceed the stack, and come near
+ * the million instructions that the verifier follows.
  */
 
-/* By the kind of server: its program on reads, or on writes. */
+/* The program on reads, or on writes, by the kind of server. */
 struct traffic_map {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, QJ_KINDS);
@@ -182,10 +182,10 @@ struct traffic_map reads SEC(".maps");
 struct traffic_map writes SEC(".maps");
 
 /*
- * The kind of server whose thread is running, or QJ_SERVING_NONE. The last context switch has noted
- * it, unless the thread was adopted while it ran. A kernel may exempt its own tasks and init from
- * tracing: then the switch to such a task was seen, and the one from it was not (check_label()), so
- * the task is looked up.
+ * Returns the kind of server whose thread is running, or QJ_SERVING_NONE. The last context switch
+ * has stored it, unless the thread was adopted while it ran. A kernel may exempt its own tasks and
+ * init from tracing: then only the switch to such a task was seen, not the switch from it
+ * (check_label()), so the task is looked up.
  */
 static __always_inline __u8 serving(const struct qj_cpu_state *cpu)
 {

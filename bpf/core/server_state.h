@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Parts of the state that the programs of several servers keep of a thread or of a connection.
- * Works in BPF programs (include vmlinux.h first) and on the host.
+ * State of a thread or connection that the programs of several servers share. Works in BPF programs
+ * (include vmlinux.h first) and on the host.
  */
 #ifndef QJOULE_SERVER_STATE_H
 #define QJOULE_SERVER_STATE_H
 
 /*
- * The server's own state of the current query, with which each bpf/<server>/thread.h begins: zeroed
- * when the query ends.
+ * The server's own state of the current query, at the beginning of each bpf/<server>/thread.h;
+ * zeroed when the query ends.
  */
 struct of_query {
 	__u64 words[2];
@@ -21,7 +21,7 @@ struct key_turn {
 	__u32 reserved;
 };
 
-/* ---- tags that arrive in pieces, kept until their query is sent ---- */
+/* ---- tags that arrive in pieces, stored until their query is sent ---- */
 
 #define TAGS_BYTES 480 /* longer tags are not read; a multiple of 8 */
 #define TAGS_ROOM  512 /* larger, to detect longer tags; a power of two */
@@ -43,15 +43,15 @@ enum inflate_format {
 	QJ_INFLATE_SNAPPY = 2,
 };
 
-/* Larger than needed by the most that one copy may write beyond the end. */
+/* QJ_INFLATE_CHUNK of slack: a copy may write that far beyond the end. */
 struct inflate_packed {
 	__u8 bytes[QJ_PACKED_MAX + QJ_INFLATE_CHUNK];
 };
-/* Kept in memory that the verifier does not track: otherwise it would follow every sum. */
+/* In memory that the verifier does not track: otherwise it would follow every sum. */
 struct inflate_buffers {
 	__u32 at; /* offset in the packed bytes */
 	__u32 packed_bytes;
-	__u32 done; /* bytes inflated so far, and the most there may be */
+	__u32 done; /* bytes inflated so far, and their maximum */
 	__u32 limit;
 	__u32 literals;
 	__u32 match;

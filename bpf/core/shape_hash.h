@@ -8,13 +8,13 @@
  *
  * The statement runs through a lexical automaton, and the automaton's output is hashed. Its tables
  * (shape_tables.h) come from the same definition as the Python normaliser qjoule.shapes. Each byte
- * costs three table loads and one multiplication, with no branch on the data but for names that
- * begin with digits. The result does not
- * depend on how the statement is split into chunks. Equal hashes imply equal shapes (up to chance,
- * 2^-64): the normaliser computes shapes from the automaton's output alone.
+ * costs three table loads and one multiplication, with no branch on the data except for names that
+ * begin with digits. The result does not depend on how the statement is split into chunks. Equal
+ * hashes imply equal shapes (up to chance, 2^-64): the normaliser computes shapes from the
+ * automaton's output alone.
  *
  * Clients choose the text, so the hash is keyed: both the start and the multiplier derive from a
- * secret seed. It resists accidental and blind collisions; it is no cryptographic code.
+ * secret seed. It resists accidental and blind collisions, but is not cryptographic.
  *
  * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and on the host:
  *
@@ -35,7 +35,7 @@
 
 #define QJ_SHAPE_CHUNK	 64
 #define QJ_SHAPE_STATE	 0x1fc0 /* bits of an entry: the next state */
-#define QJ_SHAPE_SYMBOL	 0xe03f /* the other bits: what is emitted */
+#define QJ_SHAPE_SYMBOL	 0xe03f /* the other bits: the emitted symbol */
 #define QJ_SHAPE_DIALECT 0x2000 /* the second half of the table */
 #define QJ_SHAPE_STATES	 128
 /* The dialect of the table's first half; the second half serves all other dialects. */
@@ -45,8 +45,8 @@
 #define QJ_SHAPE_EMIT_SHIFT  15
 
 /*
- * Added to the number of the rules: the session is known to have no other setting that changes how
- * a statement's words are read. Hashes do not depend on it.
+ * Added to the number of the rules if the session is known to have no other setting that changes
+ * how a statement's words are read. Hashes do not depend on it.
  */
 #define QJ_SHAPE_PLAIN_MODES 0x40
 
@@ -56,7 +56,7 @@ struct qj_shape_state {
 	__u64 recent; /* the last eight bytes; the lowest is the last */
 	__u16 entry;  /* last transition */
 	__u8 dialect; /* enum qj_dialect */
-	__u8 rules;   /* of the session: qjoule.shapes.rules; 0: none is known */
+	__u8 rules;   /* the session's: qjoule.shapes.rules; 0: none known */
 	__u8
 	    truncated; /* set before qj_shape_end if the statement continues after the last chunk */
 	__u8 reserved[3];
@@ -103,8 +103,8 @@ static __always_inline const __u8 *qj_shape_classes_of(const struct qj_shape_sta
 }
 
 /*
- * The digits before a byte, which turned out to begin a name. In each byte of `others` the highest
- * bit says that it is no digit. No loop and no index: early verifiers cannot bound them.
+ * The digits before a byte that proved to begin a name. In each byte of `others` the highest bit
+ * marks a non-digit. No loop and no index: early verifiers cannot bound them.
  */
 static __always_inline __u64 qj_shape_digits(__u64 recent)
 {
@@ -137,8 +137,8 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 		__u64 emits, moved;
 
 		/*
-		 * The two have no bit in common, so an OR would do. A sum and a mask are used
-		 * because before Linux 6.10 the verifier cannot bound an OR of two variables.
+		 * The two have no bit in common. A sum and a mask replace an OR, because before
+		 * Linux 6.10 the verifier cannot bound an OR of two variables.
 		 */
 		entry = (entry & QJ_SHAPE_STATE) + classes[byte];
 		entry = moves[entry & (QJ_SHAPE_DIALECT - 1)];
@@ -155,7 +155,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	s->recent = recent;
 }
 
-/* The hash of all that was fed: never 0 (unknown text) and never ~0 (the `other` row). */
+/* Returns the hash of all chunks: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
 	const __u8 *finals = qj_shape_finals + (s->dialect == QJ_SHAPE_FIRST ? 0 : QJ_SHAPE_STATES);
@@ -170,12 +170,13 @@ static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
  * The shape of a key-value command as a keyed 64-bit hash of its name and the pattern of its first
  * argument, which is a key in most commands. Numbers, identifiers and hexadecimal strings in the
  * key become one mark each. qjoule.shapes.shape makes the same pattern as text: equal hashes imply
- * equal patterns, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
+ * equal patterns, up to chance. Works inside BPF programs and on the host.
  *
  * Words in a pattern are runs of letters, digits, control characters and bytes from 0x80 on:
  *
- * - A word becomes a mark if a digit stands before a letter, if it contains bytes that are neither,
- *   or if it is hexadecimal and either long or joined by "-" to a mark before it.
+ * - A word becomes a mark if a digit stands before a letter, if it contains control characters or
+ *   bytes from 0x80 on, or if it is hexadecimal and either long or joined by "-" to a mark before
+ *   it.
  * - A word of letters followed by digits becomes the letters and a mark.
  * - A word of letters only stays as it is.
  *
@@ -187,7 +188,7 @@ static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 #define QJ_KEY_HEX_MIN	  8	/* a hexadecimal word of this many digits is an identifier */
 #define QJ_KEY_MARK	  0x100 /* symbols above the 256 byte values */
 #define QJ_KEY_ARG	  0x101 /* an argument follows */
-#define QJ_KEY_CUT	  0x102 /* the argument continues beyond what was read */
+#define QJ_KEY_CUT	  0x102 /* the argument continues beyond the bytes read */
 #define QJ_KEY_NEXT	  0x103 /* another command of the pipeline follows */
 
 enum qj_key_word {
@@ -198,10 +199,10 @@ enum qj_key_word {
 
 struct qj_key_pattern {
 	__u64 key;    /* odd */
-	__u64 hash;   /* includes the current word as it stands */
+	__u64 hash;   /* includes the current word, unchanged */
 	__u64 before; /* without the current word */
-	__u64 stem;   /* includes the letters before its first digit */
-	__u64 marked; /* as it was after the last mark */
+	__u64 stem;   /* includes the letters before the current word's first digit */
+	__u64 marked; /* the hash after the last mark */
 	__u32 length; /* bytes of the current word */
 	__u8 word;    /* enum qj_key_word */
 	__u8 joined;  /* a mark and "-" precede the word */
@@ -214,7 +215,7 @@ static __always_inline __u64 qj_key_seeded(__u64 seed)
 	return qj_shape_mix(seed + 0x9e3779b97f4a7c15ULL) | 1;
 }
 
-/* Ends a word: decides what it becomes. */
+/* Ends a word: decides if it becomes a mark. */
 static __always_inline void qj_key_word_end(struct qj_key_pattern *p)
 {
 	int hex, whole;
@@ -290,13 +291,13 @@ static __always_inline __u64 qj_key_pattern_end(struct qj_key_pattern *p, __u32 
 	return bytes < QJ_KEY_BYTES ? p->hash : qj_shape_step(p->hash, QJ_KEY_CUT, p->key);
 }
 
-/* Names are hashed without regard to case. */
+/* Hashes names without regard to case. */
 static __always_inline __u64 qj_key_name_byte(__u64 hash, __u8 byte, __u64 key)
 {
 	return qj_shape_step(hash, byte >= 'A' && byte <= 'Z' ? byte | 0x20 : byte, key);
 }
 
-/* Never 0 (unknown text) and never ~0 (the `other` row). */
+/* Returns neither 0 (unknown text) nor ~0 (the `other` row). */
 static __always_inline __u64 qj_key_end(__u64 hash)
 {
 	hash = qj_shape_mix(hash);

@@ -35,7 +35,7 @@ struct more_readings_map {
 extern struct more_readings_map more_readings SEC(".maps");
 
 /*
- * Reads the further counters at the end of a slice and keeps the readings for the next slice.
+ * Reads the further counters at the end of a slice and stores the readings for the next slice.
  * Stores the increments in `out` unless it is 0. Returns the smallest share of the slice for which
  * one of them counted.
  */
@@ -79,19 +79,19 @@ static __always_inline __u32 more_since(struct qj_segment_more *out)
 
 /*
  * Live view on CPUs with SMT: how long the other hardware threads of a core were busy during a
- * slice, from their busy clocks. Recordings do not need this: their segments show it.
+ * slice, from their busy clocks. In recordings the segments show it.
  */
 
 /* IBM POWER has eight threads per core; the verifier needs a bound for the loop. */
 #define MAX_CORE_THREADS 8
 
-/* A constant for the verifier: it removes code that this machine or mode does not need. */
+/* Constant for the verifier, which removes code that this machine or mode does not need. */
 static __always_inline bool measures_overlap(void)
 {
 	return plan.mode == QJ_MODE_LIVE && plan.core_threads > 1;
 }
 
-/* The sum of the busy times of the core's other CPUs. */
+/* Sums the busy times of the core's other CPUs. */
 static __always_inline __u64 other_threads_busy_ns(__u64 now)
 {
 	__u32 self = bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1), other = self;
@@ -107,8 +107,8 @@ static __always_inline __u64 other_threads_busy_ns(__u64 now)
 }
 
 /*
- * The time within the slice that ends now (`whole` ns long) in which another thread of the core was
- * busy. With more than two threads per core it is capped at `whole`. Starts the next slice.
+ * Returns how long another thread of the core was busy during the slice that ends now (`whole` ns).
+ * With more than two threads per core it is capped at `whole`. Starts the next slice.
  */
 static __always_inline __u64 overlap_since(struct qj_cpu_state *cpu, __u64 now, __u64 whole)
 {
@@ -157,7 +157,7 @@ static __always_inline void counter_since(struct qj_cpu_state *cpu, void *map, _
 	cpu->read[i] = now;
 }
 
-/* Reads the counters at the end of a slice, and keeps the readings for the next. */
+/* Reads the counters at the end of a slice, and stores the readings for the next. */
 static __always_inline void counters_since(struct qj_cpu_state *cpu, struct measured *out)
 {
 	__u8 readable = 0;
@@ -272,8 +272,8 @@ account_with_more(struct qj_cpu_state *cpu, const struct qj_slice_label *label, 
 }
 
 /*
- * Accounts for the time from t0 to now, once, and takes the readings with which the next slice
- * begins. t0 is 0 if there is no slice yet.
+ * Accounts for the time from t0 to now, once, and takes the next slice's first readings. t0 is 0 if
+ * there is no slice yet.
  */
 static __always_inline void account_slice(struct qj_cpu_state *cpu,
 					  const struct qj_slice_label *label, __u64 t0, __u64 now)
@@ -299,7 +299,7 @@ static __always_inline void account_slice(struct qj_cpu_state *cpu,
 }
 
 #ifdef QJ_EARLY
-/* Without an atomic exchange. Only the tick interrupts, and leaves the slice alone meanwhile. */
+/* Without an atomic exchange. Only the tick interrupts, and it leaves the slice alone meanwhile. */
 static __always_inline __u64 exchange_start(struct qj_cpu_state *cpu, __u64 now)
 {
 	__u64 t0;

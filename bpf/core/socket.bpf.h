@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What programs on reads and writes of sockets share: how they are attached, the buffer of the
- * system call, and the reads of a server whose threads serve one connection each.
+ * Shared by programs on reads and writes of sockets: how they are attached, the buffer of the
+ * system call, and the reads of servers whose threads serve one connection each.
  */
 #ifndef QJOULE_SOCKET_BPF_H
 #define QJOULE_SOCKET_BPF_H
@@ -10,20 +10,20 @@
 #include "query.bpf.h"
 
 /*
- * Programs on reads and writes of sockets: READS(server, work) and WRITES(server, work) define
- * those of one server, where `work` does what there is to do.
+ * READS(server, work) and WRITES(server, work) define one server's programs on reads and writes of
+ * sockets, which call `work`.
  *
  * Linux 6.3 has tracepoints for both (commit 6e6eda44b939), in sock_recvmsg() and sock_sendmsg().
  * One program for all servers is attached to each, and calls the one of the thread's server
- * (segments.bpf.c).
- * Before, the same is seen where the functions that those two call return, one for each family of
- * addresses. The tracer loads either these or the tracepoints' programs (tracer/programs.c). In the
- * object for early kernels, which has the same programs, they do nothing and are never loaded.
+ * (segments.bpf.c). Older kernels attach to the returns of the functions that those two call, one
+ * for each family of addresses. The tracer loads either these or the tracepoints' programs
+ * (tracer/programs.c). In the object for early kernels, the tracepoints' programs do nothing and
+ * are never loaded.
  */
 
 struct msghdr;
 
-/* One more program of `server`, where a read of this family returns. */
+/* One more program of `server`, at the return of a read of this family. */
 #define READS_OF_(server, family, function, work)                                                  \
 	SEC("?fexit/" #function)                                                                   \
 	int BPF_PROG(server##_recv_##family, struct socket *socket, struct msghdr *message,        \
@@ -44,7 +44,7 @@ struct msghdr;
 		return 0;                                                                          \
 	}
 
-/* work(struct sock *, int got, int flags); `got`: how many bytes were read, or a negative errno. */
+/* work(struct sock *, int got, int flags); `got`: number of bytes read, or a negative errno. */
 #define READS(server, work)                                                                        \
 	SEC("?tp_btf/sock_recv_length")                                                            \
 	int BPF_PROG(server##_recv, struct sock *sk, int got, int flags)                           \
@@ -56,7 +56,7 @@ struct msghdr;
 	READS_OF_(server, inet6, inet6_recvmsg, work)                                              \
 	READS_OF_(server, unix, unix_stream_recvmsg, work)
 
-/* work(struct sock *, int sent); `sent`: how many bytes were written, or a negative errno. */
+/* work(struct sock *, int sent); `sent`: number of bytes written, or a negative errno. */
 #define WRITES(server, work)                                                                       \
 	SEC("?tp_btf/sock_send_length")                                                            \
 	int BPF_PROG(server##_send, struct sock *sk, int sent, int flags)                          \
@@ -68,7 +68,7 @@ struct msghdr;
 	WRITES_OF_(server, inet6, inet6_sendmsg, work)                                             \
 	WRITES_OF_(server, unix, unix_stream_sendmsg, work)
 
-/* Finds the buffer of the system call that a thread is in. */
+/* Finds the buffer of the thread's current system call. */
 
 #if defined(__TARGET_ARCH_x86) /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define SYSCALL_NUMBER(regs) ((regs)->orig_ax)
@@ -125,7 +125,7 @@ static __always_inline __u64 first_buffer(__u64 message, __u64 bytes)
 	return (__u64)first.iov_base;
 }
 
-/* Address of the bytes just received; 0 if this system call has no single buffer that we know. */
+/* Address of the bytes just received; 0 if this system call has no single known buffer. */
 static __always_inline __u64 received_at(struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -139,7 +139,7 @@ static __always_inline __u64 received_at(struct task_struct *task)
 	return 0;
 }
 
-/* Address of the bytes just sent; 0 if this system call has no single buffer that we know. */
+/* Address of the bytes just sent; 0 if this system call has no single known buffer. */
 static __always_inline __u64 sent_from(struct task_struct *task, __u32 bytes)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -154,15 +154,15 @@ static __always_inline __u64 sent_from(struct task_struct *task, __u32 bytes)
 }
 
 /*
- * Reads of sockets by servers whose threads serve one connection each, from request to reply, on
- * the attach mode `socket`. A query begins when the thread reads from its socket; finding nothing
- * to read shows that the reply was sent. Sends need no hook.
+ * Reads of sockets by servers whose threads serve one connection each, from request to reply, in
+ * attach mode `socket`. A query begins when the thread reads from its socket; a read that finds
+ * nothing shows that the reply was sent. Sends need no hook.
  */
 
 /*
  * A socket is identified by its cookie, which is never reused. Its address may be: the next
- * client's socket can lie where the last one's was. A cookie is created on first request and reads
- * 0 until then (net/core/sock_diag.c).
+ * client's socket can have the last one's address. A cookie is created on first request and reads 0
+ * until then (net/core/sock_diag.c).
  */
 static __always_inline __u64 cookie_of(const struct sock *sk)
 {
@@ -171,7 +171,7 @@ static __always_inline __u64 cookie_of(const struct sock *sk)
 
 static __always_inline bool is_known(const struct thread_state *thread, const struct sock *sk)
 {
-	/* The kernel knows this pointer's type: a plain load is enough. */
+	/* The verifier knows this pointer's type: a plain load is enough. */
 	return thread->socket == (__u64)sk &&
 	       thread->cookie == (__u64)sk->__sk_common.skc_cookie.counter;
 }
@@ -185,10 +185,10 @@ static __always_inline bool has_client(const struct thread_state *thread)
 }
 
 /*
- * While a query runs, a server may read from other sockets (federation, replication): these reads
- * are not requests. Between queries, or after the client's socket is closed, another socket means
- * another client, for which `connected` is called before the thread gets that socket; 0: nothing
- * is.
+ * Returns true if `sk` is the client's socket. While a query runs, a server may read from other
+ * sockets (federation, replication): these reads are not requests. Between queries, or after the
+ * client's socket is closed, another socket means another client; `connected`, unless 0, is called
+ * before the thread gets that socket.
  */
 static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      struct sock *sk, int got,
@@ -213,8 +213,8 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 }
 
 /*
- * Whether a thread of the attach mode `socket` has read `got` bytes of its client's requests, to
- * `addr`. 0 or negative: there was nothing to read.
+ * Returns true if a thread of the attach mode `socket` has read `got` bytes of its client's
+ * requests, to `addr`. 0 or negative: there was nothing to read.
  */
 static __always_inline bool reads_client(struct qj_cpu_state *cpu, struct task_struct *task,
 					 struct thread_state *thread, struct sock *sk, int got,

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the programs share: configuration, the state of every CPU and of every server thread.
+ * State that the programs share: configuration, every CPU's state and every server thread's state.
  *
  * CPU states live in .bss, not in a per-CPU map: the tracer reads them through the skeleton's
  * memory map, and a program reaches its own without a helper call. Tracepoint programs run with
  * preemption off, uprobes do not; a timer tick may interrupt either. So one atomic exchange of a
- * slice's start time takes the slice over (see restart_slice()): whoever takes it accounts for it,
- * once.
+ * slice's start time takes the slice over (see restart_slice()): the winner accounts for it, once.
  */
 #ifndef QJOULE_STATE_BPF_H
 #define QJOULE_STATE_BPF_H
@@ -41,7 +40,7 @@
 #define IS_EARLY 1
 /* libbpf neither creates hidden maps and programs, nor shares hidden variables with the tracer. */
 #define QJ_VISIBLE __attribute__((visibility("default")))
-#pragma GCC diagnostic ignored "-Wignored-attributes" /* of declarations */
+#pragma GCC diagnostic ignored "-Wignored-attributes" /* on declarations */
 #undef SEC
 #define SEC(name) __attribute__((section(name), used)) QJ_VISIBLE
 
@@ -54,9 +53,9 @@
 		(long)done_;                                                                       \
 	})
 #define bpf_get_current_task_btf() ((struct task_struct *)bpf_get_current_task())
-/* A field of a task that may be the current one: not a plain load there. */
+/* Reads a field of a task that may be the current one: a plain load does not work there. */
 #define TASK_FIELD(task, field) BPF_CORE_READ(task, field)
-/* Without code for what clients send beside a statement: it would not fit on the stack. */
+/* Leaves out the code for tags beside a statement, which would not fit on the stack. */
 #define READS_TAGS 0
 #else
 #define IS_EARLY   0
@@ -80,7 +79,7 @@ extern const volatile struct qj_plan plan;
  */
 extern QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS];
 
-/* Changed by the tracer while programs run. */
+/* The tracer changes this while programs run. */
 extern struct qj_control control;
 
 extern struct qj_cpu_state cpus[QJ_MAX_CPUS];
@@ -90,7 +89,7 @@ struct shape_chunk {
 };
 
 /*
- * Prepared statements that a session executed last; most sessions use few. The last entry is for
+ * A session's recently executed prepared statements; most sessions use few. The last entry is for
  * the unnamed statement.
  */
 #define RECENT_STATEMENTS 4 /* a power of two */
@@ -113,7 +112,7 @@ struct recent_statement {
 	struct prepared_statement prepared;
 };
 
-/* The state of a thread's protocol. */
+/* The protocol phase of a thread. */
 enum phase {
 	PHASE_UNKNOWN = 0, /* attached mid-stream: wait for a clear boundary */
 	PHASE_STARTUP,	   /* connected, not yet logged in */
@@ -122,7 +121,7 @@ enum phase {
 	PHASE_LOST,   /* like PHASE_UNKNOWN, and counted as loss of framing */
 };
 
-/* A query that is put aside while its procedure executes a statement (a child). */
+/* A query that is suspended while its procedure executes a statement (a child). */
 struct caller_state {
 	__u64 query; /* 0: none */
 	__u64 begin_ns;
@@ -131,7 +130,7 @@ struct caller_state {
 	__u32 statement_bytes;
 };
 
-/* Live view: what the thread's query has used that is in a row of sums without a shape. */
+/* Live view: the use of a thread's query that is in a row of sums without a shape. */
 struct unnamed_use {
 	__u64 query; /* 0: none */
 	__u64 tags;
@@ -147,19 +146,19 @@ struct thread_waits {
 	__u64 run_delay_ns; /* sched_info.run_delay at `off_ns` */
 	__u64 deadline_ns;  /* when its wait on a futex expires; 0: never */
 	__u64 futex;
-	__u64 expired_ns; /* waits on one futex that have expired, and are not yet in `ns` */
+	__u64 expired_ns; /* expired waits on one futex, not yet in `ns` */
 	__u64 expired_futex;
 	__u64 ns[QJ_WAITS];
-	__u64 replied_ns[QJ_WAITS]; /* `ns` when the reply was sent that may be the last one */
+	__u64 replied_ns[QJ_WAITS]; /* `ns` at a reply that may be the last one */
 	__u8 kind;		    /* enum qj_wait of the wait since `off_ns` */
-	__u8 any;		    /* something is in `ns`, or was since it was cleared last */
+	__u8 any;		    /* `ns` was written since it was last cleared */
 };
 
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
 
 /*
- * What every read of a client's socket needs comes first, in as few cache lines as possible. In the
- * kernel's storage of a task a value begins 8 bytes behind a cache line.
+ * The fields for reads of a client's socket come first, in as few cache lines as possible. In the
+ * kernel's storage of a task a value begins 8 bytes after the start of a cache line.
  */
 struct thread_state {
 	/* From here to `reserved`: struct qj_thread_query, which other programs read. */
@@ -175,13 +174,13 @@ struct thread_state {
 	__u64 end_ns; /* when a reply was sent that may not be the last one */
 	__u64 socket; /* address of the client's struct sock ... */
 	__u64 cookie; /* ... and its cookie: together its identity */
-	__u64 off_ns; /* since when it is off its CPU; 0: it runs, or has no query */
-	__u32 need;   /* bytes of the current message still to come */
+	__u64 off_ns; /* off its CPU since then; 0: runs, or has no query */
+	__u32 need;   /* remaining bytes of the current message */
 	__u32 flags;
 	__u8 command;
 	__u8 phase;
 	__u8 head_bytes; /* bytes seen of a message header that came in pieces */
-	__u8 collected;	 /* its statement is in memory of the programs: read_text() */
+	__u8 collected;	 /* read_text() reads the statement from the programs' own memory */
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u8 head[8];
 	__u64 session;
@@ -203,9 +202,9 @@ struct thread_state {
 	__u64 text_addr;
 	struct qj_shape_state text;
 	struct caller_state caller;
-	struct qj_query ended;	 /* not sent yet; query 0: none. In the live view: drawn */
-	__u64 cpu_ns;		 /* live view: of the query's slices that are closed */
-	__u64 ended_cpu_ns;	 /* of `ended`, likewise */
+	struct qj_query ended;	 /* not sent yet; query 0: none. Live view: a drawn query */
+	__u64 cpu_ns;		 /* live view: CPU time of the query's closed slices */
+	__u64 ended_cpu_ns;	 /* likewise, of `ended` */
 	__u32 ended_probability; /* as in struct qj_sample */
 	struct thread_waits waits;
 	struct unnamed_use unnamed;
@@ -215,7 +214,7 @@ struct thread_state {
 	__u8 scratch[SCRATCH_BYTES];
 };
 
-/* bpf/thread_query.h is an ABI: whatever moves here raises QJ_THREADS_ABI. */
+/* bpf/thread_query.h is an ABI: moving a field raises QJ_THREADS_ABI. */
 #define SHARED_FIELD(ours, theirs)                                                                 \
 	_Static_assert(__builtin_offsetof(struct thread_state, ours) ==                            \
 			       __builtin_offsetof(struct qj_thread_query, theirs) &&               \
@@ -244,7 +243,7 @@ _Static_assert(!(__builtin_offsetof(struct thread_state, chunk) % sizeof(__u64))
 QJ_THREADS(X)
 #undef X
 
-/* By thread id. An entry is its task's as long as the address is: ids are used again. */
+/* By thread id. An entry is its task's only if the address matches: ids are reused. */
 struct early_thread {
 	__u64 task;
 	struct thread_state state;
@@ -280,7 +279,7 @@ static __always_inline void count_loss(struct qj_cpu_state *cpu, enum qj_loss ca
 static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 {
 #ifdef QJ_EARLY
-	/* Nothing that makes ids interrupts something else that does. */
+	/* No program that makes ids interrupts another one. */
 	__u64 n = ++cpu->ids;
 #else
 	__u64 n = __sync_fetch_and_add(&cpu->ids, 1) + 1;
@@ -290,15 +289,15 @@ static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 }
 
 /*
- * Recording without counters: the common case, and the only one in which batches are used. Early
- * kernels' verifier cannot follow the loop over a batch that found no room.
+ * True when recording without counters, the common case: only then batches are used. Early kernels'
+ * verifier cannot follow the loop over a batch that found no room.
  */
 static __always_inline bool in_batches(void)
 {
 	return !IS_EARLY && plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
 }
 
-/* Whether a server of this kind (with this attach mode) is planned: a constant for the verifier. */
+/* True if a server of this kind (with this attach mode) is planned: constant for the verifier. */
 #define PLANNED(KIND) (plan.kinds & 1u << QJ_SERVER_##KIND)
 #define PLANNED_ON(KIND, ATTACH_MODE)                                                              \
 	(plan.kind_attach_modes[QJ_SERVER_##KIND] & 1u << QJ_ATTACH_##ATTACH_MODE)
@@ -310,8 +309,8 @@ static __always_inline const volatile __u64 *facts_of(const struct thread_state 
 }
 
 /*
- * A session's id from the number that the server or its agent uses (the address of a THD, a hash).
- * That number itself does not leave the kernel.
+ * Makes a session's id from the number that the server or its agent uses (the address of a THD, a
+ * hash), which must not leave the kernel.
  */
 static __always_inline __u64 session_of(__u64 number)
 {
@@ -319,8 +318,8 @@ static __always_inline __u64 session_of(__u64 number)
 }
 
 /*
- * At most `max`, in a form that the verifier follows. The compiler must neither fold the comparison
- * into other knowledge of n nor compare one register and use another.
+ * Returns at most `max`, in a form that the verifier follows. The compiler must neither fold the
+ * comparison into other knowledge of n nor compare one register and use another.
  */
 static __always_inline __u64 at_most(__u64 n, __u64 max)
 {
@@ -333,16 +332,16 @@ static __always_inline __u64 at_most(__u64 n, __u64 max)
 }
 
 /*
- * Eight bytes at once. HAS_ZERO: not 0 if some byte of a word is zero; its lowest bit is of the
- * first one (Henry S. Warren, "Hacker's Delight", section 6-1).
+ * Eight bytes at once. HAS_ZERO: nonzero if some byte of a word is zero; its lowest set bit is in
+ * the first such byte (Henry S. Warren, "Hacker's Delight", section 6-1).
  */
 #define EACH_BYTE(byte) (0x0101010101010101ULL * (byte))
 #define HAS_ZERO(word)	(((word)-EACH_BYTE(1)) & ~(word)&EACH_BYTE(0x80))
 
 /*
- * Reads a part of the thread's statement: from the server's memory, or from the programs' own,
- * where a message was collected. Only they set `collected`, and only while they handle that
- * message: no address that a server names is read as one of the kernel's.
+ * Reads a part of the thread's statement from the server's memory, or from the programs' own memory
+ * for a collected message. Programs set `collected` only while they handle that message, so an
+ * address that a server names is never read as a kernel address.
  */
 static __always_inline long read_text(const struct thread_state *thread, void *to, __u32 bytes,
 				      __u64 addr)
@@ -372,7 +371,7 @@ static __always_inline struct thread_state *thread_of(struct task_struct *task)
 	return thread && thread->task == (__u64)task ? &thread->state : 0;
 }
 
-/* The state of this task, which is made if there is none; 0: there is no room. */
+/* Returns the state of this task, making it if there is none; 0 without room. */
 static __always_inline struct thread_state *thread_made(struct task_struct *task)
 {
 	__u32 pid = TASK_FIELD(task, pid);
@@ -396,7 +395,7 @@ static __always_inline void thread_forget(struct task_struct *task)
 #else
 static __always_inline struct thread_state *thread_of(struct task_struct *task)
 {
-	/* Most tasks of a machine have no storage at all: one load replaces a call. */
+	/* Most tasks have no storage at all: one load replaces a call. */
 	if (!task->bpf_storage)
 		return 0;
 	return bpf_task_storage_get(&threads, task, 0, 0);

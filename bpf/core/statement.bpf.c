@@ -36,7 +36,7 @@ static __always_inline struct recent_statement *recent_of(struct thread_state *t
 	return &thread->recent[statement & (RECENT_STATEMENTS - 1)];
 }
 
-/* Files the shape just prepared under this name or number. */
+/* Stores the shape just prepared under this name or number. */
 int prepared_learn(struct thread_state *thread, __u64 statement)
 {
 	struct prepared_key key = {.statement = statement};
@@ -59,7 +59,7 @@ int prepared_learn(struct thread_state *thread, __u64 statement)
 	return 0;
 }
 
-/* Gives an execution the shape of the statement prepared under this name, if that was seen. */
+/* Gives an execution the shape of the statement prepared under this name, if known. */
 int prepared_recall(struct thread_state *thread, __u64 statement)
 {
 	struct recent_statement *recent;
@@ -114,8 +114,8 @@ int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 #define NAME_PRIME 0x100000001b3ULL
 
 /*
- * Hash of a name, and its length with the NUL; 0 if these bytes do not hold all of it. Names longer
- * than a server keeps are cut.
+ * Returns the length of a name with its NUL, and its hash; 0 if the bytes do not hold the whole
+ * name. Names longer than a server keeps are cut.
  */
 int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash)
 {
@@ -127,7 +127,7 @@ int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *
 		return 0;
 	*hash = 0;
 	got = read_text_str(thread, thread->chunk.bytes, room, addr);
-	if (got <= 0 || got >= limit) /* a name is never the last thing in a message */
+	if (got <= 0 || got >= limit) /* a name never ends a message */
 		return 0;
 	if (got == 1) {
 		*hash = UNNAMED_STATEMENT;
@@ -152,7 +152,7 @@ int statement_names_in(const struct shape_chunk *start, __u32 room, struct state
 	for (__u32 i = 0; i < QJ_SHAPE_CHUNK; i++) {
 		__u8 byte = start->bytes[i];
 
-		if (i + 1 >= room) /* a name is never the last thing in a message */
+		if (i + 1 >= room) /* a name never ends a message */
 			break;
 		bytes++;
 		if (byte) {
@@ -170,7 +170,7 @@ int statement_names_in(const struct shape_chunk *start, __u32 room, struct state
 }
 
 /*
- * The same of two names that follow each other, as far as one read has them: reading a string costs
+ * statement_name() for two consecutive names, as far as one read has them: reading a string costs
  * twice as much as reading bytes.
  */
 int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
@@ -192,7 +192,7 @@ struct key_hashing {
 	struct qj_key_pattern *pattern;
 };
 
-/* Called by the kernel's loop helper: the verifier checks the rules once, not per byte. */
+/* Called by the kernel's loop helper, so that the verifier checks the loop's body once. */
 static long key_byte(__u32 i, struct key_hashing *hashing)
 {
 	const struct key_command *c = hashing->command;
@@ -228,7 +228,7 @@ int key_hash(struct key_command *c, struct qj_key_pattern *p, __u32 dialect)
 
 /* Records of threads and of their sessions. */
 
-/* Identifies the connection as its client can too: by both addresses, or by the client's inode. */
+/* Identifies the connection as its client can, too: by both addresses, or by the client's inode. */
 static __always_inline void name_connection(const struct thread_state *thread,
 					    struct qj_session *session)
 {

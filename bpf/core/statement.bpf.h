@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * A statement's shape: hashed without its literals as its bytes arrive; its text is sent once. The
- * bytes are read from the server's memory; the kernel keeps only the hash.
+ * A statement's shape: hashed without its literals as its bytes arrive from the server's memory;
+ * its text is sent once per shape.
  */
 #ifndef QJOULE_STATEMENT_BPF_H
 #define QJOULE_STATEMENT_BPF_H
@@ -20,8 +20,8 @@ struct seen_map {
 extern struct seen_map seen SEC(".maps");
 
 /*
- * The key is a copy: in functions that are verified once, Linux 6.1 takes no key from the memory
- * that they were given.
+ * Uses a copy as key: in functions that are verified once, Linux 6.1 takes no key from an
+ * argument's memory.
  */
 static __always_inline bool was_seen(__u64 shape)
 {
@@ -48,13 +48,13 @@ struct prepared_map {
 };
 extern struct prepared_map prepared SEC(".maps");
 
-/* Two names, one behind the other. */
+/* Two consecutive names. */
 struct statement_names {
 	__u64 hash[2];
-	__u32 bytes[2]; /* each with its NUL; 0: it is not known where the name ends */
+	__u32 bytes[2]; /* each with its NUL; 0: the name's end is not known */
 };
 
-/* Sends a statement's text. Returns whether that succeeded. */
+/* Sends a statement's text. Returns true on success. */
 static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u8 dialect, __u32 bytes)
 {
@@ -78,7 +78,7 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 	return true;
 }
 
-/* In statement.bpf.c, so that the verifier checks each once. These return 0 ... */
+/* In statement.bpf.c, so that the verifier checks each once. These return 0: */
 extern int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes);
 #ifdef QJ_EARLY
 /* statement_piece() of the current thread. */
@@ -87,17 +87,17 @@ extern QJ_VISIBLE int current_piece(__u64 addr, __u32 left, __u32 string);
 extern int prepared_learn(struct thread_state *thread, __u64 statement);
 extern int prepared_recall(struct thread_state *thread, __u64 statement);
 /*
- * An execution whose text stays unknown gets a shape of its own: one per session and statement, or
- * per reason; see struct qj_unseen.
+ * Gives an execution with unknown text its own shape: one per session and statement, or per reason;
+ * see struct qj_unseen.
  */
 extern int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 session,
 			    __u64 statement);
 extern int statement_names(struct thread_state *thread, __u64 addr, __u32 limit,
 			   struct statement_names *names);
-/* The same of `room` bytes that have been read. */
+/* Likewise, from `room` bytes that have been read. */
 extern int statement_names_in(const struct shape_chunk *start, __u32 room,
 			      struct statement_names *names);
-/* ... and this returns a number of bytes. */
+/* Returns a number of bytes. */
 extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
 
 /* The shape of a statement whose text is unknown. */
@@ -118,7 +118,7 @@ struct statement_walk {
 #define PIECE_ENDS 0x10000 /* the text's NUL byte follows */
 
 /*
- * Hashes the thread's next bytes, at most `left`; `string`: up to a NUL byte. Returns how many,
+ * Hashes the thread's next bytes, at most `left`; `string`: up to a NUL byte. Returns their number,
  * with PIECE_ENDS, or a negative number if they cannot be read.
  */
 static __always_inline long statement_piece(struct thread_state *thread, __u64 addr, __u32 left,
@@ -167,7 +167,7 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	return walk->ended;
 }
 
-/* `rules`: the session's settings, as far as they are known (shape_hash.h). */
+/* `rules`: the session's known settings (shape_hash.h). */
 static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u8 rules,
 					    __u64 addr, __u32 bytes)
 {
@@ -182,8 +182,8 @@ static __always_inline void statement_begin(struct thread_state *thread, __u8 di
 }
 
 /*
- * The shape of a whole statement, whose text is sent if that is new. `find_rules`, if any, is
- * called before that, for a statement that was hashed before its session's rules were known.
+ * Sets the shape of a complete statement and sends its text if it is new. `find_rules`, if any, is
+ * called before sending, for a statement that was hashed before its session's rules were known.
  */
 static __always_inline void statement_shaped(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     __u8 dialect, __u32 text_bytes,
@@ -204,7 +204,7 @@ static __always_inline void statement_shaped(struct qj_cpu_state *cpu, struct th
 	thread->text_sent = thread->shape;
 }
 
-/* A query's tags also hold within its procedures. Attributes win over a comment. */
+/* Sets the query's tags, which its procedures inherit. Attributes win over a comment. */
 static __always_inline void statement_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u32 text_bytes)
 {
@@ -222,7 +222,7 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 
 /*
  * Feeds the next bytes of a statement of known length, of which `chunk` already has the first
- * `read`. Returns true once the statement is complete. `find_rules`: as of statement_shaped().
+ * `read`. Returns true once the statement is complete. `find_rules`: see statement_shaped().
  */
 static __always_inline bool statement_feed_from(struct qj_cpu_state *cpu,
 						struct thread_state *thread,

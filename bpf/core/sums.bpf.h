@@ -18,7 +18,7 @@ struct sums_map {
 extern struct sums_map sums_even SEC(".maps");
 extern struct sums_map sums_odd SEC(".maps");
 
-/* The rows of the even windows, then those of the odd ones. */
+/* The rows of even windows, then those of odd windows. */
 struct sums_rows_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -28,7 +28,7 @@ struct sums_rows_map {
 };
 extern struct sums_rows_map sums_rows SEC(".maps");
 
-/* Recently seen sessions, each with the last event that was sent of it. */
+/* Recently seen sessions, each with its last sent event. */
 struct namings_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -37,7 +37,7 @@ struct namings_map {
 };
 extern struct namings_map namings SEC(".maps");
 
-/* Queries of one shape are summed separately by their tags and by their session. */
+/* True if queries of one shape are summed separately by their tags and by their session. */
 static __always_inline bool sums_by_tags(void)
 {
 	return plan.mode == QJ_MODE_LIVE && plan.tags;
@@ -50,7 +50,7 @@ static __always_inline __u64 naming_of(__u64 session)
 	return naming ? *naming : 0;
 }
 
-/* The naming of this thread's session; most threads keep their session. */
+/* Returns the naming of this thread's session; most threads keep their session. */
 static __always_inline __u64 thread_naming(struct thread_state *thread)
 {
 	if (thread->named != thread->session) {
@@ -101,10 +101,10 @@ static __always_inline struct qj_sums *row_at(const __u32 *index)
 	return index ? bpf_map_lookup_elem(&sums_rows, index) : 0;
 }
 
-/* Gives the key a row, unless another CPU has just done so; 0 if there is no room. */
+/* Gives the key a row, unless another CPU has just done so; 0 without room. */
 static __always_inline __u32 *new_index(const struct qj_sums_key *key, __u32 epoch)
 {
-#ifndef QJ_EARLY /* there the tracer has the rows */
+#ifndef QJ_EARLY /* with QJ_EARLY the tracer has the rows */
 	__u32 taken = __sync_fetch_and_add(&control.rows[epoch & 1], 1);
 	__u32 index = (epoch & 1) * QJ_SUMS_ROWS + taken;
 
@@ -120,12 +120,12 @@ static __always_inline __u32 *new_index(const struct qj_sums_key *key, __u32 epo
 
 /*
  * Called before a row is created. All rows with tags or sessions share half of the map, so clients
- * whose tags always change cannot fill it. Beyond that limit a shape's queries share one row, so no
- * statement loses its own row.
+ * whose tags always change cannot fill it. Beyond that limit a shape's queries share one row, so
+ * every statement keeps a row.
  */
 static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sums_key *key)
 {
-#ifndef QJ_EARLY /* there the tracer has the rows */
+#ifndef QJ_EARLY /* with QJ_EARLY the tracer has the rows */
 	if (!(key->tags | key->naming) || __sync_fetch_and_add(&control.tagged, 1) < QJ_SUMS_TAGGED)
 		return;
 #endif
@@ -133,7 +133,7 @@ static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sum
 	key->tags = key->naming = QJ_SAID_UNKNOWN;
 }
 
-/* A row that the key does not have yet. A full map must not lose time: `other` of its kind. */
+/* Makes the key's row. A full map must not lose time: the row is then `other` of its kind. */
 static __always_inline __u32 *new_index_or_other(struct qj_cpu_state *cpu, struct qj_sums_key *key,
 						 __u32 epoch)
 {
@@ -154,7 +154,7 @@ static __always_inline __u32 *new_index_or_other(struct qj_cpu_state *cpu, struc
 	return index_of(key, epoch); /* created by the tracer beforehand */
 }
 
-/* Where this CPU keeps the index of the key's row. */
+/* Where this CPU caches the index of the key's row. */
 static __always_inline struct qj_recent_row *recent_row(struct qj_cpu_state *cpu,
 							const struct qj_sums_key *key)
 {
@@ -164,10 +164,10 @@ static __always_inline struct qj_recent_row *recent_row(struct qj_cpu_state *cpu
 }
 
 /*
- * The key's row in this window or the one before. Looking a key up costs 38 ns, and most slices are
- * of an owner whose row the CPU has used before in the same window. Of the window before nothing is
- * taken from `recent`: it may have been drained. A program that interrupts another here does not
- * use `recent` either.
+ * Returns the key's row in this window or the one before. Looking a key up costs 38 ns, and most
+ * slices belong to an owner whose row the CPU has used before in the same window. Rows of the
+ * window before are not taken from `recent`, as they may have been drained. A program that
+ * interrupts another here does not use `recent` either.
  */
 static __always_inline struct qj_sums *sums_of(struct qj_cpu_state *cpu, struct qj_sums_key *key,
 					       __u32 epoch)
@@ -200,8 +200,7 @@ static __always_inline struct qj_sums *sums_of(struct qj_cpu_state *cpu, struct 
 }
 
 /*
- * Early kernels: sends what would be added to a row. Returns false, with the loss counted, if there
- * is no room.
+ * Early kernels: sends an increment of a row. Returns false, with the loss counted, without room.
  */
 static __always_inline bool send_sum(struct qj_cpu_state *cpu, const struct qj_ring_sum *sum,
 				     enum qj_loss cause)
@@ -257,16 +256,16 @@ static __always_inline __u32 latency_bucket(__u64 latency_ns)
  * Idle tails and wake-ups of cores and packages, which recordings show in their segments.
  *
  * A core's state changes hands when its last thread sleeps, and when its first thread wakes;
- * likewise a package's with its cores. The count of busy ones decides who that is. The last one
- * writes the state while it still counts as busy, so the first one to wake finds it complete:
- * nobody else writes or reads it. Only the tracer looks at any time: whoever exchanges `from_ns`
- * accounts for the idle time that follows it.
+ * likewise a package's with its cores. The count of busy ones decides which thread that is. The
+ * last one writes the state while it still counts as busy, so the first one to wake finds it
+ * complete: nobody else writes or reads it. Only the tracer reads it at any time: whoever exchanges
+ * `from_ns` accounts for the idle time that follows it.
  *
- * Sums stay beside the core or package until another owner sleeps there, or until the tracer
- * drains their window. So most sleeps and wake-ups need no row of sums.
+ * Sums stay beside the core or package until another owner sleeps there, or until the tracer drains
+ * their window. So most sleeps and wake-ups need no row of sums.
  */
 
-/* Entry N: the core whose lowest CPU is N. They are followed by the same for packages. */
+/* Entry N: the core whose lowest CPU is N. Packages follow. */
 struct idles_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -276,21 +275,21 @@ struct idles_map {
 };
 extern struct idles_map idles SEC(".maps");
 
-/* A constant for the verifier: it removes the calls where nobody uses tails. */
+/* Constant for the verifier, which removes the calls where nobody uses tails. */
 static __always_inline bool sums_effects(void)
 {
 	return plan.mode == QJ_MODE_LIVE && plan.effects;
 }
 
-/* In tails.bpf.c. This CPU becomes idle: its state still names who ran. Both return 0. */
+/* In tails.bpf.c; both return 0. This CPU becomes idle: its state still names the owner. */
 extern int begin_idle(struct qj_cpu_state *cpu, __u64 now);
 /* This CPU becomes busy. */
 extern int end_idle(struct qj_cpu_state *cpu, __u64 now);
 
 /*
  * Live view: adds slices to the sums of their owners. A query may begin before its statement is
- * known. What it has used by then is in a row without a shape, and kept with its thread too, so
- * that name_use() can move it to the shape's row.
+ * known. Its use until then is in a row without a shape, and stored with its thread too, so that
+ * name_use() can move it to the shape's row.
  */
 
 /* What was measured over a slice. */
@@ -321,7 +320,7 @@ static __always_inline void add_counters(struct qj_used *used, const struct meas
 	}
 }
 
-/* `ns` of a slice that is `whole` ns long. `woke`: the idle times that it ended. */
+/* Adds `ns` of a slice that is `whole` ns long. `woke`: the idle times that it ended. */
 static __always_inline void add_used(struct qj_used *used, __u64 ns, const struct measured *m,
 				     __u64 whole, __u8 woke)
 {
@@ -337,8 +336,8 @@ static __always_inline void add_used(struct qj_used *used, __u64 ns, const struc
 }
 
 /*
- * Where the kept use of the running thread's query is added up, which has no shape yet; 0: nowhere.
- * It is kept of one row in one window. What came before stays without a shape.
+ * Returns where to add up the use of the running thread's query that has no shape yet; 0: nowhere.
+ * Only the use in one row and one window is stored; earlier use stays without a shape.
  */
 static __always_inline struct qj_used *kept_unnamed(__u64 query, const struct qj_sums_key *key,
 						    __u32 epoch)
@@ -398,7 +397,7 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu,
 		add_used(kept, ns, m, whole, woke);
 }
 
-/* Adds a slice to what its query has used, which may have ended before. */
+/* Adds a slice to the use of its query, which may have ended before. */
 static __always_inline void add_to_query(__u64 query, __u64 ns)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());

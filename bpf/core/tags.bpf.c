@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Implements tags.bpf.h. Looks for a comment at the end of a statement, or else at its beginning:
- * sqlcommenter's libraries put theirs there. Such a comment ends with a quote before its end sign,
+ * Implements tags.bpf.h. Looks for a comment at the end of a statement, or else at its beginning,
+ * where sqlcommenter's libraries put theirs. Such a comment ends with a quote before its end sign,
  * so three bytes exclude most other comments; the reader of the stream checks the rest.
  * https://google.github.io/sqlcommenter/spec/
  */
 #include "tags.bpf.h"
 
-/* Whether a comment belongs to the whole text or to one of several statements in it. */
+/* Decides if a comment belongs to the whole text or to one of several statements in it. */
 
 #define CHUNK_WORDS (TAGS_ROOM / 8) /* words of a statement that are searched at once */
 
@@ -118,7 +118,7 @@ static __always_inline bool emit_new(const struct tags_room *room, __u64 hash, _
 	return true;
 }
 
-/* The hash of the bytes in the room. Sends the bytes unless they were sent before. */
+/* Returns the hash of the bytes in the room. Sends the bytes unless they were sent before. */
 static __always_inline __u64 hash_and_emit(struct qj_cpu_state *cpu, const struct tags_room *room,
 					   __u64 bytes, __u32 server, __u32 dialect)
 {
@@ -128,7 +128,7 @@ static __always_inline __u64 hash_and_emit(struct qj_cpu_state *cpu, const struc
 
 	if (bpf_map_lookup_elem(&seen_tags, &hash))
 		return hash;
-	/* Only tags that were sent are marked as seen: the others are sent with the next query. */
+	/* Only tags that were sent are marked as seen: others are sent with the next query. */
 	if (emit_new(room, hash, bytes, server, dialect)) {
 		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
 		return hash;
@@ -245,7 +245,7 @@ static __always_inline __u32 comment_sign(struct comment_search *search)
 	return search->found;
 }
 
-/* Bytes from the statement's start to the end of a comment at its end; 0 if there is none. */
+/* Returns the length up to the end of a comment at the statement's end; 0 if there is none. */
 static __always_inline __u32 last_comment_end(const struct thread_state *thread, __u32 bytes)
 {
 	__u8 tail[COMMENT_TAIL] = {};
@@ -303,7 +303,7 @@ static __always_inline void comment_at_start(struct qj_cpu_state *cpu, struct th
 		  QJ_DIALECT_TAGS);
 }
 
-/* The end of a truncated statement is not available: only its beginning is searched. */
+/* A truncated statement's end is not available: only its beginning is searched. */
 int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 bytes)
 {
 	struct tags_room *room = room_of();

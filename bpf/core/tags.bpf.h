@@ -24,8 +24,8 @@ struct seen_tags_map {
 extern struct seen_tags_map seen_tags SEC(".maps");
 
 /*
- * Each thread has its own buffer for searching what it has read, because it may be preempted. Tags
- * lie in the first half, padded with zeros; they may be assembled from two pieces.
+ * Each thread has its own search buffer, because it may be preempted. Tags lie in the first half,
+ * padded with zeros; they may be assembled from two pieces.
  */
 struct tags_room {
 	union {
@@ -35,7 +35,7 @@ struct tags_room {
 };
 
 struct tags_room_map {
-#ifdef QJ_EARLY /* no program that uses it is preempted there */
+#ifdef QJ_EARLY /* no program that uses the buffer is preempted there */
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
@@ -64,7 +64,7 @@ extern int tags_emit(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 		     __u32 dialect);
 extern int tags_of_pieces(struct qj_cpu_state *cpu, struct thread_state *thread,
 			  const struct tags_pieces *of);
-/* Returns the value for `tags` of the query that they belong to. */
+/* Returns the `tags` of the query to which these tags belong. */
 extern __u64 tags_of_kept(const struct tags_kept *kept, __u32 bytes, __u32 server, __u32 dialect);
 
 #endif

@@ -14,10 +14,10 @@ int end_idle(struct qj_cpu_state *cpu, __u64 now)
 	return 0;
 }
 #else
-/* Another CPU may change the count between reading and writing it, hardly ever so often. */
+/* Another CPU may change the count between the read and the write, but hardly ever so often. */
 #define TRIES 4
 
-/* Nothing that follows is read before it. */
+/* A load that no later load overtakes. */
 static __always_inline __u64 read_count(__u64 *count)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -27,7 +27,7 @@ static __always_inline __u64 read_count(__u64 *count)
 #endif
 }
 
-/* When the tracer reads this value, it also sees everything that was written before. */
+/* A reader of this value also sees everything that was written before. */
 static __always_inline void publish(__u64 *from_ns, __u64 now)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -45,7 +45,7 @@ static __always_inline void move_tails(__u64 *tail_ns, __u64 *to, int lengths)
 		__sync_fetch_and_add(&to[i], __sync_lock_test_and_set(&tail_ns[i], 0));
 }
 
-/* Moves what a sleep has in a window to its owner's row. */
+/* Moves a sleep's tails in a window to its owner's row. */
 static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct qj_idle *idle,
 						__u32 epoch, bool package)
 {
@@ -58,7 +58,7 @@ static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct
 		return 0;
 	key = idle->owners[which];
 	row = sums_of(cpu, &key, epoch);
-	if (!row) /* counted as loss `aggregate`, and left to idle */
+	if (!row) /* counted as loss `aggregate`; the time stays idle */
 		for (int i = 0; i < QJ_PACKAGE_TAILS; i++)
 			__sync_lock_test_and_set(&tail_ns[i], 0);
 	else if (package)
@@ -82,7 +82,7 @@ static __always_inline void write_sleep(struct qj_cpu_state *cpu, struct qj_idle
 	publish(&idle->from_ns, now);
 }
 
-/* One of those that `idle` counts goes to sleep. Returns whether it was the last one. */
+/* Records a sleep of one that `idle` counts. Returns true if it was the last one. */
 static __always_inline bool last_sleeps(struct qj_cpu_state *cpu, struct qj_idle *idle,
 					const struct qj_sums_key *owner, __u64 now, bool package)
 {
@@ -97,7 +97,7 @@ static __always_inline bool last_sleeps(struct qj_cpu_state *cpu, struct qj_idle
 		if (busy == 1) /* another one woke meanwhile */
 			*(volatile __u64 *)&idle->from_ns = 0;
 	}
-	/* If this is the last one after all, its sleep stays unknown: idle has its tail. */
+	/* If this proves to be the last one, its sleep stays unknown: idle has its tail. */
 	__sync_fetch_and_add(&idle->busy, -1);
 	return false;
 }
@@ -126,7 +126,7 @@ int begin_idle(struct qj_cpu_state *cpu, __u64 now)
 	return 0;
 }
 
-/* Adds the idle time [from, to), which is in the window `epoch`, to both sleeps. */
+/* Adds the idle time [from, to), within window `epoch`, to both sleeps. */
 static __attribute__((noinline)) int add_idle(struct qj_idle *idle, __u32 epoch, __u64 from,
 					      __u64 to, bool package)
 {
@@ -137,7 +137,7 @@ static __attribute__((noinline)) int add_idle(struct qj_idle *idle, __u32 epoch,
 	return 0;
 }
 
-/* The idle time of a core or package ends; it is divided where a window ended in it. */
+/* Ends the idle time of a core or package, divided where a window ended in it. */
 static __always_inline void end_sleep(struct qj_cpu_state *cpu, struct qj_idle *idle, __u64 now,
 				      enum qj_woke what)
 {
@@ -165,7 +165,7 @@ static __always_inline void end_sleep(struct qj_cpu_state *cpu, struct qj_idle *
 		if (from < now)
 			add_idle(idle, epoch, from, now, package);
 	}
-	idle->turn ^= 1; /* the next sleep takes the other place */
+	idle->turn ^= 1; /* the next sleep takes the other slot */
 }
 
 int end_idle(struct qj_cpu_state *cpu, __u64 now)

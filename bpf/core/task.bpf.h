@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the kernel knows of a task: its process's arguments, its file descriptors, whether it
- * sleeps. Then how many task events a user may cause.
+ * Kernel facts of a task: its process's arguments, its file descriptors, whether it sleeps. Then
+ * the rate limits of task events.
  */
 #ifndef QJOULE_TASK_BPF_H
 #define QJOULE_TASK_BPF_H
@@ -42,8 +42,8 @@ static long hash_chunk(__u32 i, struct argument_walk *walk)
 }
 
 /*
- * Arguments of a process that has just called exec(). They were written a moment ago, so they are
- * in memory. Returns 0 if they could not be read.
+ * Returns the hash of the arguments of a process that has just called exec(). They were written a
+ * moment ago, so they are in memory. Returns 0 if they could not be read.
  */
 static __always_inline __u64 arguments_of(struct task_struct *task)
 {
@@ -60,7 +60,7 @@ static __always_inline __u64 arguments_of(struct task_struct *task)
 #define S_IFSOCK 0140000
 
 /*
- * The struct sock behind this file descriptor of the current task, for servers that keep a
+ * Returns the struct sock behind this file descriptor of the current task, for servers that keep a
  * descriptor in their memory; 0 if it is not a socket.
  */
 static __always_inline __u64 socket_of(__s32 fd)
@@ -93,7 +93,7 @@ static __always_inline unsigned int state_of(const struct task_struct *task)
 	return task->__state;
 }
 
-/* Whether a task that leaves its CPU sleeps. False: it was only preempted, or has been woken up. */
+/* True if a task that leaves its CPU sleeps, false if it was preempted or already woken up. */
 static __always_inline bool is_asleep(const struct task_struct *task)
 {
 	return state_of(task);
@@ -120,7 +120,7 @@ static __always_inline bool is_asleep(const struct task_struct *task)
 /* Tasks outside servers that are sent when tracing begins: less than two thirds of such a ring. */
 #define ALIVE_MAX 12288
 
-/* Real user id, as the initial namespace has it, and enum qj_owner_kind. */
+/* Real user id in the initial namespace, and enum qj_owner_kind. */
 struct budget_key {
 	__u32 uid;
 	__u32 owner_kind;
@@ -135,7 +135,7 @@ struct budgets_map {
 };
 extern struct budgets_map budgets SEC(".maps");
 
-/* For all users together: when the budget is used up; tasks alive at the start. */
+/* For all users together: when the budget is used up; number of tasks sent when tracing began. */
 extern __u64 tasks_used_ns, tasks_alive;
 
 /* Like within_rate(), but shared by CPUs: each exceeds the rate by at most one event. */
@@ -169,11 +169,11 @@ static __always_inline bool user_may(__u32 uid, __u8 owner_kind, __u64 now, __u6
 	return used && within_budget(used, now, per_s);
 }
 
-/* How many came before. */
+/* Counts a task alive at the start; returns the number before. */
 static __always_inline __u64 count_alive(void)
 {
 #ifdef QJ_EARLY
-	return tasks_alive++; /* one process reads the iterator */
+	return tasks_alive++; /* a single process reads the iterator */
 #else
 	return __sync_fetch_and_add(&tasks_alive, 1);
 #endif

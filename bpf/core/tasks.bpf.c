@@ -3,7 +3,7 @@
 #include "task.bpf.h"
 #include "hooks.bpf.h"
 
-/* The server that the root part follows now, and the process that it runs as. */
+/* The server that the root part follows now, and its process. */
 extern QJ_VISIBLE struct qj_running followed;
 
 struct file_id {
@@ -21,8 +21,8 @@ static __always_inline struct file_id executable_of(struct task_struct *task)
 }
 
 /*
- * The server whose executable this process runs, with the planned arguments where they matter.
- * Returns its id in the plan, or 0.
+ * Finds the server whose executable this process runs, with the planned arguments where they
+ * matter. Returns its id in the plan, or 0.
  */
 static __always_inline __u16 server_by_executable(struct task_struct *task, __u64 arguments)
 {
@@ -52,8 +52,8 @@ static __always_inline bool is_generic(__u16 server)
 }
 
 /*
- * A child of a generic server is its worker if it runs the same executable. Any listening process
- * may be a generic server, including the one that starts all the others.
+ * Returns true if a child of a generic server is its worker, running the same executable. Any
+ * listening process may be a generic server, including init.
  */
 static __always_inline bool runs_file_of(struct task_struct *child, __u16 server)
 {
@@ -115,7 +115,7 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	hooks_started(task, thread);
 }
 
-/* The same of a thread that may be running on another CPU, whose state does not know it yet. */
+/* Adopts a thread that may be running on another CPU, whose state does not know it yet. */
 static __always_inline void adopt_running(struct task_struct *task, __u16 server)
 {
 	adopt(task, server, PHASE_UNKNOWN);
@@ -247,7 +247,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		query_abandon(this_cpu(), thread, now);
 		send_ended(this_cpu(), thread);
 		hooks_exited(this_cpu(), thread);
-		thread->query = 0; /* there is no next query: the rest belongs to the server */
+		thread->query = 0; /* no next query: the rest belongs to the server */
 	}
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
 	return 0;
@@ -276,7 +276,7 @@ int on_alive(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Read for each server that is followed: some of its threads run already. */
+/* Read for each followed server: some of its threads already run. */
 SEC("iter/task")
 int on_follow(struct bpf_iter__task *ctx)
 {

@@ -3,24 +3,23 @@
  * Why a thread was off its CPU while it served a query.
  *
  * A thread that leaves its CPU in the middle of a query was preempted, or waits in a system call or
- * a page fault, which say for what. From the moment in which it is woken up it waits for a CPU: the
- * scheduler's own account of that (kernel/sched/stats.h: sched_info) says how long. Both moments
- * are those at which slices end and begin. So a query's waits and the time in which its thread ran
- * add up to its latency, to the nanosecond.
+ * a page fault, which show the kind of wait. From its wake-up on it waits for a CPU: the
+ * scheduler's own account (kernel/sched/stats.h: sched_info) says how long. Slices end and begin at
+ * both moments. So a query's waits and its thread's run time add up to its latency, to the ns.
  */
 #ifndef QJOULE_WAITS_BPF_H
 #define QJOULE_WAITS_BPF_H
 
 #include "state.bpf.h"
 
-/* A condition variable of glibc has words this near to each other that threads wait on. */
+/* Threads wait on words of a glibc condition variable that are this near to each other. */
 #define FUTEX_NEAR_BYTES 64
-/* By how much the tracer's difference of the clocks may be wrong: it is a window old. */
+/* Error bound of the tracer's difference of the clocks, which is a window old. */
 #define DEADLINE_ERROR_NS 1000000
 
 /*
- * A wait on a futex that has expired was a sleep, unless the thread goes on to wait for the same
- * futex: some servers wait for a lock in pieces of a second.
+ * Counts an expired wait on a futex as a sleep, unless the thread waits for the same futex again:
+ * some servers wait for a lock in pieces of a second.
  */
 static __always_inline void settle_expired(struct thread_waits *waits, enum qj_wait kind)
 {
@@ -28,7 +27,7 @@ static __always_inline void settle_expired(struct thread_waits *waits, enum qj_w
 	waits->expired_ns = 0;
 }
 
-/* Adds a wait that lasted `ns`, of which the thread could have run for `runnable_ns`. */
+/* Adds a wait of `ns`, of which the thread was runnable for `runnable_ns`. */
 static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u64 ns,
 				     __u64 runnable_ns)
 {
@@ -47,7 +46,7 @@ static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u6
 			settle_expired(waits, same ? QJ_WAIT_LOCK : QJ_WAIT_SLEEP);
 	}
 	if (!expired) {
-		/* Linux 6.1 has forgotten the bound by here. */
+		/* Linux 6.1 has lost track of the bound by here. */
 		waits->ns[at_most(kind, QJ_WAITS - 1)] += ns - runnable;
 		return;
 	}
@@ -55,8 +54,7 @@ static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u6
 	waits->expired_futex = waits->futex;
 }
 
-/* A query ends, or may have ended, with its reply: later waits are not its own, unless it goes on.
- */
+/* Stores the waits at a reply. Later waits count only if the query goes on after it. */
 static __always_inline void waits_mark(struct thread_state *thread)
 {
 	struct thread_waits *waits = &thread->waits;
@@ -67,7 +65,7 @@ static __always_inline void waits_mark(struct thread_state *thread)
 	__builtin_memcpy(waits->replied_ns, waits->ns, sizeof(waits->ns));
 }
 
-/* The thread's next query has waited for nothing. Most queries do not wait. */
+/* Clears the waits for the thread's next query. Most queries do not wait. */
 static __always_inline void waits_clear(struct thread_waits *waits)
 {
 	if (!waits->any)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements what state.bpf.h declares for lines and headers. */
+/* Implements the part of state.bpf.h on lines and headers. */
 #include "state.bpf.h"
 
 #define WORD(a, b, c, d, e, f, g, h)                                                               \
@@ -48,7 +48,7 @@ static __always_inline void name_ends(struct memcached_command *c)
 {
 	__u64 word;
 
-	if (c->kept.name_bytes < 8) /* clear what a longer name left there */
+	if (c->kept.name_bytes < 8) /* clear the rest of a longer name */
 		for (__u32 i = 0; i < 8; i++)
 			if (i >= c->kept.name_bytes)
 				c->kept.name[i] = 0;
@@ -57,7 +57,7 @@ static __always_inline void name_ends(struct memcached_command *c)
 	c->key_word = c->family == MEMCACHED_GATS ? 2 : 1;
 }
 
-/* Adds a digit to the word that is being read. */
+/* Adds a digit to the current word. */
 static __always_inline void number_byte(struct memcached_command *c, __u8 byte)
 {
 	bool is_third = c->words == 3, is_digit = byte >= '0' && byte <= '9';

@@ -130,7 +130,7 @@ static __always_inline void memcached_head(struct memcached_walk *walk)
 		memcached_header(c);
 }
 
-/* The next bytes of a key: keeps the first ones. */
+/* Stores the first bytes of a key. */
 static __always_inline void memcached_key(struct memcached_walk *walk, __u64 here)
 {
 	struct key_command *kept = &walk->connection->command.kept;
@@ -193,7 +193,7 @@ static long memcached_step(__u32 i, struct memcached_walk *walk)
 }
 
 /*
- * Whether a connection that was already open is between two commands: the read begins with a
+ * True if a connection that was already open is between two commands: the read begins with a
  * command of the protocol and ends with a line end, or begins with a binary header.
  */
 static __always_inline bool memcached_begins(__u64 addr, __u32 bytes)
@@ -238,7 +238,7 @@ memcached_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct 
 	return connection;
 }
 
-/* Whether these bytes continue the earlier ones, or are a point where reading can begin. */
+/* True if these bytes continue the earlier ones, or start with a command. */
 static __always_inline bool memcached_in_step(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      struct memcached_connection *connection,
 					      struct sock *sk, __u64 addr, __u32 bytes)

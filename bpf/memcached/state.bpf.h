@@ -12,7 +12,7 @@
 
 /* The state of the client's side of the protocol. */
 enum memcached_at {
-	MEMCACHED_AT_UNKNOWN = 0, /* attached mid-stream: wait for what looks like a command */
+	MEMCACHED_AT_UNKNOWN = 0, /* attached mid-stream: wait for a plausible command */
 	MEMCACHED_AT_COMMAND,	  /* before a command */
 	MEMCACHED_AT_LINE,	  /* in the line of a text or meta command */
 	MEMCACHED_AT_VALUE,	  /* in the value after a line, or in its line end */
@@ -25,11 +25,11 @@ enum memcached_at {
 struct memcached_command {
 	struct key_command kept;
 	__u64 left;	/* remaining bytes of the part that `at` names */
-	__u64 value;	/* binary: bytes of the value after the key */
+	__u64 value;	/* binary: length of the value after the key */
 	__u64 third;	/* the line's third word as a number ... */
 	__u64 fifth;	/* ... and its fifth */
 	__u32 words;	/* words of the line so far */
-	__u16 key_left; /* binary: bytes of the key */
+	__u16 key_left; /* binary: length of the key */
 	__u8 at;	/* enum memcached_at */
 	__u8 in_word;
 	__u8 key_word; /* number of the word that is the first key */

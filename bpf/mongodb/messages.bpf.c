@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Compressed requests, replies and cursors: implements what state.bpf.h and reply.bpf.h declare for
- * these.
+ * Implements the parts of state.bpf.h and reply.bpf.h on compressed requests, replies and cursors.
  */
 #include "core/inflate.bpf.h"
 #include "packed.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Requests that a client compressed by Snappy, once their bytes are in a buffer. They are inflated
- * as far as a shape needs, and then read like plain ones. zlib and Zstandard code their bytes in
- * bits, by trees that come with them; the reader inflates those. MongoDB manual, "MongoDB Wire
- * Protocol", OP_COMPRESSED.
+ * as far as a shape needs, and then read like plain ones. The reader inflates zlib and Zstandard,
+ * whose bit-level codes need trees. MongoDB manual, "MongoDB Wire Protocol", OP_COMPRESSED.
  */
 #ifndef QJ_MONGODB_PACKED_H
 #define QJ_MONGODB_PACKED_H
@@ -30,8 +29,8 @@ static __always_inline int qj_mongodb_can_unpack(const struct qj_mongodb_packed 
 }
 
 /*
- * Inflates the `bytes` in the buffer, out of `all` that were sent. True: they are valid as far as
- * they go, and the message starts again as the uncompressed one.
+ * Inflates the `bytes` in the buffer, out of `all` that were sent. Returns true if they are valid
+ * so far; the message then starts again as the uncompressed one.
  */
 static __always_inline int qj_mongodb_unpack(struct qj_mongodb *m, struct inflate_buffers *b,
 					     const struct qj_mongodb_packed *head, __u32 bytes,
@@ -71,7 +70,7 @@ static __always_inline int qj_mongodb_unpacked_all(const struct qj_mongodb *m,
 	return !m->left || m->body - m->left >= b->done;
 }
 
-/* After the last of them; `left` bytes of the compressed message are still to be skipped. */
+/* Called after the last of them; `left` bytes of the compressed message are still to be skipped. */
 static __always_inline void qj_mongodb_unpack_end(struct qj_mongodb *m, __u32 left)
 {
 	if (m->left)

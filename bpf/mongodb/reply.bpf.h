@@ -10,8 +10,7 @@
 extern int mongodb_reply_look(struct qj_mongodb_reply *reply,
 			      const struct qj_mongodb_window *window, __u32 from, __u32 have);
 /*
- * Stores `shape` for the cursor that a reply opens, and forgets the cursor that was read if it is
- * exhausted.
+ * Stores `shape` for the cursor that a reply opens, and deletes an exhausted one.
  */
 extern int mongodb_cursor_learn(const struct qj_mongodb_reply *reply, __u64 asked, __u64 shape);
 

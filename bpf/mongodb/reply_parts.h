@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The server's side of MongoDB's protocol, as far as it shows the outcome of a request: `ok`,
- * `writeErrors`, the id of a cursor that was opened or exhausted, and the number of documents.
- * Found documents are counted one by one, one step each, up to a bound; the rest are skipped in one
- * step.
+ * The outcome of a request in MongoDB's replies: `ok`, `writeErrors`, the id of a cursor that was
+ * opened or exhausted, and the number of documents. Found documents are counted one by one, one
+ * step each, up to a bound; the rest are skipped in one step.
  *
  * A reply is parsed part by part (a header, an element with the start of its value). If a part is
  * longer than QJ_MONGODB_PART, or there are too many parts, the outcome is unknown. Works inside
@@ -116,7 +115,7 @@ static __always_inline __u32 qj_mongodb_reply_key(const __u8 *w, __u32 have, __u
 	return 0;
 }
 
-/* Whether a number is not zero: `ok` is a double, or a bool from stand-ins for mongod. */
+/* True if a number is not zero: `ok` is a double, or a bool from stand-ins for mongod. */
 static __always_inline int qj_mongodb_is_true(__u8 type, const __u8 *value)
 {
 	if (type == 0x08)
@@ -214,7 +213,7 @@ static __always_inline void qj_mongodb_reply_counts(struct qj_mongodb_reply *r, 
 	}
 }
 
-/* Parses a type, a key, and as much of the value as shows its length. */
+/* Parses a type, a key, and enough of the value to know its length. */
 static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r, const __u8 *w,
 						      __u32 have)
 {

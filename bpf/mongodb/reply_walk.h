@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Walks through a piece of what a server sends. Its bytes are read one window at a time. A part
- * that crosses the window's end is read again from its own start. What is left of a piece is stored
+ * Walks through a sent piece of a reply. Its bytes are read one window at a time. A part that
+ * crosses the window's end is read again from its own start. The unparsed end of a piece is stored
  * with the reply for the next piece.
  */
 #ifndef QJ_MONGODB_REPLY_WALK_H
@@ -10,7 +10,7 @@
 #include "reply_parts.h"
 
 #define QJ_MONGODB_WINDOW 192 /* bytes that are read at once */
-/* A parse, a skip and a read for each element, each document and each window. */
+/* One parse, skip and read for each element, document and window. */
 #define QJ_MONGODB_REPLY_STEPS (4 * (QJ_MONGODB_ELEMENTS + QJ_MONGODB_DOCUMENTS))
 
 /* Buffer for parsing a reply, with room for a part or a piece at any offset. */
@@ -28,7 +28,7 @@ struct qj_mongodb_walk {
 	__u8 done;  /* the piece is done */
 };
 
-/* Implemented differently by the program and its tests. */
+/* The program and its tests implement this differently. */
 static long qj_mongodb_read(void *to, __u32 bytes, __u64 from);
 static void qj_mongodb_keep(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
 			    __u32 from, __u32 bytes);
@@ -61,7 +61,7 @@ static __always_inline long qj_mongodb_refill(struct qj_mongodb_walk *walk)
 		walk->left += back;
 		walk->from = walk->have = 0;
 	}
-	have = walk->have & (QJ_MONGODB_PART - 1); /* otherwise the part would have been given up */
+	have = walk->have & (QJ_MONGODB_PART - 1); /* a longer part would have ended the parse */
 	bytes = QJ_MONGODB_WINDOW - have;
 	bytes = walk->left < bytes ? walk->left : bytes;
 	if (qj_mongodb_read(walk->window->bytes + have, bytes, walk->addr))
@@ -93,7 +93,7 @@ static __always_inline void qj_mongodb_walk_step(struct qj_mongodb_walk *walk)
 		r->at = QJ_MONGODB_REPLY_DONE;
 }
 
-/* Takes the bytes that were kept from the previous piece. */
+/* Prepends the bytes stored from the previous piece. */
 static __always_inline void qj_mongodb_take_up(struct qj_mongodb_walk *walk)
 {
 	struct qj_mongodb_reply *r = walk->reply;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The shape of a MongoDB message as a keyed 64-bit hash: the command, its collection and database,
- * and the keys of its documents, without their values. qjoule.servers.mongodb.shapes reads the
- * same symbols from the same bytes and makes the shape's text only from them, so equal hashes imply
- * equal shapes, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
+ * and the keys of its documents, without their values. qjoule.servers.mongodb.shapes reads the same
+ * symbols from the same bytes and makes the shape's text only from them, so equal hashes imply
+ * equal shapes, up to chance. Works inside BPF programs and on the host.
  *
  * A message is fed in pieces of any size. Its documents form a tree without pointers: each element
  * is a type, a key and a value, and a document ends at a zero type. So the bytes are processed in
@@ -15,7 +15,7 @@
 
 #include "elements.h"
 
-/* Whether a message's header is plausible: its length and opcode are those of a request. */
+/* True if a message's header is plausible: its length and opcode are those of a request. */
 static __always_inline int qj_mongodb_plausible(const __u32 header[4])
 {
 	__u32 opcode = header[3];
@@ -166,7 +166,7 @@ static __always_inline void qj_mongodb_cut(struct qj_mongodb *m)
 	m->skip = m->left;
 }
 
-/* Whether nothing that follows can change the shape. */
+/* True if no later byte can change the shape. */
 static __always_inline int qj_mongodb_is_seen(struct qj_mongodb *m)
 {
 	if (m->body - m->left < QJ_MONGODB_BODY)
@@ -203,7 +203,7 @@ static __always_inline __u64 qj_mongodb_joined(const struct qj_mongodb *m, __u64
 	return qj_mongodb_named(qj_shape_step(shape, origin, m->key));
 }
 
-/* The final shape, once nothing is left: never 0 (unknown text) and never ~0 (the `other` row). */
+/* Returns the final shape at the message's end: never 0 (unknown text) nor ~0 (the `other` row). */
 static __always_inline __u64 qj_mongodb_end(struct qj_mongodb *m)
 {
 	if (m->at != QJ_MONGODB_AT_DONE && m->at != QJ_MONGODB_AT_SECTION) {
@@ -219,7 +219,7 @@ static __always_inline __u64 qj_mongodb_end(struct qj_mongodb *m)
 #define QJ_MONGODB_CHUNK 256 /* bytes of a body that are read at once: a power of two */
 #define QJ_MONGODB_RUN	 32
 
-/* Hashes as many kept bytes of keys and texts as there are, up to but without their end. */
+/* Hashes a run of kept bytes of keys and texts, without their final NUL. */
 static __always_inline __u32 qj_mongodb_run(struct qj_mongodb *m, const __u8 *chunk, __u32 at,
 					    __u32 bytes)
 {
@@ -270,8 +270,8 @@ static __always_inline int qj_mongodb_at_number(const struct qj_mongodb *m)
 }
 
 /*
- * Processes what comes next in a chunk of the body, from `at` on: bytes to skip, or a run, a number
- * or one byte. Returns how many bytes that was. At most `bytes` of the chunk may be read.
+ * Processes the next item in a chunk of the body, from `at` on: bytes to skip, a run, a number or
+ * one byte. Returns its length. At most `bytes` of the chunk may be read.
  */
 static __always_inline __u32 qj_mongodb_step(struct qj_mongodb *m, const __u8 *chunk, __u32 at,
 					     __u32 bytes)

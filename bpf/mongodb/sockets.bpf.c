@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * MongoDB on the attach mode `socket`. A thread of mongod serves one connection. It reads a
- * request, and after its reply it waits for the next one in a blocking system call. So the request
- * ends when its thread falls asleep there (mongodb_switched()). For servers that read without
- * blocking, it ends at a read that finds nothing.
+ * MongoDB in attach mode `socket`. A thread of mongod serves one connection. It reads a request,
+ * and after its reply it waits for the next one in a blocking system call. So the request ends when
+ * its thread falls asleep there (mongodb_switched()). For servers that read without blocking, it
+ * ends at a read that finds nothing.
  *
- * On the attach mode `statistical` (FerretDB, written in Go) threads move between connections. The
+ * In attach mode `statistical` (FerretDB, written in Go) threads move between connections. The
  * begin and end of requests are reported, but a thread's work cannot be matched to a request.
  */
 #include "state.bpf.h"
@@ -30,7 +30,7 @@ struct mongodb_walk {
 	__u64 addr;
 	__u32 left;
 	__u32 fd;   /* the connection's descriptor */
-	__u8 lost;  /* these bytes are no requests */
+	__u8 lost;  /* these bytes are not requests */
 	__u8 moved; /* bytes of an earlier read may have moved */
 };
 
@@ -333,7 +333,7 @@ static __always_inline void mongodb_replied(struct thread_state *thread,
 	    mongodb_outcome(&c->reply) | mongodb_rows(&c->reply, c->message.command, &rows);
 
 	c->replied = 1;
-	if (c->message.opcode != QJ_MONGODB_COMPRESSED) /* not a shape shared with other requests */
+	if (c->message.opcode != QJ_MONGODB_COMPRESSED) /* else others share the shape */
 		mongodb_cursor_learn(&c->reply, c->message.cursor, c->shape);
 	if (!owns_time(thread)) {
 		c->outcome = outcome;

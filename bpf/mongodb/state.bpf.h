@@ -81,9 +81,8 @@ extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
 /* In text.bpf.c, so that the verifier checks it once. Returns how many bytes it took. */
 extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes);
 /*
- * Sends the bytes that the thread's shape was made from (the body at `addr`), unless they were
- * already sent. A compressed message gets a shape of its own if it can be sent. Returns whether it
- * was sent.
+ * Sends the body at `addr` as the text of the thread's shape, unless already sent. A compressed
+ * message that can be sent gets its own shape. Returns true if it was sent.
  */
 extern int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 			     struct qj_mongodb *message, __u64 addr);

@@ -66,7 +66,7 @@ static long mongodb_look(__u32 i, struct mongodb_read *read)
 	return 0;
 }
 
-/* The request's plain message: makes its shape. */
+/* Hashes the shape of the request's plain message. */
 static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 message)
 {

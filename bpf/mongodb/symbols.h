@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The symbols that shape.h hashes, its state between two pieces of a message, and that of a reply.
+ * The symbols that shape.h hashes, and its state between two pieces of a message or of a reply.
  */
 #ifndef QJ_MONGODB_SYMBOLS_H
 #define QJ_MONGODB_SYMBOLS_H
@@ -33,8 +33,8 @@ enum qj_mongodb_symbol {
 	QJ_MONGODB_END,		 /* of a document or an array */
 	QJ_MONGODB_BODY_SECTION, /* a section of OP_MSG: one document */
 	QJ_MONGODB_ITEMS,	 /* a section: the bytes of its name follow, then its documents */
-	QJ_MONGODB_NAMED,	 /* end of that name */
-	QJ_MONGODB_CUT,		 /* the message continues beyond what was read */
+	QJ_MONGODB_NAMED,	 /* end of the section's name */
+	QJ_MONGODB_CUT,		 /* the message continues beyond the bytes read */
 	QJ_MONGODB_BAD,		 /* not a document */
 };
 
@@ -68,7 +68,7 @@ struct qj_mongodb {
 	__u64 origin;	 /* ... and the shape of the command that opened it; 0: not known */
 	__u32 opcode;
 	__u32 body;   /* bytes of the message after its header */
-	__u32 left;   /* how many of them are still to come */
+	__u32 left;   /* how many of them have not come yet */
 	__u32 skip;   /* bytes to skip */
 	__u32 items;  /* value of `left` where the section ends */
 	__u32 number; /* little-endian, so far; or the remaining bytes of a text */
@@ -159,7 +159,7 @@ static __always_inline int qj_mongodb_number(struct qj_mongodb *m, __u8 byte)
 	return !m->digits;
 }
 
-/* State of a reply while it is parsed (reply_parts.h), and its outcome at the end. */
+/* State of a reply while it is parsed (reply_parts.h), and its outcome. */
 
 #define QJ_MONGODB_PART	     64 /* a power of two; parts are shorter */
 #define QJ_MONGODB_ELEMENTS  256
@@ -199,7 +199,7 @@ struct qj_mongodb_reply {
 	__u8 part[QJ_MONGODB_PART];
 };
 
-/* From here on a reply to `request` is expected. */
+/* Expects a reply to `request` from now on. */
 static __always_inline void qj_mongodb_reply_begin(struct qj_mongodb_reply *r, __u32 request)
 {
 	r->cursor = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements what state.bpf.h declares for shapes and texts. */
+/* Implements the part of state.bpf.h on shapes and texts. */
 #include "core/inflate.bpf.h"
 #include "state.bpf.h"
 
@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYT
  */
 #define MONGODB_SINGLE_PER_S 2000
 
-static __u64 singles_ns; /* when the budget of the requests sent so far is used up */
+static __u64 singles_ns; /* when the requests so far are paid for */
 
 struct mongodb_feed {
 	struct qj_mongodb *message;
@@ -57,7 +57,7 @@ static __always_inline bool is_common(const struct qj_mongodb *message)
 	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > QJ_MONGODB_COMPRESSION;
 }
 
-/* Two CPUs at once may send one too many: that needs no lock. */
+/* Without a lock: two CPUs may together send one too many. */
 static __always_inline bool may_emit_single(void)
 {
 	return within_rate(&singles_ns, MONGODB_SINGLE_PER_S);

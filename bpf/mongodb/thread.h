@@ -15,7 +15,7 @@ struct mongodb_thread {
 	__u32 client_fd; /* descriptor from which the thread reads its requests */
 	__u32 nested;	 /* nested requests that the server makes to itself within this one */
 	__u32 request;	 /* attach mode symbol: the request's id ... */
-	__u32 asked;	 /* ... the hash of its command ... */
+	__u32 asked;	 /* ... its command's hash ... */
 	__u64 cursor;	 /* ... and for a getMore its cursor; else 0 */
 };
 

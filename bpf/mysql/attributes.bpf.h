@@ -69,7 +69,7 @@ static __always_inline bool mysql_has_attributes(const __u8 *start)
 	return start[2] == 1 || (start[1] == 0xfc && start[4] == 1);
 }
 
-/* Reads bytes from `at` on; zeros beyond those that have arrived. */
+/* Reads bytes from `at` on; zeros beyond the bytes that have arrived. */
 static __always_inline void mysql_attribute_read(const struct mysql_attributes *a, __u32 at,
 						 __u8 *to)
 {
@@ -118,7 +118,7 @@ static __always_inline __u32 mysql_value_bytes(__u8 type, const __u8 *value)
 	}
 }
 
-/* Walks over all types and names, then over types and names again together with the values. */
+/* The first pass covers types and names, the second types, names and values. */
 static long mysql_attribute_step(__u32 i, struct mysql_attributes *a)
 {
 	__u8 of[MYSQL_ATTRIBUTE_BYTES], value[MYSQL_ATTRIBUTE_BYTES], nulls[MYSQL_ATTRIBUTE_BYTES];
@@ -152,7 +152,7 @@ wrong:
 }
 
 /*
- * Offset of the text in a COM_QUERY with attributes, of which `bytes` have arrived;
+ * Returns the offset of the text in a COM_QUERY with attributes, of which `bytes` have arrived;
  * MYSQL_ATTRIBUTES_WRONG: not within these.
  */
 static __always_inline __u32 mysql_behind_attributes(__u64 addr, __u32 bytes, __u8 count)

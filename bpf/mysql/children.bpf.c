@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Statements of stored procedures, functions and triggers, if they were asked for. Each is an
- * instruction that MySQL and MariaDB execute by sp_instr_stmt::execute() (sql/sp_instr.cc,
- * sql/sp_head.cc). It first passes its text, as written in the procedure, to alloc_query().
+ * Statements of stored procedures, functions and triggers, if requested. Each is an instruction
+ * that MySQL and MariaDB execute by sp_instr_stmt::execute() (sql/sp_instr.cc, sql/sp_head.cc). It
+ * first passes its text, as written in the procedure, to alloc_query().
  *
- * What such a statement executes itself counts as its own work. It is recognised by the stack
- * pointer, so a missed return causes no lasting error (the kernel follows 64 nested returns).
+ * Nested statements count as work of the outermost one. It is recognised by the stack pointer, so a
+ * missed return causes no lasting error (the kernel follows 64 nested returns).
  */
 #include "command.bpf.h"
 
@@ -60,7 +60,7 @@ int BPF_KPROBE(mysql_child_text, __u64 thd, __u64 text, __u64 length)
 	    length > 0xffffffff)
 		return 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
-	/* It was read by the settings that held when the procedure was created. */
+	/* No known rules: the settings are those of the procedure's creation. */
 	statement_begin(thread, QJ_DIALECT_MYSQL, 0, text, length);
 	statement_feed(cpu, thread, text, length);
 	label_query(cpu, thread);

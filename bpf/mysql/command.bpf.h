@@ -7,10 +7,10 @@
 #include "sessions.bpf.h"
 #include "reply.bpf.h"
 
-/* All that is read of a command but its text lies in these first bytes. */
+/* All fields that are read of a command, except its text, lie in these first bytes. */
 #define MYSQL_FIXED_BYTES 8
 
-/* How a command's packet begins. Most texts are behind the first byte, and most are short. */
+/* The beginning of a command's packet. Most texts start at the second byte, and most are short. */
 union mysql_start {
 	__u8 bytes[MYSQL_FIXED_BYTES];
 	__u64 words[QJ_SHAPE_CHUNK / sizeof(__u64)]; /* zeros behind the packet's end */
@@ -20,7 +20,7 @@ union mysql_start {
 	};
 };
 
-/* How many of these bytes are read at once. */
+/* Returns how many of these bytes to read at once. */
 static __always_inline __u64 mysql_start_bytes(__u32 bytes)
 {
 	return at_most(bytes, QJ_SHAPE_CHUNK);
@@ -32,8 +32,8 @@ static __always_inline __u64 mysql_start_bytes(__u32 bytes)
 #define MYSQL_CLIENT_ZSTD	 (1u << 26)
 
 /*
- * A prepared statement is executed, or used in another way: fetching from it, closing it and the
- * like are its work, but no execution.
+ * A prepared statement is executed, fetched from, closed or used in another way. All is its work,
+ * but only COM_STMT_EXECUTE counts as an execution.
  */
 static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u8 command, __u32 id)
@@ -46,7 +46,7 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
 }
 
 /*
- * Whether tags may follow the parameters, which are read once the complete packet has arrived. The
+ * True if tags may follow the parameters, which are read once the complete packet has arrived. The
  * capability may have been announced before tracing began, but clients with query attributes set a
  * flag in each execution.
  */
@@ -58,9 +58,8 @@ static __always_inline bool mysql_may_say_tags(const struct thread_state *thread
 }
 
 /*
- * Values sent ahead of an execution (COM_STMT_SEND_LONG_DATA) are missing in its packet, and other
- * values would be mistaken for them. If a session has several such statements, their tags are no
- * longer read.
+ * Values sent ahead of an execution (COM_STMT_SEND_LONG_DATA) are missing in its packet, so other
+ * values would be misread as theirs. With several such statements, their tags are not read.
  */
 static __always_inline void mysql_long_data(struct thread_state *thread, __u8 command, __u32 id)
 {
@@ -96,7 +95,7 @@ static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread
 	emit_role(cpu, thread, 0);
 }
 
-/* True once `wanted` bytes of a packet have arrived, or all that it has. */
+/* True once `wanted` bytes of a packet, or all of a shorter packet, have arrived. */
 static __always_inline bool mysql_is_here(const struct thread_state *thread, __u32 bytes,
 					  __u32 wanted)
 {
@@ -136,9 +135,9 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 }
 
 /*
- * Whether the session's rules decide what some byte of a command's start means: double quotes,
- * backslashes, and what is a letter in some character sets only. Most statements have none of them,
- * and reading the rules costs more than this.
+ * True if the session's rules decide what some byte of a command's start means: double quotes,
+ * backslashes, and bytes that are letters only in some character sets. Most statements have no such
+ * byte, and reading the rules costs more than this check.
  */
 static __always_inline bool mysql_follows_rules(const union mysql_start *start)
 {
@@ -158,7 +157,7 @@ static __always_inline void mysql_find_rules_late(struct thread_state *thread)
 	thread->text.rules = mysql_find_rules(thread, 0);
 }
 
-/* The text is `text` bytes behind `addr`, where `bytes` of the packet have arrived. */
+/* Takes the text `text` bytes after `addr`, where `bytes` of the packet have arrived. */
 static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       union mysql_start *start, __u64 addr, __u32 bytes,
 				       __u32 text)
@@ -176,7 +175,7 @@ static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_s
 	label_query(cpu, thread);
 }
 
-/* Finds where a COM_QUERY's text begins; false if more bytes are needed for that. */
+/* Finds where a COM_QUERY's text begins; false if more bytes are needed. */
 static __always_inline bool mysql_finds_text(const struct thread_state *thread, const __u8 *start,
 					     __u64 addr, __u32 bytes, __u32 *text)
 {
@@ -209,14 +208,14 @@ static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct threa
 	emit_session(cpu, thread, event, addr + 1, bytes - 1);
 }
 
-/* What is left to do of a command: by its caller, which has more room on the stack. */
+/* The rest of a command's work, which the caller does, as it has more room on the stack. */
 enum mysql_left {
 	MYSQL_NOTHING_LEFT,
 	MYSQL_DUMP_LEFT, /* a replica asks for the binary log */
 	MYSQL_TAGS_LEFT, /* of an execution */
 };
 
-/* A command that names a prepared statement; the part of its packet that is read has arrived. */
+/* Handles a command that names a prepared statement; the needed part of its packet has arrived. */
 static __always_inline enum mysql_left
 mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread, const __u8 *start)
 {

@@ -30,8 +30,8 @@
 struct mysql_parameters {
 	struct mysql_attributes every;
 	__u64 known;  /* the server's struct PS_PARAM array; 0: only the packet is known */
-	__u32 first;  /* number of the first parameter whose name is a tag's */
-	__u32 names;  /* offset of its type in the packet ... */
+	__u32 first;  /* number of the first parameter that is a tag */
+	__u32 names;  /* offset in the packet: of its type ... */
 	__u32 behind; /* ... of the end of all names ... */
 	__u32 values; /* ... and of its value */
 };
@@ -45,7 +45,7 @@ static __always_inline __u64 mysql_ps_param(__u64 params, __u32 number, __u32 fi
 	return pointer;
 }
 
-/* Whether the name after this type is a tag's. The name's length has one byte. */
+/* True if the name after this type is a tag's. The name's length has one byte. */
 static __always_inline bool mysql_names_tag(const struct mysql_attributes *a, __u32 type)
 {
 	__u64 name[MYSQL_ATTRIBUTE_BYTES / sizeof(__u64)];
@@ -99,8 +99,8 @@ static __always_inline void mysql_tags_of(struct qj_cpu_state *cpu, struct threa
 }
 
 /*
- * Tags of an execution whose packet, including its command, is at `addr`. `bytes`: its length, or
- * more if the server has already parsed it. `known`: as in struct mysql_parameters.
+ * Sends the tags of an execution whose packet, including its command, is at `addr`. `bytes`: its
+ * length, or more if the server has already parsed it. `known`: as in struct mysql_parameters.
  */
 static __noinline __attribute__((unused)) int mysql_execution_tags(struct qj_cpu_state *cpu,
 								   struct thread_state *thread,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * What a server's own memory says of sessions and statements that are older than the recording, and
- * of the settings that decide what a statement's bytes mean, which no packet tells for sure. The
+ * Reads a server's memory for sessions and statements that are older than the recording, and for
+ * the settings that decide what a statement's bytes mean, which packets do not show reliably. The
  * running thread's session object (class THD) is in the thread-local variable current_thd. It
- * points to the prepared statement that a command named last, which has its id and its text. So a
- * statement that was prepared before is read after its first execution, once, and no further probe
- * is needed.
+ * points to the prepared statement that a command named last, with its id and its text. So a
+ * statement that was prepared earlier is read after its first execution, once, without a further
+ * probe.
  *
  * All offsets come from the server's own code (servers/mysql/memory.py). A text is taken only if
  * the statement has the id that the client sent. MySQL: class Prepared_statement_map
@@ -36,10 +36,10 @@ static __always_inline __u64 pointer_at(__u64 addr)
 	return value;
 }
 
-/* The session object of the running thread; 0: not known. */
+/* Returns the session object of the running thread; 0: not known. */
 static __always_inline __u64 current_thd(const struct thread_state *thread)
 {
-#if defined(__TARGET_ARCH_x86) /* where it lies is read from code of x86-64 alone */
+#if defined(__TARGET_ARCH_x86) /* only x86-64 code is analysed for its place */
 	__u64 below = facts_of(thread)[QJ_MYSQL_SESSION];
 
 	if (below)
@@ -48,7 +48,7 @@ static __always_inline __u64 current_thd(const struct thread_state *thread)
 	return 0;
 }
 
-/* The same, once for each session of a thread: a connection keeps its object until it closes. */
+/* current_thd(), cached per session: a connection keeps its object until it closes. */
 static __always_inline __u64 connection_thd(struct thread_state *thread)
 {
 	if (thread->mysql.thd_session != thread->session) {
@@ -59,9 +59,9 @@ static __always_inline __u64 connection_thd(struct thread_state *thread)
 }
 
 /*
- * By the name of the character set, which every version of the struct has behind four numbers
- * (CHARSET_INFO, include/m_ctype.h). The safe ones have a byte per character and no letter, blank
- * or control character from 0x80 on, or no byte below 0x80 in a character of several.
+ * Classifies a character set by its name, which every version of the struct has after four numbers
+ * (CHARSET_INFO, include/m_ctype.h). Safe sets have a byte per character and no letter, blank or
+ * control character from 0x80 on, or no byte below 0x80 in a character of several.
  */
 static __always_inline __u8 charset_of(__u64 charset)
 {
@@ -132,7 +132,7 @@ int mysql_find_rules(struct thread_state *thread, __u64 thd)
 	       (mode & (MODE_IGNORE_SPACE | MODE_HIGH_NOT_PRECEDENCE) ? 0 : QJ_SHAPE_PLAIN_MODES);
 }
 
-/* The statement that the session found last, if that is the one that its client named. */
+/* Returns the statement that the session found last, if it is the one that its client named. */
 static __always_inline __u64 found_statement(const struct thread_state *thread)
 {
 	const volatile __u64 *facts = facts_of(thread);
@@ -161,7 +161,7 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 			    (const void *)(statement + facts_of(thread)[QJ_MYSQL_STATEMENT_TEXT]));
 	if (!text.text || !text.length || text.length > 0xffffffff)
 		return 0;
-	/* Tags of this execution are not those of its statement. */
+	/* The tags are those of this execution, not of its statement. */
 	tags = thread->tags;
 	thread->tags = 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The end of a command on the attach mode `symbol` without a return probe, which costs half a
- * microsecond: the thread's next read of its client's socket. TLS hides what is read, not when.
- * Thread pools keep the return probe.
+ * The end of a command in attach mode `symbol` without a return probe, which costs half a
+ * microsecond: the thread's next read of its client's socket. TLS hides the bytes, but not the
+ * time, of a read. Thread pools keep the return probe.
  */
 #ifndef QJOULE_MYSQL_NEXT_READ_BPF_H
 #define QJOULE_MYSQL_NEXT_READ_BPF_H
 
 #include "command.bpf.h"
 
-#define MYSQL_HEADER_MAX 5 /* of a record of TLS */
+#define MYSQL_HEADER_MAX 5 /* of a TLS record */
 
 static __always_inline bool mysql_ends_at_read(const struct thread_state *thread)
 {
@@ -24,8 +24,8 @@ static __always_inline void mysql_over(struct qj_cpu_state *cpu, struct thread_s
 }
 
 /*
- * The command is over, but its reply is out of sight. A statement that it prepared gets its text
- * once it is executed, if the server's memory can be read, or by the name for the last one.
+ * Ends a command whose reply cannot be read. A statement that it prepared gets its text once it is
+ * executed, if the server's memory can be read, or by the name for the last one.
  */
 static __always_inline void mysql_over_unread(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      __u64 now)
@@ -46,9 +46,9 @@ static __always_inline bool mysql_is_complete(const struct mysql_reply *reply)
 }
 
 /*
- * Reads the reply, which is still in the connection's buffer if nothing was read, or if it was read
- * into the buffer of TLS. The header of a plain packet, and nothing else, has four bytes. False:
- * where the reply lies is not known, or the header of a compressed packet has overwritten it.
+ * Reads the reply, which is still in the connection's buffer if nothing was read, or if the bytes
+ * went into the buffer of TLS. A read of four bytes is the header of a plain packet. Returns false
+ * if the reply's place is not known, or the header of a compressed packet has overwritten it.
  */
 static __always_inline bool mysql_reply_at_read(struct thread_state *thread, int got,
 						struct mysql_reply *reply)
@@ -64,7 +64,7 @@ static __always_inline bool mysql_reply_at_read(struct thread_state *thread, int
 		reply->length[0] = MYSQL_PREPARED_BYTES;
 		reply->length[1] = reply->length[2] = 0;
 	} else if (!mysql_is_complete(reply)) {
-		/* With compression the command was read behind an additional header. */
+		/* With compression, an additional header preceded the command. */
 		mysql_read_reply(buffer - MYSQL_HEADER, &behind);
 		if (mysql_is_complete(&behind))
 			*reply = behind;
@@ -72,7 +72,7 @@ static __always_inline bool mysql_reply_at_read(struct thread_state *thread, int
 	return true;
 }
 
-/* Whether the client may still have something to send for its command: a file, or its password. */
+/* True if the client may still have to send for its command: a file, or its password. */
 static __always_inline bool mysql_may_go_on(struct thread_state *thread, bool readable,
 					    const struct mysql_reply *reply)
 {
@@ -88,12 +88,12 @@ static __always_inline bool mysql_may_go_on(struct thread_state *thread, bool re
 
 /*
  * The next command shows that this was the last read of this one, and its reply the last one. The
- * body of what is read may overwrite the reply, its header does not.
+ * body of the next packet may overwrite the reply, its header does not.
  */
 static __always_inline void mysql_may_be_over(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      const struct mysql_reply *reply, int got)
 {
-	/* The first header after a wait may be the next command's: that wait has ended this one. */
+	/* The first header after a wait may be the next command's: the wait has ended this one. */
 	if (got <= 0 || (got <= MYSQL_HEADER_MAX && thread->mysql.went_on))
 		reply_sent(cpu, thread, bpf_ktime_get_ns());
 	if (got <= MYSQL_HEADER_MAX)
@@ -106,7 +106,7 @@ static __always_inline void mysql_may_be_over(struct qj_cpu_state *cpu, struct t
 	mysql_answered(cpu, thread, reply);
 }
 
-/* `got`: how many bytes were read; negative: there was nothing yet; 0: the client has gone. */
+/* `got`: number of bytes read; negative: nothing yet; 0: the client has disconnected. */
 static __always_inline void mysql_next_read(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 sk, int got)
 {

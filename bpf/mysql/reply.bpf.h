@@ -98,7 +98,7 @@ static __always_inline bool mysql_is_prepared(const struct mysql_reply *reply)
 	       (length == MYSQL_PREPARED_BYTES || length == MYSQL_PREPARED_BYTES_MORE);
 }
 
-/* Reads the start of a connection's buffer; all zeros, which have no meaning, if unreadable. */
+/* Reads the start of a connection's buffer; all zeros, which match no reply, if unreadable. */
 static __always_inline void mysql_read_reply(__u64 buffer, struct mysql_reply *reply)
 {
 	bpf_probe_read_user(reply, MYSQL_REPLY_READ, (const void *)buffer);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Sessions on the attach mode `symbol`: three functions of MySQL and MariaDB that run when a
- * session begins, or changes its user or its default database. They are called with the socket and
- * the names. So TLS and thread pools hide nothing, no field of a THD is read, and queries hit no
+ * Sessions in attach mode `symbol`: three functions of MySQL and MariaDB that run when a session
+ * begins, or changes its user or its default database. Their arguments are the socket and the
+ * names. So TLS and thread pools hide nothing, no field of a THD is read, and queries hit no
  * further probe.
  *
  * - check_connection() (sql/sql_connect.cc) calls vio_keepalive() for every client, in the thread
@@ -37,7 +37,7 @@ static __always_inline bool changes_user(const struct thread_state *thread)
 	return thread->begin_ns && thread->command == QJ_COMMAND_CONNECT;
 }
 
-/* In a thread pool, the thread's own session may be a different one. */
+/* Emits an event of a session, which may not be the thread's own in a thread pool. */
 static __always_inline void emit_of(struct thread_state *thread, __u64 session, __u32 event,
 				    __u64 addr, __u32 bytes)
 {
@@ -57,7 +57,7 @@ static __always_inline bool is_login(__u64 format)
 	return true;
 }
 
-/* A client that was killed in the middle of a query has left it open: no read has ended it. */
+/* A client that was killed in the middle of a query left it open: no read has ended the query. */
 static __always_inline void last_client_left(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     __u64 now)
 {

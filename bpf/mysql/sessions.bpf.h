@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Sessions on the attach mode `symbol`, where functions get a session's object (class THD). A
- * server gives the object of a connection that has ended to the next one, so a login begins a
- * session of its own: a session's id is that of its login. A session that was open before is known
- * by its object, and by what the server's memory says of it.
+ * Sessions in attach mode `symbol`, where functions get a session's object (class THD). A server
+ * reuses the object of an ended connection, so each login begins a new session, with the login's
+ * id. A session that was already open is identified by its object, and its names come from the
+ * server's memory.
  */
 #ifndef QJOULE_MYSQL_SESSIONS_BPF_H
 #define QJOULE_MYSQL_SESSIONS_BPF_H
@@ -15,8 +15,8 @@
 struct mysql_sessions_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
-	__type(key, __u64);   /* as mysql_number() returns it */
-	__type(value, __u64); /* the session whose object it is, and whose names are known */
+	__type(key, __u64);   /* see mysql_number() */
+	__type(value, __u64); /* the object's session, whose names are known */
 };
 extern struct mysql_sessions_map mysql_sessions SEC(".maps");
 
@@ -25,13 +25,13 @@ static __always_inline bool is_pool(const struct thread_state *thread)
 	return facts_of(thread)[QJ_MYSQL_POOL];
 }
 
-/* A session object, told apart from those of other servers. */
+/* Returns the number of a session object, distinct from those of other servers. */
 static __always_inline __u64 mysql_number(const struct thread_state *thread, __u64 thd)
 {
 	return session_of(thd ^ (__u64)thread->server << MYSQL_ADDRESS_BITS);
 }
 
-/* Whether the thread served this object last. In a pool another thread may have ended it since. */
+/* True if the thread served this object last. In a pool another thread may have ended it since. */
 static __always_inline bool mysql_serves(const struct thread_state *thread, __u64 number)
 {
 	return thread->mysql.number == number && !is_pool(thread);
@@ -59,7 +59,7 @@ static __always_inline __u64 mysql_logs_in(struct qj_cpu_state *cpu, struct thre
 	return session;
 }
 
-/* ---- memory.bpf.c: what a server's own memory says of sessions and statements ---- */
+/* ---- memory.bpf.c: sessions and statements in a server's own memory ---- */
 
 /* LEX_CSTRING: include/m_string.h, include/mysql/mysql_lex_string.h */
 struct mysql_name {
@@ -69,8 +69,7 @@ struct mysql_name {
 
 /* Separate functions, so that the verifier checks each once. Two return 0. */
 extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread);
-/* The rules that the session's next statement is read by (shape_hash.h). `thd`: 0 for the running
- * thread's. */
+/* Finds the session's rules (shape_hash.h). `thd`: 0 for the running thread's. */
 extern int mysql_find_rules(struct thread_state *thread, __u64 thd);
 /*
  * Reports user and database of the thread's session, whose login was not seen, and on the attach
@@ -78,7 +77,7 @@ extern int mysql_find_rules(struct thread_state *thread, __u64 thd);
  */
 extern int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread);
 
-/* A command is over: its prepared statement gets its text now if it was unknown until here. */
+/* A command is over: finds the text of its prepared statement if that is still unknown. */
 static __always_inline void mysql_executed(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	if (!thread->mysql.unknown || thread->shape)

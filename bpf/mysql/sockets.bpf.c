@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Reads of sockets by threads of MySQL and MariaDB: their commands on the attach mode `socket`; on
- * the attach mode `symbol` they end what a probe has begun.
+ * Reads of sockets by threads of MySQL and MariaDB: in attach mode `socket` the commands; in attach
+ * mode `symbol` they end the query that a probe has begun.
  */
 #include "core/socket.bpf.h"
 #include "next_read.bpf.h"

@@ -54,7 +54,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	__builtin_memcpy(thread->waits.ns, was->wait_ns, sizeof(was->wait_ns));
 	thread->waits.any = 1;
 	claim_slice(cpu, thread, now);
-	/* It has waited for a thread of the pool. */
+	/* The command has waited for a thread of the pool. */
 	thread->waits.ns[QJ_WAIT_OTHER] += slice_began(cpu, now) - was->since_ns;
 	bpf_map_delete_elem(&suspended, &thread->session);
 	return true;
@@ -108,7 +108,7 @@ struct mysql_com_execute {
 	__u64 count;
 };
 
-/* The thread works for the session with this object. */
+/* Makes the session with this object the thread's session. */
 static __always_inline void serve(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 thd)
 {
 	__u64 number = mysql_number(thread, thd), session, *known;
@@ -160,7 +160,7 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 	label_query(cpu, thread);
 }
 
-/* Nothing will be read any more: what the thread does now belongs to no query. */
+/* Nothing more will be read: the thread's remaining work belongs to no query. */
 static __always_inline void mysql_leaves(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -221,7 +221,7 @@ int BPF_KPROBE(mysql_begin_command_first, __u32 command, __u64 thd, __u64 packet
 }
 
 /*
- * The connection's buffer, which holds the text after the command byte, or, if there are no query
+ * Returns the connection's buffer, which holds the text after the command byte, or, without query
  * attributes, after their count and the number of their sets. 0 if neither matches.
  */
 static __always_inline __u64 buffer_of(__u64 text)
@@ -237,7 +237,7 @@ static __always_inline __u64 buffer_of(__u64 text)
 
 /*
  * Query attributes precede the text in its packet. Earlier servers leave arbitrary values in the
- * argument's place, so the packet itself shows whether it has any. Not inline: with COM_DATA on the
+ * argument's place, so attributes are searched in the packet. Not inline: with COM_DATA on the
  * stack of the program, the query that it ends would have too little left on Linux 6.1.
  */
 __noinline int mysql_query_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -259,7 +259,7 @@ __noinline int mysql_query_tags(struct qj_cpu_state *cpu, struct thread_state *t
 	return 0;
 }
 
-/* Likewise for an execution. */
+/* mysql_query_tags() for an execution. */
 __noinline int mysql_execute_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 				  __u64 com_data)
 {
@@ -305,8 +305,8 @@ int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
 }
 
 /*
- * With compression the command was read after an additional header, but the reply is assembled at
- * the buffer's start: if there is no valid reply, it is looked for there.
+ * Takes the outcome from the reply. With compression the command was read after an additional
+ * header, but the reply is assembled at the buffer's start, which is searched second.
  */
 static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
@@ -324,7 +324,7 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
 }
 
 /*
- * Whether the thread goes back to wait for its client's next command. That wait ends the query's
+ * True if the thread goes back to wait for its client's next command. That wait ends the query's
  * work, as on sockets, and waking up belongs to the next query (mysql_client() handles logins). In
  * a thread pool, or once its client leaves, the thread's further work belongs to no query.
  */

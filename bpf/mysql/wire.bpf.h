@@ -22,7 +22,7 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 {
 	struct mysql_reply reply = {};
 
-	if (thread->phase == PHASE_UNKNOWN) { /* it was mistaken for a packet */
+	if (thread->phase == PHASE_UNKNOWN) { /* earlier bytes were mistaken for a packet */
 		thread->need = 0;
 		thread->head_bytes = 0;
 		return;
@@ -51,8 +51,7 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 
 /*
  * The next request was already there, so the server did not wait, and four bytes of that request
- * overwrite the header of the reply. The rest of the reply must identify it: no rows begin with a
- * 0.
+ * overwrite the header of the reply. The rest must identify the reply: no rows begin with a 0.
  */
 static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 buffer, __u64 now)
@@ -124,7 +123,7 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 		mysql_dumped(cpu, thread);
 	if (sequence == 0) {
 		mysql_overtaken(cpu, thread, buffer, now);
-		if (thread->phase == PHASE_UNKNOWN) /* it was already logged in */
+		if (thread->phase == PHASE_UNKNOWN) /* the session was already logged in */
 			mysql_find_names(cpu, thread);
 		thread->phase = PHASE_READY;
 		query_begin(cpu, thread, now);
@@ -142,8 +141,7 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 }
 
 /*
- * Returns enum mysql_left. Not inlined: what it keeps on the stack is not needed where a query
- * ends.
+ * Returns enum mysql_left. Not inline: its stack is free again where a query ends.
  */
 static __noinline int mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
 				    __u64 addr, __u32 bytes)
@@ -219,7 +217,7 @@ static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_s
 	thread->need -= bytes;
 }
 
-/* Collects a packet's header, which may arrive in pieces; returns how many bytes were taken. */
+/* Collects a packet's header, which may arrive in pieces; returns the number of bytes taken. */
 static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u64 addr, __u32 bytes)
 {
 	__u32 have = thread->head_bytes & 3, take = MYSQL_HEADER - have;
@@ -243,9 +241,9 @@ static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u6
 }
 
 /*
- * Reading of a connection that was already open begins where the server reads four bytes, which it
- * does only for the header of a plain packet. TLS is read in records, and compressed packets have
- * another header, so such connections are never read.
+ * Joins a connection that was already open where the server reads four bytes, which it does only
+ * for the header of a plain packet. TLS is read in records, and compressed packets have another
+ * header, so such connections are never read.
  */
 static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_state *thread,
 					__u64 addr, __u32 bytes)
@@ -264,7 +262,7 @@ static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_
 	return false;
 }
 
-/* `bytes` have arrived at `addr`: a header, or (part of) the packet that it announced. */
+/* Handles `bytes` that have arrived at `addr`: a header, or (part of) the announced packet. */
 static __always_inline void mysql_read(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes, __u64 now)
 {

@@ -4,7 +4,7 @@
  * pgaio_io_prepare_submit(handle) before it queues a request; a worker calls
  * pgaio_io_reopen(handle) before it performs one (src/backend/storage/aio: aio.c, aio_target.c,
  * method_worker.c). Both get the handle's address, so a worker works for the query of the backend
- * whose request it takes up, until it takes up another one or waits for one. On every attach mode.
+ * whose request it takes, until it takes another one or waits for one. Used in every attach mode.
  */
 #include "core/query.bpf.h"
 
@@ -33,7 +33,7 @@ int BPF_KPROBE(postgres_io_submit, __u64 handle)
 	if (!thread)
 		return 0;
 	key.server = thread->server;
-	if (!thread->begin_ns) { /* for no query: an earlier one's entry must not stay */
+	if (!thread->begin_ns) { /* for no query: delete an earlier query's entry */
 		bpf_map_delete_elem(&io_leaders, &key);
 		return 0;
 	}
@@ -42,7 +42,7 @@ int BPF_KPROBE(postgres_io_submit, __u64 handle)
 	return 0;
 }
 
-/* The request is taken up. Its worker woke up for it: no other query owns the open slice then. */
+/* A worker takes the request. It woke up for it: no other query owns the open slice then. */
 static __always_inline void join(struct qj_cpu_state *cpu, struct thread_state *thread,
 				 const struct leader *leader, __u64 now)
 {

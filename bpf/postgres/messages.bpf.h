@@ -9,12 +9,12 @@
 #include "requests.bpf.h"
 #include "text.bpf.h"
 
-#define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */
+#define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals' names are separate from statements' */
 
 /* Flags of a portal, beside those of its statement. */
 #define PORTAL_UNKNOWN (1u << 29) /* in the map: its tags are the hash of its statement's name */
 #define PORTAL_OPEN    (1u << 30)
-#define PORTAL_RAN     (1u << 31) /* to execute it again fetches more rows: no execution */
+#define PORTAL_RAN     (1u << 31) /* a portal that ran: another Execute only fetches more rows */
 
 #define POSTGRES_UNNAMED_EXECUTE 5 /* bytes: an empty name, and a number of rows */
 
@@ -25,7 +25,7 @@ struct postgres_body {
 	__u64 addr;
 };
 
-/* The statement that the thread's request shows at the moment. */
+/* Copies the statement of the thread's request to `to`. */
 static __always_inline void postgres_shown(const struct thread_state *thread,
 					   struct postgres_statement *to)
 {
@@ -47,7 +47,7 @@ static __always_inline void postgres_show(struct thread_state *thread,
 	thread->flags |= statement->flags & QJ_STATEMENT_FLAGS;
 }
 
-/* A message that may bring another statement; those executed before keep the request's shape. */
+/* A message that may bring another statement. The request's shape is that of executed ones. */
 static __always_inline void postgres_next_statement(struct thread_state *thread)
 {
 	if (thread->executions)
@@ -64,8 +64,7 @@ static __always_inline void postgres_keep_executed(struct thread_state *thread)
 
 /*
  * Counts an execution. The statements of one request share its time in unknown proportions. So the
- * request has a shape only if all executed statements have the same one, and the same holds for
- * tags.
+ * request has a shape only if all executed statements have the same shape; likewise for tags.
  */
 static __always_inline void postgres_add(struct thread_state *thread,
 					 const struct postgres_statement *statement)
@@ -107,8 +106,8 @@ static __always_inline void postgres_parse(const struct postgres_body *body, __u
 	postgres_next_statement(thread);
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
-	/* With a cut-off name there is no statement: an older text could pass for this one. */
-	/* The header tells the text's length, but for the types of parameters after it. */
+	/* Without a complete name there is no statement: an old text could pass for it. */
+	/* The header gives the text's length, including the types of parameters after it. */
 	postgres_text(body->cpu, thread, addr + length, length ? here - length : 0,
 		      thread->postgres.body_bytes - length - 3, postgres_rules(thread));
 	if (length)
@@ -118,7 +117,7 @@ static __always_inline void postgres_parse(const struct postgres_body *body, __u
 	postgres_keep_executed(thread);
 }
 
-/* The portal of this name is open from here on, for the statement that the request shows. */
+/* Opens the portal of this name for the request's current statement. */
 static __always_inline void postgres_open_portal(struct thread_state *thread, __u64 name)
 {
 	struct postgres_statement *portal = &thread->postgres.portal;
@@ -141,7 +140,7 @@ static __always_inline void postgres_open_portal(struct thread_state *thread, __
 	bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
 }
 
-/* Takes the statement of a named portal to `before`. Returns the portal's flags. */
+/* Copies the statement of a named portal to `before`. Returns the portal's flags. */
 static __always_inline __u32 postgres_named_portal(struct thread_state *thread, __u64 name)
 {
 	struct postgres_statement *to = &thread->postgres.before;
@@ -172,7 +171,7 @@ static __always_inline void postgres_learn(const struct postgres_body *body, __u
 	prepared_learn(body->thread, name);
 }
 
-/* The two names with which a message begins; the first message's body has been read. */
+/* Reads the two names at a message's beginning; the first message's body has been read. */
 static __always_inline void postgres_names(struct thread_state *thread, __u64 addr, __u32 here,
 					   struct statement_names *names)
 {
@@ -229,14 +228,14 @@ static __always_inline void postgres_query(const struct postgres_body *body, __u
 	postgres_text(body->cpu, thread, body->addr, here, thread->postgres.body_bytes - 1,
 		      postgres_rules(thread));
 	postgres_sets(body, body->addr);
-	/* The server runs it in the unnamed portal, too. */
+	/* The server uses the unnamed portal for it, too. */
 	postgres_shown(thread, portal);
 	portal->flags |= PORTAL_OPEN | PORTAL_RAN;
 	postgres_keep_executed(thread);
 	postgres_add(thread, portal);
 }
 
-/* Fetches more rows from a portal of an earlier request: its work, but no new execution. */
+/* Fetches more rows from a portal of an earlier request: no new execution. */
 static __always_inline void postgres_fetch(struct thread_state *thread,
 					   const struct postgres_statement *portal, bool is_open)
 {
@@ -249,7 +248,7 @@ static __always_inline void postgres_fetch(struct thread_state *thread,
 		postgres_no_text(thread, QJ_NO_TEXT_EARLIER);
 }
 
-/* Only a portal's first run is an execution, in whatever request after its Bind. */
+/* Only a portal's first run is an execution, in any request after its Bind. */
 static __always_inline void postgres_execute(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;

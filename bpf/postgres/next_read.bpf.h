@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The attach mode `symbol` with one probe per query, where the kernel shows reads of sockets:
- * sockets.bpf.c has the probes. TLS hides what a backend reads, not when. While it works on a
- * message, its global variable debug_query_string points to the statement
- * (src/backend/tcop/postgres.c); between messages that is null. So a read in between ends the last
+ * sockets.bpf.c has the probes. TLS hides the bytes that a backend reads, but not the time. While
+ * it works on a message, its global variable debug_query_string points to the statement
+ * (src/backend/tcop/postgres.c); between messages it is null. So a read in between ends the last
  * query and may begin the next one.
  */
 #ifndef QJOULE_POSTGRES_NEXT_READ_BPF_H
@@ -15,12 +15,11 @@
 #include "text.bpf.h"
 
 /*
- * What a PostgreSQL backend stores about its client, in global variables of its own process: TLS
- * does not hide it. The server writes all of it, except the application's name, which is the
- * client's text.
+ * A backend's global variables about its client, which TLS does not hide. The server writes them,
+ * except the application's name, which is the client's text.
  */
 
-/* A pointer at this distance from the start of the backend's data; 0: unknown, or null. */
+/* Reads a pointer at this distance from the start of the backend's data; 0: unknown, or null. */
 static __always_inline __u64 postgres_pointer(__u32 distance)
 {
 	__u64 value = 0;
@@ -40,8 +39,8 @@ static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thre
 }
 
 /*
- * The title that the backend has written over its arguments names user and database (ps_status.c).
- * It is sent along: a short session has ended before the reader could look into /proc.
+ * Reports user and database from the title that the backend has written over its arguments
+ * (ps_status.c): a short session has ended before the reader could look into /proc.
  */
 static __always_inline void postgres_titled(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
@@ -76,8 +75,8 @@ static __always_inline bool postgres_met(struct qj_cpu_state *cpu, struct thread
 }
 
 /*
- * The query's work continues until its thread sleeps: the server reports that it is idle before it
- * sends the reply.
+ * Ends the query. Its work continues until its thread sleeps: the server reports that it is idle
+ * before it sends the reply.
  */
 static __always_inline void postgres_ended(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 now)
@@ -95,7 +94,7 @@ static __always_inline void postgres_ended(struct qj_cpu_state *cpu, struct thre
 	thread->postgres.reported = 0;
 }
 
-/* The statement that the backend works on; 0: none, or not known. */
+/* Returns the address of the backend's current statement; 0: none, or not known. */
 static __always_inline __u64 postgres_statement(const struct thread_state *thread)
 {
 	__u64 statement = 0;
@@ -105,7 +104,7 @@ static __always_inline __u64 postgres_statement(const struct thread_state *threa
 	return statement;
 }
 
-/* Whether the session's client has logged in: ClientAuthInProgress, libpq/libpq.h. */
+/* True if the session's client has logged in: ClientAuthInProgress, libpq/libpq.h. */
 static __always_inline bool postgres_logged_in(const struct thread_state *thread)
 {
 	__u32 distance = facts_of(thread)[QJ_POSTGRES_AUTHENTICATES];
@@ -113,7 +112,7 @@ static __always_inline bool postgres_logged_in(const struct thread_state *thread
 	return distance && !(__u8)postgres_pointer(distance);
 }
 
-/* Whether the thread serves a client, which is reported once. */
+/* True if the thread serves a client; reports the client once. */
 static __always_inline bool postgres_serves(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	if (thread->session)
@@ -128,8 +127,8 @@ static __always_inline bool postgres_serves(struct qj_cpu_state *cpu, struct thr
 }
 
 /*
- * A request was read that executed nothing: it parsed a statement, say. There is no record of it,
- * and its time is the next query's, which has the same id.
+ * A request was read that executed nothing, such as a Parse. It has no record, and its time goes to
+ * the next query, which has the same id.
  */
 static __always_inline void postgres_not_begun(struct qj_cpu_state *cpu,
 					       struct thread_state *thread)
@@ -142,7 +141,7 @@ static __always_inline void postgres_not_begun(struct qj_cpu_state *cpu,
 	cpu->query = 0;
 }
 
-/* A replica's connection: from here on it streams, or no longer does. Returns whether it does. */
+/* Detects when a replica's connection starts and stops to stream. Returns true if it streams. */
 static __always_inline bool postgres_streaming(struct qj_cpu_state *cpu,
 					       struct thread_state *thread, __u64 text)
 {
@@ -155,7 +154,7 @@ static __always_inline bool postgres_streaming(struct qj_cpu_state *cpu,
 	return thread->postgres.dumps;
 }
 
-/* `got`: how many bytes were read; negative: there was nothing yet; 0: the client has gone. */
+/* `got`: number of bytes read; negative: nothing yet; 0: the client has disconnected. */
 static __always_inline void postgres_next_read(struct qj_cpu_state *cpu,
 					       struct thread_state *thread, __u64 sk, int got)
 {

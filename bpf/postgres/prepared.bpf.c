@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * What a backend's memory says of statements. First those that it prepared before tracing began, on
- * the attach mode `socket`: looks into the backend's own table of prepared statements, as
- * FetchPreparedStatement() does (src/backend/commands/prepare.c). The table is one of dynahash.c:
- * segments of buckets, each a chain of elements. An element is a link, the hash of the key, and the
- * entry, a PreparedStatement that begins with its name. Wrong offsets find nothing: the hash, the
- * name and a mark of the plan must all match.
+ * Statements in a backend's memory. First those prepared before tracing began, in attach mode
+ * `socket`, found in the backend's own table of prepared statements as by FetchPreparedStatement()
+ * (src/backend/commands/prepare.c). The table is one of dynahash.c: segments of buckets, each a
+ * chain of elements. An element is a link, the hash of the key, and the entry, a PreparedStatement
+ * that begins with its name. Wrong offsets find nothing: the hash, the name and a mark of the plan
+ * must all match.
  */
 #include "requests.bpf.h"
 #include "next_read.bpf.h"
@@ -14,9 +14,9 @@
 
 #define NAME_BYTES 64	     /* NAMEDATALEN */
 #define PLAN_MARK  195726186 /* CACHEDPLANSOURCE_MAGIC, src/include/utils/plancache.h */
-#define CHAIN_MAX  64	     /* elements of a bucket that are looked at */
+#define CHAIN_MAX  64	     /* elements of a bucket that are searched */
 
-/* HTAB, src/backend/utils/hash/dynahash.c: its beginning, and what follows the size of its keys. */
+/* HTAB, src/backend/utils/hash/dynahash.c: its beginning, and the fields after its key size. */
 struct table {
 	__u64 header;
 	__u64 segments;
@@ -49,7 +49,7 @@ struct element {
 
 struct search {
 	struct thread_state *thread;
-	__u64 addr; /* of an element */
+	__u64 addr; /* address of the current element */
 	__u32 hash;
 	__u8 found;
 };
@@ -105,7 +105,7 @@ static __always_inline __u64 pointer_at(__u64 addr)
 	return value;
 }
 
-/* Puts a name into the scratch buffer. Returns its length. */
+/* Copies a name into the scratch buffer. Returns its length. */
 static __always_inline __u32 take_name(struct thread_state *thread, __u32 at, __u64 addr)
 {
 	long bytes;
@@ -144,7 +144,7 @@ static long search_step(__u32 i, struct search *search)
 	return 0;
 }
 
-/* Address of the first element of the bucket that this hash belongs to; 0: none. */
+/* Returns the address of the first element of this hash's bucket; 0: none. */
 static __always_inline __u64 bucket_of(const struct thread_state *thread, __u32 hash)
 {
 	const volatile __u64 *facts = facts_of(thread);
@@ -180,7 +180,7 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
 	facts = facts_of(thread);
 	search.hash = hash_of((const __u32 *)(thread->scratch + WANTED_AT),
 			      take_name(thread, WANTED_AT, addr));
-	thread->collected = 0; /* from here on all is in the server's memory */
+	thread->collected = 0; /* all later reads are from the server's memory */
 	search.addr = bucket_of(thread, search.hash);
 	bpf_loop(CHAIN_MAX, search_step, &search, 0);
 	if (!search.found)
@@ -198,12 +198,11 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
 }
 
 /*
- * The queryid of a statement, only if the user asks for it. The server has it in the plan that
+ * The queryid of a statement, only if the user requests it. The server has it in the plan that
  * PortalRun(portal) executes, if it computes ids at all (compute_query_id; from 14 on). A second
  * program on the function where the attach mode `symbol` counts executions: other functions that
- * pass a queryid begin with instructions that a probe has to single-step, or are not passed by
- * every execution. PostgreSQL 14-18: src/include/utils/portal.h, nodes/pg_list.h,
- * nodes/plannodes.h.
+ * pass a queryid begin with instructions that a probe has to single-step, or some executions do not
+ * call them. PostgreSQL 14-18: src/include/utils/portal.h, nodes/pg_list.h, nodes/plannodes.h.
  */
 
 static __always_inline void tell(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 id)
@@ -240,7 +239,7 @@ struct list {
 	__u64 elements;
 };
 
-/* Of a portal with several statements (rules) none is the client's alone. */
+/* Returns a portal's queryid; 0 for several statements (rules), where no id is the client's. */
 static __always_inline __u64 id_of(const volatile __u64 *facts, __u64 portal)
 {
 	__u64 at = 0, statement = 0, id = 0;
@@ -258,8 +257,9 @@ static __always_inline __u64 id_of(const volatile __u64 *facts, __u64 portal)
 }
 
 /*
- * Beside reads of sockets, sockets.bpf.c begins the query at the same function and notes the time
- * of the portal's message. If that program has not run yet, the shape is another statement's.
+ * True if the query has begun. With reads of sockets, sockets.bpf.c begins the query at the same
+ * function and stores the time of the portal's message. If that program has not run yet, the shape
+ * is another statement's.
  */
 static __always_inline bool begun(const struct thread_state *thread, const volatile __u64 *facts,
 				  __u64 portal)

@@ -6,9 +6,9 @@
  * last part of its reply is still there, from the buffer's start on.
  *
  * Of a long reply only the end is there; it begins within a message, and older data follows it. So
- * a reply is accepted only if its messages lead from one to the next up to ReadyForQuery. A
- * client's data can fake where the first of them begins, but only for its own rows. PostgreSQL
- * documentation, "Message Formats", "Error and Notice Message Fields".
+ * a reply is accepted only if its messages form a chain up to ReadyForQuery. A client's data can
+ * fake where the chain begins, but only for its own rows. PostgreSQL documentation, "Message
+ * Formats", "Error and Notice Message Fields".
  */
 #include "requests.bpf.h"
 
@@ -28,7 +28,7 @@ struct postgres_reply {
 	struct thread_state *thread;
 	__u64 rows;	   /* of the completed statements */
 	__u32 sent;	   /* rows since the last completed statement */
-	__u32 at;	   /* offset in the buffer of the message that is parsed */
+	__u32 at;	   /* offset in the buffer of the current message */
 	__u32 window;	   /* offset of the bytes in thread->scratch */
 	__u32 start;	   /* offset where the walk began */
 	__u32 completions; /* completed statements */
@@ -36,7 +36,7 @@ struct postgres_reply {
 	__u8 failed;
 };
 
-/* The POSTGRES_LOOK bytes at reply->at; zeros beyond the end. */
+/* Returns the POSTGRES_LOOK bytes at reply->at; zeros beyond the end. */
 static __always_inline const __u8 *postgres_look(struct postgres_reply *reply)
 {
 	struct thread_state *thread = reply->thread;
@@ -89,7 +89,7 @@ static __always_inline bool postgres_is_reply(__u8 type, __u32 length)
 }
 
 /*
- * The number at the end of the tag of a command that counts rows: "SELECT 5", "INSERT 0 3".
+ * Parses the number at the end of the tag of a command that counts rows: "SELECT 5", "INSERT 0 3".
  * `bytes`: the tag's length; it begins with a letter. Backwards, because the verifier then has one
  * question per byte: forwards it looked at 130,000 instructions here.
  */
@@ -190,8 +190,8 @@ static long postgres_reply_message(__u32 i, struct postgres_reply *reply)
 }
 
 /*
- * The rows are known only if as many statements were completed as executed. If a pipeline's reply
- * is long or was flushed, its first part is gone.
+ * True if as many statements were completed as executed: only then the rows are known. If a
+ * pipeline's reply is long or was flushed, its first part is gone.
  */
 static __always_inline bool postgres_is_counted(const struct postgres_reply *reply)
 {
@@ -202,8 +202,8 @@ static __always_inline bool postgres_is_counted(const struct postgres_reply *rep
 }
 
 /*
- * Whether the error whose code was found is the first message of its reply: then nothing but its
- * severity lies between the bytes that were overwritten and the code.
+ * True if the error whose code was found is the first message of its reply: then only its severity
+ * lies between the overwritten bytes and the code.
  */
 static __always_inline bool postgres_begins_with_error(const struct postgres_reply *reply)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements requests.bpf.h: messages in pieces, and what messages do to a backend's request. */
+/* Implements requests.bpf.h: messages in pieces, and the effects of messages on a request. */
 #include "requests.bpf.h"
 #include "messages.bpf.h"
 #include "state.bpf.h"
@@ -8,7 +8,7 @@ struct postgres_pieces_map postgres_pieces SEC(".maps");
 
 struct pieces_walk {
 	struct postgres_pieces *pieces;
-	__u64 addr; /* 0: it could not be read */
+	__u64 addr; /* 0: could not be read */
 	__u32 at;
 	__u32 left;
 };
@@ -84,8 +84,6 @@ int postgres_collect(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 	return 0;
 }
 
-/* Implements requests.bpf.h: what a client's messages do to its backend's request. */
-
 static __always_inline bool postgres_is_data(__u8 type)
 {
 	return type == 'd' || type == 'c' || type == 'f';
@@ -100,7 +98,7 @@ static __always_inline bool postgres_names_nothing(const struct thread_state *th
 	       state[2] == '0' && state[3] == '0' && state[4] == '0';
 }
 
-/* A name that the server does not know any more, as after DEALLOCATE, has no text. */
+/* A name that the server no longer knows, as after DEALLOCATE, has no text. */
 static __always_inline void postgres_outcome(struct thread_state *thread)
 {
 	bool is_first = postgres_answered(thread);
@@ -112,7 +110,7 @@ static __always_inline void postgres_outcome(struct thread_state *thread)
 	}
 }
 
-/* Says why there is no text, or which statement it is that has none. */
+/* Reports why there is no text, or which statement has no text. */
 static __always_inline void postgres_tell_unseen(struct qj_cpu_state *cpu,
 						 struct thread_state *thread)
 {
@@ -143,9 +141,8 @@ int postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 en
 }
 
 /*
- * Data for a COPY that was not recognised as one (a comment before it, several statements in one)
- * and seemed to be over when its server began to wait. This is the rest of its work, no new
- * execution.
+ * Continues the last request with data for a COPY that was not recognised (a comment before it,
+ * several statements in one) and seemed to be over when its server began to wait: no new execution.
  */
 static __always_inline void postgres_go_on(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 now)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a client's messages do to the request that its backend works for. The functions here that
- * are not inline are in files of their own: the verifier checks each of these once, and not once
- * for every state in which a message may come.
+ * Effects of a client's messages on its backend's request. The functions here that are not inline
+ * are in separate files, so that the verifier checks each once, and not once for every state in
+ * which a message may come.
  */
 #ifndef QJOULE_POSTGRES_REQUESTS_BPF_H
 #define QJOULE_POSTGRES_REQUESTS_BPF_H
@@ -60,9 +60,9 @@ static __always_inline __u32 postgres_uint(const __u8 *bytes)
 /* Ends the thread's request. Returns 0. */
 extern int postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 /*
- * A message of this type comes. Ends the request before it if that is complete and no message of
- * this read has belonged to it, and begins one where none is under way. Returns whether the message
- * belongs to the request now.
+ * Handles the start of a message of this type. Ends the request before it if that is complete and
+ * no message of this read has belonged to it, and begins one where none is under way. Returns true
+ * if the message belongs to the request now.
  */
 extern int postgres_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now,
 			  __u8 type, bool fresh);
@@ -70,15 +70,14 @@ extern int postgres_begin(struct qj_cpu_state *cpu, struct thread_state *thread,
 extern int postgres_content(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 			    __u8 type, __u32 here);
 /*
- * Takes the header of one of a connection's first packets. `arrived`: bytes of the packet up to
- * the end of the read if the header came in one piece, which ends at `addr`; otherwise 0. Returns
- * whether what follows it can be read.
+ * Takes the header of one of a connection's first packets. `arrived`: bytes of the packet up to the
+ * end of the read if the header came in one piece, which ends at `addr`; otherwise 0. Returns true
+ * if the following bytes can be read.
  */
 extern int postgres_startup(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 			    __u32 arrived, __u64 now);
 /*
- * Framing lost: sends the request as far as it is known, then waits for a clear boundary. Returns
- * 0.
+ * Framing lost: sends the known part of the request, then waits for a clear boundary. Returns 0.
  */
 extern int postgres_lost(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 
@@ -86,12 +85,11 @@ extern int postgres_lost(struct qj_cpu_state *cpu, struct thread_state *thread, 
 
 /*
  * Each read overwrites the one before, so the beginning of such a message, with its names and its
- * text, is collected here. The rest (values, and what follows the part of a text that is read) is
- * not.
+ * text, is collected here, without values and the part of a text that is not read.
  */
 
 #define POSTGRES_NAMES 160 /* two names as long as the server keeps, and more */
-/* A name, a text up to the length that is read, and what shows whether it goes on. */
+/* A name, a text up to the length that is read, and bytes that show if it continues. */
 #define POSTGRES_COLLECTED (QJ_SHAPE_CHUNK + QJ_TEXT_BYTES + QJ_SHAPE_CHUNK)
 #define POSTGRES_PIECE	   256 /* bytes that are copied at once */
 
@@ -115,7 +113,7 @@ struct postgres_pieces_map {
 };
 extern struct postgres_pieces_map postgres_pieces SEC(".maps");
 
-/* How many bytes of such a message are looked at, at most. */
+/* Returns how many bytes of such a message are needed, at most. */
 static __always_inline __u32 postgres_wanted(__u8 type)
 {
 	if (type == 'Q' || type == 'P')
@@ -124,8 +122,8 @@ static __always_inline __u32 postgres_wanted(__u8 type)
 }
 
 /*
- * Takes the next `here` bytes of the message that is being collected, at `addr`, and handles the
- * message once there are enough. Returns 0.
+ * Takes the next `here` bytes of a collected message, at `addr`, and handles the message once there
+ * are enough. Returns 0.
  */
 extern int postgres_collect(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 			    __u32 here);
@@ -133,9 +131,9 @@ extern int postgres_collect(struct qj_cpu_state *cpu, struct thread_state *threa
 /* ---- prepared.bpf.c: statements that a backend prepared before tracing began ---- */
 
 /*
- * Looks up the prepared statement whose name is at `addr`, and gives its text to the thread's
- * request. Returns the text's length. If the backend has no such statement, nothing changes: 0. The
- * caller reads the tags: from here they would be one call too deep for the stack.
+ * Finds the prepared statement whose name is at `addr`, and gives its text to the thread's request.
+ * Returns the text's length; 0, without a change, if the backend has no such statement. The caller
+ * reads the tags: from here they would be one call too deep for the stack.
  */
 extern int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread,
 				  __u64 addr);
@@ -144,8 +142,8 @@ extern int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state 
 
 /*
  * Takes the outcome of the request that the backend has finished. If several requests came in one
- * read, only the last reply is there, so nothing is taken. Returns whether the reply begins with an
- * error. Inlined, it took the verifier seconds.
+ * read, only the last reply is there, so nothing is taken. Returns true if the reply begins with an
+ * error. Not inline: that took the verifier seconds.
  */
 extern int postgres_answered(struct thread_state *thread);
 
@@ -154,7 +152,7 @@ extern int postgres_answered(struct thread_state *thread);
 /*
  * After an error in a message of the extended protocol, the server skips all messages up to the
  * next Sync. The backend has failed now, at a message after which `left` bytes of its last read
- * remain. What it skips was counted when it was read. Returns 0.
+ * remain. Corrects the counts of the skipped messages, made when they were read. Returns 0.
  */
 extern int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 left);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Messages that a backend skips after an error, on the attach mode `socket`. A backend calls
+ * Messages that a backend skips after an error, in attach mode `socket`. A backend calls
  * PortalErrorCleanup() only where a client's statement has failed (src/backend/tcop/postgres.c), so
- * others pass no probe. How far it has come in what it has read is in two static variables,
+ * other statements pass no probe. Its position in the last read is in two static variables,
  * PqRecvPointer and PqRecvLength (src/backend/libpq/pqcomm.c): the plan finds both, and their
- * difference is what remains.
+ * difference is the unread rest.
  */
 #include "messages.bpf.h"
 #include "requests.bpf.h"
@@ -13,11 +13,11 @@
 struct skip_walk {
 	__u64 addr; /* of the next header */
 	__u64 end;
-	__u64 failed; /* where the message ends that has failed */
+	__u64 failed; /* end of the failed message */
 	__u32 skipped;
 	__u32 after;  /* executions after the Sync */
-	__u8 failing; /* type of the message that has failed */
-	__u8 parsed;  /* ... and has an Execute of its own, which comes later */
+	__u8 failing; /* type of the failed message */
+	__u8 parsed;  /* the failed message's Execute comes after it */
 	__u8 synced;
 	__u8 partial; /* type of the last message, if its end has not been read */
 };
@@ -28,7 +28,7 @@ static __always_inline bool is_extended(__u8 type)
 	       type == 'H';
 }
 
-/* Whether the Execute of what such a message prepares comes after it. */
+/* True if the Execute for such a message's statement comes after it. */
 static __always_inline bool precedes_execute(__u8 type)
 {
 	return type == 'P' || type == 'B' || type == 'D';
@@ -73,7 +73,7 @@ static long skip_step(__u32 i, struct skip_walk *walk)
 	return 0;
 }
 
-/* A message is counted once what is needed of it has been read. */
+/* A message is counted once its needed part has been read. */
 static __always_inline void skip_partial(struct thread_state *thread, struct skip_walk *walk)
 {
 	bool runs = walk->synced || (walk->partial == 'E' && walk->parsed);
@@ -132,6 +132,6 @@ int BPF_KPROBE(postgres_skips)
 	if (postgres_variable(&at, sizeof(at), facts[QJ_POSTGRES_READ_AT]) ||
 	    postgres_variable(&end, sizeof(end), facts[QJ_POSTGRES_READ_END]))
 		return 0;
-	/* Which is which need not be known. */
+	/* The order of the two does not matter. */
 	return postgres_skip(this_cpu(), thread, at < end ? end - at : at - end);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Reads of sockets by PostgreSQL's backends: its requests on the attach mode `socket`; on the
- * attach mode `symbol` they end what a probe has begun. A backend has one client: if we attached
- * later, that client has already logged in.
+ * Reads of sockets by PostgreSQL's backends: in attach mode `socket` its requests; in attach mode
+ * `symbol` they end the query that a probe has begun. A backend has one client, which has already
+ * logged in if we attached later.
  */
 #include "core/socket.bpf.h"
 #include "next_read.bpf.h"
@@ -33,11 +33,11 @@ static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct t
 		return;
 	}
 	postgres_read(cpu, thread, addr, got, now);
-	if (unknown && thread->phase == PHASE_READY) /* its login was not seen */
+	if (unknown && thread->phase == PHASE_READY) /* the login was not seen */
 		postgres_named(cpu, thread);
 }
 
-/* Not inlined: its frame would count below what the socket mode calls. */
+/* Not inline: its frame would add to the stack of the socket mode's calls. */
 static __noinline int next_read(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 sk,
 				int got)
 {
@@ -65,7 +65,7 @@ static __always_inline void postgres_reads(struct sock *sk, int got, int flags)
 READS(postgres, postgres_reads)
 
 /*
- * Probes of the attach mode `symbol` that every query passes once, or only if it fails, beside
+ * Probes of the attach mode `symbol` that every query passes once, or only if it fails, used with
  * next_read.bpf.h. PostgreSQL 13-18: src/backend/tcop/pquery.c, src/backend/utils/error/elog.c.
  */
 
@@ -74,7 +74,7 @@ struct portal_state {
 	__u8 at_start;
 	__u8 reserved[7];
 	__u64 position;
-	__u64 created; /* when its message came */
+	__u64 created; /* when the portal's message came */
 };
 
 static __always_inline struct thread_state *served(struct qj_cpu_state *cpu)
@@ -97,7 +97,7 @@ static __always_inline void begins(struct qj_cpu_state *cpu, struct thread_state
 	label_begun(cpu, thread);
 }
 
-/* The last query is over if this portal is not of the same message, which is told by its time. */
+/* Ends the last query if this portal, judged by its time, is of a later message. */
 static __always_inline void next_message(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 __u64 created)
 {
@@ -115,12 +115,11 @@ int BPF_KPROBE(postgres_execute, __u64 portal, __u64 count, __u8 top_level)
 	struct portal_state state = {.at_start = 1};
 	__u64 text;
 
-	if (!thread || !top_level) /* what an EXECUTE statement executes */
+	if (!thread || !top_level) /* an EXECUTE statement's inner portal */
 		return 0;
 	portal += facts_of(thread)[QJ_POSTGRES_PORTAL_START];
 	bpf_probe_read_user(&state, sizeof(state), (const void *)portal);
-	if (!state.at_start) /* later runs fetch more rows: no execution, but maybe another message
-			      */
+	if (!state.at_start) /* later runs fetch rows: no execution, but maybe another message */
 		state.created = bpf_ktime_get_ns();
 	next_message(cpu, thread, state.created);
 	if (thread->postgres.ran)
@@ -137,8 +136,8 @@ int BPF_KPROBE(postgres_execute, __u64 portal, __u64 count, __u8 top_level)
 }
 
 /*
- * exec_replication_command(const char *text). Such commands run no portal. Of queries on a
- * replica's connection the portal is seen next.
+ * exec_replication_command(const char *text). Such commands run no portal. Queries on a replica's
+ * connection run one next.
  */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_replication, __u64 text)
@@ -157,7 +156,7 @@ int BPF_KPROBE(postgres_replication, __u64 text)
 
 /*
  * EmitErrorReport(), for errors, warnings and notices. A statement that is refused before it runs
- * is known only here: PortalErrorCleanup() runs when there is no statement any more.
+ * is seen only here: when PortalErrorCleanup() runs, the statement is already gone.
  */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_report)

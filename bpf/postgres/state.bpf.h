@@ -11,7 +11,7 @@
 
 /*
  * Reads a global variable of the current backend, at a known distance from the start of its data.
- * Returns 0, or a negative number: it is not known.
+ * Returns 0, or a negative number if the distance is not known.
  */
 static __always_inline long postgres_variable(void *to, __u32 bytes, __u32 distance)
 {
@@ -29,7 +29,7 @@ static __always_inline long postgres_variable(void *to, __u32 bytes, __u32 dista
  * Replication Protocol".
  */
 #define POSTGRES_START_RE 0x65725f7472617473ULL /* "start_re", little-endian */
-#define POSTGRES_LOWER	  0x2020002020202020ULL /* sets its letters to lower case */
+#define POSTGRES_LOWER	  0x2020002020202020ULL /* sets the letters to lower case */
 
 static __always_inline bool postgres_streams(__u64 text)
 {
@@ -73,8 +73,8 @@ static __always_inline void postgres_stream_end(struct qj_cpu_state *cpu,
 
 /*
  * Backends wait for almost everything with epoll, for their latch as well as for their client. They
- * say for what in shared memory, for pg_stat_activity. An io worker waits for its next request so:
- * from here on it works for no query.
+ * publish the reason in shared memory, for pg_stat_activity. An io worker that waits for its next
+ * request works for no query from now on.
  */
 static __always_inline void postgres_blocked(struct qj_cpu_state *cpu, struct thread_state *thread)
 {

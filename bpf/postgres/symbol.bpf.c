@@ -38,7 +38,7 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 		thread->phase = PHASE_OPAQUE;
 		return;
 	}
-	/* A statement directly after an executed one: a pipeline, separated here. */
+	/* A statement right after an executed one: a pipeline, whose queries are separated here. */
 	if (thread->postgres.ran && thread->text_addr != text)
 		postgres_ended(cpu, thread, now);
 	postgres_stream_end(cpu, thread);
@@ -75,8 +75,8 @@ int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 }
 
 /*
- * Whether this is the portal's first run. Later runs fetch more of its rows and are no execution,
- * as in exec_execute_message(): PortalData's atStart.
+ * True if this is the portal's first run (PortalData's atStart). Later runs fetch more of its rows
+ * and are no execution, as in exec_execute_message().
  */
 static __always_inline bool is_at_start(const struct thread_state *thread, __u64 portal)
 {
@@ -112,7 +112,7 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 
 	if (!thread || thread->attach_mode != QJ_ATTACH_SYMBOL || !thread->begin_ns)
 		return 0;
-	if (!top_level) /* what an EXECUTE statement executes */
+	if (!top_level) /* an EXECUTE statement's inner portal */
 		return 0;
 	if (!is_at_start(thread, portal)) {
 		if (!thread->executions)
@@ -128,9 +128,9 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 }
 
 /*
- * Called only where a statement has failed: PostgresMain(). One that was refused before it ran
- * (syntax error, unknown table, aborted transaction) is a call too. Rows that a later request
- * fetches from a portal are none.
+ * Called only where a statement has failed: PostgresMain(). A statement that was refused before it
+ * ran (syntax error, unknown table, aborted transaction) is a call too. Rows that a later request
+ * fetches from a portal are no call.
  */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_failed)

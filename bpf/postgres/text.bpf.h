@@ -6,7 +6,7 @@
 #include "core/statement.bpf.h"
 #include "state.bpf.h"
 
-/* The thread's statement has no text, for this reason, which on sockets stands for it. */
+/* Sets why the thread's statement has no text; on sockets the reason determines its shape. */
 static __always_inline void postgres_no_text(struct thread_state *thread, enum qj_no_text why)
 {
 	thread->postgres.unknown = 0;
@@ -15,10 +15,10 @@ static __always_inline void postgres_no_text(struct thread_state *thread, enum q
 	thread->flags |= QJ_QUERY_NO_TEXT | (__u32)why << QJ_NO_TEXT_SHIFT;
 }
 
-/* The number of the byte that the lowest of HAS_ZERO's bits is of. */
+/* The index of the first byte whose bit HAS_ZERO has set. */
 #define FIRST_BYTE(bits) ((((bits) & -(bits)) >> 7) * 0x0001020304050607ULL >> 56)
 
-/* How many of the thread's first `bytes` bytes come before a NUL byte. */
+/* Returns how many of the thread's first `bytes` bytes come before a NUL byte. */
 static __always_inline __u32 postgres_before_nul(const struct thread_state *thread, __u32 bytes)
 {
 	const __u64 *words = (const __u64 *)thread->chunk.bytes;
@@ -36,9 +36,8 @@ static __always_inline __u32 postgres_before_nul(const struct thread_state *thre
 }
 
 /*
- * Takes the first bytes of a statement at `addr`, at most `limit`, from the beginning of the read
- * that brought it, to the thread's chunk. Returns as statement_piece(), without hashing them; 0: it
- * lies elsewhere.
+ * Copies the first bytes of a statement at `addr`, at most `limit`, from the stored beginning of
+ * its read to the thread's chunk. Returns as statement_piece(), without hashing; 0: not stored.
  */
 static __always_inline __u32 postgres_first_piece(struct thread_state *thread, __u64 addr,
 						  __u32 limit)
@@ -50,7 +49,7 @@ static __always_inline __u32 postgres_first_piece(struct thread_state *thread, _
 	if (into >= size || thread->collected)
 		return 0;
 	into = at_most(into, POSTGRES_START_BYTES - 1);
-	/* Bytes behind the start's end are not looked at. */
+	/* Bytes after the start's end are not used. */
 	bpf_probe_read_kernel(thread->chunk.bytes, QJ_SHAPE_CHUNK, start->bytes + into);
 	bytes = size - into < QJ_SHAPE_CHUNK ? size - into : QJ_SHAPE_CHUNK;
 	bytes = bytes < limit ? bytes : limit;
@@ -60,7 +59,7 @@ static __always_inline __u32 postgres_first_piece(struct thread_state *thread, _
 
 /*
  * After the first reply to a COPY the client sends data, and the query continues. SET, RESET and
- * DISCARD may change the application's name. `known`: so many bytes are in the thread's chunk.
+ * DISCARD may change the application's name. `known`: number of bytes in the thread's chunk.
  */
 static __always_inline void postgres_first_word(struct thread_state *thread, __u64 addr,
 						__u32 known)
@@ -78,9 +77,10 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
 }
 
 /*
- * The session's rules for strings. The server keeps the parameter standard_conforming_strings in a
- * global variable. On sockets the text is in the client's character set, whose second bytes may be
- * backslashes; elsewhere it is in the server's, where none is.
+ * Returns the session's rules for strings. The server keeps the parameter
+ * standard_conforming_strings in a global variable. On sockets the text is in the client's
+ * character set, whose second bytes may be backslashes; elsewhere in the server's, which has no
+ * such bytes.
  */
 static __always_inline __u8 postgres_rules(const struct thread_state *thread)
 {
@@ -93,7 +93,7 @@ static __always_inline __u8 postgres_rules(const struct thread_state *thread)
 	return safe + (conforms ? QJ_SHAPE_BACKSLASH_PLAIN : QJ_SHAPE_BACKSLASH_ESCAPES);
 }
 
-/* Whether the text goes on after the bytes that were taken of it. */
+/* True if the text continues after the bytes that were taken. */
 static __always_inline bool postgres_goes_on(const struct statement_walk *walk)
 {
 	__u8 next = 1;
@@ -102,7 +102,7 @@ static __always_inline bool postgres_goes_on(const struct statement_walk *walk)
 	return next;
 }
 
-/* As postgres_text(), without the tags in comments. */
+/* postgres_text() without the tags in comments. */
 static __always_inline bool postgres_shape(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes, __u32 whole, __u8 rules)
 {
@@ -129,7 +129,7 @@ static __always_inline bool postgres_shape(struct qj_cpu_state *cpu, struct thre
 		bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	thread->statement_bytes = walk.taken;
 	if (!walk.ended) {
-		/* Cut off: the part that is there could be mistaken for another statement. */
+		/* Cut off: the available part could be mistaken for another statement. */
 		if (walk.taken < QJ_TEXT_BYTES) {
 			count_loss(cpu, QJ_LOSS_TEXT);
 			postgres_no_text(thread, QJ_NO_TEXT_MESSAGE);
@@ -146,7 +146,7 @@ static __always_inline bool postgres_shape(struct qj_cpu_state *cpu, struct thre
 
 /*
  * Reads the statement at `addr`, of which at most `bytes` are there. `whole`: its length if it is
- * longer than that; 0: not known. Returns whether all of it that is needed has arrived.
+ * longer; 0: not known. Returns true once the needed part has arrived.
  */
 static __always_inline bool postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 addr, __u32 bytes, __u32 whole, __u8 rules)

@@ -13,9 +13,8 @@
 #include "state.bpf.h"
 
 /*
- * Begins to read a PostgreSQL connection that was already open, or whose framing was lost. It
- * begins at a read that starts with a statement and consists of complete messages. The middle of a
- * message does not look like that.
+ * Joins a PostgreSQL connection that was already open, or whose framing was lost, at a read that
+ * starts with a statement and consists of complete messages, unlike the middle of a message.
  */
 
 struct postgres_skim {
@@ -92,7 +91,7 @@ struct postgres_walk {
 	__u8 fresh; /* no message of this read has begun a query yet */
 };
 
-/* Whether the server skips this message: after an error, up to a Sync. */
+/* True if the server skips this message: after an error, up to a Sync. */
 static __always_inline bool postgres_skips_this(struct thread_state *thread, __u8 type)
 {
 	if (type == 'S') {
@@ -106,7 +105,7 @@ static __always_inline bool postgres_skips_this(struct thread_state *thread, __u
 	return false;
 }
 
-/* Whether the Query at `addr`, a read's first message or a later one, is START_REPLICATION. */
+/* True if the Query at `addr`, a read's first message or a later one, is START_REPLICATION. */
 static __always_inline bool postgres_asks_stream(const struct thread_state *thread, __u64 addr)
 {
 	const struct postgres_start *start = &thread->postgres.start;
@@ -188,7 +187,7 @@ static __always_inline bool postgres_take_header(struct postgres_walk *walk, boo
 	return thread->head_bytes >= size;
 }
 
-/* One message of a read, or the part of it in this read. */
+/* Handles one message of a read, or the part of it in this read. */
 static long postgres_message(__u32 i, struct postgres_walk *walk)
 {
 	struct thread_state *thread = walk->thread;
@@ -221,7 +220,7 @@ static long postgres_message(__u32 i, struct postgres_walk *walk)
 			postgres_dispatch(walk, thread->head[0], here);
 		}
 	}
-	/* Now, or for a message that began in an earlier read. */
+	/* From here, or for a message that began in an earlier read. */
 	here = thread->need < walk->left ? thread->need : walk->left;
 	thread->need -= here;
 	if (thread->postgres.collects)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Whether a process that runs Redis' executable is a server. Sentinel and the two checkers use the
+ * Detects tools among processes that run Redis' executable: Sentinel and the two checkers use the
  * same file. They are recognised by the name that they were called by, Sentinel also by an option
  * (Redis server.c, main() and checkForSentinelMode()).
  */

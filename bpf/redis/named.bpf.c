@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Implements what state.bpf.h declares for lines: those with numbers, which precede all else of
+ * Implements the part of state.bpf.h on lines: lines with numbers, which precede everything else in
  * RESP, and commands that are plain lines. Then named.bpf.h.
  */
 #include "named.bpf.h"

@@ -46,7 +46,7 @@ enum redis_name_state {
 	REDIS_NAME_ASKED,  /* set by the current request: not sent yet */
 };
 
-/* Per connection. */
+/* Naming state of a connection. */
 struct redis_naming {
 	__u64 session;
 	__u32 name_bytes; /* REDIS_CLIENT_LONG: the name is unknown */
@@ -59,7 +59,7 @@ struct redis_naming {
 	__u8 quote; /* in a plain line: the quote that ends the string, 0: none; ... */
 	__u8 escaped;
 	__u8 in_word;
-	/* Twice the kept length, so that a piece fits wherever it begins. */
+	/* Twice the length, so that a piece fits wherever it begins. */
 	__u8 word[2 * REDIS_WORD];
 	__u8 name[2 * REDIS_CLIENT_BYTES];
 };
@@ -95,7 +95,7 @@ static __always_inline void redis_name_begin(struct redis_naming *n)
 	n->in_word = 0;
 }
 
-/* The next bytes of an argument. */
+/* Takes the next bytes of an argument. */
 static __always_inline void redis_name_part(struct redis_naming *n, __u64 addr, __u64 bytes)
 {
 	bool is_name = n->expects == REDIS_EXPECTS_NAME;

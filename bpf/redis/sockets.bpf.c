@@ -15,8 +15,8 @@
 #include "core/socket.bpf.h"
 
 /*
- * A connection's request, from the bytes that are read to its record. The same for all threads of
- * Redis that read or answer it.
+ * A connection's request, from the bytes that are read to its record, for all threads of Redis that
+ * read or answer it.
  */
 
 /*
@@ -110,8 +110,8 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
 }
 
 /*
- * Whether these bytes continue the earlier ones, or are a point where reading can begin. Reading of
- * a connection that was already open begins between two commands.
+ * True if these bytes continue the earlier ones, or start with a command. Reading of a connection
+ * that was already open begins between two commands.
  */
 static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  struct redis_connection *connection, struct sock *sk,
@@ -140,7 +140,7 @@ static __always_inline struct thread_state *redis_thread(struct task_struct *tas
 	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
 }
 
-/* Whether this thread executes commands; io-threads read, write or free memory for it. */
+/* True if this thread executes commands; io-threads read, write or free memory for it. */
 static __always_inline bool executes(const struct task_struct *task)
 {
 	return task->pid == task->tgid;
@@ -230,7 +230,7 @@ static __always_inline void redis_writes(struct sock *sk, int sent)
 	redis_named(cpu, thread, connection, sk, task, sent);
 	now = bpf_ktime_get_ns();
 	if (!executes(task) || !owns_time(thread)) {
-		/* The main thread waits for it, and leaves this connection alone until then. */
+		/* The main thread leaves this connection alone until the reply is sent. */
 		if (connection->request.waits)
 			key_answered(cpu, thread, &connection->request, now);
 		return;

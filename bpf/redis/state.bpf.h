@@ -13,7 +13,7 @@
 
 /* The state of the client's side of RESP. */
 enum redis_at {
-	REDIS_AT_UNKNOWN = 0, /* attached mid-stream: wait for what looks like a command */
+	REDIS_AT_UNKNOWN = 0, /* attached mid-stream: wait for a plausible command */
 	REDIS_AT_COMMAND,     /* before a command, or in the line with its number of arguments */
 	REDIS_AT_LENGTH,      /* in the line with an argument's length */
 	REDIS_AT_BULK,	      /* in an argument, or the two bytes after it */
@@ -53,7 +53,7 @@ extern struct redis_connections_map redis_connections SEC(".maps");
 #define REDIS_DIGITS_MAX 10
 #define REDIS_PIECE	 16 /* "*1234567890\r\n" fits */
 
-/* A few bytes of what was read. */
+/* A few of the bytes read. */
 struct redis_piece {
 	__u8 bytes[REDIS_PIECE];
 };
@@ -71,7 +71,7 @@ extern int redis_inline_bytes(struct redis_command *c, const struct redis_piece 
 /* ---- hooks, called by the core: core/hooks.bpf.h ---- */
 
 /*
- * Whether the process that has just called exec() has the arguments of a tool. In arguments.bpf.c:
+ * True if the process that has just called exec() has the arguments of a tool. In arguments.bpf.c:
  * the verifier checks it once.
  */
 extern int is_redis_tool(__u64 start, __u64 bytes);

@@ -34,7 +34,7 @@ static __always_inline void redis_read_start(struct key_text *text, __u64 addr, 
 		text->start_bytes = 0;
 }
 
-/* The next `bytes` if they are among the first; otherwise 0. */
+/* Returns the next `bytes` if they are among the first ones of the read; otherwise 0. */
 static __always_inline const __u8 *redis_among_first(const struct redis_walk *walk, __u32 bytes)
 {
 	const struct key_text *text = walk->text;
@@ -45,7 +45,7 @@ static __always_inline const __u8 *redis_among_first(const struct redis_walk *wa
 	return text->start + at_most(into, KEY_START_BYTES);
 }
 
-/* Reads the next `bytes`, which `to` has room for. */
+/* Copies the next `bytes` to `to`. */
 static __always_inline void redis_read(const struct redis_walk *walk, __u8 *to, __u64 bytes)
 {
 	const __u8 *from = redis_among_first(walk, bytes);
@@ -76,7 +76,7 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 			 QJ_DIALECT_REDIS);
 }
 
-/* Most commands cannot set a name, which is clear from their own name. */
+/* Passes an argument to the naming state, unless its command cannot set a name, as most cannot. */
 static __always_inline void redis_argument_named(struct redis_walk *walk)
 {
 	const struct redis_command *c = &walk->connection->command;
@@ -163,7 +163,7 @@ static __always_inline void redis_taken(struct redis_walk *walk, __u32 taken)
 	walk->left -= taken;
 }
 
-/* The next bytes of such a line. */
+/* Takes the next bytes of a line "*N" or "$LENGTH". */
 static __always_inline void redis_line(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -184,7 +184,7 @@ static __always_inline void redis_line(struct redis_walk *walk)
 		redis_line_done(walk);
 }
 
-/* The next bytes of an argument: keeps those of the command's name and first argument. */
+/* Takes the next bytes of an argument, storing those of the command's name and first argument. */
 static __always_inline void redis_bulk(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -221,7 +221,7 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 		redis_argument_done(walk);
 }
 
-/* A command that is a plain line: only its first word is kept. An empty line is no command. */
+/* Takes a command that is a plain line, storing its first word. An empty line is no command. */
 static __always_inline void redis_inline(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -255,7 +255,7 @@ static long redis_step(__u32 i, struct redis_walk *walk)
 }
 
 /*
- * Whether a connection that was already open is between two commands: the read begins with a number
+ * True if a connection that was already open is between two commands: the read begins with a number
  * of arguments, and ends with a line end as every command does.
  */
 static __always_inline bool redis_begins(__u64 addr, __u32 bytes)

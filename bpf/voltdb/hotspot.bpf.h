@@ -2,14 +2,13 @@
 /*
  * Reads strings in the heap of a HotSpot JVM while one of its threads is in native code.
  *
- * A collector does not wait for such threads, so it may move what is being read. It moves objects
- * while all threads that run Java are stopped, and updates all references before they continue;
- * only then is the old place reused. So a reading is valid if all references on the way to it are
- * the same afterwards as before: see java_still(). It could be fooled only by two collections
- * within one reading, the second of which moves an object back to its old place.
+ * A collector does not wait for such threads, so it may move the string during the read. It moves
+ * objects while all threads that run Java are stopped, and updates all references before they
+ * continue; only then is the old place reused. So a reading is valid if all references on the way
+ * to the string are the same afterwards as before: see java_still(). Only a second collection
+ * within one reading that moves an object back could go unnoticed.
  *
- * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and, for tests, on the
- * host.
+ * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and on the host.
  */
 #ifndef QJOULE_HOTSPOT_BPF_H
 #define QJOULE_HOTSPOT_BPF_H
@@ -20,7 +19,7 @@
 
 /* The path of references to a string's bytes. All zero: no string. */
 struct java_string {
-	__u64 owner; /* address of the object whose field the path begins at */
+	__u64 owner; /* address of the object that holds the path's first field */
 	__u64 list;  /* of the array, if the string is an array's first element */
 	__u64 string;
 	__u64 array;
@@ -83,7 +82,7 @@ static __always_inline __u64 java_bytes(const volatile __u64 *jvm, const struct 
 	return string->array + jvm[QJ_VOLTDB_ARRAY_DATA];
 }
 
-/* Whether the path to the string is unchanged, so that the bytes read are valid. */
+/* True if the path to the string is unchanged, so that the bytes read are valid. */
 static __always_inline bool java_still(const volatile __u64 *jvm, __u64 handle, __u32 field,
 				       bool list, const struct java_string *was)
 {

@@ -7,9 +7,9 @@
 #include "core/task.bpf.h"
 
 /*
- * A site thread that sleeps after a batch of fragments has finished their transaction, as far as
- * can be known here. A thread that is still runnable was only preempted on its way back to user
- * space; the tracepoint does not report that as a preemption.
+ * A site thread that sleeps after a batch of fragments has presumably finished their transaction. A
+ * thread that is still runnable was only preempted on its way back to user space; the tracepoint
+ * does not report that as a preemption.
  */
 static __always_inline struct thread_state *voltdb_switched(struct qj_cpu_state *cpu,
 							    struct task_struct *prev,

@@ -104,7 +104,7 @@ static __always_inline bool hash_statement(struct thread_state *thread,
 	return true;
 }
 
-/* The text is valid if it is still at the same place. It is then sent, if its shape is new. */
+/* Sends the text, if its shape is new and the text is still at the same place, and so valid. */
 static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct voltdb_text *text, __u8 dialect, __u32 most)
 {
@@ -137,8 +137,8 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 
 /*
  * Ad hoc SQL runs as AdHoc_RO_SP, AdHoc_RW_MP and the like (org/voltdb/sysprocs); a partition that
- * does its part for another runs it as @AdHoc_RW_MP. Returns how many bytes precede the common
- * name, or -1. Compares numbers because `bpftool gen object` 7.1 misplaces string constants.
+ * does its part for another runs it as @AdHoc_RW_MP. Returns the length before the common name, or
+ * -1. Compares numbers because `bpftool gen object` 7.1 misplaces string constants.
  */
 static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
 {
@@ -219,7 +219,7 @@ static __always_inline bool is_of_all_partitions(__u64 unique)
 }
 
 /*
- * Whether this batch belongs to the same transaction as this thread's last batch. Reads of one
+ * True if this batch belongs to the same transaction as this thread's last batch. Reads of one
  * partition within a millisecond have the same id (SpScheduler.handleIv2InitiateTaskMessage()), but
  * every procedure counts its batches from 0. A batch longer than VOLTDB_BATCH_MAX comes in pieces
  * of that length with the same number (ProcedureRunner.voltExecuteSQL()).
@@ -296,8 +296,8 @@ int BPF_KPROBE(voltdb_begin, __u64 env, __u64 engine, __u64 pointer, __u32 batch
 }
 
 /*
- * A batch is done, or has failed (ExecutionEngine.checkErrorCode()). Whether it was the last shows
- * only when the thread sleeps or continues.
+ * A batch is done, or has failed (ExecutionEngine.checkErrorCode()). Only when the thread sleeps or
+ * continues is it known if the batch was the last.
  */
 SEC("?uretprobe")
 int BPF_KRETPROBE(voltdb_end, int error)
