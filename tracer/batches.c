@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The pump's parts that read memory shared with the programs: rings, the batches of segments, and
- * busy and idle time of each CPU.
+ * Reads memory that the pump shares with the programs: rings, batches of segments, and busy and
+ * idle times of each CPU.
  */
 #include "pump.h"
 
@@ -113,7 +113,7 @@ int rings_consume(struct rings *rings)
 
 /* Takes each segment once, from the rings or from the batches that wait on idle CPUs. */
 
-/* What was taken through shared memory: this many bytes of this generation. */
+/* The last take from a batch through shared memory: this many bytes of this generation. */
 struct take {
 	uint64_t generation;
 	uint32_t bytes;
@@ -194,7 +194,7 @@ static void note_take(struct batches *batches, uint32_t cpu, uint64_t generation
 	if (takes[0].generation != generation)
 		takes[1] = takes[0];
 	takes[0] = (struct take){.generation = generation, .bytes = bytes};
-	/* Informs the kernel side: if it finds no room for the rest, this part is not lost. */
+	/* Informs the kernel side, so that a full ring does not count this part as lost. */
 	__atomic_store_n(&batches->shared[cpu].taken, generation << 16 | bytes, __ATOMIC_RELEASE);
 }
 

@@ -64,7 +64,7 @@ bool compiled_at(const struct compiled *compiled, uint64_t pc, struct compiled_c
 	return false;
 }
 
-/* To the caller of a frame whose frame pointer is in place: below it, at `sp`, is the caller's. */
+/* Steps to the caller of a frame with a frame pointer: the caller's is stored at `fp`. */
 static enum unwind_result leave(const struct unwind_memory *stack, uint64_t fp, uint64_t sp,
 				uint64_t registers[])
 {
@@ -79,7 +79,8 @@ static enum unwind_result leave(const struct unwind_memory *stack, uint64_t fp, 
 	return caller ? UNWIND_CALLER : UNWIND_LOST;
 }
 
-/* A caller may be compiled, and its arguments copied: where its frame ended, this one has kept. */
+/* The interpreter's frame stores where the caller's frame ended: the caller may be compiled, and
+ * its arguments copied. */
 static enum unwind_result leave_interpreter(const struct unwind_memory *stack, uint64_t registers[])
 {
 	uint64_t fp = registers[FP], sp;
@@ -89,7 +90,7 @@ static enum unwind_result leave_interpreter(const struct unwind_memory *stack, u
 	return leave(stack, fp, sp, registers);
 }
 
-/* The stub that calls Java keeps what its caller wants back. */
+/* Leaves the stub that calls Java, which saves the caller's registers. */
 static enum unwind_result leave_java(const struct unwind_memory *stack, uint64_t registers[])
 {
 	static const uint8_t kept[] = {3, 12, 13, 14, 15}; /* rbx, r12 to r15 */
@@ -103,7 +104,8 @@ static enum unwind_result leave_java(const struct unwind_memory *stack, uint64_t
 	return leave(stack, fp, fp + 16, registers);
 }
 
-/* Most have a frame pointer; one that has not, or not yet, is where the return address is. */
+/* Leaves a stub that calls nothing. Without a frame pointer, or before it is set, the return
+ * address is at `sp`. */
 static enum unwind_result leave_leaf(const struct compiled *compiled,
 				     const struct unwind_memory *stack, uint64_t registers[])
 {

@@ -2,8 +2,8 @@
 /*
  * Finds the caller of code that a JVM has compiled at run time, which no file describes.
  *
- * HotSpot says how large the frames of its code are. With -XX:+PreserveFramePointer each frame of a
- * method also has a frame pointer: only if both lead to the same place is the caller believed.
+ * HotSpot reports the frame sizes of its code. With -XX:+PreserveFramePointer each frame of a
+ * method also has a frame pointer: a caller is accepted only if both agree.
  */
 #ifndef QJ_COMPILED_H
 #define QJ_COMPILED_H
@@ -22,7 +22,7 @@ enum compiled_kind {
 #define COMPILED_MAGIC 0x31434a51 /* "QJC1" */
 #define COMPILED_MOST  65536
 
-/* Code at [start, start + bytes), which was there at `since_ns`. */
+/* Code at [start, start + bytes) that existed at `since_ns`. */
 struct compiled_code {
 	uint64_t start;
 	uint64_t since_ns;
@@ -30,29 +30,29 @@ struct compiled_code {
 	uint32_t frame_words; /* from the stack pointer to above the return address */
 	uint32_t complete;    /* bytes of code after which the frame is complete */
 	uint32_t kind;
-	uint32_t number; /* no other code of this JVM has it */
+	uint32_t number; /* unique in this JVM */
 	uint32_t reserved;
 };
 
 struct compiled_list {
 	uint32_t count;
-	uint32_t frame_pointers;		  /* 1: methods have them */
-	uint64_t call_stub;			  /* where calls of Java return to */
-	struct compiled_code code[COMPILED_MOST]; /* by their address */
+	uint32_t frame_pointers;		  /* 1: methods have frame pointers */
+	uint64_t call_stub;			  /* return address of calls of Java */
+	struct compiled_code code[COMPILED_MOST]; /* by address */
 };
 
 /*
- * Memory that qjoule.session.compiled_code writes while this is read: `lists[turn % 2]` counts, and
- * the other one is written next, a second later at the earliest. A stranger's bytes.
+ * Memory that qjoule.session.compiled_code writes while the tracer reads it: `lists[turn % 2]` is
+ * valid, and the other one is written next, a second later at the earliest. Untrusted bytes.
  */
 struct compiled_lists {
 	uint32_t magic;
-	uint32_t module; /* the number of frames in it */
+	uint32_t module; /* number of the module for frames in this code */
 	uint64_t turn;
 	struct compiled_list lists[2];
 };
 
-/* The list that counts as a stack is followed, which was sampled at `t_ns`. NULL: there is none. */
+/* The list that is valid for a stack sampled at `t_ns`. NULL: there is none. */
 struct compiled {
 	const struct compiled_list *list;
 	uint64_t t_ns;
@@ -64,13 +64,13 @@ const struct compiled_lists *compiled_open(int fd);
 void compiled_close(const struct compiled_lists *lists);
 
 struct compiled compiled_begin(const struct compiled_lists *lists, uint64_t t_ns);
-/* Whether the list has not been written to since. */
+/* Returns true if the list has not been overwritten since compiled_begin(). */
 bool compiled_holds(const struct compiled_lists *lists, const struct compiled *compiled);
 
-/* The code that holds this address. Returns false if none is known to have, then. */
+/* Finds the code at this address. Returns false if none is known for the sample's time. */
 bool compiled_at(const struct compiled *compiled, uint64_t pc, struct compiled_code *out);
 
-/* One step up from `pc` in `code`, as unwinder_step(). `interrupted`: it has called nothing. */
+/* Steps from `pc` in `code` to the caller, as unwinder_step(). `interrupted`: not at a call. */
 enum unwind_result compiled_step(const struct compiled *compiled, const struct compiled_code *code,
 				 const struct unwind_memory *stack, uint64_t pc,
 				 uint64_t registers[UNWIND_REGISTERS], bool interrupted);

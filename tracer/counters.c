@@ -133,7 +133,7 @@ int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton)
 
 /* ---- the option ---- */
 
-/* more=TYPE:CONFIG, and whether it counts user space or the kernel only. */
+/* Parses more=TYPE:CONFIG, optionally restricted to user space or the kernel. */
 static int more(struct options *o, const char *value)
 {
 	struct counter_option *counter = &o->counters[QJ_COUNTERS + o->more_counters];

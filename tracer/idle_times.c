@@ -17,8 +17,8 @@ struct idle_times {
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
 	struct qj_idle *cores, *packages; /* by their lowest CPU, written by the kernel */
-	size_t bytes;			  /* of both together */
-	/* By a package's lowest CPU: its time asleep up to the end of the window, and its part. */
+	size_t bytes;			  /* size of both together */
+	/* By a package's lowest CPU: its time asleep up to the window's end, and within it. */
 	uint64_t asleep_ns[QJ_MAX_CPUS], in_window_ns[QJ_MAX_CPUS];
 };
 
@@ -59,7 +59,7 @@ static bool is_first_of_package(const struct idle_times *times, unsigned cpu)
 	return times->plan->first_of_package[cpu] == cpu;
 }
 
-/* How long a package has slept up to now. A wake-up in between changes `asleep_ns`. */
+/* Returns how long a package has slept up to now. A wake-up in between changes `asleep_ns`. */
 static uint64_t asleep_at(const struct qj_idle *idle, uint64_t t_ns)
 {
 	uint64_t asleep, fell, busy;
@@ -89,8 +89,8 @@ void idle_times_next_window(struct idle_times *times, uint64_t t_ns)
 }
 
 /*
- * Idle time up to the window's end, where nobody has woken since. Whoever exchanges `from_ns`
- * accounts for it; the sleeps do not change before that.
+ * Adds idle time up to the window's end of cores or packages that still sleep. Whoever exchanges
+ * `from_ns` accounts for it; the sleeps do not change before that.
  */
 static void add_lasting(struct qj_idle *idle, struct qj_idle *taken, uint32_t epoch,
 			uint64_t end_ns, bool package)
@@ -126,7 +126,7 @@ static void drain_idle(struct idle_times *times, struct qj_idle *idle, uint32_t 
 {
 	struct qj_idle taken = {0};
 
-	/* Read before the sums: a program that replaces an owner has moved that one's sums. */
+	/* Read before the sums: a program that replaces an owner has moved the old one's sums. */
 	memcpy(taken.owners, idle->owners, sizeof(taken.owners));
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	add_lasting(idle, &taken, epoch, t1_ns, package);

@@ -17,14 +17,14 @@
 #include "system.h"
 #include "variant.h"
 
-/* Where these are in TRACER_MAPS. */
+/* Indices in TRACER_MAPS. */
 enum {
 	AT_BATCHES = 1,
 	AT_BSS,
 	AT_OTHERS
 };
 
-/* session/follow.py writes them. */
+/* session/follow.py writes these fields. */
 _Static_assert(offsetof(struct qjoule_bpf__data_servers, followed) ==
 		   QJ_MAX_SERVERS * sizeof(struct qj_server_plan),
 	       "followed is not behind the servers");
@@ -48,7 +48,7 @@ static int fill(struct rp_load *load, const struct qjoule_bpf *skeleton)
 	return 0;
 }
 
-/* Sent in a memfd, because it is larger than a request. */
+/* The request goes in a memfd, because it is larger than a message. */
 static int ask(const struct rp_load *load, uint32_t flags)
 {
 	struct rp_request request = {.kind = RP_LOAD, .flags = flags};
@@ -73,7 +73,7 @@ static int take_map(unsigned number)
 	return err ?: fd;
 }
 
-/* Maps that are used by bpf(2). */
+/* Replaces maps that are used by bpf(2). */
 static int reuse_map(struct bpf_map *map, unsigned number)
 {
 	int fd = take_map(number), err;
@@ -85,7 +85,7 @@ static int reuse_map(struct bpf_map *map, unsigned number)
 	return err;
 }
 
-/* Maps it over the memory that libbpf allocated, which libbpf frees with the skeleton. */
+/* Maps the programs' bss over the memory that libbpf allocated and frees with the skeleton. */
 static int share_bss(struct qjoule_bpf *skeleton)
 {
 	int fd = take_map(AT_BSS);
@@ -102,12 +102,12 @@ static int share_bss(struct qjoule_bpf *skeleton)
 	return err;
 }
 
-/* The strings of a kernel's BTF have the name of each helper that it has (enum bpf_func_id). */
+/* A kernel's BTF contains the names of its helpers (enum bpf_func_id). */
 static const char loop_helper[] = "\0BPF_FUNC_loop";
-/* ... and each type: links of uprobes came with Linux 6.6 (commit 89ae89f53d20). */
+/* ... and of its types: links of uprobes came with Linux 6.6 (commit 89ae89f53d20). */
 static const char uprobe_link[] = "\0bpf_uprobe_multi_link";
 
-/* Whether the file holds these bytes. A file that cannot be read holds nothing. */
+/* Returns true if the file contains these bytes; false if it cannot be read. */
 static bool holds(const char *path, const char *bytes, size_t length)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -156,7 +156,7 @@ int loading_load(struct probes *probes, bool verbose)
 	probes->batches_fd = take_map(AT_BATCHES);
 	if (probes->batches_fd < 0)
 		return probes->batches_fd;
-	/* Those before have just been mapped, which is all that early kernels allow. */
+	/* Maps before AT_OTHERS were just mapped, which is all that early kernels allow. */
 	for (unsigned i = AT_OTHERS; !err && !probes->early && i < sizeof(maps) / sizeof(maps[0]);
 	     i++)
 		err = reuse_map(maps[i], i);
@@ -164,8 +164,9 @@ int loading_load(struct probes *probes, bool verbose)
 }
 
 /*
- * The kernel refuses a caller before it looks at the descriptor, unless any process may use maps
- * that it was given (commit c8644cd0efe7), or sysctl kernel.unprivileged_bpf_disabled is 0.
+ * Tests if bpf(2) works on a map without rights. The kernel refuses the caller before it checks the
+ * descriptor, unless any process may use maps that it was given (commit c8644cd0efe7), or sysctl
+ * kernel.unprivileged_bpf_disabled is 0.
  */
 static bool may_use_maps(void)
 {

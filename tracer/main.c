@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * qjoule-tracer: has the root part load and attach, and pumps records until it is asked to stop. It
- * never has privileges.
+ * qjoule-tracer: has the root part load and attach the programs, and pumps records until it is
+ * asked to stop. It never has privileges.
  */
 #include <errno.h>
 #include <poll.h>
@@ -135,7 +135,7 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 	return err;
 }
 
-/* Only a total that was measured can contain what tails and wake-ups draw. */
+/* Only a measured total can contain the energy of tails and wake-ups. */
 static bool uses_effects(const struct options *options, const struct energy_source *energy)
 {
 	return options->mode == QJ_MODE_LIVE &&
@@ -155,8 +155,8 @@ static const char *why_stopped(int err)
 }
 
 /*
- * What we write to the disk comes after what others write, where its scheduler knows priorities
- * (ionice(1)). Not in the idle class: beside a disk that never idles, all records would be lost.
+ * Gives our writes the lowest disk priority, where the scheduler knows priorities (ionice(1)). Not
+ * the idle class: beside a disk that never idles, all records would be lost.
  */
 static void write_behind_others(void)
 {

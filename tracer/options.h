@@ -28,7 +28,7 @@ struct probe {
 	unsigned code_bytes;
 };
 
-/* What to count, in terms of perf_event_open(2). */
+/* A counter's event, in terms of perf_event_open(2). */
 struct counter_option {
 	uint32_t type;
 	uint32_t flags; /* RP_COUNTER_USER or RP_COUNTER_KERNEL: count only there */
@@ -57,19 +57,19 @@ struct options {
 	unsigned more_counters; /* how many of the last QJ_MORE are used */
 	bool effects;		/* sum idle tails and wake-ups; depends on the energy source */
 	bool tags;		/* read the tags that clients send within their queries */
-	unsigned stacks_hz;	/* stacks to sample in a second of CPU time; 0: none */
+	unsigned stacks_hz;	/* stacks to sample per second of CPU time; 0: none */
 	int table_fds[QJ_MAX_SERVERS];	  /* servers' modules: stacks.h */
 	int compiled_fds[QJ_MAX_SERVERS]; /* likewise; 0: none */
 	unsigned table_count;
-	unsigned samples; /* live: queries drawn of each shape in QJ_SAMPLE_NS; 0: none */
+	unsigned samples; /* live: queries to draw per shape and QJ_SAMPLE_NS; 0: none */
 	pid_t reader;
-	int control_fd;		    /* the tracer stops at its end of file; -1: none */
+	int control_fd;		    /* the tracer stops at the end of this file; -1: none */
 	int root_fd;		    /* socket of the root part; -1: none */
-	int spool_fds[SPOOL_FILES]; /* take the bulk of a recording */
-	unsigned spool_files;	    /* 0: the stream takes it; several are a ring */
+	int spool_fds[SPOOL_FILES]; /* files for the bulk of a recording */
+	unsigned spool_files;	    /* 0: no spool, only the stream; several: a ring */
 	uint64_t spool_bytes;	    /* the spool's limit */
 	uint64_t spool_turn_ns;	    /* time that a segment of the ring holds */
-	bool compress;		    /* the spool */
+	bool compress;		    /* compress the spool */
 	bool verbose;		    /* print libbpf's messages */
 };
 
@@ -88,7 +88,7 @@ int counter_option(struct options *options, const char *value);
 
 /*
  * Parses a number, decimal or 0x..., of at most `max`, up to the character `stop`; `rest` (may be
- * NULL) gets what follows it.
+ * NULL) gets the text after it.
  */
 bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Which node of a plan the frames of a sampled stack work for. The kernel side lists what is a node
- * among all that the stack points to, which includes neighbours of the nodes that are executed.
+ * Matches frames of a sampled stack with nodes of a plan. The kernel side lists all nodes that the
+ * stack points to, which include neighbours of the executed nodes.
  */
 #ifndef QJ_PLAN_NODES_H
 #define QJ_PLAN_NODES_H
@@ -10,9 +10,9 @@
 #include "unwind.h"
 
 /*
- * A frame of a stack, and bits of nodes: `executes`: that its function executes; `holds`: in its
- * own registers, whatever the function is. `shared`: its number among functions that execute nodes
- * of several kinds, from 1. `node`: the one that was chosen, from 1.
+ * A frame of a stack, and bits of nodes: `executes`: the frame's function executes them; `holds`:
+ * the frame's registers point to them, whatever the function is. `shared`: the function's number
+ * among those that execute nodes of several kinds, from 1. `node`: the chosen node, from 1.
  */
 struct place {
 	uint64_t offset;
@@ -25,11 +25,11 @@ struct place {
 
 /* A frame before and after the step to its caller. */
 struct node_frame {
-	uint64_t function; /* where it begins */
+	uint64_t function; /* the function's first address */
 	uint64_t registers[UNWIND_REGISTERS];
-	uint64_t end; /* of its part of the stack */
+	uint64_t end; /* end of the frame's part of the stack */
 	const struct unwind_saved *saved;
-	bool all_registers; /* are its own; else only those that a called function preserves */
+	bool all_registers; /* all are its own; else only those that a called function preserves */
 };
 
 /* Fills in the nodes that the frame's own values point to. */
@@ -39,7 +39,7 @@ void nodes_of_frame(const struct qj_ring_stack *s, const struct unwind_memory *s
 /* Chooses a node for each frame that has some. The innermost frame is the first. */
 void nodes_choose(const struct qj_ring_stack *s, struct place *places, unsigned count);
 
-/* What a frame of this node has in place of an offset. */
+/* Returns a node's replacement for a frame's offset. */
 uint64_t node_offset(const struct qj_plan_node *node);
 
 #endif /* QJ_PLAN_NODES_H */

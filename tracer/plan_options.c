@@ -31,7 +31,7 @@ enum {
 	ATTACH_MODES = sizeof(attach_mode_names) / sizeof(attach_mode_names[0])
 };
 
-/* Per kind, bit i: a plan may ask for attach mode i. */
+/* Per kind, bit i: a plan may request attach mode i. */
 static const unsigned attach_modes_of[QJ_KINDS] = {
 #define X(name, NAME, attach_modes) [QJ_SERVER_##NAME] = (attach_modes),
     QJ_ATTACH_MODES_OF(X)
@@ -151,7 +151,7 @@ int plan_probe(struct options *o, const char *value)
 	return 0;
 }
 
-/* The index of the server's fact whose name ends at a colon; -1: no such fact. */
+/* Returns the index of the server's fact whose name ends at a colon; -1: no such fact. */
 static int fact_of(const struct qj_server_plan *server, const char **value)
 {
 	size_t length = strcspn(*value, ":");

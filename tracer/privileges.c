@@ -42,7 +42,7 @@ static const int pump_calls[] = {
     SCMP_SYS(exit_group),
 };
 
-static const int ring_call = SCMP_SYS(ftruncate); /* its files are emptied and written again */
+static const int ring_call = SCMP_SYS(ftruncate); /* to empty the ring's files */
 
 static int confine(bool call_bpf, bool ring)
 {

@@ -68,7 +68,7 @@ static struct rp_request request_of(const struct bpf_program *program)
 	return request;
 }
 
-/* One per CPU, as often as is asked for. */
+/* Opens one sampling event per CPU, at the requested rate. */
 static int attach_sampling(struct probes *probes, const struct options *options,
 			   const struct qj_cpu *cpus)
 {
@@ -83,7 +83,7 @@ static int attach_sampling(struct probes *probes, const struct options *options,
 	return err ? cannot_attach("what samples stacks", err) : 0;
 }
 
-/* `kind`: of the servers for whose threads an attached program calls this one; 0: attaches it. */
+/* Attaches a program; `kind`: has an attached program call it for threads of these servers. */
 static int attach_for(const struct bpf_program *program, uint32_t kind)
 {
 	struct rp_request request = request_of(program);

@@ -30,7 +30,7 @@ struct probes {
 int probes_attach(struct probes *probes, const struct options *options, const struct qj_cpu *cpus,
 		  unsigned cpu_count);
 
-/* Called before the last records are taken: threads report the queries that they still serve. */
+/* Makes threads report their unfinished queries; called before the last records are taken. */
 void probes_tell_open_queries(struct probes *probes);
 
 /*
@@ -60,7 +60,7 @@ enum {
 #undef X
 struct traffic_program {
 	struct bpf_program *program;
-	uint32_t kind; /* whose threads' events it is called with; 0: it is attached itself */
+	uint32_t kind; /* called for threads of these servers; 0: it is attached itself */
 };
 struct traffic_program programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number);
 
@@ -69,18 +69,18 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 /* Prints the error on stderr; returns `err`, a negative errno. */
 int programs_complain(const char *what, int err);
 
-/* ---- loading.c: what the root part loads, and of which variant ---- */
+/* ---- loading.c: has the root part load the programs, in the right variant ---- */
 
 /*
- * Has the programs loaded as `probes->skeleton`, opened but not loaded, is configured. Its `bss`
- * and `probes->batches_fd` then are the loaded ones, and so are the other maps that the tracer
- * works with, except on early kernels. Returns 0 or a negative errno.
+ * Has the programs loaded with the configuration of `probes->skeleton`, which is opened but not
+ * loaded. Its `bss` and `probes->batches_fd` then are the loaded ones, and so are the tracer's
+ * other maps, except on early kernels. Returns 0 or a negative errno.
  */
 int loading_load(struct probes *probes, bool verbose);
 
 /*
- * Whether the kernel lacks what the common variant uses: bpf_loop() (Linux 5.17), or maps that
- * processes without rights may use (5.19). Tries both; call it without rights.
+ * Returns true if the kernel lacks bpf_loop() (Linux 5.17), or maps that processes without rights
+ * may use (5.19), which the common variant needs. Tries both; call it without rights.
  */
 bool early_kernel(void);
 

@@ -106,8 +106,8 @@ struct traffic_program programs_of_traffic(struct qjoule_bpf *skeleton, unsigned
 }
 
 /*
- * Where the kernel lacks the tracepoints of sockets, the programs on them give way to those where
- * the functions behind them return (bpf/core/socket.bpf.h).
+ * Where the kernel lacks the tracepoints of sockets, loads instead the programs at the returns of
+ * the functions behind them (bpf/core/socket.bpf.h).
  */
 static void replace_tracepoints(struct qjoule_bpf *skeleton)
 {
@@ -124,7 +124,8 @@ static void replace_tracepoints(struct qjoule_bpf *skeleton)
 #undef X
 }
 
-/* What is attached to a tracepoint and calls this program of a server (bpf/core/segments.bpf.c). */
+/* Loads the program on a tracepoint that calls this program of a server
+ * (bpf/core/segments.bpf.c). */
 static void load_caller(struct qjoule_bpf *skeleton, struct traffic_program called)
 {
 	if (!called.kind || !bpf_program__autoload(called.program))
@@ -135,7 +136,7 @@ static void load_caller(struct qjoule_bpf *skeleton, struct traffic_program call
 				  true);
 }
 
-/* Programs and maps are opt-in: what nobody needs is neither loaded nor made. */
+/* Programs and maps are opt-in: unneeded ones are neither loaded nor made. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options, bool early)
 {
 	const struct qj_plan *plan = &skeleton->rodata->plan;
@@ -164,7 +165,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 		load_caller(skeleton, programs_of_traffic(skeleton, i));
 }
 
-/* Whether servers need programs beside probes: all such programs are on reads and writes. */
+/* True if servers need programs beside probes: all such programs are on reads and writes. */
 static bool loads_servers_programs(struct qjoule_bpf *skeleton)
 {
 	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
@@ -230,8 +231,8 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list args
 }
 
 /*
- * Gives back what only opening needed: the pages of the programs' ELF files, which the page cache
- * still has, and what libbpf has freed.
+ * Frees memory that only opening needed: the pages of the programs' ELF files, which the page cache
+ * still has, and libbpf's freed memory.
  */
 static void give_back(void)
 {

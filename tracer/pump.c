@@ -19,11 +19,11 @@
 #define TRACER_CPU    UINT32_MAX
 /* For counters that do not report how often they move: RAPL's period. */
 #define COUNTER_PERIOD_NS MS
-/* A look at the powercap tree takes some microseconds, and seldom finds anything. */
+/* Listing the powercap tree takes some microseconds, and seldom finds new zones. */
 #define APPEARED_NS (10000 * MS)
 /* Reading 128 cores takes about a millisecond, in which each is interrupted. */
 #define CORES_NS (1000 * MS)
-/* Counters that move less often have longer windows of their own (SLOW_NS in model/energy.py). */
+/* Counters that move less often have their own, longer windows (SLOW_NS in model/energy.py). */
 #define SLOW_NS (10 * MS)
 
 struct pump {
@@ -40,9 +40,9 @@ struct pump {
 	struct rings *rings;
 	uint64_t flushed_ns;
 	uint64_t window_ns; /* when the last window ended */
-	uint64_t looked_ns; /* at the powercap tree */
+	uint64_t looked_ns; /* when the powercap tree was last listed */
 	uint64_t cores_ns;  /* when counters of single cores were read */
-	unsigned domains;   /* that were announced */
+	unsigned domains;   /* number of announced domains */
 	uint64_t lag_ns;    /* how long before its reading a window of sums ends */
 	uint64_t energy_failures;
 	uint64_t energy_failures_sent;
@@ -134,9 +134,10 @@ static int take_records(struct pump *pump, uint64_t t_ns)
 }
 
 /*
- * A measured counter shows the energy drawn up to its last update, on average half a period before
- * the reading. Recorded windows are shifted by that afterwards (qjoule.engine.accounts.lag_ns), but
- * sums must end there from the start. At most half a window, so that the next begins in time.
+ * Returns how long before its reading a window of sums ends. A measured counter includes the energy
+ * up to its last update, on average half a period before the reading. Recorded windows are shifted
+ * by that afterwards (qjoule.engine.accounts.lag_ns), but sums must end there from the start. At
+ * most half a window, so that the next begins in time.
  */
 static uint64_t lag_of(const struct energy_source *energy, uint64_t window_ns)
 {
@@ -209,7 +210,7 @@ void pump_free(struct pump *pump)
 	free(pump);
 }
 
-/* System calls have deadlines by either clock. Their difference changes when a clock is set. */
+/* System calls have deadlines by either clock. The clocks' difference changes when one is set. */
 static void compare_clocks(struct pump *pump)
 {
 	pump->probes->skeleton->bss->control.realtime_ahead_ns =
@@ -232,7 +233,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	while (energy_core(pump->energy, hello.domains - pump->energy->domain_count))
 		hello.domains++;
 	compare_clocks(pump);
-	/* By then every busy CPU has had a tick and is known. */
+	/* By then every busy CPU has had a tick, and its thread is known. */
 	sleep_ns(TICKS_NS);
 	steal_read(pump->steal);
 	hello.t_ns = now_ns(CLOCK_MONOTONIC);
@@ -265,7 +266,7 @@ static uint64_t read_energy(struct pump *pump)
 	return pump->energy->domain_count ? readings[0].t_ns : now_ns(CLOCK_MONOTONIC);
 }
 
-/* Right after the packages: what cores drew in between would be of another window. */
+/* Right after the packages, so that both readings are of the same window. */
 static void read_cores(struct pump *pump, uint64_t t_ns)
 {
 	struct qj_energy reading;
@@ -333,7 +334,7 @@ static int flush(struct pump *pump, uint64_t t_ns)
 	report_loss(pump, t_ns);
 	cpu_books_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
-	/* If the machine booted less than a window ago, nothing is known to be completely sent. */
+	/* If the machine booted less than a window ago, no time is known to be completely sent. */
 	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
 }
 
@@ -375,10 +376,10 @@ int pump_window(struct pump *pump)
 	if (t_ns - pump->cores_ns >= CORES_NS)
 		read_cores(pump, t_ns);
 	pump->window_ns = t_ns;
-	/* Windows are not exactly as long as asked for: half of one early, not one late. */
+	/* Windows are not exactly as long as requested: half of one early, not one late. */
 	since_ns = t_ns - pump->flushed_ns + pump->options->window_ms * MS / 2;
 	due = since_ns >= pump->options->flush_ms * MS;
-	/* Batches first: a batch that is sent in between is then in the ring. */
+	/* Batches first: a batch that is sent meanwhile is then in the ring. */
 	if (due)
 		batches_take(pump->batches);
 	err = take_records(pump, t_ns);

@@ -44,7 +44,7 @@ void batches_received(struct batches *batches, const struct qj_batch *batch);
 /* Takes what waits in the batches of all CPUs. */
 void batches_take(struct batches *batches);
 
-/* ---- steal.c: what the host of a virtual machine stole of each CPU ---- */
+/* ---- steal.c: time that the host of a virtual machine stole from each CPU ---- */
 
 struct steal;
 
@@ -68,8 +68,8 @@ void cpu_books_report(const struct probes *probes, struct steal *steal, struct s
 uint64_t cpu_books_busy_ns(void *probes, unsigned package);
 
 /*
- * Reads BPF ring buffers through their shared memory alone. libbpf's reader asks bpf(2)
- * about each map, which early kernels refuse to a process without rights.
+ * Reads BPF ring buffers only through their shared memory. libbpf's reader asks bpf(2) about each
+ * map, which early kernels refuse to a process without rights.
  */
 struct rings;
 

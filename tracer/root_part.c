@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Sends requests to the root part, and opens without it what our own rights suffice for. */
+/* Sends requests to the root part, and opens without it what our own rights permit. */
 #include "system.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ int root_part_ask(const struct rp_request *request, int fd, int *out)
 	return !err && out && got < 0 ? -EPROTO : err;
 }
 
-/* Asks the root part for what only missing rights denied us. `own` is our own error. */
+/* Asks the root part if only missing rights caused our own error, `own`. */
 static int instead(int own, const struct rp_request *request)
 {
 	int fd, err;

@@ -12,13 +12,13 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-/* Pieces of a frame: each kind of record has a header and its bytes. */
+/* Most pieces of a frame: each kind of record has a header and its bytes. */
 #define PIECES 64
 /*
- * The file is handed to the disk in steps of this size, each of which must be there before the next
- * but one is begun. So a recording never has more than two steps of dirty pages, and the server's
- * own writes do not wait for the kernel to clean up behind us (Documentation/admin-guide/sysctl/vm,
- * dirty_ratio).
+ * The file is handed to the disk in steps of this size; before a step begins, the step before the
+ * last one must be on disk. So a recording never has more than two steps of dirty pages, and the
+ * server's own writes need not wait for the kernel to flush ours
+ * (Documentation/admin-guide/sysctl/vm, dirty_ratio).
  */
 #define STEP_BYTES (4ull << 20)
 /* The fastest level: a query must not cost more here than in the kernel. */
@@ -26,19 +26,19 @@
 
 struct spool {
 	int fds[SPOOL_FILES];
-	unsigned files, file; /* in a ring: how many, and which one is written */
+	unsigned files, file; /* in a ring: number of files, and the current one */
 	int error;
 	uint64_t limit; /* of each file */
 	uint64_t turn_ns, begun_ns;
 	uint64_t segment;
 	uint64_t written; /* to the file */
-	uint64_t before;  /* to the files before it */
+	uint64_t before;  /* to all earlier files */
 	uint64_t frames;
-	uint64_t handed; /* the file up to here was handed to the disk */
+	uint64_t handed; /* bytes of the file that were handed to the disk */
 	ZSTD_CCtx *codec;
 	char *packed; /* the compressed payload */
 	size_t packed_size;
-	size_t bytes; /* of the next frame, not compressed */
+	size_t bytes; /* of the next frame, uncompressed */
 	unsigned count;
 	struct iovec pieces[PIECES + 1]; /* the first is the frame's header */
 };
@@ -92,7 +92,7 @@ void spool_add(struct spool *spool, const void *data, size_t bytes)
 	spool->bytes += bytes;
 }
 
-/* Replaces the pieces by one that is compressed. */
+/* Replaces the pieces by one compressed piece. */
 static int pack(struct spool *spool)
 {
 	ZSTD_outBuffer out = {spool->packed, spool->packed_size, 0};
@@ -148,7 +148,7 @@ static int write_pieces(struct spool *spool)
 	return 0;
 }
 
-/* Some file systems know no such steps: then the kernel decides when it writes. */
+/* Some file systems do not support such steps: then the kernel decides when it writes. */
 static void hand_to_disk(struct spool *spool)
 {
 	int fd = spool->fds[spool->file];
@@ -208,7 +208,7 @@ bool spool_turn(struct spool *spool, uint64_t now_ns, size_t bytes)
 	full = spool->written + sizeof(struct qj_frame) + bytes > spool->limit;
 	if (!late && !full)
 		return false;
-	/* Its blocks are freed: a ring on a full disk needs no more than it has. */
+	/* Frees the blocks: a ring on a full disk needs no more than it has. */
 	if (ftruncate(spool->fds[next], 0) || lseek(spool->fds[next], 0, SEEK_SET)) {
 		spool->error = -errno;
 		return false;

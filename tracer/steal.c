@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * Stolen time of each CPU from /proc/stat (proc_stat(5)): time in which a virtual CPU would have
- * run, but its host ran something else. The lines of CPUs come first there, one each; what follows
- * may be long, and is not read. Counts are in clock ticks, usually of 10 ms.
+ * run, but its host ran something else. The lines of CPUs come first there, one each; the rest may
+ * be long, and is not read. Counts are in clock ticks, usually of 10 ms.
  */
 #include "pump.h"
 
@@ -38,8 +38,7 @@ static bool number(const char **at, uint64_t *value)
 	return !errno;
 }
 
-/* Adds what a counter shows more than before. It may go back (a guest that moved to another host):
- * then nothing is added. */
+/* Adds a counter's increase. One that goes back (the guest moved to another host) adds nothing. */
 static void count(struct steal *steal, uint64_t cpu, uint64_t ticks)
 {
 	uint64_t before = steal->ticks[cpu], more_ns;
@@ -56,7 +55,7 @@ static void count(struct steal *steal, uint64_t cpu, uint64_t ticks)
 	steal->ns[cpu] += more_ns;
 }
 
-/* Takes a line without its end. False: it is not of a CPU, and no later line is. */
+/* Takes a line without its end. Returns false if the line is not a CPU's; no later line is. */
 static bool take_line(struct steal *steal, const char *line)
 {
 	uint64_t cpu, value = 0;
@@ -65,7 +64,7 @@ static bool take_line(struct steal *steal, const char *line)
 	if (strncmp(line, "cpu", 3))
 		return false;
 	if (*at == ' ' || !number(&at, &cpu) || cpu >= QJ_MAX_CPUS)
-		return true; /* the sum of all CPUs, or one that is not traced */
+		return true; /* the sum of all CPUs, or a CPU that is not traced */
 	for (int i = 0; i < STEAL_NUMBER; i++)
 		if (!number(&at, &value))
 			return true;
@@ -102,7 +101,7 @@ void steal_free(struct steal *steal)
 void steal_read(struct steal *steal)
 {
 	char line[LINE_BYTES];
-	size_t used = 0; /* of the line; LINE_BYTES: it is too long for that of a CPU */
+	size_t used = 0; /* bytes of the line; LINE_BYTES: too long for a CPU's line */
 	off_t offset = 0;
 	ssize_t got;
 

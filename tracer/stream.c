@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define KINDS (QJ_BLOCK_HELPER + 1)
-/* If the reader is further behind than this, we wait for it, and records wait in the rings. */
+/* If more than this is unread, we wait for the reader, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
 /* Between flushes this much may wait for the next one. */
 #define HELD_BYTES (64u << 10)
@@ -30,12 +30,12 @@ struct stream {
 	size_t pending; /* bytes in `kinds` */
 	struct spool *spool;
 	uint64_t queries;	 /* in the spool so far */
-	uint64_t spooled_ns;	 /* up to when records are there */
+	uint64_t spooled_ns;	 /* the spool has the records up to then */
 	uint64_t segment_begins; /* number of the first frame of the ring's segment */
-	struct buffer announced; /* what each segment of a ring begins with: records by kind */
+	struct buffer announced; /* the first records of each segment of a ring, by kind */
 };
 
-/* What a stream says before its records. */
+/* The first records of a stream. */
 static const enum qj_block_kind announcing[] = {QJ_BLOCK_HELLO, QJ_BLOCK_CPU, QJ_BLOCK_DOMAIN};
 #define ANNOUNCING (sizeof(announcing) / sizeof(announcing[0]))
 
@@ -49,7 +49,7 @@ static const enum qj_block_kind write_order[] = {
     QJ_BLOCK_SPOOLED,	   QJ_BLOCK_END,
 };
 
-/* Where a block goes if there is a spool. */
+/* True for blocks that go to the reader even if there is a spool. */
 static bool to_reader(enum qj_block_kind kind)
 {
 	switch (kind) {
@@ -69,7 +69,7 @@ static bool to_reader(enum qj_block_kind kind)
 	}
 }
 
-/* What clients sent, and names of processes, only go to the reader, which leaves literals out. */
+/* Texts of clients and names of processes only go to the reader, which leaves literals out. */
 static bool to_spool(enum qj_block_kind kind)
 {
 	return kind != QJ_BLOCK_TEXT && kind != QJ_BLOCK_SESSION && kind != QJ_BLOCK_TASK;
@@ -192,7 +192,7 @@ static void append_kind(struct stream *stream, enum qj_block_kind kind, uint64_t
 	buffer->count = 0;
 }
 
-/* Keeps the announcement, as blocks, for the further segments of a ring. */
+/* Stores the announcement, as blocks, for further segments of a ring. */
 static void keep_announced(struct stream *stream, uint64_t now_ns)
 {
 	for (size_t i = 0; i < ANNOUNCING; i++) {
@@ -220,7 +220,7 @@ static uint64_t since_1970(uint64_t t_ns)
 
 /*
  * Begins a segment of the ring: a frame with the announcement, as if tracing began where the
- * records of the segment before it end. The clock may have been set since the first one.
+ * previous segment's records end. The clock may have been set since the first announcement.
  */
 static void begin_segment(struct stream *stream, uint64_t now_ns)
 {
@@ -235,7 +235,7 @@ static void begin_segment(struct stream *stream, uint64_t now_ns)
 	spool_write(stream->spool, now_ns);
 }
 
-/* Writes a frame of the collected records from where they are. Then the stream says so. */
+/* Writes a frame of the collected records without copying them, and announces it in the stream. */
 static int spool_kinds(struct stream *stream, uint64_t now_ns, const struct qj_block *flush)
 {
 	struct qj_block heads[KINDS];
@@ -297,8 +297,9 @@ static int drain(struct stream *stream, size_t limit)
 }
 
 /*
- * At high rates a frame is full many times between two flushes. The reader learns of all of them at
- * the next one: a wake-up finds its caches cold, which costs as much as thousands of records do.
+ * Returns true if a full frame may wait for the next flush. At high rates a frame is full many
+ * times between two flushes. The reader learns of all of them at the next one: a wake-up finds its
+ * caches cold, which costs as much as thousands of records do.
  */
 static bool may_wait(const struct stream *stream)
 {

@@ -52,7 +52,7 @@ static uint32_t hash_of(const struct qj_sums_key *key)
 	return hash & (SLOTS - 1);
 }
 
-/* NULL: there is none, and no room for it. */
+/* Finds or makes the key's row; NULL without room. */
 static struct qj_sums *row_of(struct table *table, const struct qj_sums_key *key, unsigned most)
 {
 	uint32_t slot = hash_of(key);
@@ -100,8 +100,7 @@ static void add(struct qj_sums *row, const struct qj_ring_sum *record)
 		add_ended(row, record);
 }
 
-/* Adds a record to its row. False: the table is full, and it went to the `other` row of its kind.
- */
+/* Adds a record to its row. False: the table is full, and the `other` row of its kind gets it. */
 static bool early_sums_add(struct early_sums *sums, const struct qj_ring_sum *record)
 {
 	struct table *table = &sums->tables[record->epoch & 1];
@@ -122,7 +121,7 @@ static bool early_sums_add(struct early_sums *sums, const struct qj_ring_sum *re
 	return false;
 }
 
-/* The next row of a window, or NULL once it has no more, and is empty then. `at`: 0 at first. */
+/* A window's next row; NULL after the last one, and empties the window. `at`: 0 at first. */
 static const struct qj_sums *early_sums_next(struct early_sums *sums, uint32_t epoch, unsigned *at,
 					     const struct qj_sums_key **key)
 {
@@ -151,12 +150,12 @@ struct sums {
 	struct qjoule_bpf *skeleton;
 	struct stream *stream;
 	struct idle_times *idle_times; /* NULL: effects are not summed */
-	struct early_sums *early;      /* NULL: the kernel's maps have the rows */
+	struct early_sums *early;      /* NULL: the rows are in the kernel's maps */
 	unsigned counters;
 	unsigned package_count;
 	uint16_t packages[QJ_MAX_CPUS];
 	struct half halves[2];
-	/* Of the rows that are drained: their keys, and their indices in `sums_rows`. */
+	/* Keys of the drained rows, and their indices in `sums_rows`. */
 	struct qj_sums_key *keys;
 	uint32_t *indices;
 };
@@ -167,7 +166,7 @@ static int map_of(const struct sums *sums, uint32_t epoch)
 				     : sums->skeleton->maps.sums_even);
 }
 
-/* Creates the rows that take what a full map has no room for. */
+/* Creates the `other` rows for a full map. */
 static int make_others(const struct sums *sums, uint32_t epoch)
 {
 	volatile uint32_t *taken = &sums->skeleton->bss->control.rows[epoch & 1];

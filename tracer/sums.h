@@ -21,7 +21,7 @@ struct sums *sums_new(const struct probes *probes, struct stream *stream, const 
 		      unsigned cpu_count);
 void sums_free(struct sums *sums);
 
-/* Early kernels: adds what a program sent. Call it for all of a window's before sums_drain(). */
+/* Early kernels: adds a program's increment. Call it for all of a window before sums_drain(). */
 void sums_received(struct sums *sums, const struct qj_ring_sum *record);
 
 /* The first window begins at t_ns. */
@@ -36,7 +36,7 @@ void sums_next_window(struct sums *sums, uint64_t t_ns);
  */
 int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns);
 
-/* A row's record, without its sums. */
+/* Fills a row's record, without its sums. */
 static inline struct qj_aggregate sums_aggregate(const struct qj_sums_key *key, uint64_t t0_ns,
 						 uint64_t t1_ns)
 {
@@ -63,11 +63,11 @@ struct idle_times *idle_times_new(struct qjoule_bpf *skeleton, struct stream *st
 				  const struct qj_cpu *cpus, unsigned cpu_count);
 void idle_times_free(struct idle_times *times);
 
-/* A window ends and the next one begins. */
+/* Ends a window and begins the next one. */
 void idle_times_next_window(struct idle_times *times, uint64_t t_ns);
 
 /*
- * Moves what belongs to the window before the last idle_times_next_window(), number `epoch`, into
+ * Writes the idle times of the window before the last idle_times_next_window(), number `epoch`, to
  * the stream: how long each package was awake, and tails that no row of sums has.
  */
 void idle_times_drain(struct idle_times *times, uint32_t epoch, uint64_t t0_ns, uint64_t t1_ns);

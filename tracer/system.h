@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The machine's CPUs, this process's rights, and the root part, which is asked for what the process
- * may not do.
+ * The machine's CPUs, this process's rights, and requests to the root part.
  */
 #ifndef QJ_SYSTEM_H
 #define QJ_SYSTEM_H
@@ -40,15 +39,15 @@ int root_part_energy_file(int root_fd, const char *root, const char *path);
 
 /*
  * Keeps other processes of this user from reading the statements that servers received, and from
- * taking our descriptors. Gives up the capability that did so until now (root/user.c). Returns 0,
- * or -1 with errno set.
+ * taking our descriptors. Gives up the capability that protected both until now (root/user.c).
+ * Returns 0, or -1 with errno set.
  */
 int privileges_hide(void);
 
 /*
- * Allows only the pump's system calls, and bpf(2) if maps have to be drained, and emptying files
- * of a `ring`; others fail with EPERM. The process started without rights and cannot gain any.
- * Returns 0 or a negative errno.
+ * Allows only the pump's system calls, bpf(2) if maps have to be drained, and emptying files of a
+ * `ring`; others fail with EPERM. The process started without rights and cannot gain any. Returns 0
+ * or a negative errno.
  */
 int privileges_confine(bool call_bpf, bool ring);
 
@@ -62,11 +61,11 @@ int privileges_confine(bool call_bpf, bool ring);
  */
 int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS]);
 
-/* The die of each CPU, as the kernel numbers it. Returns whether any package has several. */
+/* Stores the die of each CPU, as the kernel numbers it. Returns true if any package has several. */
 bool topology_dies(const char *dir, const struct qj_cpu *cpus, unsigned count,
 		   uint16_t dies[QJ_MAX_CPUS]);
 
-/* Whether AMD or Hygon made the CPUs. */
+/* Returns true if AMD or Hygon made the CPUs. */
 bool topology_amd(void);
 
 /*
@@ -75,7 +74,7 @@ bool topology_amd(void);
  */
 unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS]);
 
-/* The lowest CPU of each CPU's core and package; unknown CPUs are alone. */
+/* Stores the lowest CPU of each CPU's core and package; unknown CPUs are alone. */
 void topology_firsts(const struct qj_cpu *cpus, unsigned count, uint16_t of_core[QJ_MAX_CPUS],
 		     uint16_t of_package[QJ_MAX_CPUS]);
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first number of a file such as "0-1,4", or `fallback`. */
+/* Returns the first number of a file such as "0-1,4", or `fallback`. */
 static unsigned first_number(const char *dir, unsigned cpu, const char *name, unsigned fallback)
 {
 	char path[PATH_MAX];
@@ -82,7 +82,7 @@ int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS])
 		cpus[i].cpu = list[i];
 		cpus[i].package = first_number(dir, list[i], "physical_package_id", 0);
 		cpus[i].sibling = first_number(dir, list[i], "thread_siblings_list", list[i]);
-		if (cpus[i].sibling > list[i]) /* lists are in order, and name the CPU itself */
+		if (cpus[i].sibling > list[i]) /* lists are in order, and include the CPU itself */
 			cpus[i].sibling = list[i];
 	}
 	if (count > 0)

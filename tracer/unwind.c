@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Evaluates .eh_frame for one step, and remembers the simple rules by place. */
+/* Evaluates .eh_frame for one step, and caches the simple rules by place. */
 #include "unwind.h"
 
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #define REMEMBERED (1u << 14) /* a power of two */
 #define ABSENT	   INT16_MIN
 /*
- * Of tables that are read for one stack. An entry has some hundred bytes, of the largest functions
- * some 10,000, and places that are remembered need none.
+ * Budget for reading tables per stack. An entry has some hundred bytes, of the largest functions
+ * some 10,000, and cached places need none.
  */
 #define STACK_BYTES (128u << 10)
 
-/* The rules that nearly all places have: everything is on the stack, in words below the CFA. */
+/* The rules that nearly all places have: every register is on the stack, in words below the CFA. */
 struct simple {
 	const uint8_t *tables; /* of the file, wherever that is mapped */
 	uint64_t pc;
@@ -24,7 +24,7 @@ struct simple {
 	bool is_entry;
 	int16_t words[6];
 };
-/* Registers that a function gives back as they were: rbx, rbp, r12 to r15. */
+/* Registers that a function preserves: rbx, rbp, r12 to r15. */
 static const uint8_t preserved[] = {3, 6, 12, 13, 14, 15};
 #define PRESERVED (sizeof(preserved) / sizeof(preserved[0]))
 
@@ -63,15 +63,15 @@ bool unwind_word(const struct unwind_memory *stack, uint64_t address, uint64_t *
 }
 
 /*
- * Likewise a register that the function has saved there. In its last instructions it may have taken
- * it back from the stack, which the tables do not say: then the register itself is right.
+ * Reads a register that the function has saved on the stack. In its last instructions it may
+ * already have restored it, which the tables do not show: then the register itself is right.
  */
 static bool read_saved(const struct unwind_memory *stack, uint64_t address, uint64_t *out)
 {
 	return address < stack->from || unwind_word(stack, address, out);
 }
 
-/* The simple form of a rule; false: it has none. */
+/* Converts a rule to the simple form; returns false if it has none. */
 static bool simplify(const struct unwind_rule *rule, struct simple *out)
 {
 	bool is_entry = rule->registers[UNWIND_IP].kind == RULE_UNDEFINED;
@@ -99,7 +99,7 @@ static bool simplify(const struct unwind_rule *rule, struct simple *out)
 	return true;
 }
 
-/* A stack grows down: the caller's part of it is above, or following it would not end. */
+/* Steps to the caller. A stack grows down: its part is above, or unwinding might not end. */
 static enum unwind_result leave(uint64_t registers[], const uint64_t callers[], uint64_t cfa)
 {
 	if (cfa <= registers[UNWIND_SP])
@@ -137,7 +137,7 @@ static enum unwind_result apply_simple(const struct simple *simple,
 	return leave(registers, callers, cfa);
 }
 
-/* What an expression yields (DWARF 4, section 2.5), as far as tables for x86-64 use them. */
+/* Evaluates an expression (DWARF 4, section 2.5), with the operations in tables for x86-64. */
 static bool evaluate(struct unwind_bytes code, const struct unwind_memory *stack,
 		     const uint64_t registers[], const uint64_t *first, uint64_t *out)
 {
@@ -240,7 +240,7 @@ static enum unwind_result apply(const struct unwind_rule *rule, const struct unw
 		if (!find(&rule->registers[i], stack, registers, cfa, i, &callers[i]))
 			return UNWIND_LOST;
 	}
-	/* A signal's frame names the stack pointer; any other's is where the frame ends. */
+	/* A signal's frame names the stack pointer; for any other it is the CFA. */
 	return leave(registers, callers,
 		     rule->registers[UNWIND_SP].kind == RULE_SAME ? cfa : callers[UNWIND_SP]);
 }

@@ -3,8 +3,7 @@
  * Finds the caller of a function by the tables that compilers leave in a file for exceptions
  * (.eh_frame: Linux Standard Base, core, "Exception Frames"; DWARF 4, section 6.4). x86-64 only.
  *
- * Tables and stack may be a stranger's: nothing outside of the bytes given here is read, and each
- * step is bounded.
+ * Tables and stack are untrusted: only the given bytes are read, and each step is bounded.
  */
 #ifndef QJ_UNWIND_H
 #define QJ_UNWIND_H
@@ -40,41 +39,41 @@ struct unwind_memory {
 
 enum unwind_result {
 	UNWIND_CALLER, /* the registers are those of the caller */
-	UNWIND_ENTRY,  /* it has none: the thread begins here */
+	UNWIND_ENTRY,  /* the thread's entry, which has no caller */
 	UNWIND_LOST,   /* not known */
 };
 
-/* Registers of the caller (bits) that a function had saved, and where on the stack. */
+/* The caller's registers (bits) that a function has saved, and where on the stack. */
 struct unwind_saved {
 	uint32_t registers;
 	uint64_t at[UNWIND_REGISTERS];
 };
 
-/* The word at an address of the stack. Returns false if that is outside of what is known. */
+/* Reads the word at an address of the stack. Returns false outside of the known part. */
 bool unwind_word(const struct unwind_memory *stack, uint64_t address, uint64_t *out);
 
 struct unwinder;
 
-/* Remembers how to leave the places that it has seen. Returns NULL if there is no memory. */
+/* Makes a cache of the unwinding rules by place. Returns NULL without memory. */
 struct unwinder *unwinder_new(void);
 void unwinder_free(struct unwinder *unwinder);
 
-/* Another stack begins: how much is read of tables for one stack is bounded. */
+/* Begins another stack, and so another budget for reading tables. */
 void unwinder_begin(struct unwinder *unwinder);
 
 /*
- * One step up from the code at `pc` of the module: the address in `registers`, or one less in a
- * function that has called another. Stores in `interrupted` whether the caller called nothing, but
- * was interrupted by a signal.
+ * Steps up from the code at `pc` of the module: the address in `registers`, or one less in a
+ * function that has called another. Sets `interrupted` if the caller did not call, but was
+ * interrupted by a signal.
  */
 enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_module *module,
 				 const struct unwind_memory *stack, uint64_t pc,
 				 uint64_t registers[UNWIND_REGISTERS], bool *interrupted);
 
-/* Of the function that the last step has left. */
+/* Returns the saved registers of the function that the last step has left. */
 const struct unwind_saved *unwinder_saved(const struct unwinder *unwinder);
 
-/* Where the function begins that holds an address of the file; 0: not known. */
+/* Returns the start of the function that contains an address of the file; 0: not known. */
 uint64_t unwind_function(const struct unwind_module *module, uint64_t vaddr);
 
 #endif /* QJ_UNWIND_H */

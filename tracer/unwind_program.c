@@ -5,16 +5,15 @@
 #include <string.h>
 
 #define MOST_STEPS  20000 /* of one program: the largest functions have some thousand */
-#define MOST_STATES 8	  /* that are remembered at a time; compilers use one or two */
-/* Pointers relative to their own place, or to the index, with 4 bytes: what x86-64's linkers write.
- */
+#define MOST_STATES 8	  /* saved states at a time; compilers use one or two */
+/* 4-byte pointers relative to their own place, or to the index: x86-64's linkers write these. */
 #define RELATIVE_S4	  0x1b
 #define INDEX_RELATIVE_S4 0x3b
 #define UNSIGNED_4	  0x03
 #define INDEX_HEAD	  12
 #define OMITTED		  0xff
 
-/* Zeros, and `bad`, if there are not so many bytes. */
+/* Returns zeros, and sets `bad`, if fewer bytes are left. */
 static void bytes_read(struct unwind_bytes *bytes, void *out, size_t size)
 {
 	bytes->bad |= (size_t)(bytes->end - bytes->at) < size;
@@ -157,7 +156,7 @@ static void restore(struct unwind_rule *rule, uint64_t number, const struct unwi
 		    initial ? initial->registers[number] : placed(RULE_SAME, 0);
 }
 
-/* Instructions that define the CFA. Returns false for any other. */
+/* Handles instructions that define the CFA. Returns false for any other. */
 static bool define_cfa(uint8_t op, struct unwind_bytes *code, const struct cie *cie,
 		       struct unwind_rule *rule)
 {
@@ -187,7 +186,7 @@ static bool define_cfa(uint8_t op, struct unwind_bytes *code, const struct cie *
 	return false;
 }
 
-/* Instructions on one register. Returns false for any other. */
+/* Handles instructions on one register. Returns false for any other. */
 static bool define_register(uint8_t op, struct unwind_bytes *code, const struct cie *cie,
 			    struct unwind_rule *rule, const struct unwind_rule *initial)
 {
@@ -230,7 +229,7 @@ static bool define_register(uint8_t op, struct unwind_bytes *code, const struct 
 	return false;
 }
 
-/* How far an instruction advances in the code, in units; 0: it is another one. */
+/* Returns how far an instruction advances in the code, in units; 0 for any other. */
 static uint32_t advance(uint8_t op, struct unwind_bytes *code)
 {
 	switch (op) {
@@ -244,7 +243,7 @@ static uint32_t advance(uint8_t op, struct unwind_bytes *code)
 	return op & 0x3f;
 }
 
-/* Runs a program up to `until`, counted from where the function begins. */
+/* Runs a program up to the offset `until` in its function. */
 static bool run(struct unwind_bytes code, const struct cie *cie, uint64_t until,
 		struct unwind_rule *rule, const struct unwind_rule *initial)
 {
@@ -285,7 +284,7 @@ static bool run(struct unwind_bytes code, const struct cie *cie, uint64_t until,
 
 /* ---- entries ---- */
 
-/* The entry at a place of .eh_frame, from behind its length on; empty: there is none. */
+/* Returns the entry at a place of .eh_frame, after its length; empty: there is none. */
 static struct unwind_bytes entry_at(const struct unwind_table *frames, uint64_t offset,
 				    uint32_t *bytes_left)
 {
@@ -319,7 +318,7 @@ static bool read_cie(const struct unwind_table *frames, uint64_t offset, struct 
 	uint8_t version, coding = 0;
 	uint64_t returns;
 
-	if (bytes_u32(&entry)) /* an id of 0 says that it is one */
+	if (bytes_u32(&entry)) /* a CIE has the id 0 */
 		return false;
 	version = bytes_u8(&entry);
 	name = entry;
@@ -346,7 +345,7 @@ static bool read_cie(const struct unwind_table *frames, uint64_t offset, struct 
 	return !entry.bad && !data.bad && coding == RELATIVE_S4;
 }
 
-/* The place in .eh_frame of the function that this address belongs to, by the index. */
+/* Finds in the index the .eh_frame place of the function with this address. */
 static bool look_up(const struct unwind_module *module, uint64_t vaddr, uint64_t *offset,
 		    uint64_t *begins)
 {

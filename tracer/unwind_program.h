@@ -5,7 +5,7 @@
 
 #include "unwind.h"
 
-/* A part of a table that is read from its begin. After a read beyond its end it is `bad`. */
+/* A part of a table that is read from its beginning. After a read beyond its end it is `bad`. */
 struct unwind_bytes {
 	const uint8_t *at, *end;
 	bool bad;
@@ -23,7 +23,7 @@ enum unwind_rule_kind {
 	RULE_OFFSET,	   /* in memory, `offset` above the CFA */
 	RULE_VALUE_OFFSET, /* the CFA and `offset` */
 	RULE_REGISTER,	   /* the register `number` and `offset` */
-	RULE_EXPRESSION,   /* in memory, where it says */
+	RULE_EXPRESSION,   /* in memory, at the expression's address */
 	RULE_VALUE_EXPRESSION,
 };
 
@@ -34,7 +34,7 @@ struct unwind_place {
 	struct unwind_bytes expression;
 };
 
-/* Where the caller's registers are; `cfa`: the stack pointer before the call. */
+/* The rules to restore the caller's registers; `cfa`: the stack pointer before the call. */
 struct unwind_rule {
 	struct unwind_place cfa;
 	struct unwind_place registers[UNWIND_REGISTERS];
@@ -42,8 +42,8 @@ struct unwind_rule {
 };
 
 /*
- * The rule for an address of the file. Returns false if there is none, or a damaged one, or one
- * whose entries are longer than the `bytes_left`, which become fewer.
+ * Finds the rule for an address of the file. Returns false without a rule, for a damaged one, or if
+ * its entries are longer than `bytes_left`, from which they are subtracted.
  */
 bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct unwind_rule *rule,
 		    uint32_t *bytes_left);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The two variants of the BPF programs, and what the root part gives the tracer of them. */
+/* The two variants of the BPF programs, and the maps that the root part gives the tracer. */
 #ifndef QJ_VARIANT_H
 #define QJ_VARIANT_H
 

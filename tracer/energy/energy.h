@@ -26,12 +26,12 @@
 #define ENERGY_WHY_BYTES   192 /* room for every `why`, as in struct qj_hello */
 #define ENERGY_BUSY_FAILED UINT64_MAX
 
-/* What a source may need to know about the machine. It must outlive the source. */
+/* The machine's facts for sources. It must outlive the source. */
 struct energy_env {
 	/* Topology. `package` is physical_package_id, the number in names of powercap zones. */
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
-	const uint16_t *dies; /* of each of the `cpus`; NULL: no package has several */
+	const uint16_t *dies; /* the die of each CPU; NULL: no package has several */
 	/*
 	 * Counters are of packages even if the kernel shows each of them once per die. It does so
 	 * on AMD since commit 63edbaa48a57 (Linux 6.9) until rapl_msrs_are_pkg_scope() of 6.12.
@@ -39,7 +39,7 @@ struct energy_env {
 	bool of_packages;
 	/* Counters of single cores are opened beside those of packages, if there are any. */
 	bool single_cores;
-	bool amd; /* the processor has such counters, even if the kernel does not show them */
+	bool amd; /* the processor has such counters, even if the kernel does not expose them */
 	/*
 	 * Busy CPU time, summed over the CPUs of one package, since any fixed moment;
 	 * ENERGY_BUSY_FAILED if unknown. `estimated` needs it and calls it only in its reads.
@@ -64,10 +64,10 @@ struct energy_cores;
 struct energy_source {
 	const struct energy_ops *ops;
 	const char *name;
-	const char *powercap_root;  /* of a source that reads such a tree, else NULL */
-	const char *pmu;	    /* likewise the directory of its PMU */
-	struct appeared *appeared;  /* what came to the tree since then; NULL: there is none */
-	struct energy_cores *cores; /* counters of single cores beside it; NULL: there are none */
+	const char *powercap_root;  /* the tree of a source that reads powercap, else NULL */
+	const char *pmu;	    /* the directory of the source's PMU, else NULL */
+	struct appeared *appeared;  /* zones that appeared since then; NULL: not tracked */
+	struct energy_cores *cores; /* counters of single cores; NULL: there are none */
 	enum qj_grade grade;
 	unsigned domain_count;
 	/*
@@ -78,8 +78,8 @@ struct energy_source {
 };
 
 /*
- * Opens the source that `spec` names. `why` always gets one line: what was opened (with `auto` also
- * why nothing better was), or on failure what to do about it.
+ * Opens the source that `spec` names. `why` always gets one line: the opened source (with `auto`
+ * also why no better source was), or on failure what to do about it.
  *
  * `auto` takes powercap or perf only if a package's counter moves within 100 ms: a virtual machine
  * may show a PMU `power` whose counters stay at zero.
@@ -97,20 +97,20 @@ int energy_open(const char *spec, const struct energy_env *env, struct energy_so
 unsigned energy_read(struct energy_source *source, struct qj_energy *out);
 
 /*
- * Zones of powercap that appeared since the last call, as with a package that is switched on or a
- * module that is loaded: `found` gets their names, and has room for ENERGY_MAX_DOMAINS. Nothing can
- * be opened any more, so they are never read. Makes no system call but getdents64 and lseek.
+ * Reports powercap zones that appeared since the last call, after a package was switched on or a
+ * module loaded: `found` gets their names, and has room for ENERGY_MAX_DOMAINS. They are never
+ * read, because opening files is no longer possible. Makes no system call but getdents64 and lseek.
  */
 unsigned energy_appeared(struct energy_source *source, struct qj_domain *found);
 
 /*
- * The counter of a single core, counted from 0: a domain `one_core`, numbered after the source's
- * own, whose `die` is the lowest CPU of the core. It counts a part of what the package does. NULL:
- * there is none.
+ * Returns the counter of a single core, numbered from 0: a domain `one_core`, numbered after the
+ * source's own, whose `die` is the lowest CPU of the core. Its energy is part of the package's.
+ * NULL: no such core.
  */
 const struct qj_domain *energy_core(const struct energy_source *source, unsigned number);
 
-/* Reads a core's counter, of one that there is. It interrupts a busy CPU, and wakes one asleep. */
+/* Reads an existing core's counter. It interrupts a busy CPU, and wakes a sleeping one. */
 void energy_read_core(struct energy_source *source, unsigned number, struct qj_energy *out);
 
 /* Prints a line per source, separated by tabs: name, grade, "auto" or "named", spec syntax. */

@@ -6,16 +6,15 @@
  * between. It has four points because power is a concave function of load: measured servers draw a
  * third of their full power at 10 % load, which a line from idle to full would halve. Two further
  * curves by the same load may follow: the watts of a package's share of DRAM, and of its share of
- * the machine's rest (power supply, fans, board). A curve of four zeros is none. One number alone
- * after the package's is a constant power of DRAM.
+ * the machine's rest (power supply, fans, board). Four zeros mean no curve. A single number after
+ * the package's curve is a constant power of DRAM.
  *
  * At each reading, the busy time since the previous reading gives the load, and the load gives the
  * power. Power times elapsed time is added to a counter, in nJ. Counters start at 0 with the first
- * reading. Busy time beyond the CPUs' total time (clocks read a moment apart) counts as
- * 100 %. If the busy time is unknown, the reading fails; the next good one covers the whole time
- * since the last good reading. If the busy time runs backwards, the reading fails with ERANGE and
- * the counter restarts at 0, like a reset of the hardware, so that this time does not pass as
- * known.
+ * reading. Busy time beyond the CPUs' total time (clocks read a moment apart) counts as 100 %. If
+ * the busy time is unknown, the reading fails; the next good one covers the whole time since the
+ * last good reading. If the busy time runs backwards, the reading fails with ERANGE and the counter
+ * restarts at 0, like a reset of the hardware, so that this time counts as unknown.
  */
 #include <errno.h>
 #include <math.h>
@@ -27,7 +26,7 @@
 #define NANOJOULE_J  1e-9
 #define CURVE_POINTS 4
 #define MAX_WATTS    100000.0 /* above any package's power: a typing error */
-#define MAX_ERROR    1000.0   /* relative; above it nothing is known */
+#define MAX_ERROR    1000.0   /* relative; a larger error is rejected */
 #define NEVER_WRAPS  0	      /* 2^64 nJ last for a year at 500 W */
 #define THOUSANDTHS  1000.0
 
@@ -143,8 +142,8 @@ static void estimated_close(struct energy_source *source)
 }
 
 /*
- * Numbers from 0 to `most`, separated by commas. Returns how many, at most `room`, or 0 if the text
- * is anything else.
+ * Parses numbers from 0 to `most`, separated by commas. Returns how many, at most `room`, or 0 if
+ * the text is anything else.
  */
 static unsigned parse_numbers(const char *text, double most, double *out, unsigned room)
 {
@@ -178,7 +177,7 @@ static int check_series(struct estimated_source *self, unsigned series, const ch
 	return 0;
 }
 
-/* "W0,W10,W50,W100" of a package, then "DRAM" or four of DRAM, then four of the rest. */
+/* Parses "W0,W10,W50,W100" of a package, then "DRAM" or four of DRAM, then four of the rest. */
 static int parse_curve(struct estimated_source *self, const char *text, struct energy_why *why)
 {
 	double values[MAX_NUMBERS];
@@ -197,7 +196,7 @@ static int parse_curve(struct estimated_source *self, const char *text, struct e
 	return error;
 }
 
-/* The errors are known only of the curve that came with them. */
+/* The errors apply only to the curve that came with them. */
 static int parse_errors(struct estimated_source *self, const struct energy_env *env,
 			const char *curve, struct energy_why *why)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the source `hwmon` reads from a chip, and which chips it knows. */
+/* The inputs that the source `hwmon` reads from a chip, and the chips that it knows. */
 #ifndef QJ_ENERGY_HWMON_H
 #define QJ_ENERGY_HWMON_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The chips that `hwmon` knows, and what they measure. For any other chip it is unknown whether it
- * measures the machine, a part that another counter covers too, or a graphics card.
+ * The chips that `hwmon` knows, and what they measure. Other chips are not read: they may measure
+ * the machine, a part that another counter covers too, or a graphics card.
  *
  * - power_meter: power1_average, in uW. ACPI's meter of the whole machine (psys). Only one is
  *   accepted: several may belong to power supplies that share the load, or measure the same machine
@@ -69,7 +69,7 @@ static uint64_t read_ms(int chip_fd, const char *file)
 	return got > 0 && !energy_parse_u64(text, &ms) && ms && ms <= MAX_MS ? ms : DEFAULT_MS;
 }
 
-/* ACPI's meter of the machine. */
+/* Opens ACPI's meter of the machine. */
 static int open_power_meter(struct hwmon_source *self, int chip_fd, const struct energy_env *env,
 			    struct energy_why *why)
 {
@@ -82,7 +82,8 @@ static int open_power_meter(struct hwmon_source *self, int chip_fd, const struct
 			 QJ_DOMAIN_POWER, period_ns, why);
 }
 
-/* The package of a core from its number on the machine, via its lowest CPU. False: no such core. */
+/* Finds the package of a core from the core's number on the machine, via its lowest CPU. Returns
+ * false if there is no such core. */
 static bool package_of_core(const struct energy_env *env, unsigned number, unsigned *package)
 {
 	for (unsigned i = 0; i < env->cpu_count; i++) {

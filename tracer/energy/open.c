@@ -198,7 +198,7 @@ static const char *tree_beside(const struct energy_source *source, const struct 
 	return env->powercap_root ? env->powercap_root : POWERCAP_ROOT;
 }
 
-/* Only beside packages that are counted themselves: not those of a tree that somebody named. */
+/* Opens core counters, but not beside packages of a tree that the user named. */
 static void open_cores(struct energy_source *source, const struct energy_env *env,
 		       struct energy_why *why)
 {

@@ -78,7 +78,7 @@ static int open_event(struct perf_source *self, const struct event *event,
 	return 0;
 }
 
-/* `again`: an earlier place is in the same package, so that its psys is the same, too. */
+/* `again`: an earlier place is in the same package, and so has the same psys. */
 static int open_on_cpu(struct perf_source *self, int sysfs_fd, uint32_t type,
 		       const struct place *place, bool again, struct energy_why *why)
 {

@@ -10,7 +10,7 @@
 #include "pmu.h"
 
 #define TEXT_BYTES 256
-#define MASK_BYTES 8192 /* of every second CPU of some thousand */
+#define MASK_BYTES 8192 /* a list of every second CPU of some thousand */
 
 int pmu_type(int sysfs_fd, uint32_t *type, struct energy_why *why)
 {

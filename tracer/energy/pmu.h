@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What sysfs says of a PMU with energy counters; used by the sources that open its events. */
+/* Reads sysfs' description of a PMU with energy counters, for sources that open its events. */
 #ifndef QJ_ENERGY_PMU_H
 #define QJ_ENERGY_PMU_H
 
 #include "source.h"
 
-/* Of packages. That of single cores has the same path with `_core` at the end. */
+/* The packages' PMU. That of single cores has the same path with `_core` at the end. */
 #define PMU_SYSFS "/sys/bus/event_source/devices/power"
 
 /* All return a negative errno on failure, with the reason in `why`. `sysfs_fd`: its directory. */
 
 int pmu_type(int sysfs_fd, uint32_t *type, struct energy_why *why);
 
-/* The event's number. -ENOENT, without a reason: there is no such event. */
+/* Returns the event's number; -ENOENT, without a reason, if there is no such event. */
 int pmu_config(int sysfs_fd, const char *event, uint64_t *config, struct energy_why *why);
 
-/* The joules of one count. */
+/* Returns the joules of one count. */
 int pmu_unit(int sysfs_fd, const char *event, double *unit_j, struct energy_why *why);
 
-/* The CPUs on which its events are to be opened; returns how many. Has room for `room`. */
+/* Finds the CPUs on which the events are to be opened, at most `room`; returns how many. */
 int pmu_cpus(int sysfs_fd, const struct energy_env *env, const struct qj_cpu **cpus, unsigned room,
 	     struct energy_why *why);
 

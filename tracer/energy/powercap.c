@@ -25,7 +25,7 @@
 #define MAX_PERIOD_MS  60000
 
 struct energy_tree {
-	uint64_t period_ns; /* how often its counters move; 0: not known */
+	uint64_t period_ns; /* how often the counters move; 0: not known */
 	bool nameless;	    /* zones may lack a name and have a period, and counters lack a range */
 };
 
@@ -177,8 +177,8 @@ static int open_sub(struct tree_source *self, int root_fd, const struct zone *zo
 }
 
 /*
- * Without a package's counter its joules would silently be missing, so that is an error. Without
- * psys, core, uncore or dram, only those are unavailable.
+ * A package without a counter is an error, as its joules would silently be missing. Without psys,
+ * core, uncore or dram, only those are unavailable.
  */
 static int open_zones(struct tree_source *self, int root_fd, struct zone *zones, int count,
 		      const struct energy_env *env, struct energy_why *why)

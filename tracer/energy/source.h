@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is known about each energy source, and what they share; used by no other code. */
+/* The interface of an energy source, and shared helpers; used by no other code. */
 #ifndef QJ_ENERGY_SOURCE_H
 #define QJ_ENERGY_SOURCE_H
 
@@ -13,7 +13,7 @@
 /* RAPL counters move about once per millisecond, on Intel and on AMD. */
 #define RAPL_PERIOD_NS 1000000
 
-/* What to do if RAPL is not available. */
+/* Advice if RAPL is not available. */
 #define ENERGY_NO_RAPL "modprobe intel_rapl_msr, or in a VM use --energy auto or estimated"
 
 /* A source embeds struct energy_source as its first member. */
@@ -23,7 +23,7 @@ struct energy_ops {
 	void (*close)(struct energy_source *source);
 };
 
-/* A line under construction. What does not fit ends in "..."; control characters become '?'. */
+/* A line under construction. An overlong line ends in "..."; control characters become '?'. */
 struct energy_why {
 	char *text;
 	size_t room;
@@ -65,10 +65,10 @@ int energy_check_packages(const struct energy_source *source, const struct energ
 /* Reads a file's text without its newline. Returns its length or a negative errno; never blocks. */
 int energy_read_text(int dir_fd, const char *path, char *text, size_t room);
 
-/* The same for an open file. */
+/* energy_read_text() for an open file. */
 int energy_read_fd(int fd, char *text, size_t room);
 
-/* Decimal digits, then nothing but white space. Returns 0, -EINVAL or -ERANGE. */
+/* Parses decimal digits, then nothing but white space. Returns 0, -EINVAL or -ERANGE. */
 int energy_parse_u64(const char *text, uint64_t *value);
 
 static inline uint64_t energy_now_ns(void)

@@ -114,7 +114,7 @@ int energy_check_packages(const struct energy_source *source, const struct energ
 		const struct qj_domain *domain = source->domains,
 				       *end = domain + source->domain_count;
 		unsigned package = env->cpus[i].package, die = env->dies ? env->dies[i] : 0;
-		bool dies = false; /* its counters are of dies */
+		bool dies = false; /* the counters are of dies */
 
 		for (; domain < end; domain++) {
 			if (domain->package != package || strcmp(domain->name, "package"))

@@ -12,9 +12,9 @@
 #include "powercap.h"
 
 /*
- * Control types of the RAPL drivers, the one to prefer first. intel_rapl_msr.c and
+ * Control types of the RAPL drivers, the preferred one first. intel_rapl_msr.c and
  * intel_rapl_tpmi.c register "intel-rapl"; TPMI's is called "intel-rapl-tpmi" on some vendors'
- * kernels. "intel-rapl-mmio" shows packages again that "intel-rapl" has.
+ * kernels. "intel-rapl-mmio" repeats packages of "intel-rapl".
  */
 static const char *const control_types[] = {"intel-rapl", "intel-rapl-tpmi"};
 
@@ -116,8 +116,9 @@ bool zone_understand_top(struct zone *zone, bool of_packages, const char **domai
 }
 
 /*
- * Two dies are not the same, but the platform is, of which each die has a zone: "psys" of the first
- * die, and "psys-0" of another one of package 0 (rapl_init_domains() in intel_rapl_common.c).
+ * Returns true for the same package, die or platform. Each die has a zone of the one platform:
+ * "psys" of the first die, and "psys-0" of another die of package 0 (rapl_init_domains() in
+ * intel_rapl_common.c).
  */
 static bool same_top(const struct zone *a, const struct zone *b)
 {
@@ -149,11 +150,11 @@ uint64_t zone_modulus_uj(uint64_t max_uj)
 	return max_uj + 1;
 }
 
-/* ---- zones that were not there when tracing began ---- */
+/* ---- zones that appeared after tracing began ---- */
 
 struct appeared {
 	DIR *root;
-	int count; /* of those that are known */
+	int count; /* number of known zones */
 	struct zone known[ENERGY_MAX_ZONES], now[ENERGY_MAX_ZONES];
 };
 
@@ -202,7 +203,7 @@ unsigned appeared_look(struct appeared *appeared, struct qj_domain *found)
 			continue;
 		appeared->known[appeared->count++] = *zone;
 		if (zone->sub >= 0 && zone->top == new_top)
-			continue; /* its parts came with it */
+			continue; /* the top zone's parts came with it */
 		new_top = zone->top;
 		found[said] = (struct qj_domain){
 		    .unit_j = 1e-6,

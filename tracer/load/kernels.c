@@ -142,7 +142,7 @@ static void stream_piece(struct work *work)
 	}
 }
 
-/* The first array began as 0 and the others as 1: shows how much of it was written. */
+/* The first array began as 0 and the others as 1: the result shows how much of it was written. */
 static uint64_t stream_result(const struct work *work)
 {
 	const double *x = work->memory;
@@ -219,7 +219,7 @@ const struct kernel *kernel_find(const char *name)
 
 #define SECOND_NS  1000000000u
 #define WORK_NS	   20000u
-#define WORK_STEPS 256 /* between two looks at the clock: well below 1 us */
+#define WORK_STEPS 256 /* between two readings of the clock: well below 1 us */
 
 static const char prefix[] = "wakeups:";
 
@@ -278,8 +278,8 @@ static uint64_t switches(void)
 
 /*
  * The next wake-up is due between half a period and one and a half after the one before: the mean
- * rate is exact, and no phase locks to the counter's update, which comes every millisecond. A
- * thread that is late does not catch up in a burst.
+ * rate is exact, and the phase cannot lock to the counter's update, which comes every millisecond.
+ * A thread that is late does not catch up in a burst.
  */
 void wakeups_run(struct wakeups *wakeups, unsigned rate, uint64_t most, const atomic_bool *stop)
 {

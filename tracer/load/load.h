@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the parts of `qjoule-load` offer each other: kernels, each of which keeps one CPU busy in a
- * particular way, so that the energy costs of these ways can be separated; the CPUs and the memory
- * that they get; and wake-ups.
+ * The parts of `qjoule-load`: kernels, each of which keeps one CPU busy in a particular way, so
+ * that the energy costs of these ways can be separated; their CPUs and memory; and wake-ups.
  */
 #ifndef QJ_LOAD_H
 #define QJ_LOAD_H
@@ -16,7 +15,7 @@
 /* ---- kernels.c ---- */
 
 /*
- * A kernel works in pieces of well below a millisecond and checks between them whether to stop. Its
+ * A kernel works in pieces of well below a millisecond and checks between them if it must stop. Its
  * result depends on every piece, so no piece can be optimised away.
  */
 
@@ -45,7 +44,7 @@ struct kernel {
 	uint64_t (*result)(const struct work *work);
 };
 
-/* NULL: there is no such kernel. */
+/* Returns NULL if there is no such kernel. */
 const struct kernel *kernel_find(const char *name);
 
 /* ---- place.c: which CPUs to load, and how much memory fits into a cache or exceeds it ---- */
@@ -62,9 +61,9 @@ int cpus_parse(const char *text, cpu_set_t *cpus);
 size_t place_bytes(enum footprint footprint, int cpu, const cpu_set_t *all, int *enough);
 
 /*
- * The kernel `wakeups`: a thread that sleeps, wakes at a known mean rate, and
- * computes for about 20 us each time. It shows what a wake-up costs, and what a core and a package
- * still draw after they fell asleep.
+ * The kernel `wakeups`: a thread that sleeps, wakes at a known mean rate, and computes for about 20
+ * us each time. It measures the cost of a wake-up, and the power that a core and a package still
+ * draw after they fell asleep.
  */
 
 #define WAKEUPS_MOST 20000 /* per second: above it, the work of 20 us leaves little sleep */
@@ -72,14 +71,14 @@ size_t place_bytes(enum footprint footprint, int cpu, const cpu_set_t *all, int 
 struct wakeups {
 	uint64_t count;	   /* times that it woke and computed */
 	uint64_t switches; /* voluntary context switches, as the kernel counted them */
-	uint64_t late;	   /* of `count`: its time was over before it went to sleep */
+	uint64_t late;	   /* how many of `count` were overdue before the thread could sleep */
 	uint64_t state;	   /* of the computation */
 };
 
-/* The rate in "wakeups:RATE", per second; 0: it is no such text, or the rate is out of bounds. */
+/* Returns the rate in "wakeups:RATE", per second; 0: other text, or the rate is out of bounds. */
 unsigned wakeups_rate(const char *text);
 
-/* Runs in the calling thread until `stop`, or for `most` wake-ups unless that is 0. */
+/* Runs in the calling thread until `stop`, or for `most` wake-ups unless `most` is 0. */
 void wakeups_run(struct wakeups *wakeups, unsigned rate, uint64_t most, const atomic_bool *stop);
 
 #endif /* QJ_LOAD_H */

@@ -37,7 +37,7 @@ int cpus_parse(const char *text, cpu_set_t *cpus)
 	}
 }
 
-/* The first line of a file of a cache. Returns 0 if there is none. */
+/* Reads the first line of a cache's file. Returns 0 if there is none. */
 static int cache_text(int cpu, int index, const char *file, char *text, int room)
 {
 	char path[128];
@@ -58,10 +58,10 @@ static int cache_text(int cpu, int index, const char *file, char *text, int room
 struct cache {
 	int level;
 	size_t bytes;
-	int sharers; /* CPUs of `all` that share it */
+	int sharers; /* number of CPUs of `all` that share the cache */
 };
 
-/* The data cache of a level; level 0: the last level of all. */
+/* Finds the data cache of a level; level 0: the last level. */
 static struct cache find_cache(int cpu, int level, const cpu_set_t *all)
 {
 	struct cache found = {.sharers = 1};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers the tracer, and the keeper once it is attached. Why only root can:
+ * Answers the tracer, and after RP_DONE the keeper. Why only root can:
  *
  *   RP_COUNTER      a counter of a whole CPU needs CAP_PERFMON (perf_event_open(2))
  *   RP_ENERGY_FILE  energy_uj is readable by root alone (CVE-2020-8694)
  *   RP_LOAD         loading BPF programs needs CAP_BPF and CAP_PERFMON (capabilities(7))
- *   RP_MAP, RP_RING making a map, or getting one that exists, needs CAP_BPF
+ *   RP_MAP, RP_RING making a map, or getting an existing one, needs CAP_BPF
  *   RP_ATTACH       whoever holds a program's descriptor could attach it elsewhere; a probe
  *                   needs CAP_PERFMON, too, and goes to a file that was examined, unchanged
- *   RP_DONE         changes nothing but what may be asked, and what stays when a request fails
+ *   RP_DONE         limits later requests, and keeps the links if a later request fails
  *   RP_ACCOUNTS     BPF_ENABLE_STATS needs CAP_SYS_ADMIN (bpf(2))
  */
 #include <bpf/bpf.h>
@@ -38,11 +38,11 @@
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
 static struct kept {
 	struct bpf_link *link;
-	int fd; /* of one that libbpf does not know (link is NULL) */
+	int fd; /* of a link that libbpf does not know (link is NULL) */
 } links[MAX_LINKS];
 static unsigned link_count;
-static bool uprobe_multi;   /* probes are attached by links of their own */
-static unsigned settled;    /* links that stay, whatever of the keeper's fails */
+static bool uprobe_multi;   /* probes are attached by uprobe_multi links */
+static unsigned settled;    /* number of links that stay if a request of the keeper fails */
 static uint64_t ring_bytes; /* sum over all rings ever made */
 
 static void detach(struct kept kept)
@@ -74,7 +74,7 @@ static bool is_type(const char *file, uint32_t type)
 	int fd = open(file, O_RDONLY | O_CLOEXEC);
 	ssize_t length = read(fd, text, sizeof(text) - 1);
 
-	close(fd); /* also if it is none */
+	close(fd); /* also if invalid */
 	return length > 0 && type == strtoul(text, NULL, 10);
 }
 
@@ -91,7 +91,7 @@ static int open_event(struct perf_event_attr *attr, int cpu)
 	return (int)syscall(SYS_perf_event_open, attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* Counts on a whole CPU and gives only a number: no samples. */
+/* Opens an event that counts on a whole CPU and gives only a number: no samples. */
 int answer_counter(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct perf_event_attr attr = {
@@ -107,8 +107,8 @@ int answer_counter(struct peer *peer, const struct rp_request *request, struct a
 }
 
 /*
- * Opening other files of sysfs may have side effects: this one must have the right name, below /sys
- * and on the same file system.
+ * Opens an energy_uj file. Opening other files of sysfs may have side effects: the file must have
+ * this name, below /sys and on the same file system.
  */
 int answer_energy_file(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
@@ -198,7 +198,7 @@ int answer_ring(struct peer *peer, const struct rp_request *request, struct answ
 				    sizeof(answer->fd), 0);
 }
 
-/* Gives the tracer only those maps that it reads or writes, and the keeper only the servers. */
+/* Gives the tracer only the maps that it reads or writes, and the keeper only the servers. */
 int answer_map(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	unsigned number = peer->late ? 0 : request->number;
@@ -229,8 +229,8 @@ static int keep(struct bpf_link *link, int fd)
 }
 
 /*
- * A probe of all processes without perf_event_open(2), which wants CAP_SYS_ADMIN for probes since
- * 2025 (commit ba677dbe77af); this wants CAP_PERFMON. libbpf has no call for it before 1.3.
+ * Attaches a probe of all processes without perf_event_open(2), which needs CAP_SYS_ADMIN for
+ * probes since 2025 (commit ba677dbe77af); this needs CAP_PERFMON. libbpf has it from 1.3 on.
  */
 static int attach_multi(int program, const char *path, uint64_t offset, bool returns)
 {
@@ -250,8 +250,8 @@ static int attach_multi(int program, const char *path, uint64_t offset, bool ret
 }
 
 /*
- * Has a program run every so many cycles of a CPU, which an idle CPU has none of; where cycles are
- * not counted, as in most virtual machines, as often per second. Both events have the number 0.
+ * Has a program run every so many cycles of a CPU, so not while it idles; where cycles are not
+ * counted, as in most virtual machines, as often per second. Both events have the number 0.
  */
 static int sample(const struct bpf_program *program, const struct rp_request *request)
 {
@@ -283,7 +283,7 @@ static int iterate(struct bpf_link *link, struct answer *answer)
 }
 
 /*
- * The programs that are attached to reads and writes call this one for threads of this kind of
+ * Has the programs on the tracepoints of reads and writes call this one for threads of this kind of
  * server. It must be of their tracepoint: they pass their arguments on.
  */
 static int call(const struct bpf_program *program, uint32_t kind)
@@ -333,7 +333,7 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 	return keep(bpf_program__attach_uprobe_opts(program, -1, path, request->offset, &opts), -1);
 }
 
-/* Probes of a server that is followed stay from here on, too. */
+/* Probes of a followed server also stay from now on. */
 int answer_done(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	root.done = true;
@@ -350,7 +350,7 @@ int answer_accounts(struct peer *peer, const struct rp_request *request, struct 
 
 	answer->fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
 	for (int i = 0; skeleton && i < skeleton->skeleton->prog_cnt; i++) {
-		struct bpf_prog_info info = {0}; /* stays 0 for one that is not loaded */
+		struct bpf_prog_info info = {0}; /* stays 0 for an unloaded program */
 		uint32_t size = sizeof(info);
 
 		bpf_obj_get_info_by_fd(bpf_program__fd(*skeleton->skeleton->progs[i].prog), &info,

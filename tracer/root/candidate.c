@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers RP_EXE and RP_OPEN: opens what belongs to one process, below its directory in /proc or
- * below its root directory. Only root can: the kernel lets nobody else read another user's
- * executable, mappings, memory, environment and descriptors (ptrace(2), access mode checking), nor
- * open a file with the rights of that process, which only setfsuid(2) gives.
+ * Answers RP_EXE and RP_OPEN: opens files of one process, below its directory in /proc or below its
+ * root directory. Only root can: the kernel lets nobody else read another user's executable,
+ * mappings, memory, environment and descriptors (ptrace(2), access mode checking), nor open a file
+ * with the rights of that process, which only setfsuid(2) gives.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,8 +22,8 @@
 #include "root.h"
 
 /*
- * The files that may be attached to. Each was opened and checked once, and a handle identifies it
- * from then on: no path is looked up a second time.
+ * Files that probes may be attached to. Each was opened and checked once, and a handle identifies
+ * it from then on: no path is looked up a second time.
  */
 
 #define MAX_OPENED 256
@@ -32,7 +32,7 @@ static struct {
 	int fd;
 	struct rp_file file; /* with handle 0 */
 } opened[MAX_OPENED];
-static unsigned opened_count, oldest; /* oldest: which one gives way to a file of the keeper's */
+static unsigned opened_count, oldest; /* oldest: a new file of the keeper's replaces it */
 
 const char *opened_path(int fd)
 {
@@ -71,7 +71,7 @@ static bool is_unnamed_memory(uint64_t device)
 	struct stat st;
 	bool same = own < 0 || fstat(own, &st) || st.st_dev == device;
 
-	close(own); /* also if it is none */
+	close(own); /* also if invalid */
 	return same;
 }
 
@@ -130,7 +130,7 @@ static int open_in_proc(const struct peer *peer, const char *name, int flags)
  */
 static struct stat runs_as;
 
-/* Reads a link of /proc, which has less than PATH_MAX bytes; none of them is a NUL. */
+/* Reads a link of /proc, which has less than PATH_MAX bytes and no NUL. */
 static int link_target(int directory, const char *name, char *text)
 {
 	ssize_t length = readlinkat(directory, name, text, RP_TEXT_BYTES - 1);
@@ -141,7 +141,8 @@ static int link_target(int directory, const char *name, char *text)
 	return 0;
 }
 
-/* Reopens for reading what was opened with O_PATH and found to be a regular file or a directory. */
+/* Reopens for reading an O_PATH descriptor of what was found to be a regular file or a
+ * directory. */
 static int reopen(int fd, struct answer *answer)
 {
 	answer->fd = open(opened_path(fd), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -157,7 +158,7 @@ static int identify(int fd, struct answer *answer)
 	return err || S_ISREG(answer->reply.file.mode) ? err : -EACCES;
 }
 
-/* Likewise, and opens it for reading and attaching. */
+/* Likewise, and gives the file a handle for attaching. */
 static int attached(int fd, struct answer *answer)
 {
 	struct statfs system;
@@ -192,7 +193,7 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 	err = attached(open_in_proc(peer, name, O_PATH), answer);
 	if (err)
 		return err;
-	/* Only root and this user may be able to change what probes are attached to. */
+	/* Only root and this user may be able to change the files that probes are attached to. */
 	if ((file->uid && file->uid != runs_as.st_uid) || file->mode & S_IWOTH ||
 	    (file->mode & S_IWGRP && file->gid && file->gid != runs_as.st_gid))
 		return -EACCES;
@@ -200,8 +201,8 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 }
 
 /*
- * Lists the links of its descriptors that are sockets, such as `socket:[123]`, in a memory file;
- * each ends with a NUL. The paths of other descriptors are absolute, so none looks like a socket.
+ * Lists the links of the process's sockets, such as `socket:[123]`, in a memory file; each ends
+ * with a NUL. The paths of other descriptors are absolute, so none looks like a socket.
  */
 static int list_sockets(const struct peer *peer, struct answer *answer)
 {
@@ -220,8 +221,8 @@ static int list_sockets(const struct peer *peer, struct answer *answer)
 }
 
 /*
- * Opens a path below the root of the process, with no more rights than the process itself has. What
- * only root may read is not opened, even of a process of root's.
+ * Opens a path below the root of the process, with no more rights than the process itself has.
+ * Files that only root may read are not opened, even for a process of root's.
  */
 static int open_own(const struct peer *peer, const struct rp_request *request,
 		    struct answer *answer)
@@ -244,8 +245,8 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 }
 
 /*
- * A fixed list of its files and links. Its memory only if its executable was examined: root's may
- * hold every secret of the machine.
+ * Opens one of a fixed list of the process's files and links; its memory only if its executable was
+ * examined: a root process may hold every secret of the machine.
  */
 static int open_proc(const struct peer *peer, const char *name, struct answer *answer)
 {
@@ -264,7 +265,7 @@ static int open_proc(const struct peer *peer, const char *name, struct answer *a
 	return answer->fd < 0 ? -errno : 0;
 }
 
-/* Without the handles. In a child, because it gives up rights. */
+/* Answers RP_OPEN except handles, in a child, because it gives up rights. */
 static int open_for(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	if (fstat(peer->proc_fd, &runs_as))
@@ -289,7 +290,7 @@ int answer_open(struct peer *peer, const struct rp_request *request, struct answ
 {
 	int err;
 
-	/* What an examiner itself claims about its handles is not trusted. */
+	/* An examiner's own claims about its handles are not trusted. */
 	if (request->number == RP_WHAT_KEPT) {
 		memcpy(answer->reply.text, peer->handles, sizeof(peer->handles));
 		return 0;
@@ -312,6 +313,6 @@ int answer_exe(struct peer *peer, const struct rp_request *request, struct answe
 	snprintf(path, sizeof(path), "/proc/%d/exe", request->pid);
 	fd = open(path, O_PATH | O_CLOEXEC);
 	err = identify(fd, answer);
-	close(fd); /* also if it is none */
+	close(fd); /* also if invalid */
 	return err;
 }

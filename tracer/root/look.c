@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers RP_BIND, RP_TRACER and RP_KEEPER: gives out sockets, which stand for what only the root
- * part may do.
+ * Answers RP_BIND, RP_TRACER and RP_KEEPER: gives out sockets, each for some requests only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,12 +10,12 @@
 
 #include "root.h"
 
-#define SECONDS_A_LOOK 10 /* the keeper has 64 looks at once, then one per so many seconds */
+#define SECONDS_A_LOOK 10 /* the keeper binds 64 at once, then one per so many seconds */
 
-/* The keeper stays for as long as the tracer: the rate of its looks is limited. */
+/* Limits the rate at which the keeper, which stays as long as the tracer, binds processes. */
 static bool may_look(void)
 {
-	static time_t last, all_back; /* all_back: when all looks are there again */
+	static time_t last, all_back; /* all_back: when all 64 are available again */
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);

@@ -72,7 +72,7 @@ int peer_add(const struct peer *peer)
 	return pair[1];
 }
 
-/* Without the tracer nobody reads what the programs send. */
+/* Removes a peer. Without the tracer nobody reads the programs' records, so they are detached. */
 static void peer_remove(unsigned index)
 {
 	if (peers[index].kind == PEER_TRACER)
@@ -80,7 +80,7 @@ static void peer_remove(unsigned index)
 	/* A child that no signal reaches may hold it too (started.c): closing is not enough. */
 	shutdown(peers[index].fd, SHUT_RDWR);
 	close(peers[index].fd);
-	close(peers[index].proc_fd); /* also if it is none */
+	close(peers[index].proc_fd); /* also if invalid */
 	peers[index] = peers[--peer_count];
 }
 
@@ -100,7 +100,7 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 	*fd = header ? *(int *)CMSG_DATA(header) : -1;
 	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
-	close(*fd); /* also if it is none */
+	close(*fd); /* also if invalid */
 	*fd = -1;
 	return false;
 }
@@ -132,7 +132,7 @@ static int answer_to(struct peer *peer, const struct rp_request *request, struct
 	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_PIN)))
 		return -EPERM;
 	err = kinds[request->kind].answer(peer, request, answer);
-	/* Programs are attached all or none, and so are those of a server that is followed. */
+	/* Programs are attached all or none; likewise those of a followed server. */
 	if (err && request->kind >= RP_LOAD)
 		peer->late ? attach_undo() : attach_clear();
 	return err;
@@ -152,7 +152,7 @@ static void serve(unsigned index)
 	answer = (struct answer){.fd = -1};
 	request.text[RP_TEXT_BYTES - 1] = '\0';
 	answer.reply.status = answer_to(peer, &request, &answer);
-	close(peer->sent); /* also if it is none */
+	close(peer->sent); /* also if invalid */
 	/* A process whose files made us wait does not get a second wait. */
 	hung = peer->kind == PEER_CANDIDATE && answer.reply.status == -ETIMEDOUT;
 	if (!answer_send(peer->fd, &answer) || hung)
@@ -242,7 +242,7 @@ int main(int argc, char **argv)
 	do /* descriptors 0 to 2 may be closed */
 		root.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	while (root.null_fd >= 0 && root.null_fd < 3);
-	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* none of our user's is left unwaited for */
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* we wait for all orphans of our user's */
 	signal_fd = listen_to_signals();
 	if (!user_choose())
 		error(1, 0, "no user to run as: give " OWN_STORE " to one (docs/agent.md)");

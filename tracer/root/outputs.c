@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers what concerns files that our own command line names. Only root can:
+ * Answers requests on files that our own command line names. Only root can:
  *
  *   RP_DIRECTORY   make one where root may write, as another user's, for our user's group
  *   RP_TAG_SOCKET  make a socket where nobody else can replace it
@@ -45,7 +45,7 @@ static char trace_name[RP_TEXT_BYTES];
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
-/* Whether our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
+/* Returns true if our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
 static bool is_given(const char *text, const char *option)
 {
 	char joined[RP_TEXT_BYTES + 32];
@@ -64,9 +64,9 @@ static bool is_output(const char *text)
 }
 
 /*
- * The caller's own memory of this machine (active_memory.py), which the command line need not
- * name: it is opened with the caller's rights, and only in the caller's home. In any other
- * directory the command could have made a link of this name.
+ * Opens the caller's own memory of this machine (active_memory.py), which the command line need not
+ * name: with the caller's rights, and only in the caller's home. In any other directory the command
+ * could have made a link of this name.
  */
 static int check_memory(const char *text)
 {
@@ -80,7 +80,7 @@ static int check_memory(const char *text)
 	return err || !strcmp(text, own) ? err : -EPERM;
 }
 
-/* Root alone may be able to read what root named. */
+/* Opens a file that root named and that only root may be able to read. */
 static int open_given(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
@@ -100,8 +100,8 @@ int answer_given(struct peer *peer, const struct rp_request *request, struct ans
 }
 
 /*
- * The directory that a file is to be in, and the file's name there. It stays the same directory
- * even if whoever owns one above it puts another in its place.
+ * Opens the directory for a file, and returns the file's name in it. The descriptor stays the same
+ * directory even if the owner of a directory above replaces it.
  */
 static int open_place(const char *text, char name[RP_TEXT_BYTES])
 {
@@ -113,8 +113,8 @@ static int open_place(const char *text, char name[RP_TEXT_BYTES])
 }
 
 /*
- * In a child: made as who called us, with root's right to write here, so nothing of root's changes
- * hands. An empty one of theirs gives way.
+ * In a child: makes the directory as the caller's, with root's right to write here, so no file of
+ * root's changes owner. Replaces an empty directory of the caller's.
  */
 static int make_directory(struct peer *peer, const struct rp_request *request,
 			  struct answer *answer)
@@ -148,7 +148,7 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 			!strchr(request->text, '/');
 	int err;
 
-	/* A user that root named makes its directories itself. */
+	/* A user that root named makes the directories itself. */
 	if (!root.hands_over || (!is_trace && !is_output(request->text)))
 		return -EPERM;
 	if (trace_fd >= 0)
@@ -176,7 +176,7 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
 	    (status.st_mode & (S_IWGRP | S_IWOTH) && !(status.st_mode & S_ISVTX)))
 		return -EPERM;
 	answer->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	/* Only the socket of a recorder that was killed makes room. */
+	/* Only the socket of a killed recorder may be replaced. */
 	if (!lstat(path, &status) && S_ISSOCK(status.st_mode) &&
 	    connect(answer->fd, (struct sockaddr *)&tags, sizeof(tags)) && errno == ECONNREFUSED)
 		unlink(path);
@@ -188,8 +188,8 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
 }
 
 /*
- * Replaces a file by a copy of what the command wrote to memory: it never has a descriptor of the
- * file. Of no bytes, this only tries whether the file could be made.
+ * Replaces a file by a copy of the command's memfd, so the command never has a descriptor of the
+ * file. With 0 bytes, only checks that the file could be made.
  */
 int answer_publish(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
@@ -211,20 +211,20 @@ int answer_publish(struct peer *peer, const struct rp_request *request, struct a
 	snprintf(staged, sizeof(staged), ".qjoule-%d", getpid());
 	fd = openat(place, staged, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	err = fd < 0 ? -errno : 0;
-	errno = EIO; /* what a copy that ends early leaves there */
+	errno = EIO; /* the errno of a copy that ends early */
 	if (!err && request->size &&
 	    (sendfile(fd, peer->sent, &(off_t){0}, request->size) != (ssize_t)request->size ||
 	     fsync(fd) || renameat(place, staged, place, name) || fsync(place)))
 		err = -errno;
-	unlinkat(place, staged, 0); /* unless it was renamed */
-	close(fd);		    /* also if it is none */
+	unlinkat(place, staged, 0); /* fails if it was renamed */
+	close(fd);		    /* also if invalid */
 	close(place);
 	return err;
 }
 
 /*
- * Also the links and sockets themselves: none of them is followed. Only what our user made, in no
- * other file system; "." is the caller's by then, as is the trace itself.
+ * Gives the caller all files that our user made on this file system, also links and sockets
+ * themselves: no link is followed. The trace (".") is the caller's by then.
  */
 static void give_away(int fd, unsigned depth)
 {
@@ -251,7 +251,7 @@ static void give_away(int fd, unsigned depth)
 		below = openat(fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 		if (strcmp(entry->d_name, ".."))
 			give_away(below, depth + 1);
-		close(below); /* also if it is none */
+		close(below); /* also if invalid */
 	}
 	closedir(listed);
 }
@@ -262,7 +262,7 @@ void outputs_clear(void)
 
 	if (trace_fd >= 0) {
 		give_away(trace_fd, 0);
-		/* It goes if nothing was written to it. */
+		/* Removes the directory if nothing was written to it. */
 		unlinkat(openat(trace_fd, "..", OPEN_DIRECTORY), basename(trace_name),
 			 AT_REMOVEDIR);
 	}

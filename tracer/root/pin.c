@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * Answers RP_PIN: pins the map of servers' threads, for other eBPF programs (bpf/thread_query.h).
- * Only root can: its directory is closed to all others. No request says where.
+ * Only root can: its directory is closed to all others. The request cannot choose the path.
  */
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #define BPFFS "/sys/fs/bpf"
 #define PLACE BPFFS "/qjoule"
-#define NAME  "threads" /* also of the map */
+#define NAME  "threads" /* of the pin and of the map */
 
 _Static_assert(!__builtin_strcmp(QJ_THREADS_PIN, PLACE "/" NAME), "others look elsewhere");
 
@@ -45,7 +45,7 @@ static int open_place(void)
 	return -EACCES;
 }
 
-/* Whether it is such a map: of early kernels it is of another type. */
+/* Returns true for a map of servers' threads; that of early kernels has another type. */
 static bool is_threads(int fd)
 {
 	struct bpf_map_info info = {0};
@@ -66,7 +66,7 @@ static int pin(int map, int directory)
 	left_over = bpf_obj_get(path); /* by a recorder that was killed */
 	if (is_threads(left_over))
 		unlinkat(directory, NAME, 0);
-	close(left_over); /* also if it is none */
+	close(left_over); /* also if invalid */
 	return bpf_obj_pin(map, path);
 }
 
@@ -78,13 +78,13 @@ int answer_pin(struct peer *peer, const struct rp_request *request, struct answe
 	while (*word && strcmp(*word, "--") && strcmp(*word, "--pin-map"))
 		word++;
 	if (!*word || !strcmp(*word, "--"))
-		return -EPERM; /* it is no option of ours */
+		return -EPERM; /* our command line lacks the option */
 	if (!is_threads(map))
 		return -EOPNOTSUPP;
 	directory = open_place();
 	err = directory < 0 ? directory : pin(map, directory);
 	if (err)
-		close(directory); /* also if it is none */
+		close(directory); /* also if invalid */
 	else
 		place = directory;
 	return err;

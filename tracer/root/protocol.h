@@ -19,30 +19,30 @@
 #define RP_MAX_MAPS	 128
 #define RP_MAX_PROGS	 256
 #define RP_START_AGAIN	 75 /* exit code of the agent: start the same command again */
-#define RP_MAX_KEPT	 16 /* handles of one process, so that one cannot use up those of all */
+#define RP_MAX_KEPT	 16 /* handles of one process, so that no process uses up the whole table */
 #define RP_ACCOUNT_TYPES 64
 #define RP_SAMPLES_MAX	 10000 /* a second and CPU */
 
 enum rp_kind {
 	/* From the command, until the tracer has sent RP_DONE. */
-	RP_EXE = 1,    /* pid: identity and name of its executable */
-	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process, with
-			  the rights of the user and group that it runs as at that time */
-	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
-	RP_DIRECTORY,  /* text: a new directory of who called us, where the user may write; its
+	RP_EXE = 1, /* pid: identity and name of its executable */
+	RP_BIND,   /* pid: a socket on which RP_OPEN opens files of this process, with the rights of
+		      the user and group that it runs as at that time */
+	RP_TRACER, /* once: the socket on which the tracer sends its requests */
+	RP_DIRECTORY,  /* text: makes a directory of the caller's that the user may write; its
 			  descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */
 	RP_AS,	   /* pid: starts the agent's loader as the user and group of this JVM; text: its
 		      options; its socket */
 	RP_KEEPER, /* once: the socket of the keeper, which asks after RP_DONE */
 	/* From the command, also after RP_DONE. */
-	RP_RUN = 24, /* starts what follows `--` on our own command line, as the user who called us:
-			once, or, of the agent, again when it has ended. Its pid, and a socket on
-			which its wait status (int) comes when it has ended */
+	RP_RUN = 24, /* starts the command after `--` on our own command line, as the user who
+			called us: once, or, of the agent, again after its end. Its pid, and a
+			socket that gets its wait status (int) */
 	RP_PUBLISH,  /* text: a file, replaced by `size` bytes of the memfd beside the request; 0:
-			only tries whether it could be */
-	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
-			The kernel accounts for all programs while the descriptor is open */
+			only checks that this is possible */
+	RP_ACCOUNTS, /* run times of our programs: text has struct rp_account, RP_ACCOUNT_TYPES
+			times. The kernel accounts for all programs while the descriptor is open */
 	RP_GIVEN,    /* text: a file that our command line gives to --credentials, --config,
 			--calibration or --memory, or the caller's own memory; a descriptor to
 			read it */
@@ -50,21 +50,21 @@ enum rp_kind {
 			has --pin-map, until the tracer or we end */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists are
-			 in memory: read them from their beginning with pread(2) */
+			 memory files: read them from their beginning with pread(2) */
 	/* From the tracer, until RP_DONE. */
 	RP_COUNTER = 64, /* number: type, size: config, pid: CPU; a counter of the whole machine */
 	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
 	RP_LOAD,	 /* a memfd beside it holds struct rp_load */
 	RP_MAP,		 /* number: of TRACER_MAPS (variant.h); the keeper gets the first */
 	RP_RING,	 /* number, size: bytes; makes this ring */
-	RP_ATTACH,	 /* text: from RP_CODE_BYTES on, a program: attached to the target that it
-			    names; of an iterator: a descriptor to read; number: called for threads of
-			    this kind of server (bpf/core/segments.bpf.c). A probe goes to the file with
-			    the handle `pid`, at offset, where `size` bytes of text are; one that
-			    samples runs `size` times per second of CPU time on the CPU `pid` */
-	RP_DONE,	 /* all is attached: this stays, whatever fails later */
-			 /* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_ATTACH, and
-			    RP_DONE after each server, which keeps its probes. */
+	RP_ATTACH, /* text: from RP_CODE_BYTES on, a program, which is attached to its declared
+		      target; of an iterator: a descriptor to read; number: called for threads of
+		      this kind of server (bpf/core/segments.bpf.c). A probe goes to the file with
+		      the handle `pid`, at offset, where `size` bytes of text are; a sampling
+		      program runs `size` times per second of CPU time on the CPU `pid` */
+	RP_DONE,   /* all is attached: the links stay, whatever fails later */
+		   /* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_ATTACH, and
+		      RP_DONE after each server, which keeps its probes. */
 };
 
 /* `flags` of a request. */
@@ -79,13 +79,13 @@ enum rp_flag {
 	RP_LOAD_MULTI = 4,   /* RP_LOAD: the kernel has links of uprobes (uprobe_multi) */
 };
 
-/* What RP_OPEN opens of a process. */
+/* The file of a process that RP_OPEN opens. */
 enum rp_what {
 	RP_WHAT_EXE = 1, /* its executable: a handle */
 	RP_WHAT_MAPPED,	 /* the file mapped at offset, size bytes: a handle */
 	RP_WHAT_FILE,	 /* a regular file or a directory below its root, opened with its own
 			    rights */
-	RP_WHAT_SAME,	 /* what is there: its identity only */
+	RP_WHAT_SAME,	 /* only the identity of the file at a path */
 	RP_WHAT_SOCKETS, /* its sockets, such as `socket:[123]`: a descriptor; each ends with a NUL
 			  */
 	RP_WHAT_PROC,	 /* text: a name in /proc/PID, one of a fixed list; the target of a link is
@@ -95,7 +95,7 @@ enum rp_what {
 
 /* A file that was opened and checked; all zero if there is none. */
 struct rp_file {
-	uint32_t handle; /* from 1; 0: cannot be attached to */
+	uint32_t handle; /* from 1; 0: no probes may be attached */
 	uint32_t mode;
 	uint32_t uid;
 	uint32_t gid;
@@ -106,8 +106,7 @@ struct rp_file {
 	uint64_t ctime_ns;
 };
 
-/* All programs of one type (enum bpf_prog_type). They count only while someone has accounts kept.
- */
+/* All programs of one type (enum bpf_prog_type), while an RP_ACCOUNTS descriptor is open. */
 struct rp_account {
 	uint64_t runs;
 	uint64_t ns; /* includes the kernel's readings of its clock around each run */

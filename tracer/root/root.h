@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The root part: the only process that holds a privilege while qjoule runs. It opens what it is
- * asked for, checks it, attaches to it, and parses nothing.
+ * The root part: the only process that holds a privilege while qjoule runs. It opens and attaches
+ * to requested files after checks, and parses nothing.
  */
 #ifndef QJ_ROOT_H
 #define QJ_ROOT_H
@@ -28,26 +28,27 @@ enum peer_kind {
 struct peer {
 	int fd;
 	enum peer_kind kind;
-	bool late;     /* the keeper, or bound by it: asks only once the tracer is attached */
-	int sent;      /* the descriptor that came with its request, or -1 */
-	int proc_fd;   /* PEER_CANDIDATE: the directory in /proc of its process; else -1 */
-	unsigned kept; /* ... how many handles its files were given, in the order of opening */
+	bool late; /* the keeper, or bound by it: may send requests only once the tracer is attached
+		    */
+	int sent;  /* the descriptor that came with the peer's request, or -1 */
+	int proc_fd;   /* PEER_CANDIDATE: its process's directory in /proc; else -1 */
+	unsigned kept; /* ... number of its files' handles, in the order of opening */
 	uint32_t handles[RP_MAX_KEPT];
 };
 
 struct root {
-	char **command; /* what we run without rights: the Python, and its arguments */
+	char **command; /* the unprivileged command: the Python, and its arguments */
 	uid_t uid;	/* the user that everything else runs as */
 	gid_t gid;
 	bool is_agent;	  /* we run `qjoule agent` */
-	bool hands_over;  /* what this user writes is given to the caller at the end */
+	bool hands_over;  /* this user's files are given to the caller at the end */
 	uid_t caller_uid; /* who called sudo, or root */
 	gid_t caller_gid;
 	mode_t umask;	  /* the caller's umask */
 	sigset_t signals; /* ... signal mask */
 	pid_t command_pid;
-	pid_t run_pid; /* what RP_RUN started; 0 before, -1 after it */
-	int run_fd;    /* ... gets its wait status */
+	pid_t run_pid; /* process of RP_RUN; 0 before, -1 after it */
+	int run_fd;    /* ... its wait status goes here */
 	int null_fd;   /* /dev/null */
 	bool done;     /* the tracer is attached: nothing new is opened */
 };
@@ -74,7 +75,7 @@ answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ri
 /*
  * started.c: answers in a child that is killed if it takes too long, because someone else's file
  * system (FUSE, NFS) can block for ever: -ETIMEDOUT. A child that cannot be killed is left behind.
- * -EIO: the child did not answer because it runs another program by now; the reply has its pid.
+ * -EIO: the child did not answer because it has become another program; the reply has its pid.
  */
 int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 	    struct answer *answer);
@@ -86,28 +87,28 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd);
 bool answer_send(int socket_fd, const struct answer *answer);
 
 /*
- * outputs.c: gives the caller what our user has written in the trace, and removes what was made
- * only for this run: the tag socket, an unused directory.
+ * outputs.c: gives the caller the trace files that our user has written, and removes files that
+ * were made only for this run: the tag socket, an unused directory.
  */
 void outputs_clear(void);
 
 /*
- * user.c: sets root.uid and what goes with it. QJOULE_UID and QJOULE_GID name the user, or, for the
- * agent, the owner of its store; others have one of their own. False: the agent has none.
+ * user.c: sets root.uid and its group. QJOULE_UID and QJOULE_GID name the user, or, for the agent,
+ * the owner of its store; others get a unique user. Returns false if the agent has none.
  */
 bool user_choose(void);
 /*
- * user.c: in a process of our user: whether no other process has it, not even one that waited until
- * it was ours. Of its processes only one that is alone may fork under the limit that this sets for
- * a moment (getrlimit(2), RLIMIT_NPROC).
+ * user.c: in a process of our user: returns true if no other process has this user, not even one
+ * that waited until it was ours. Only a process that is its user's only one may fork under the
+ * limit that this sets for a moment (getrlimit(2), RLIMIT_NPROC).
  */
 bool user_is_alone(void);
-/* user.c: ends what still runs as our user, if that is for this command alone. */
+/* user.c: ends the remaining processes of our user, if the user is for this command alone. */
 void user_end(void);
 
 /*
- * started.c: has a child become a program, and answers with its pid and a socket, whose other end
- * the child may keep. We have that in `kept`, unless this is NULL. Returns 0 or a negative errno.
+ * started.c: has a child become a program, and answers with its pid and a socket. The other end may
+ * go to the child; `kept`, unless NULL, gets it for us. Returns 0 or a negative errno.
  */
 int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
 answer_fn become_command; /* ... without rights */
@@ -122,9 +123,9 @@ int become(char **words, unsigned passed, int when_we_end);
 void attach_clear(void);
 /* attach.c: the map of servers' threads; negative: nothing is loaded. */
 int attach_threads(void);
-/* pin.c: removes the pin, if it is ours. */
+/* pin.c: removes our pin, if any. */
 void pin_clear(void);
-/* attach.c: closes those that were made since the last RP_DONE. */
+/* attach.c: closes the links that were made since the last RP_DONE. */
 void attach_undo(void);
 
 /*
@@ -136,15 +137,15 @@ int candidate_read(int fd, struct answer *answer);
 /* candidate.c: a path that reopens our own descriptor; valid until the next call. */
 const char *opened_path(int fd);
 /*
- * candidate.c: fills everything but the handle from what the kernel itself knows: a file system
- * served by someone else's program is not asked. Returns 0 or a negative errno.
+ * candidate.c: fills everything but the handle from the kernel's own knowledge, without asking a
+ * file system served by someone else's program. Returns 0 or a negative errno.
  */
 int opened_identify(int fd, struct rp_file *out);
 /*
  * candidate.c: gives the answer's regular file a handle, from 1. The handle is 0 if the table is
  * full, or for a file in memory without a name (memfd_create(2)), whose content can change without
- * its times. A file that is already kept and unchanged keeps its handle. Returns 0 or a negative
- * errno.
+ * its times. A file that is already in the table and unchanged keeps its handle. Returns 0 or a
+ * negative errno.
  */
 int opened_keep(struct answer *answer);
 /*
@@ -155,17 +156,16 @@ int opened_keep(struct answer *answer);
 int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t length);
 
 /*
- * user.c: this process and the programs that it becomes are `uid` and `gid` for good: no
- * supplementary group, and no way to get a capability. One is kept, CAP_SETPCAP, which permits
+ * user.c: makes this process and the programs that it becomes `uid` and `gid` for good: no
+ * supplementary group, and no way to get a capability. Only CAP_SETPCAP stays, which permits
  * nothing when the bounding set is empty: a process without it cannot trace one that has it, nor
  * take its descriptors, although both are of one user (ptrace(2), __ptrace_may_access). Call only
- * with a single thread running: capset(2) and prctl(2) are per thread. Returns 0 or a negative
- * errno.
+ * with a single thread: capset(2) and prctl(2) are per thread. Returns 0 or a negative errno.
  */
 int rights_give_up(uid_t uid, gid_t gid);
 /*
- * user.c: from here on this thread may open what that user and group may. It keeps its own user
- * and group, so that nobody but root can signal or trace it. Returns as above.
+ * user.c: lets this thread open the files of that user and group. It keeps its own user and group,
+ * so that nobody but root can signal or trace it. Returns as above.
  */
 int rights_of_files(uid_t uid, gid_t gid);
 

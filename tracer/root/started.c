@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Starts children with a time limit, and programs: the command, the agent's loader (RP_AS), and
- * what follows `--` on our command line (RP_RUN). Of the agent that is its flight recorder, which
- * ends when we end.
+ * Starts children with a time limit, and programs: the command, the agent's loader (RP_AS), and the
+ * command after `--` on ours (RP_RUN). The agent's is its flight recorder, which ends when we end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +21,7 @@
 
 #include "root.h"
 
-#define MOST_MS	 5000 /* of a busy machine's own files; timeouts add up to twice that */
+#define MOST_MS	 5000 /* for a busy machine's own files; timeouts add up to twice that */
 #define LEAST_MS 250
 #define START_MS 30000 /* for a program to start, however busy the machine is */
 
@@ -69,14 +68,14 @@ int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 
 #define PASSED 3 /* the first descriptor that a program has from us */
 
-static char **rest;	  /* of our command line, after `--` */
+static char **rest;	  /* our command line after `--` */
 static int childs_socket; /* its other end is in the answer */
 
 int become(char **words, unsigned passed, int when_we_end)
 {
 	umask(root.umask);
 	sigprocmask(SIG_SETMASK, &root.signals, NULL);
-	close_range(PASSED + passed, ~0U, CLOSE_RANGE_CLOEXEC); /* also what root's shell opened */
+	close_range(PASSED + passed, ~0U, CLOSE_RANGE_CLOEXEC); /* also root's shell's */
 	prctl(PR_SET_PDEATHSIG, when_we_end, 0, 0, 0);
 	execvp(words[0], words);
 	return -errno;
@@ -127,7 +126,7 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	snprintf(path, sizeof(path), "/proc/%d", request->pid);
 	process = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	top = process < 0 ? -1 : openat(process, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	/* It belongs to the user that the process runs as, and to root when it has ended. */
+	/* The directory belongs to the user that the process runs as, and to root after its end. */
 	if (top < 0 || fstat(process, &runs_as) || !runs_as.st_uid)
 		return top < 0 ? -errno : -EPERM;
 	/* The JVM's threads count as processes of its user, whatever limit the JVM itself has. */
@@ -157,7 +156,7 @@ int start(answer_fn work, const struct rp_request *request, struct answer *answe
 		*kept = childs_socket;
 	else
 		close(childs_socket);
-	return err == -EIO ? 0 : err; /* -EIO: it has become another program */
+	return err == -EIO ? 0 : err; /* -EIO: the child has become another program */
 }
 
 int answer_as(struct peer *peer, const struct rp_request *request, struct answer *answer)
@@ -172,7 +171,7 @@ int answer_run(struct peer *peer, const struct rp_request *request, struct answe
 	for (rest = root.command; *rest && strcmp(*rest++, "--");)
 		;
 	if (root.run_pid > 0 || (root.run_pid && !root.is_agent) || !*rest)
-		return -EINVAL; /* it runs, or has run, or none was named */
+		return -EINVAL; /* the command runs, or has run, or was not given */
 	err = start(become_program, request, answer, &root.run_fd);
 	if (!err)
 		root.run_pid = answer->reply.pid;

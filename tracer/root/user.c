@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * The user that everything but this process runs as, and how rights are given up. No other program
- * has this user, so none can take what ours hold.
+ * has this user, so none can take our processes' descriptors.
  */
 #include <errno.h>
 #include <grp.h>
@@ -20,8 +20,8 @@
 #include "root.h"
 
 /*
- * capset(2): only these capabilities, of the first 32, can be used or passed on; others are not
- * ambient any more either.
+ * capset(2): only these capabilities, of the first 32, can be used or passed on; others are no
+ * longer ambient either.
  */
 static int keep_capabilities(uint32_t mask)
 {
@@ -107,7 +107,7 @@ bool user_is_alone(void)
 	return child > 0 && waitpid(child, NULL, 0) == child && !setrlimit(RLIMIT_NPROC, &before);
 }
 
-/* In a child. Others may take a while to end. */
+/* In a child: ends all other processes of its user, which may take a while. */
 static int end_others(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	int err = rights_give_up(root.uid, root.gid);
@@ -126,7 +126,8 @@ void user_end(void)
 
 	for (unsigned i = 0; err && i < MOST_WAITS; i++) {
 		err = guarded(end_others, NULL, NULL, &answer);
-		/* Until they are waited for, it and what it has ended are still of this user. */
+		/* Until they are waited for, the child and the processes that it has ended are
+		 * still of this user. */
 		if (answer.reply.pid)
 			waitpid(answer.reply.pid, NULL, 0);
 		usleep(err ? WAIT_US : 0);
