@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Makes room for `needed` items of `size` bytes. Returns false without memory; the items remain. */
-static inline bool grown(void **items, size_t *room, size_t needed, size_t size)
+static inline bool ensure_room(void **items, size_t *room, size_t needed, size_t size)
 {
 	size_t more = *room ? *room : 32;
 	void *larger;
@@ -38,7 +38,7 @@ struct bytes {
 static inline bool add_bytes(struct bytes *bytes, const void *added, size_t n)
 {
 	if (bytes->n + n > bytes->room &&
-	    !grown((void **)&bytes->data, &bytes->room, bytes->n + n, 1))
+	    !ensure_room((void **)&bytes->data, &bytes->room, bytes->n + n, 1))
 		return false;
 	if (n)
 		memcpy(bytes->data + bytes->n, added, n);

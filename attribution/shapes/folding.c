@@ -30,7 +30,7 @@ static bool is_structural(const struct statement *s, size_t n, size_t at, size_t
 
 /* Strips the signs and the introducer that belong to a value. Returns how many of the n tokens
  * before the value remain. */
-static size_t without_prefixes(const struct statement *s, size_t n, struct token *value)
+static size_t strip_prefixes(const struct statement *s, size_t n, struct token *value)
 {
 	const struct token *tokens = s->tokens;
 
@@ -54,7 +54,7 @@ void fold_values(struct statement *s)
 		    !is_structural(s, n, at, s->n))
 			token = (struct token){QUESTION, VALUE, token.spaced};
 		if (token.kind == VALUE && n && s->tokens[n - 1].kind != VALUE)
-			n = without_prefixes(s, n, &token);
+			n = strip_prefixes(s, n, &token);
 		s->tokens[n++] = token;
 	}
 	while (n && is_sign(s->tokens[n - 1], SEMICOLON))

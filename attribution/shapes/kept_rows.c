@@ -64,7 +64,7 @@ static bool more_slots(struct kept_rows *rows)
 	return true;
 }
 
-bool row_kept(struct kept_rows *rows, const struct token *out, uint64_t seed, struct kept_row row,
+bool keep_row(struct kept_rows *rows, const struct token *out, uint64_t seed, struct kept_row row,
 	      bool *again)
 {
 	struct kept_row *slot;

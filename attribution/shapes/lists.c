@@ -29,7 +29,7 @@ static bool begins_operand(const struct lists *l, size_t at)
 }
 
 /* Classifies the bracket at the end of the output. */
-static struct group opened(struct lists *l, struct group *around, uint32_t sign)
+static struct group classify_bracket(struct lists *l, struct group *around, uint32_t sign)
 {
 	size_t at = l->n - 1;
 	struct group group = {.use = OTHER,
@@ -117,7 +117,7 @@ static void close_list(struct lists *l, struct group *group)
 }
 
 /* Keeps a row of VALUES if it is the first, or has a subquery that no earlier row has. */
-static bool row_ends(struct lists *l, const struct group *group, struct group *around)
+static bool end_row(struct lists *l, const struct group *group, struct group *around)
 {
 	struct kept_row row = {around->rows_owner, group->row, l->n - group->row, 0};
 	bool is_short = row.length <= ALIKE_MAX, subquery = false, again = true;
@@ -126,7 +126,7 @@ static bool row_ends(struct lists *l, const struct group *group, struct group *a
 		subquery |= is_word(l->out[at], SELECT);
 	if (!around->rows || subquery) {
 		again = false;
-		if (is_short && !row_kept(&l->kept, l->out, l->texts->seed, row, &again))
+		if (is_short && !keep_row(&l->kept, l->out, l->texts->seed, row, &again))
 			return false;
 	}
 	if (again)
@@ -157,7 +157,7 @@ static bool cut_list(struct lists *l, const struct group *group)
 }
 
 /* Closes the groups that a truncated statement leaves open, without brackets. */
-static void cut(struct lists *l)
+static void close_cut_groups(struct lists *l)
 {
 	while (l->depth) {
 		struct group *group = &l->groups[--l->depth];
@@ -185,14 +185,14 @@ static bool close_group(struct lists *l)
 	l->n--;
 	close_list(l, group);
 	l->out[l->n++] = bracket;
-	return group->use != ROW_OF_VALUES || row_ends(l, group, group - 1);
+	return group->use != ROW_OF_VALUES || end_row(l, group, group - 1);
 }
 
 static bool open_group(struct lists *l, uint32_t sign)
 {
-	if (!grown((void **)&l->groups, &l->room, l->depth + 1, sizeof(*l->groups)))
+	if (!ensure_room((void **)&l->groups, &l->room, l->depth + 1, sizeof(*l->groups)))
 		return false;
-	l->groups[l->depth] = opened(l, innermost(l), sign);
+	l->groups[l->depth] = classify_bracket(l, innermost(l), sign);
 	l->depth++;
 	return true;
 }
@@ -217,7 +217,7 @@ static bool sign_read(struct lists *l, uint32_t sign)
 bool collapse_lists(struct statement *s, bool truncated)
 {
 	struct lists l = {.texts = &s->texts, .out = s->tokens, .braces = !s->lexer->backtick};
-	bool ok = grown((void **)&l.groups, &l.room, 1, sizeof(*l.groups));
+	bool ok = ensure_room((void **)&l.groups, &l.room, 1, sizeof(*l.groups));
 
 	if (ok)
 		l.groups[l.depth++] = (struct group){.close = EMPTY, .rows_until = NOWHERE};
@@ -230,7 +230,7 @@ bool collapse_lists(struct statement *s, bool truncated)
 			ok = sign_read(&l, token.text);
 	}
 	if (ok && truncated)
-		cut(&l);
+		close_cut_groups(&l);
 	s->n = l.n;
 	free(l.groups);
 	free(l.kept.slots);

@@ -59,7 +59,7 @@ struct lists {
 };
 
 /* Keeps a row; sets `again` if the same VALUES already has it. Returns false without memory. */
-bool row_kept(struct kept_rows *rows, const struct token *out, uint64_t seed, struct kept_row row,
+bool keep_row(struct kept_rows *rows, const struct token *out, uint64_t seed, struct kept_row row,
 	      bool *again);
 bool same_tokens(const struct token *a, const struct token *b, size_t n);
 

@@ -84,7 +84,7 @@ static bool take_words(struct object *object, PyObject *hints, const char *reser
 	if (hints == Py_None) {
 		object->lexer.vocabulary = &object->vocabulary;
 		object->lexer.hints = &object->lexer;
-		if (vocabulary_filled(&object->vocabulary, reserved, seed))
+		if (fill_vocabulary(&object->vocabulary, reserved, seed))
 			return true;
 		PyErr_NoMemory();
 		return false;
@@ -100,7 +100,7 @@ static bool take_words(struct object *object, PyObject *hints, const char *reser
 	return true;
 }
 
-int lexer_made(PyObject *self, PyObject *args, PyObject *kwargs)
+int new_lexer(PyObject *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"backtick",  "moves",	  "columns",  "finals", "modes", "resumed",
 				"emissions", "safe_text", "reserved", "seed",	"hints", NULL};

@@ -16,7 +16,7 @@ struct object {
 	bool made;
 };
 
-int lexer_made(PyObject *self, PyObject *args, PyObject *kwargs);
+int new_lexer(PyObject *self, PyObject *args, PyObject *kwargs);
 void lexer_dealloc(PyObject *self);
 
 #endif

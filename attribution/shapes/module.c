@@ -12,7 +12,7 @@ static const struct lexer *lexer_of(PyObject *self)
 }
 
 /* Returns NULL with a callback's error, or else with MemoryError. */
-static PyObject *failed(void)
+static PyObject *raise_error(void)
 {
 	return PyErr_Occurred() ? NULL : PyErr_NoMemory();
 }
@@ -42,7 +42,7 @@ static PyObject *reduce_method(PyObject *self, PyObject *text)
 	if (!lexer || PyBytes_AsStringAndSize(text, &data, &length) < 0)
 		return NULL;
 	if (!reduce(lexer, (const uint8_t *)data, (size_t)length, &reduced))
-		result = failed();
+		result = raise_error();
 	else
 		result = Py_BuildValue("NN", reduced_text(&reduced),
 				       PyBool_FromLong(reduced.n > REDUCED_MAX));
@@ -64,7 +64,7 @@ static uint16_t *characters_of(PyObject *reduced, Py_ssize_t *n)
 	for (Py_ssize_t i = 0; characters && i < *n; i++)
 		characters[i] = wide[i] > UINT16_MAX ? 0xfffd : (uint16_t)wide[i];
 	PyMem_Free(wide);
-	return characters ? characters : (uint16_t *)failed();
+	return characters ? characters : (uint16_t *)raise_error();
 }
 
 /* Splits a reduced statement into tokens, which the caller always frees; false with an error. */
@@ -90,13 +90,13 @@ static PyObject *shape_method(PyObject *self, PyObject *args)
 		return NULL;
 	statement = statement_of(lexer);
 	if (!tokens_of(reduced, &statement)) {
-		result = failed();
+		result = raise_error();
 	} else {
 		fold_values(&statement);
 		result = mask_generated_names(&statement) &&
 				 collapse_lists(&statement, truncated) && render(&statement, &out)
 			     ? utf8_text(out.data, out.n)
-			     : failed();
+			     : raise_error();
 	}
 	free(out.data);
 	statement_free(&statement);
@@ -121,7 +121,8 @@ static PyObject *tokens_method(PyObject *self, PyObject *reduced)
 	if (!lexer)
 		return NULL;
 	statement = statement_of(lexer);
-	result = tokens_of(reduced, &statement) ? PyList_New((Py_ssize_t)statement.n) : failed();
+	result =
+	    tokens_of(reduced, &statement) ? PyList_New((Py_ssize_t)statement.n) : raise_error();
 	for (size_t at = 0; result && at < statement.n; at++) {
 		PyObject *token = token_object(&statement, statement.tokens[at]);
 
@@ -148,7 +149,7 @@ static PyObject *quoted_method(PyObject *self, PyObject *name)
 	number = text_number(&statement.texts, (const uint8_t *)data, (size_t)n);
 	result = number != NO_TEXT && quote_name(&statement, number, &out)
 		     ? utf8_text(out.data, out.n)
-		     : failed();
+		     : raise_error();
 	free(out.data);
 	statement_free(&statement);
 	return result;
@@ -163,7 +164,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_init, (void *)lexer_made},
+    {Py_tp_init, (void *)new_lexer},
     {Py_tp_dealloc, (void *)lexer_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_doc, "The lexical rules of a family and of a session's settings: see _shapes.pyi."},

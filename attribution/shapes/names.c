@@ -98,7 +98,7 @@ static bool is_hex(uint8_t c)
 }
 
 /* Returns true if tmp or temp stands between underscores, digits or the ends of the name. */
-static bool says_temporary(const uint8_t *name, size_t n)
+static bool has_temporary_word(const uint8_t *name, size_t n)
 {
 	static const char *const parts[] = {"tmp", "temp"};
 
@@ -139,7 +139,7 @@ static size_t numbered_end(const uint8_t *name, size_t n, size_t at)
 }
 
 /* Returns the text number of a name after its numbers were replaced. */
-static uint32_t without_numbers(struct statement *s, uint32_t name)
+static uint32_t mask_numbers(struct statement *s, uint32_t name)
 {
 	const uint8_t *letters = letters_of(&s->texts, name);
 	size_t n = text_by(&s->texts, name)->length;
@@ -176,14 +176,14 @@ static uint32_t *temporary_tables(struct statement *s, bool *ok)
 		if (!has_class(&s->texts, tokens[at - 1], TABLE_FOLLOWS) ||
 		    !is_generated(s, tokens[at]) || (becomes && becomes[name]))
 			continue;
-		if (!made &&
-		    !says_temporary(letters_of(&s->texts, name), text_by(&s->texts, name)->length))
+		if (!made && !has_temporary_word(letters_of(&s->texts, name),
+						 text_by(&s->texts, name)->length))
 			continue;
 		if (!becomes && !(becomes = calloc(texts, sizeof(*becomes)))) {
 			*ok = false;
 			return NULL;
 		}
-		becomes[name] = without_numbers(s, name);
+		becomes[name] = mask_numbers(s, name);
 		*ok &= becomes[name] != NO_TEXT;
 	}
 	return becomes;

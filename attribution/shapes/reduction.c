@@ -91,7 +91,7 @@ static size_t deep_comment(struct reduction *r, size_t at)
 }
 
 /* Resolves what the automaton could not decide. Sets the state; returns where to continue. */
-static size_t resolved(struct reduction *r, uint32_t number, size_t at)
+static size_t resolve(struct reduction *r, uint32_t number, size_t at)
 {
 	size_t length = r->lexer->emission_length[number];
 	uint16_t last = length ? r->lexer->emission[number][length - 1] : 0;
@@ -131,7 +131,8 @@ bool reduce(const struct lexer *lexer, const uint8_t *text, size_t length, struc
 		uint32_t move, following, number;
 
 		if (out->n + STEP_MAX > out->room &&
-		    !grown((void **)&out->data, &out->room, out->n + STEP_MAX, sizeof(*out->data)))
+		    !ensure_room((void **)&out->data, &out->room, out->n + STEP_MAX,
+				 sizeof(*out->data)))
 			return false;
 		/* A tag that crosses the end may yet turn out to be a string. */
 		if (at >= length || (out->n > REDUCED_MAX && lexer->modes[r.state] != MODE_TAG))
@@ -140,7 +141,7 @@ bool reduce(const struct lexer *lexer, const uint8_t *text, size_t length, struc
 		following = move >> STATE_SHIFT & (STATES - 1);
 		number = (move & 63) | (move >> 13 & 1) << 6;
 		if (lexer->modes[following] == MODE_RAW) {
-			at = resolved(&r, number, at);
+			at = resolve(&r, number, at);
 			continue;
 		}
 		if (lexer->modes[following] == MODE_VERSION) {

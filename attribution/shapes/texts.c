@@ -91,7 +91,7 @@ uint32_t text_number(struct texts *texts, const uint8_t *data, size_t length)
 	slot = slot_of(texts, data, length, hash);
 	if (texts->slots[slot])
 		return texts->slots[slot] - 1 + first;
-	if (!grown((void **)&texts->text, &texts->room, texts->n + 1, sizeof(*text)))
+	if (!ensure_room((void **)&texts->text, &texts->room, texts->n + 1, sizeof(*text)))
 		return NO_TEXT;
 	text = &texts->text[texts->n];
 	*text = (struct text){texts->letters.n, (uint32_t)length, hash,

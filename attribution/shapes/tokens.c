@@ -158,7 +158,8 @@ static size_t sign_end(const struct scan *scan, size_t at)
 
 static bool push(struct statement *s, enum kind kind, uint32_t text, bool spaced)
 {
-	if (text == NO_TEXT || !grown((void **)&s->tokens, &s->room, s->n + 1, sizeof(*s->tokens)))
+	if (text == NO_TEXT ||
+	    !ensure_room((void **)&s->tokens, &s->room, s->n + 1, sizeof(*s->tokens)))
 		return false;
 	s->tokens[s->n++] = (struct token){text, (uint8_t)kind, spaced};
 	return true;
@@ -171,7 +172,7 @@ static bool add_safe(struct statement *s, const uint16_t *c, size_t n)
 	size_t begin = out->n;
 	bool printable = true, ok;
 
-	if (!grown((void **)&out->data, &out->room, begin + n, 1))
+	if (!ensure_room((void **)&out->data, &out->room, begin + n, 1))
 		return false;
 	for (size_t i = 0; i < n; i++)
 		if (c[i] < 0x100) {

@@ -92,7 +92,7 @@ static bool add_list(struct texts *vocabulary, const char *words, uint32_t class
 	return true;
 }
 
-bool vocabulary_filled(struct texts *vocabulary, const char *reserved, uint64_t seed)
+bool fill_vocabulary(struct texts *vocabulary, const char *reserved, uint64_t seed)
 {
 	vocabulary->seed = seed;
 	for (size_t i = 0; i < KNOWN; i++) {

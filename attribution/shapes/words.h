@@ -79,6 +79,6 @@ enum word_class {
 };
 
 /* Fills an empty vocabulary. `reserved`: further keywords in lower case, separated by blanks. */
-bool vocabulary_filled(struct texts *vocabulary, const char *reserved, uint64_t seed);
+bool fill_vocabulary(struct texts *vocabulary, const char *reserved, uint64_t seed);
 
 #endif

@@ -11,8 +11,8 @@ Py_ssize_t columns_items(const Py_buffer *buffer, size_t bytes, size_t align, co
 }
 
 /* Takes an optional column: 0 if None, 1 if `buffer` holds `bytes` of it, -1 with an error. */
-static int optional(PyObject *column, Py_buffer *buffer, size_t bytes, size_t align,
-		    const char *what)
+static int take_optional(PyObject *column, Py_buffer *buffer, size_t bytes, size_t align,
+			 const char *what)
 {
 	if (column == Py_None)
 		return 0;
@@ -53,8 +53,8 @@ bool columns_take(PyObject *const *given, Py_buffer *in, struct sweep_segments *
 			n = (size_t)in[T0].len / 8;
 			continue;
 		}
-		has[i] = optional(given[i], &in[i], n * shape[kind].bytes, shape[kind].align,
-				  shape[kind].name);
+		has[i] = take_optional(given[i], &in[i], n * shape[kind].bytes, shape[kind].align,
+				       shape[kind].name);
 		if (has[i] < 0)
 			return false;
 	}

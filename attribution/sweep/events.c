@@ -7,7 +7,7 @@
  */
 
 /* A segment's count in its first `ns`, rounded down, so that differences add up to the whole. */
-static uint64_t part(uint64_t count, uint64_t ns, uint64_t full_ns)
+static uint64_t prefix_count(uint64_t count, uint64_t ns, uint64_t full_ns)
 {
 	return (uint64_t)((unsigned __int128)count * ns / full_ns);
 }
@@ -19,8 +19,8 @@ static SELDOM void cut_counters(double cut[SWEEP_COUNTERS], const struct segment
 	for (int i = 0; i < SWEEP_COUNTERS; i++) {
 		uint64_t count = (uint64_t)(int64_t)segment->counters[i];
 
-		cut[i] = (double)(part(count, before_ns + ns, segment->full_ns) -
-				  part(count, before_ns, segment->full_ns));
+		cut[i] = (double)(prefix_count(count, before_ns + ns, segment->full_ns) -
+				  prefix_count(count, before_ns, segment->full_ns));
 	}
 }
 
@@ -43,7 +43,7 @@ static inline void add_counters(struct sweep_entry *entry, const struct cpu *cpu
 	double cut[SWEEP_COUNTERS];
 
 	if (RARELY((uint64_t)ns != segment->full_ns)) {
-		cut_counters(cut, segment, between(segment->t0_ns, cpu->since_ns), (uint64_t)ns);
+		cut_counters(cut, segment, elapsed_ns(segment->t0_ns, cpu->since_ns), (uint64_t)ns);
 		counters = cut;
 	}
 	add_product(entry->counters, counters, 1);
@@ -113,12 +113,12 @@ static inline bool end_segment(struct sweep *s, struct end end)
 {
 	struct cpu *cpu = &s->cpu[end.cpu];
 
-	move_core(s, cpu->core, end.t_ns);
+	advance_core(s, cpu->core, end.t_ns);
 	if (!flush(s, cpu, end.t_ns))
 		return false;
 	if (RARELY(cpu->first_waiting != NONE)) {
 		next_waiting(s, cpu);
-		mark(cpu, end.t_ns);
+		mark_summed(cpu, end.t_ns);
 		sweep_ends_move_first(&s->ends, cpu->segment.end_ns);
 		return true;
 	}
@@ -137,7 +137,7 @@ static bool end_integrals(struct sweep *s, int64_t end_ns)
 	for (uint32_t i = 0; i < s->cpus; i++) {
 		struct cpu *cpu = &s->cpu[i];
 
-		move_core(s, cpu->core, end_ns);
+		advance_core(s, cpu->core, end_ns);
 		if (cpu->open && !flush(s, cpu, end_ns))
 			return false;
 		cpu->since_ns = end_ns;
@@ -175,11 +175,11 @@ static bool end_window(struct sweep *s)
 	    !sweep_make_room((void **)&s->watched_ns, &s->watched_room,
 			     (s->done_windows + 2) * s->watched, sizeof(*s->watched_ns)))
 		return false;
-	move_kept(s, end_ns);
+	advance_kept(s, end_ns);
 	for (uint32_t p = 0; p < s->packages; p++) {
 		struct package *package = &s->package[p];
 
-		move_package(s, package, end_ns);
+		advance_package(s, package, end_ns);
 		s->done[s->done_windows * s->packages + p] = package->sums;
 		package->sums = (struct sweep_window){0};
 		package->share_ns = 0;

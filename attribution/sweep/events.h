@@ -105,7 +105,7 @@ struct sweep {
 };
 
 /* Returns b - a for a <= b, also where the difference exceeds int64_t. */
-static inline uint64_t between(int64_t a, int64_t b)
+static inline uint64_t elapsed_ns(int64_t a, int64_t b)
 {
 	return (uint64_t)b - (uint64_t)a;
 }
@@ -118,7 +118,7 @@ static inline uint64_t between(int64_t a, int64_t b)
  * highest frequency long before memory's limit of some 100 misses per us and core. */
 static const double limit_per_ns[SWEEP_LIMITS] = {0.005, 0.02, 0.08};
 
-static inline void move_traffic(const struct sweep *s, struct package *package, double ns)
+static inline void advance_traffic(const struct sweep *s, struct package *package, double ns)
 {
 	double per_core = s->inverse[package->cores], mean = package->misses_per_ns * per_core;
 
@@ -136,32 +136,32 @@ static inline void share_traffic(struct core *core, double per_thread)
 	core->package_traffic = *now;
 }
 
-static inline void move_package(const struct sweep *s, struct package *package, int64_t t_ns)
+static inline void advance_package(const struct sweep *s, struct package *package, int64_t t_ns)
 {
 	int64_t ns = t_ns - package->at_ns;
 
 	package->at_ns = t_ns;
 	package->share_ns += (double)ns * s->inverse[package->cores];
 	if (package->misses_per_ns > 0)
-		move_traffic(s, package, (double)ns);
+		advance_traffic(s, package, (double)ns);
 	package->sums.active_ns += package->cores ? (uint64_t)ns : 0;
 	package->sums.core_ns += (uint64_t)ns * package->cores;
 }
 
-static inline void move_core(const struct sweep *s, struct core *core, int64_t t_ns)
+static inline void advance_core(const struct sweep *s, struct core *core, int64_t t_ns)
 {
 	struct package *package = core->package;
 
-	move_package(s, package, t_ns);
+	advance_package(s, package, t_ns);
 	core->shared_ns += (package->share_ns - core->package_share_ns) * s->inverse[core->threads];
-	core->overlap_ns += core->threads > 1 ? between(core->at_ns, t_ns) : 0;
+	core->overlap_ns += core->threads > 1 ? elapsed_ns(core->at_ns, t_ns) : 0;
 	share_traffic(core, s->inverse[core->threads]);
 	core->package_share_ns = package->share_ns;
 	core->at_ns = t_ns;
 }
 
 /* Marks that the sums include the CPU's segment up to `t_ns`. */
-static inline void mark(struct cpu *cpu, int64_t t_ns)
+static inline void mark_summed(struct cpu *cpu, int64_t t_ns)
 {
 	cpu->since_ns = t_ns;
 	cpu->shared_since_ns = cpu->core->shared_ns;
@@ -171,7 +171,7 @@ static inline void mark(struct cpu *cpu, int64_t t_ns)
 
 /* Adds the time since the last change of `awake` to the packages that others keep awake. Called
  * where a package wakes or falls asleep, and at the end of a window. */
-static inline void move_kept(struct sweep *s, int64_t t_ns)
+static inline void advance_kept(struct sweep *s, int64_t t_ns)
 {
 	int64_t ns = t_ns - s->kept_at_ns;
 
@@ -201,12 +201,12 @@ static inline bool sweep_begin(struct sweep *s, uint32_t number)
 	struct cpu *cpu = &s->cpu[number];
 	struct package *package = cpu->core->package;
 
-	move_core(s, cpu->core, s->now_ns);
+	advance_core(s, cpu->core, s->now_ns);
 	if (!cpu->core->threads++ && !sweep_wake(s, cpu))
 		return false;
 	package->misses_per_ns += cpu->segment.traffic;
 	cpu->open = true;
-	mark(cpu, s->now_ns);
+	mark_summed(cpu, s->now_ns);
 	sweep_ends_add(&s->ends, number, cpu->segment.end_ns);
 	return true;
 }

@@ -7,7 +7,7 @@
 #include "rows.h"
 
 /* Returns true if a buffer holds `n` aligned items; else sets ValueError. */
-static bool holds(const Py_buffer *buffer, size_t n, size_t bytes, const char *what)
+static bool check_buffer(const Py_buffer *buffer, size_t n, size_t bytes, const char *what)
 {
 	if ((size_t)buffer->len == n * bytes && (uintptr_t)buffer->buf % bytes == 0)
 		return true;
@@ -17,9 +17,10 @@ static bool holds(const Py_buffer *buffer, size_t n, size_t bytes, const char *w
 }
 
 /* Takes the validity bits of `n` values; an empty buffer means that all are valid. */
-static bool told_of(const Py_buffer *bits, Py_ssize_t offset, size_t n, struct rows_told *told)
+static bool take_validity(const Py_buffer *bits, Py_ssize_t offset, size_t n,
+			  struct rows_validity *validity)
 {
-	*told = (struct rows_told){bits->buf, (size_t)offset};
+	*validity = (struct rows_validity){bits->buf, (size_t)offset};
 	if (!bits->buf)
 		return true;
 	if (offset >= 0 && (size_t)offset <= SIZE_MAX - n - 7 &&
@@ -44,7 +45,7 @@ static PyObject *span(PyObject *self, PyObject *args)
 	};
 	Py_buffer in[BUFFERS] = {{0}};
 	PyObject *result = NULL;
-	struct rows_told told;
+	struct rows_validity validity;
 	struct rows_span found;
 	Py_ssize_t offset;
 	size_t n;
@@ -53,8 +54,9 @@ static PyObject *span(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "y*z*n:span", &in[ID], &in[BITS], &offset))
 		return NULL;
 	n = (size_t)in[ID].len / sizeof(uint64_t);
-	if (holds(&in[ID], n, sizeof(uint64_t), "id") && told_of(&in[BITS], offset, n, &told)) {
-		found = rows_span(n, in[ID].buf, told);
+	if (check_buffer(&in[ID], n, sizeof(uint64_t), "id") &&
+	    take_validity(&in[BITS], offset, n, &validity)) {
+		found = rows_span(n, in[ID].buf, validity);
 		result = Py_BuildValue("KK", found.least, found.greatest);
 	}
 	release(in, BUFFERS);
@@ -89,14 +91,14 @@ static PyObject *charged(Py_buffer in[CHARGED], Py_ssize_t offset, unsigned long
 					 .group = in[GROUP].buf};
 	struct rows_time time;
 
-	if (!holds(&in[T0], n, 8, "t0_ns") || !holds(&in[T1], n, 8, "t1_ns") ||
-	    !holds(&in[OWNER], n, 4, "owner") || !holds(&in[QUERY], n, 8, "query") ||
-	    !holds(&in[OWNER_GROUP], owners, 8, "owner_group") ||
-	    !holds(&in[OWNER_MARKED], owners, 1, "owner_marked") ||
-	    !holds(&in[QUERY_GROUP], queries, 8, "query_group") ||
-	    !holds(&in[QUERY_MARKED], queries, 1, "query_marked") ||
-	    !holds(&in[GROUP], n, 8, "group") ||
-	    !told_of(&in[BITS], offset, n, &segments.has_query))
+	if (!check_buffer(&in[T0], n, 8, "t0_ns") || !check_buffer(&in[T1], n, 8, "t1_ns") ||
+	    !check_buffer(&in[OWNER], n, 4, "owner") || !check_buffer(&in[QUERY], n, 8, "query") ||
+	    !check_buffer(&in[OWNER_GROUP], owners, 8, "owner_group") ||
+	    !check_buffer(&in[OWNER_MARKED], owners, 1, "owner_marked") ||
+	    !check_buffer(&in[QUERY_GROUP], queries, 8, "query_group") ||
+	    !check_buffer(&in[QUERY_MARKED], queries, 1, "query_marked") ||
+	    !check_buffer(&in[GROUP], n, 8, "group") ||
+	    !take_validity(&in[BITS], offset, n, &segments.has_query))
 		return NULL;
 	if (!owners) {
 		PyErr_SetString(PyExc_ValueError, "owner_group has no last entry");
@@ -156,10 +158,11 @@ static PyObject *add_products(PyObject *self, PyObject *args)
 				      .row = in[ROW].buf,
 				      .window = in[WINDOW].buf,
 				      .sums = in[SUMS].buf};
-	if (!holds(&in[SHARE], made.n, 8, "share") || !holds(&in[ROW], made.n, 8, "row") ||
-	    !holds(&in[WINDOW], made.n, 8, "window") ||
-	    !holds(&in[SUMS], made.rows * made.width, 8, "sums") ||
-	    !holds(&in[VALUES], made.windows * made.width, 8, "values"))
+	if (!check_buffer(&in[SHARE], made.n, 8, "share") ||
+	    !check_buffer(&in[ROW], made.n, 8, "row") ||
+	    !check_buffer(&in[WINDOW], made.n, 8, "window") ||
+	    !check_buffer(&in[SUMS], made.rows * made.width, 8, "sums") ||
+	    !check_buffer(&in[VALUES], made.windows * made.width, 8, "values"))
 		goto release;
 	Py_BEGIN_ALLOW_THREADS ok = rows_add_products(&made);
 	Py_END_ALLOW_THREADS if (!ok) PyErr_SetString(PyExc_IndexError, "no such row or window");
@@ -187,8 +190,8 @@ static PyObject *add(PyObject *self, PyObject *args)
 		return NULL;
 	n = (size_t)in[INDEX].len / 8;
 	size = (size_t)in[SUMS].len / 8;
-	if (holds(&in[SUMS], size, 8, "sums") && holds(&in[INDEX], n, 8, "index") &&
-	    holds(&in[VALUE], n, 8, "value")) {
+	if (check_buffer(&in[SUMS], size, 8, "sums") && check_buffer(&in[INDEX], n, 8, "index") &&
+	    check_buffer(&in[VALUE], n, 8, "value")) {
 		ok = rows_add(n, in[INDEX].buf, in[VALUE].buf, size, in[SUMS].buf);
 		if (!ok)
 			PyErr_SetString(PyExc_IndexError, "an index is out of range");

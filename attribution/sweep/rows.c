@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "rows.h"
 
-static inline bool is_told(struct rows_told told, size_t i)
+static inline bool is_valid(struct rows_validity validity, size_t i)
 {
-	size_t at = told.offset + i;
+	size_t at = validity.offset + i;
 
-	return told.bits[at / 8] >> at % 8 & 1;
+	return validity.bits[at / 8] >> at % 8 & 1;
 }
 
 /* Returns the id of row i, or 0 if it is null. Does not branch: nulls cannot be predicted. */
-static inline uint64_t id_of(const uint64_t *id, struct rows_told told, size_t i)
+static inline uint64_t id_of(const uint64_t *id, struct rows_validity validity, size_t i)
 {
-	return told.bits ? id[i] & -(uint64_t)is_told(told, i) : id[i];
+	return validity.bits ? id[i] & -(uint64_t)is_valid(validity, i) : id[i];
 }
 
-struct rows_span rows_span(size_t n, const uint64_t *id, struct rows_told told)
+struct rows_span rows_span(size_t n, const uint64_t *id, struct rows_validity validity)
 {
 	uint64_t before = UINT64_MAX, greatest = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		uint64_t one = id_of(id, told, i);
+		uint64_t one = id_of(id, validity, i);
 
 		before = one - 1 < before ? one - 1 : before; /* 0 becomes the greatest */
 		greatest = one > greatest ? one : greatest;

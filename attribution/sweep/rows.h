@@ -9,7 +9,7 @@
 
 /* Arrow's validity bitmap of n values: a bit each, lowest first, from bit `offset` on. Without
  * `bits`, all values are valid. */
-struct rows_told {
+struct rows_validity {
 	const uint8_t *bits;
 	size_t offset;
 };
@@ -18,7 +18,7 @@ struct rows_told {
 struct rows_span {
 	uint64_t least, greatest;
 };
-struct rows_span rows_span(size_t n, const uint64_t *id, struct rows_told told);
+struct rows_span rows_span(size_t n, const uint64_t *id, struct rows_validity validity);
 
 /* Groups by id, for consecutive ids from `first` on; below 0: no group. `marked`: 0 or 1. */
 struct rows_groups {
@@ -34,7 +34,7 @@ struct rows_segments {
 	const int64_t *t0_ns, *t1_ns;
 	const uint32_t *owner;
 	const uint64_t *query;
-	struct rows_told has_query;
+	struct rows_validity has_query;
 	int64_t *group;
 };
 

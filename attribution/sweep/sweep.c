@@ -22,7 +22,7 @@ static int64_t clamp(int64_t t, int64_t low, int64_t high)
 }
 
 /* The greatest plausible count in `ns`: a CPU can reach it, and a double holds it exactly. */
-static uint64_t most_counts(const struct sweep *s, uint64_t ns)
+static uint64_t max_plausible_count(const struct sweep *s, uint64_t ns)
 {
 	uint64_t most;
 
@@ -37,7 +37,7 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 				 struct segment *segment)
 {
 	double counted = in->scaled ? in->scaled[i] : 1;
-	uint64_t most = most_counts(s, segment->full_ns);
+	uint64_t most = max_plausible_count(s, segment->full_ns);
 	bool any = false, lies = false;
 
 #pragma GCC unroll 3
@@ -95,14 +95,14 @@ static SELDOM struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_
 	if (begin_ns < cpu->busy_until_ns) {
 		begin_ns = clamp(cpu->busy_until_ns, begin_ns, t1_ns);
 		s->anomalies.overlapping++;
-		add_time(&s->anomalies.overlap_ns, between(t0_ns, begin_ns));
+		add_time(&s->anomalies.overlap_ns, elapsed_ns(t0_ns, begin_ns));
 	}
 	s->anomalies.late += begin_ns < s->now_ns && s->now_ns > s->first_ns;
 	left.from_ns = clamp(begin_ns, s->now_ns, s->last_ns);
 	left.end_ns = clamp(t1_ns, s->now_ns, s->last_ns);
 	left.open_ns = clamp(t0_ns, s->now_ns, s->last_ns);
 	add_time(&s->anomalies.outside_ns,
-		 between(begin_ns, t1_ns) - between(left.from_ns, left.end_ns));
+		 elapsed_ns(begin_ns, t1_ns) - elapsed_ns(left.from_ns, left.end_ns));
 	return left;
 }
 
@@ -127,7 +127,7 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	if (cpu->busy_until_ns < t1_ns)
 		cpu->busy_until_ns = t1_ns;
 	if (RARELY(left.from_ns >= left.end_ns)) {
-		struct segment lost = {.full_ns = between(t0_ns, t1_ns)};
+		struct segment lost = {.full_ns = elapsed_ns(t0_ns, t1_ns)};
 
 		if (in->counted) /* checks whether they are plausible */
 			read_counters(s, in, i, &lost);
@@ -142,7 +142,7 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 		return false;
 	segment->t0_ns = t0_ns;
 	segment->end_ns = left.end_ns;
-	segment->full_ns = between(t0_ns, t1_ns);
+	segment->full_ns = elapsed_ns(t0_ns, t1_ns);
 	segment->group = in->group[i];
 	segment->counted = false;
 	segment->traffic = 0;
@@ -206,7 +206,7 @@ static bool in_range(const int32_t *numbers, size_t n, int64_t low, uint32_t end
 static bool ascend(const int64_t *values, size_t n)
 {
 	for (size_t i = 1; i < n; i++)
-		if (values[i] <= values[i - 1] || between(values[i - 1], values[i]) > INT64_MAX)
+		if (values[i] <= values[i - 1] || elapsed_ns(values[i - 1], values[i]) > INT64_MAX)
 			return false;
 	return true;
 }

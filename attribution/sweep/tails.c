@@ -24,9 +24,9 @@ static double *sum_of(struct sweep_entry *entry, const struct lengths *lengths, 
 }
 
 /* Returns how much of [from, to) is less than `length` after `since`. */
-static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t length_ns)
+static double tail_part(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t length_ns)
 {
-	uint64_t after = between(since_ns, from_ns), ns = between(from_ns, to_ns);
+	uint64_t after = elapsed_ns(since_ns, from_ns), ns = elapsed_ns(from_ns, to_ns);
 	uint64_t most = after < length_ns ? length_ns - after : 0;
 
 	return (double)(ns < most ? ns : most);
@@ -45,7 +45,7 @@ static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_
 		return true;
 	tail->slept = true;
 	tail->from_ns = t_ns;
-	if (between(tail->fell_ns, from_ns) >= tail_ns[last])
+	if (elapsed_ns(tail->fell_ns, from_ns) >= tail_ns[last])
 		return true;
 	entry = sweep_entries_find(&s->entries, package, tail->group);
 	if (!entry)
@@ -53,9 +53,9 @@ static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_
 	for (int i = 0; i <= last; i++) {
 		bool halves = tail->shared && i < SWEEP_TAILS;
 
-		both[i] = halves ? within(from_ns, t_ns, tail->before_ns, tail_ns[i]) : 0;
+		both[i] = halves ? tail_part(from_ns, t_ns, tail->before_ns, tail_ns[i]) : 0;
 		*sum_of(entry, lengths, i) +=
-		    within(from_ns, t_ns, tail->fell_ns, tail_ns[i]) - both[i] / 2;
+		    tail_part(from_ns, t_ns, tail->fell_ns, tail_ns[i]) - both[i] / 2;
 	}
 	if (both[SWEEP_TAILS - 1] <= 0)
 		return true;
@@ -90,7 +90,7 @@ void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns)
 		package->cores--;
 		return;
 	}
-	move_kept(s, t_ns);
+	advance_kept(s, t_ns);
 	package->cores = 0;
 	s->awake--;
 	package->misses_per_ns = 0; /* removes rounding errors */
@@ -99,7 +99,7 @@ void sweep_sleep(struct sweep *s, const struct cpu *cpu, int64_t t_ns)
 
 static bool woke(const struct tail *tail, int64_t t_ns)
 {
-	return tail->known && between(tail->fell_ns, t_ns) >= SWEEP_WAKE_NS;
+	return tail->known && elapsed_ns(tail->fell_ns, t_ns) >= SWEEP_WAKE_NS;
 }
 
 bool sweep_wake(struct sweep *s, struct cpu *cpu)
@@ -114,7 +114,7 @@ bool sweep_wake(struct sweep *s, struct cpu *cpu)
 		package->cores++;
 		return true;
 	}
-	move_kept(s, s->now_ns);
+	advance_kept(s, s->now_ns);
 	package->cores = 1;
 	s->awake++;
 	cpu->segment.woke_package = woke(&package->tail, s->now_ns);
