@@ -118,7 +118,7 @@ static __always_inline void cql_payload(struct cql_walk *walk)
 }
 
 /* A part is complete. */
-static __always_inline void cql_act(struct cql_walk *walk)
+static __always_inline void cql_handle_part(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
 	__u8 at = c->at;
@@ -214,7 +214,7 @@ static __always_inline void cql_take(struct cql_walk *walk, __u32 here)
 		taken = cql_gather(walk, here);
 		cql_took(walk, taken, c->at != CQL_AT_ENVELOPE);
 		if (c->have == c->want)
-			cql_act(walk);
+			cql_handle_part(walk);
 	}
 }
 

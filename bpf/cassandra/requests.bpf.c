@@ -7,7 +7,7 @@ struct cql_scratch_map cql_scratch SEC(".maps");
 
 #define CQL_BLOCKS_MAX ((CQL_MESSAGE + QJ_TEXT_BYTES) / QJ_MD5_BLOCK + 2)
 
-static __always_inline long cql_copy_shown(void *to, __u64 bytes, const struct cql_shown *shown)
+static __always_inline long cql_copy_shown(void *to, __u64 bytes, const struct cql_sent_text *shown)
 {
 	__u64 session = shown->session;
 	struct cql_text *kept;
@@ -22,7 +22,7 @@ static __always_inline long cql_copy_shown(void *to, __u64 bytes, const struct c
 }
 
 /* Sends the text of a shape, unless it was already sent. */
-int cql_show(const struct cql_shown *shown)
+int cql_send_text(const struct cql_sent_text *shown)
 {
 	static const __u8 yes = 1;
 	struct qj_ring_text *r;

@@ -69,7 +69,7 @@ static __always_inline void cql_request_read(struct cql_walk *walk, __u8 command
 	struct cql_connection *c = walk->connection;
 
 	if (c->opcode == CQL_BATCH) {
-		struct cql_shown shown = {
+		struct cql_sent_text shown = {
 		    .shape = c->shape,
 		    .text_bytes = c->run_count * sizeof(c->runs[0]),
 		    .statement_bytes = c->run_count * sizeof(c->runs[0]),
@@ -80,7 +80,7 @@ static __always_inline void cql_request_read(struct cql_walk *walk, __u8 command
 		if (c->flags & QJ_QUERY_TRUNCATED)
 			shown.statement_bytes++;
 		bpf_probe_read_kernel(shown.bytes, sizeof(shown.bytes), c->runs);
-		cql_show(&shown);
+		cql_send_text(&shown);
 	}
 	cql_emit_walked(walk, command);
 }
@@ -89,7 +89,7 @@ static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
 {
 	struct cql_connection *c = walk->connection;
 	struct prepared_statement *known;
-	struct cql_shown shown = {
+	struct cql_sent_text shown = {
 	    .text_bytes = QJ_MD5_DIGEST,
 	    .statement_bytes = QJ_MD5_DIGEST,
 	    .server = walk->server,
@@ -112,13 +112,13 @@ static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
 	c->text_bytes = 0;
 	shown.shape = c->shape;
 	bpf_probe_read_kernel(shown.bytes, QJ_MD5_DIGEST, id);
-	cql_show(&shown);
+	cql_send_text(&shown);
 }
 
 static __always_inline void cql_text_done(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
-	struct cql_shown shown = {
+	struct cql_sent_text shown = {
 	    .addr = walk->connection->place.text_addr,
 	    .inflated = c->inflated,
 	    .session = c->session,
@@ -133,7 +133,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 		c->flags |= QJ_QUERY_TRUNCATED;
 	shown.shape = c->shape;
 	if (c->shape)
-		cql_show(&shown);
+		cql_send_text(&shown);
 	if (c->opcode == CQL_BATCH) {
 		cql_add_run(c);
 		cql_next(c, CQL_AT_BATCH_VALUES, 2);
@@ -180,7 +180,7 @@ static __always_inline void cql_emit_opaque(struct cql_connection *c, __u64 sk)
 static __always_inline void cql_compressed_request(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
-	struct cql_shown shown = {
+	struct cql_sent_text shown = {
 	    .shape = qj_shape_mix(walk->seed ^ QJ_DIALECT_CQL_ID) | 1,
 	    .server = walk->server,
 	    .dialect = QJ_DIALECT_CQL_ID,
@@ -192,7 +192,7 @@ static __always_inline void cql_compressed_request(struct cql_walk *walk)
 	c->flags = 0;
 	c->text_bytes = 0;
 	c->tags_bytes = 0;
-	cql_show(&shown);
+	cql_send_text(&shown);
 	cql_emit_walked(walk, QJ_COMMAND_QUERY);
 }
 

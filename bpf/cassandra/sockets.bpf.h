@@ -68,7 +68,7 @@ struct cql_scratch_map {
 extern struct cql_scratch_map cql_scratch SEC(".maps");
 
 /* A shape's text to send, and its place: in the server's memory, or in this struct. */
-struct cql_shown {
+struct cql_sent_text {
 	__u64 shape;
 	__u64 addr;    /* 0: in `bytes`, or stored for the session */
 	__u64 session; /* 0: in `bytes` */
@@ -84,7 +84,7 @@ struct cql_shown {
 /*
  * In requests.bpf.c and bodies.bpf.c: the verifier checks each once. All but the last two return 0.
  */
-extern int cql_show(const struct cql_shown *shown);
+extern int cql_send_text(const struct cql_sent_text *shown);
 extern int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command);
 extern int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes);
 extern int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes);

@@ -101,8 +101,8 @@ static __always_inline void key_answered(struct qj_cpu_state *cpu, struct thread
 }
 
 /* The client has disconnected, perhaps without a reply. */
-static __always_inline void key_left(struct qj_cpu_state *cpu, struct thread_state *thread,
-				     struct key_request *request)
+static __always_inline void key_disconnected(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     struct key_request *request)
 {
 	if (!request->waits || !request->executions)
 		return;
@@ -171,8 +171,8 @@ static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
  * Gives a connection that is seen for the first time a session. Returns true if a command begins
  * with the `got` bytes just read; in a connection that was already open they may begin within one.
  */
-static __always_inline bool key_met(struct qj_cpu_state *cpu, struct thread_state *thread,
-				    struct key_request *request, struct sock *sk, __u32 got)
+static __always_inline bool key_join(struct qj_cpu_state *cpu, struct thread_state *thread,
+				     struct key_request *request, struct sock *sk, __u32 got)
 {
 	if (request->session)
 		return false;
@@ -324,8 +324,8 @@ static __always_inline void key_command_done(struct key_request *request, struct
  * Prepares for the next command, which overwrites the last one. Only here is the first command of a
  * request added to the text: most requests have no second command, and their text was already sent.
  */
-static __always_inline void key_overwrite(const struct key_request *request, struct key_command *c,
-					  struct key_text *text)
+static __always_inline void key_prepare_next(const struct key_request *request,
+					     struct key_command *c, struct key_text *text)
 {
 	if (request->runs == 1 && !text->used)
 		key_append(text, c);

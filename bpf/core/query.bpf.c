@@ -212,13 +212,13 @@ static __always_inline void fill_query(struct qj_query *q, struct thread_state *
  * Live view: draws whether the query that ends is sampled. A drawn query is sent with its last
  * slice, when its thread sleeps, or when the thread's next query ends.
  */
-static __always_inline void draw(struct qj_cpu_state *cpu, struct thread_state *thread,
-				 __u64 end_ns)
+static __always_inline void draw_sample(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 end_ns)
 {
 	if (!thread->executions)
 		return;
 	send_ended(cpu, thread);
-	if (!drawn(thread, end_ns))
+	if (!is_drawn(thread, end_ns))
 		return;
 	fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
 	thread->ended_cpu_ns = thread->cpu_ns;
@@ -395,7 +395,7 @@ __noinline int query_record(struct qj_cpu_state *cpu, struct thread_state *threa
 	if (plan.mode == QJ_MODE_LIVE) {
 		sum_query(cpu, thread, end_ns);
 		if (plan.samples)
-			draw(cpu, thread, end_ns);
+			draw_sample(cpu, thread, end_ns);
 	} else {
 		send_ended(cpu, thread);
 		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());

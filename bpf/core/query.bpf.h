@@ -77,7 +77,7 @@ static __always_inline bool owns_time(const struct thread_state *thread)
 
 /*
  * Relabels if the current task is not the slice's: some context switches may be invisible, since a
- * kernel may exempt its own tasks from tracing (see serving() in segments.bpf.c).
+ * kernel may exempt its own tasks from tracing (see running_kind() in segments.bpf.c).
  */
 static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 {

@@ -63,7 +63,7 @@ static __always_inline __u32 probability_of(const struct sampled_shape *shape)
 }
 
 /* Returns true if the thread's ended query is drawn; the thread then has the probability. */
-static __always_inline bool drawn(struct thread_state *thread, __u64 end_ns)
+static __always_inline bool is_drawn(struct thread_state *thread, __u64 end_ns)
 {
 	struct sampled_key key = {.shape = thread->shape, .server = thread->server};
 	struct sampled_shape first = {.period = end_ns / QJ_SAMPLE_NS + 1, .calls = 1};

@@ -68,7 +68,7 @@ static __always_inline __u64 switch_time(struct qj_cpu_state *cpu, struct task_s
 }
 
 /* Not inline: the callers' stacks have too little room left. */
-__noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+__noinline int account_slice_noinline(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
 	if (cpu)
 		account_slice(cpu, &cpu->label, t0, now);
@@ -79,9 +79,9 @@ __noinline int account_apart(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
  * Live view: returns true if the switch stays within a process outside servers. Its threads share
  * sums, so the slice may go on. A thread that was adopted meanwhile is looked up.
  */
-static __always_inline bool process_goes_on(const struct qj_cpu_state *cpu,
-					    const struct task_struct *prev,
-					    struct task_struct *next)
+static __always_inline bool stays_in_process(const struct qj_cpu_state *cpu,
+					     const struct task_struct *prev,
+					     struct task_struct *next)
 {
 	return plan.mode == QJ_MODE_LIVE && cpu->serving == QJ_SERVING_NONE &&
 	       cpu->tgid == (__u32)next->tgid && cpu->pid == (__u32)prev->pid &&
@@ -95,12 +95,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct thread_state *thread = 0;
 	__u64 now, t0;
 
-	if (process_goes_on(cpu, prev, next)) {
+	if (stays_in_process(cpu, prev, next)) {
 		cpu->pid = next->pid;
 		return 0;
 	}
 	now = not_before(cpu, preempt ? bpf_ktime_get_ns() : switch_time(cpu, prev));
-	t0 = restart_slice_alone(cpu, now);
+	t0 = restart_slice_irqs_off(cpu, now);
 	if (cpu->has_ended)
 		thread = thread_of(prev);
 	if (!preempt)
@@ -117,7 +117,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
 	if (!in_batches())
-		account_apart(cpu, t0, now);
+		account_slice_noinline(cpu, t0, now);
 	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
 		batch_segment(cpu, t0, now, thread);
 	if (plan.samples && thread)
@@ -149,16 +149,16 @@ int BPF_PROG(on_tick, struct hrtimer *timer)
 	now = not_before(cpu, bpf_ktime_get_ns());
 	if (!t0) {
 		label_slice(cpu, bpf_get_current_task_btf(), now);
-		restart_slice_alone(cpu, now);
+		restart_slice_irqs_off(cpu, now);
 	} else {
 		check_label(cpu, now);
 		if (cpu->owner_kind == QJ_OWNER_IDLE)
 			return 0;
 		if (now - t0 < plan.slice_ns && t0 >= control.epoch_ns && !control.close_all)
 			return 0;
-		t0 = restart_slice_alone(cpu, now);
+		t0 = restart_slice_irqs_off(cpu, now);
 	}
-	account_apart(cpu, t0, now);
+	account_slice_noinline(cpu, t0, now);
 	return 0;
 }
 
@@ -187,7 +187,7 @@ struct traffic_map writes SEC(".maps");
  * init from tracing: then only the switch to such a task was seen, not the switch from it
  * (check_label()), so the task is looked up.
  */
-static __always_inline __u8 serving(const struct qj_cpu_state *cpu)
+static __always_inline __u8 running_kind(const struct qj_cpu_state *cpu)
 {
 	struct thread_state *thread;
 
@@ -197,9 +197,9 @@ static __always_inline __u8 serving(const struct qj_cpu_state *cpu)
 	return thread ? thread->server_kind : QJ_SERVING_NONE;
 }
 
-static __always_inline int pass_on(void *ctx, void *programs)
+static __always_inline int call_server(void *ctx, void *programs)
 {
-	__u8 kind = serving(this_cpu());
+	__u8 kind = running_kind(this_cpu());
 
 	if (kind == QJ_SERVING_NONE)
 		return 0;
@@ -214,11 +214,11 @@ static __always_inline int pass_on(void *ctx, void *programs)
 SEC("?tp_btf/sock_recv_length")
 int on_read(void *ctx)
 {
-	return pass_on(ctx, &reads);
+	return call_server(ctx, &reads);
 }
 
 SEC("?tp_btf/sock_send_length")
 int on_write(void *ctx)
 {
-	return pass_on(ctx, &writes);
+	return call_server(ctx, &writes);
 }

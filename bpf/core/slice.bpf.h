@@ -332,7 +332,7 @@ static __always_inline __u64 restart_slice(struct qj_cpu_state *cpu, __u64 now)
 }
 
 /* The same with interrupts off: nothing can interrupt, so nothing needs to be atomic. */
-static __always_inline __u64 restart_slice_alone(struct qj_cpu_state *cpu, __u64 now)
+static __always_inline __u64 restart_slice_irqs_off(struct qj_cpu_state *cpu, __u64 now)
 {
 	__u64 t0 = cpu->t0_ns;
 

@@ -372,7 +372,7 @@ static __always_inline struct thread_state *thread_of(struct task_struct *task)
 }
 
 /* Returns the state of this task, making it if there is none; 0 without room. */
-static __always_inline struct thread_state *thread_made(struct task_struct *task)
+static __always_inline struct thread_state *thread_get_or_make(struct task_struct *task)
 {
 	__u32 pid = TASK_FIELD(task, pid);
 	struct early_thread *thread;
@@ -401,7 +401,7 @@ static __always_inline struct thread_state *thread_of(struct task_struct *task)
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
-static __always_inline struct thread_state *thread_made(struct task_struct *task)
+static __always_inline struct thread_state *thread_get_or_make(struct task_struct *task)
 {
 	return bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }

@@ -339,8 +339,8 @@ static __always_inline void add_used(struct qj_used *used, __u64 ns, const struc
  * Returns where to add up the use of the running thread's query that has no shape yet; 0: nowhere.
  * Only the use in one row and one window is stored; earlier use stays without a shape.
  */
-static __always_inline struct qj_used *kept_unnamed(__u64 query, const struct qj_sums_key *key,
-						    __u32 epoch)
+static __always_inline struct qj_used *unnamed_use_of(__u64 query, const struct qj_sums_key *key,
+						      __u32 epoch)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct unnamed_use *kept;
@@ -392,7 +392,7 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu,
 	add_used(&row->used, ns, m, whole, woke);
 	if (key.owner_kind != QJ_OWNER_QUERY || key.shape)
 		return;
-	kept = kept_unnamed(label->query, &key, epoch);
+	kept = unnamed_use_of(label->query, &key, epoch);
 	if (kept)
 		add_used(kept, ns, m, whole, woke);
 }

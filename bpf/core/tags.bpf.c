@@ -57,8 +57,8 @@ static long statements_step(__u32 i, struct statements_search *search)
  * query then belongs to all of them, so no tags apply. Comment signs within literals may cause this
  * too.
  */
-static __always_inline bool are_of_several(const struct thread_state *thread,
-					   struct tags_room *room, __u32 bytes, __u32 end)
+static __always_inline bool has_several_comments(const struct thread_state *thread,
+						 struct tags_room *room, __u32 bytes, __u32 end)
 {
 	struct statements_search search = {
 	    .thread = thread, .room = room, .bytes = bytes, .end = end};
@@ -316,7 +316,7 @@ int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32
 		comment_at_end(cpu, thread, room, end);
 	else
 		comment_at_start(cpu, thread, room, bytes);
-	if (thread->tags && are_of_several(thread, room, bytes, end ?: bytes - 1))
+	if (thread->tags && has_several_comments(thread, room, bytes, end ?: bytes - 1))
 		set_tags(cpu, thread, TAGS_DIFFER);
 	return 0;
 }

@@ -46,8 +46,8 @@ static __always_inline void move_tails(__u64 *tail_ns, __u64 *to, int lengths)
 }
 
 /* Moves a sleep's tails in a window to its owner's row. */
-static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct qj_idle *idle,
-						__u32 epoch, bool package)
+static __attribute__((noinline)) int
+move_window_tails(struct qj_cpu_state *cpu, struct qj_idle *idle, __u32 epoch, bool package)
 {
 	__u32 which = idle->turn & 1;
 	__u64 *tail_ns = idle->tail_ns[epoch & 1][which];
@@ -74,8 +74,8 @@ static __always_inline void write_sleep(struct qj_cpu_state *cpu, struct qj_idle
 	__u32 which = idle->turn & 1, epoch = control.epoch;
 
 	if (!same_key(&idle->owners[which], owner)) {
-		pay_window(cpu, idle, epoch, package);
-		pay_window(cpu, idle, epoch - 1, package);
+		move_window_tails(cpu, idle, epoch, package);
+		move_window_tails(cpu, idle, epoch - 1, package);
 		idle->owners[which] = *owner;
 	}
 	idle->fell_ns[which] = now;
@@ -83,7 +83,7 @@ static __always_inline void write_sleep(struct qj_cpu_state *cpu, struct qj_idle
 }
 
 /* Records a sleep of one that `idle` counts. Returns true if it was the last one. */
-static __always_inline bool last_sleeps(struct qj_cpu_state *cpu, struct qj_idle *idle,
+static __always_inline bool count_sleep(struct qj_cpu_state *cpu, struct qj_idle *idle,
 					const struct qj_sums_key *owner, __u64 now, bool package)
 {
 #pragma clang loop unroll(disable)
@@ -118,11 +118,11 @@ int begin_idle(struct qj_cpu_state *cpu, __u64 now)
 		return 0;
 	if (plan.core_threads == 1)
 		write_sleep(cpu, idle, &owner, now, false);
-	else if (!last_sleeps(cpu, idle, &owner, now, false))
+	else if (!count_sleep(cpu, idle, &owner, now, false))
 		return 0;
 	idle = bpf_map_lookup_elem(&idles, &package);
 	if (idle)
-		last_sleeps(cpu, idle, &owner, now, true);
+		count_sleep(cpu, idle, &owner, now, true);
 	return 0;
 }
 

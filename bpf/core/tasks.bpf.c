@@ -55,7 +55,7 @@ static __always_inline bool is_generic(__u16 server)
  * Returns true if a child of a generic server is its worker, running the same executable. Any
  * listening process may be a generic server, including init.
  */
-static __always_inline bool runs_file_of(struct task_struct *child, __u16 server)
+static __always_inline bool runs_executable_of(struct task_struct *child, __u16 server)
 {
 	__u32 i = (server - 1) & (QJ_MAX_SERVERS - 1);
 	struct file_id file = executable_of(child);
@@ -81,7 +81,7 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 
 	if (!server) { /* a backend of a running postmaster */
 		server = server_by_tgid(BPF_CORE_READ(task, real_parent, tgid));
-		if (is_generic(server) && !runs_file_of(task, server))
+		if (is_generic(server) && !runs_executable_of(task, server))
 			server = 0;
 	}
 	if (server || plan.only_running)
@@ -95,7 +95,7 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 
 static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
 {
-	struct thread_state *thread = thread_made(task);
+	struct thread_state *thread = thread_get_or_make(task);
 
 	if (!thread) {
 		count_loss(this_cpu(), QJ_LOSS_STATE);
@@ -185,7 +185,8 @@ static __always_inline __u16 server_after_exec(struct task_struct *task)
 		server = server_by_executable(task, plan.arguments ? arguments_of(task) : 0);
 	if (server && !hooks_executed(task, kind_of(server)))
 		server = 0;
-	if (!server && forked && is_generic(forked->server) && runs_file_of(task, forked->server))
+	if (!server && forked && is_generic(forked->server) &&
+	    runs_executable_of(task, forked->server))
 		server = forked->server;
 	return server;
 }
@@ -288,7 +289,7 @@ int on_follow(struct bpf_iter__task *ctx)
 		return 0;
 	tgid = BPF_CORE_READ(task, tgid);
 	parent = BPF_CORE_READ(task, real_parent, tgid);
-	if (tgid != followed.tgid && (parent != followed.tgid || !runs_file_of(task, server)))
+	if (tgid != followed.tgid && (parent != followed.tgid || !runs_executable_of(task, server)))
 		return 0;
 	adopt_running(task, server);
 	emit_task(task, QJ_TASK_ALIVE, server, task->comm);

@@ -58,7 +58,7 @@ static __always_inline void memcached_begin(struct memcached_walk *walk, __u8 fi
 {
 	struct memcached_command *c = &walk->connection->command;
 
-	key_overwrite(&walk->connection->request, &c->kept, walk->text);
+	key_prepare_next(&walk->connection->request, &c->kept, walk->text);
 	c->words = 0;
 	c->in_word = 0;
 	c->third = 0;
@@ -233,7 +233,7 @@ memcached_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct 
 		count_loss(cpu, QJ_LOSS_STATE);
 		return 0;
 	}
-	if (key_met(cpu, thread, &connection->request, sk, got))
+	if (key_join(cpu, thread, &connection->request, sk, got))
 		memcached_next_command(&connection->command);
 	return connection;
 }
@@ -292,7 +292,7 @@ static __always_inline void memcached_idle(struct qj_cpu_state *cpu, struct thre
 	if (!request->waits || !request->executions)
 		return;
 	if (!got)
-		key_left(cpu, thread, request);
+		key_disconnected(cpu, thread, request);
 	else
 		key_answered(cpu, thread, request, bpf_ktime_get_ns());
 	if (thread->query == request->query)

@@ -126,7 +126,7 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 }
 
 /* The message is complete: the server starts to work. */
-static __always_inline void mongodb_whole(struct mongodb_walk *walk)
+static __always_inline void mongodb_complete(struct mongodb_walk *walk)
 {
 	struct mongodb_connection *c = walk->connection;
 	struct thread_state *thread = walk->thread;
@@ -242,7 +242,7 @@ static long mongodb_step(__u32 i, struct mongodb_walk *walk)
 	if (!c->shaped && (!c->message.left || qj_mongodb_is_seen(&c->message)))
 		mongodb_shaped(walk);
 	if (!c->message.left)
-		mongodb_whole(walk);
+		mongodb_complete(walk);
 	return 0;
 }
 

@@ -52,7 +52,7 @@ int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 
 }
 
 /* The shape that all requests of one compressor share: no text belongs to it. */
-static __always_inline bool is_common(const struct qj_mongodb *message)
+static __always_inline bool has_shared_shape(const struct qj_mongodb *message)
 {
 	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > QJ_MONGODB_COMPRESSION;
 }
@@ -64,7 +64,7 @@ static __always_inline bool may_emit_single(void)
 }
 
 /* How many bytes of a body can be read. */
-static __always_inline __u32 here_of(const struct qj_mongodb *message)
+static __always_inline __u32 readable_bytes(const struct qj_mongodb *message)
 {
 	const struct inflate_buffers *b = message->inflated ? inflate_buffers_here() : 0;
 
@@ -103,7 +103,8 @@ static __always_inline bool emit_body(struct qj_cpu_state *cpu, struct thread_st
 	head->opcode = message->opcode;
 	head->body = message->body;
 	head->origin = message->origin;
-	bytes = is_common(message) && !single ? QJ_MONGODB_COMPRESSION : here_of(message);
+	bytes =
+	    has_shared_shape(message) && !single ? QJ_MONGODB_COMPRESSION : readable_bytes(message);
 	bytes = at_most(bytes, room);
 	if (read_body(r->bytes + sizeof(*head), bytes, message, addr, 0)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);

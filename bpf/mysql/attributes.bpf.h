@@ -155,7 +155,7 @@ wrong:
  * Returns the offset of the text in a COM_QUERY with attributes, of which `bytes` have arrived;
  * MYSQL_ATTRIBUTES_WRONG: not within these.
  */
-static __always_inline __u32 mysql_behind_attributes(__u64 addr, __u32 bytes, __u8 count)
+static __always_inline __u32 mysql_skip_attributes(__u64 addr, __u32 bytes, __u8 count)
 {
 	struct mysql_attributes a = {
 	    .addr = addr,

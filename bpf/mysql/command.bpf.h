@@ -50,7 +50,8 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
  * capability may have been announced before tracing began, but clients with query attributes set a
  * flag in each execution.
  */
-static __always_inline bool mysql_may_say_tags(const struct thread_state *thread, const __u8 *start)
+static __always_inline bool mysql_may_have_tags(const struct thread_state *thread,
+						const __u8 *start)
 {
 	return plan.tags && start[0] == MYSQL_STMT_EXECUTE &&
 	       start[MYSQL_EXECUTE_FLAGS] & MYSQL_COUNT_AVAILABLE &&
@@ -96,8 +97,8 @@ static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread
 }
 
 /* True once `wanted` bytes of a packet, or all of a shorter packet, have arrived. */
-static __always_inline bool mysql_is_here(const struct thread_state *thread, __u32 bytes,
-					  __u32 wanted)
+static __always_inline bool mysql_has_arrived(const struct thread_state *thread, __u32 bytes,
+					      __u32 wanted)
 {
 	return bytes >= wanted || bytes >= thread->mysql.length;
 }
@@ -113,7 +114,7 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 	__u32 capabilities = 0, hidden = MYSQL_CLIENT_SSL | MYSQL_CLIENT_COMPRESS;
 	bool is_41;
 
-	if (!mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+	if (!mysql_has_arrived(thread, bytes, QJ_STARTUP_BYTES))
 		return;
 	thread->mysql.expects = MYSQL_SKIP;
 	bpf_probe_read_user(&capabilities, sizeof(capabilities), (const void *)addr);
@@ -182,7 +183,7 @@ static __always_inline bool mysql_finds_text(const struct thread_state *thread, 
 	*text = 1;
 	if (!mysql_has_attributes(start))
 		return true;
-	*text = mysql_behind_attributes(addr, bytes, start[1]);
+	*text = mysql_skip_attributes(addr, bytes, start[1]);
 	return *text != MYSQL_ATTRIBUTES_WRONG || bytes >= thread->mysql.length;
 }
 
@@ -209,21 +210,21 @@ static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct threa
 }
 
 /* The rest of a command's work, which the caller does, as it has more room on the stack. */
-enum mysql_left {
+enum mysql_remaining {
 	MYSQL_NOTHING_LEFT,
 	MYSQL_DUMP_LEFT, /* a replica asks for the binary log */
 	MYSQL_TAGS_LEFT, /* of an execution */
 };
 
 /* Handles a command that names a prepared statement; the needed part of its packet has arrived. */
-static __always_inline enum mysql_left
+static __always_inline enum mysql_remaining
 mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread, const __u8 *start)
 {
 	bool tags;
 	__u32 id = start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24;
 
 	mysql_execute(cpu, thread, start[0], id);
-	tags = mysql_may_say_tags(thread, start) && thread->mysql.long_data != id &&
+	tags = mysql_may_have_tags(thread, start) && thread->mysql.long_data != id &&
 	       thread->mysql.long_data != ~0u;
 	mysql_long_data(thread, start[0], id);
 	return tags ? MYSQL_TAGS_LEFT : MYSQL_NOTHING_LEFT;

@@ -27,8 +27,8 @@ static __always_inline void mysql_over(struct qj_cpu_state *cpu, struct thread_s
  * Ends a command whose reply cannot be read. A statement that it prepared gets its text once it is
  * executed, if the server's memory can be read, or by the name for the last one.
  */
-static __always_inline void mysql_over_unread(struct qj_cpu_state *cpu, struct thread_state *thread,
-					      __u64 now)
+static __always_inline void mysql_end_unread(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     __u64 now)
 {
 	if (thread->command == QJ_COMMAND_PREPARE && thread->shape) {
 		prepared_learn(thread, MARIADB_LAST_PREPARED);
@@ -73,8 +73,8 @@ static __always_inline bool mysql_reply_at_read(struct thread_state *thread, int
 }
 
 /* True if the client may still have to send for its command: a file, or its password. */
-static __always_inline bool mysql_may_go_on(struct thread_state *thread, bool readable,
-					    const struct mysql_reply *reply)
+static __always_inline bool mysql_expects_more(struct thread_state *thread, bool readable,
+					       const struct mysql_reply *reply)
 {
 	if (thread->command == QJ_COMMAND_CONNECT)
 		return !readable || reply->start == MYSQL_AUTH_SWITCH ||
@@ -90,8 +90,8 @@ static __always_inline bool mysql_may_go_on(struct thread_state *thread, bool re
  * The next command shows that this was the last read of this one, and its reply the last one. The
  * body of the next packet may overwrite the reply, its header does not.
  */
-static __always_inline void mysql_may_be_over(struct qj_cpu_state *cpu, struct thread_state *thread,
-					      const struct mysql_reply *reply, int got)
+static __always_inline void mysql_may_end(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  const struct mysql_reply *reply, int got)
 {
 	/* The first header after a wait may be the next command's: the wait has ended this one. */
 	if (got <= 0 || (got <= MYSQL_HEADER_MAX && thread->mysql.went_on))
@@ -122,12 +122,12 @@ static __always_inline void mysql_next_read(struct qj_cpu_state *cpu, struct thr
 	if (thread->mysql.client && thread->mysql.client != sk)
 		return; /* of a federated table, say */
 	readable = mysql_reply_at_read(thread, got, &reply);
-	if (mysql_may_go_on(thread, readable, &reply)) {
-		mysql_may_be_over(cpu, thread, &reply, got);
+	if (mysql_expects_more(thread, readable, &reply)) {
+		mysql_may_end(cpu, thread, &reply, got);
 		return;
 	}
 	if (!readable) {
-		mysql_over_unread(cpu, thread, bpf_ktime_get_ns());
+		mysql_end_unread(cpu, thread, bpf_ktime_get_ns());
 		return;
 	}
 	mysql_answered(cpu, thread, &reply);

@@ -38,8 +38,8 @@ static __always_inline bool changes_user(const struct thread_state *thread)
 }
 
 /* Emits an event of a session, which may not be the thread's own in a thread pool. */
-static __always_inline void emit_of(struct thread_state *thread, __u64 session, __u32 event,
-				    __u64 addr, __u32 bytes)
+static __always_inline void emit_event_of(struct thread_state *thread, __u64 session, __u32 event,
+					  __u64 addr, __u32 bytes)
 {
 	emit_session_of(this_cpu(), thread, session, event, addr, bytes);
 }
@@ -86,7 +86,7 @@ int BPF_KPROBE(mysql_client, __u64 vio)
 }
 
 /* The event's text is that of a COM_CHANGE_USER, up to the user. */
-static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
+static __always_inline void take_login(__u64 thd, __u64 format, __u64 user)
 {
 	struct thread_state *thread = symbol_thread();
 	__u64 session;
@@ -99,18 +99,18 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 	} else {
 		session = mysql_logs_in(this_cpu(), thread, thd);
 		if (thread->socket)
-			emit_of(thread, session, QJ_SESSION_MET, 0, 0);
+			emit_event_of(thread, session, QJ_SESSION_MET, 0, 0);
 	}
 	thread->socket = 0; /* the thread's next login has another socket */
-	emit_of(thread, session, QJ_SESSION_USER, user,
-		string_bytes(thread, user, sizeof(thread->scratch)));
+	emit_event_of(thread, session, QJ_SESSION_USER, user,
+		      string_bytes(thread, user, sizeof(thread->scratch)));
 }
 
 /* MariaDB, MySQL 5.6: general_log_print(THD *, command, format, ...). */
 SEC("?uprobe")
 int BPF_KPROBE(mysql_log_thd_first, __u64 thd, __u64 command, __u64 format, __u64 user)
 {
-	log_line(thd, format, user);
+	take_login(thd, format, user);
 	return 0;
 }
 
@@ -119,7 +119,7 @@ SEC("?uprobe")
 int BPF_KPROBE(mysql_log_logger_first, __u64 logger, __u64 thd, __u64 command, __u64 format,
 	       __u64 user)
 {
-	log_line(thd, format, user);
+	take_login(thd, format, user);
 	return 0;
 }
 
@@ -134,8 +134,8 @@ int BPF_KPROBE(mysql_database, __u64 thd, __u64 lex_string)
 		return 0;
 	bpf_probe_read_user(&name, sizeof(name), (const void *)lex_string);
 	thread->mysql.changing = mysql_session(thread, thd);
-	emit_of(thread, thread->mysql.changing, QJ_SESSION_DATABASE, name.text,
-		at_most(name.length, QJ_STARTUP_BYTES));
+	emit_event_of(thread, thread->mysql.changing, QJ_SESSION_DATABASE, name.text,
+		      at_most(name.length, QJ_STARTUP_BYTES));
 	return 0;
 }
 
@@ -152,9 +152,9 @@ int BPF_KRETPROBE(mysql_database_end, int result)
 		return 0;
 	if ((__u8)result && changes_user(thread)) {
 		thread->mysql.changes = 0;
-		emit_of(thread, thread->mysql.changing, QJ_SESSION_USER, 0, 0);
+		emit_event_of(thread, thread->mysql.changing, QJ_SESSION_USER, 0, 0);
 	} else if ((__u8)result) {
-		emit_of(thread, thread->mysql.changing, QJ_SESSION_KEPT, 0, 0);
+		emit_event_of(thread, thread->mysql.changing, QJ_SESSION_KEPT, 0, 0);
 	}
 	thread->mysql.changing = 0;
 	return 0;

@@ -109,7 +109,8 @@ struct mysql_com_execute {
 };
 
 /* Makes the session with this object the thread's session. */
-static __always_inline void serve(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 thd)
+static __always_inline void take_session(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 __u64 thd)
 {
 	__u64 number = mysql_number(thread, thd), session, *known;
 
@@ -141,9 +142,9 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 		if (thread->mysql.dumps)
 			mysql_dumped(*cpu, thread);
 		if (thread->begin_ns) /* both commands came in one record of TLS */
-			mysql_over_unread(*cpu, thread, now);
+			mysql_end_unread(*cpu, thread, now);
 	}
-	serve(*cpu, thread, thd);
+	take_session(*cpu, thread, thd);
 	*resumed = is_pool(thread) && resume(*cpu, thread, now);
 	if (!*resumed)
 		query_begin(*cpu, thread, now);
@@ -161,7 +162,7 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 }
 
 /* Nothing more will be read: the thread's remaining work belongs to no query. */
-static __always_inline void mysql_leaves(struct qj_cpu_state *cpu, struct thread_state *thread)
+static __always_inline void mysql_disconnects(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	__u64 now = bpf_ktime_get_ns();
 
@@ -188,7 +189,7 @@ static __always_inline void other_command(struct qj_cpu_state *cpu, struct threa
 		break;
 	case MYSQL_QUIT:
 		if (mysql_ends_at_read(thread))
-			mysql_leaves(cpu, thread);
+			mysql_disconnects(cpu, thread);
 		else
 			thread->mysql.leaves = 1;
 		break;
@@ -308,7 +309,7 @@ int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
  * Takes the outcome from the reply. With compression the command was read after an additional
  * header, but the reply is assembled at the buffer's start, which is searched second.
  */
-static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_state *thread)
+static __always_inline void take_outcome(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	struct mysql_reply reply = {};
 
@@ -328,7 +329,7 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
  * work, as on sockets, and waking up belongs to the next query (mysql_client() handles logins). In
  * a thread pool, or once its client leaves, the thread's further work belongs to no query.
  */
-static __always_inline bool goes_back(const struct thread_state *thread)
+static __always_inline bool returns_to_wait(const struct thread_state *thread)
 {
 	return !is_pool(thread) && !thread->mysql.leaves;
 }
@@ -351,10 +352,10 @@ int BPF_KRETPROBE(mysql_end, int result)
 		suspend(cpu, thread, now);
 		return 0;
 	}
-	answered(cpu, thread);
+	take_outcome(cpu, thread);
 	mysql_executed(cpu, thread);
 	query_end(cpu, thread, now);
-	if (!goes_back(thread))
+	if (!returns_to_wait(thread))
 		query_release(cpu, thread, now);
 	thread->mysql.leaves = 0;
 	return 0;

@@ -53,7 +53,7 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
  * The next request was already there, so the server did not wait, and four bytes of that request
  * overwrite the header of the reply. The rest must identify the reply: no rows begin with a 0.
  */
-static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thread_state *thread,
+static __always_inline void mysql_pipelined(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 buffer, __u64 now)
 {
 	struct mysql_reply reply = {};
@@ -122,7 +122,7 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	if (thread->mysql.dumps)
 		mysql_dumped(cpu, thread);
 	if (sequence == 0) {
-		mysql_overtaken(cpu, thread, buffer, now);
+		mysql_pipelined(cpu, thread, buffer, now);
 		if (thread->phase == PHASE_UNKNOWN) /* the session was already logged in */
 			mysql_find_names(cpu, thread);
 		thread->phase = PHASE_READY;
@@ -141,7 +141,7 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 }
 
 /*
- * Returns enum mysql_left. Not inline: its stack is free again where a query ends.
+ * Returns enum mysql_remaining. Not inline: its stack is free again where a query ends.
  */
 static __noinline int mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
 				    __u64 addr, __u32 bytes)
@@ -150,14 +150,14 @@ static __noinline int mysql_command(struct qj_cpu_state *cpu, struct thread_stat
 	const __u8 *start = whole.bytes;
 	__u32 text = 0;
 
-	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
+	if (!mysql_has_arrived(thread, bytes, MYSQL_FIXED_BYTES))
 		return MYSQL_NOTHING_LEFT;
 	bpf_probe_read_user(&whole, mysql_start_bytes(bytes), (const void *)addr);
 	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
-	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+	    !mysql_has_arrived(thread, bytes, QJ_STARTUP_BYTES))
 		return MYSQL_NOTHING_LEFT;
-	if (mysql_may_say_tags(thread, start) &&
-	    !mysql_is_here(thread, bytes, thread->mysql.length))
+	if (mysql_may_have_tags(thread, start) &&
+	    !mysql_has_arrived(thread, bytes, thread->mysql.length))
 		return MYSQL_NOTHING_LEFT;
 	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
 		return MYSQL_NOTHING_LEFT;

@@ -26,8 +26,8 @@ struct postgres_body {
 };
 
 /* Copies the statement of the thread's request to `to`. */
-static __always_inline void postgres_shown(const struct thread_state *thread,
-					   struct postgres_statement *to)
+static __always_inline void postgres_get_statement(const struct thread_state *thread,
+						   struct postgres_statement *to)
 {
 	to->shape = thread->shape;
 	to->tags = thread->tags;
@@ -36,8 +36,8 @@ static __always_inline void postgres_shown(const struct thread_state *thread,
 	to->flags = thread->flags & QJ_STATEMENT_FLAGS;
 }
 
-static __always_inline void postgres_show(struct thread_state *thread,
-					  const struct postgres_statement *statement)
+static __always_inline void postgres_set_statement(struct thread_state *thread,
+						   const struct postgres_statement *statement)
 {
 	thread->shape = statement->shape;
 	thread->tags = statement->tags;
@@ -51,7 +51,7 @@ static __always_inline void postgres_show(struct thread_state *thread,
 static __always_inline void postgres_next_statement(struct thread_state *thread)
 {
 	if (thread->executions)
-		postgres_shown(thread, &thread->postgres.before);
+		postgres_get_statement(thread, &thread->postgres.before);
 	thread->postgres.unknown = thread->tags = 0;
 	thread->flags &= ~QJ_STATEMENT_FLAGS;
 }
@@ -59,21 +59,21 @@ static __always_inline void postgres_next_statement(struct thread_state *thread)
 static __always_inline void postgres_keep_executed(struct thread_state *thread)
 {
 	if (thread->executions)
-		postgres_show(thread, &thread->postgres.before);
+		postgres_set_statement(thread, &thread->postgres.before);
 }
 
 /*
  * Counts an execution. The statements of one request share its time in unknown proportions. So the
  * request has a shape only if all executed statements have the same shape; likewise for tags.
  */
-static __always_inline void postgres_add(struct thread_state *thread,
-					 const struct postgres_statement *statement)
+static __always_inline void postgres_count(struct thread_state *thread,
+					   const struct postgres_statement *statement)
 {
 	struct postgres_thread *own = &thread->postgres;
 
 	if (!thread->executions++) {
-		postgres_show(thread, statement);
-		postgres_shown(thread, &own->first);
+		postgres_set_statement(thread, statement);
+		postgres_get_statement(thread, &own->first);
 		own->same = 1;
 		return;
 	}
@@ -87,7 +87,7 @@ static __always_inline void postgres_add(struct thread_state *thread,
 }
 
 /* `addr`: the statement's text, if all of it has arrived. */
-static __always_inline void postgres_sets(const struct postgres_body *body, __u64 addr)
+static __always_inline void postgres_note_set(const struct postgres_body *body, __u64 addr)
 {
 	struct thread_state *thread = body->thread;
 
@@ -113,7 +113,7 @@ static __always_inline void postgres_parse(const struct postgres_body *body, __u
 	if (length)
 		prepared_learn(thread, name);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */
-		postgres_sets(body, addr + length);
+		postgres_note_set(body, addr + length);
 	postgres_keep_executed(thread);
 }
 
@@ -125,7 +125,7 @@ static __always_inline void postgres_open_portal(struct thread_state *thread, __
 	struct prepared_statement value = {};
 
 	if (name == UNNAMED_STATEMENT) {
-		postgres_shown(thread, portal);
+		postgres_get_statement(thread, portal);
 		portal->flags |= PORTAL_OPEN;
 		return;
 	}
@@ -161,7 +161,8 @@ static __always_inline __u32 postgres_named_portal(struct thread_state *thread, 
 }
 
 /* `name`: the hash of the statement's name, which is at `addr`. */
-static __always_inline void postgres_learn(const struct postgres_body *body, __u64 addr, __u64 name)
+static __always_inline void postgres_recover(const struct postgres_body *body, __u64 addr,
+					     __u64 name)
 {
 	__u32 bytes = postgres_find_prepared(body->cpu, body->thread, addr);
 
@@ -202,7 +203,7 @@ static __always_inline void postgres_bind(const struct postgres_body *body, __u3
 	if (names.bytes[1]) {
 		prepared_recall(thread, name);
 		if (!thread->shape)
-			postgres_learn(body, addr + portal, name);
+			postgres_recover(body, addr + portal, name);
 		if (!thread->shape) {
 			thread->postgres.unknown = name;
 			thread->shape = unseen_shape(thread->session, name);
@@ -227,12 +228,12 @@ static __always_inline void postgres_query(const struct postgres_body *body, __u
 		thread->command = QJ_COMMAND_QUERY;
 	postgres_text(body->cpu, thread, body->addr, here, thread->postgres.body_bytes - 1,
 		      postgres_rules(thread));
-	postgres_sets(body, body->addr);
+	postgres_note_set(body, body->addr);
 	/* The server uses the unnamed portal for it, too. */
-	postgres_shown(thread, portal);
+	postgres_get_statement(thread, portal);
 	portal->flags |= PORTAL_OPEN | PORTAL_RAN;
 	postgres_keep_executed(thread);
-	postgres_add(thread, portal);
+	postgres_count(thread, portal);
 }
 
 /* Fetches more rows from a portal of an earlier request: no new execution. */
@@ -243,7 +244,7 @@ static __always_inline void postgres_fetch(struct thread_state *thread,
 		return; /* the request began with something else */
 	thread->command = QJ_COMMAND_EXECUTE;
 	if (is_open)
-		postgres_show(thread, portal);
+		postgres_set_statement(thread, portal);
 	else
 		postgres_no_text(thread, QJ_NO_TEXT_EARLIER);
 }
@@ -268,7 +269,7 @@ static __always_inline void postgres_execute(const struct postgres_body *body, _
 		postgres_fetch(thread, portal, flags & PORTAL_OPEN);
 		return;
 	}
-	postgres_add(thread, portal);
+	postgres_count(thread, portal);
 	if (thread->command == QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_QUERY; /* text and execution in one request */
 	else if (thread->command == QJ_COMMAND_OTHER)

@@ -29,7 +29,8 @@ static __always_inline __u64 postgres_pointer(__u32 distance)
 }
 
 /* Reports the application's current name: the parameter application_name (utils/misc/guc). */
-static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thread_state *thread)
+static __always_inline void postgres_report_application(struct qj_cpu_state *cpu,
+							struct thread_state *thread)
 {
 	__u64 name = postgres_pointer(facts_of(thread)[QJ_POSTGRES_APPLICATION]);
 	__u32 bytes = name ? string_bytes(thread, name, QJ_APPLICATION_BYTES) : 0;
@@ -42,7 +43,8 @@ static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thre
  * Reports user and database from the title that the backend has written over its arguments
  * (ps_status.c): a short session has ended before the reader could look into /proc.
  */
-static __always_inline void postgres_titled(struct qj_cpu_state *cpu, struct thread_state *thread)
+static __always_inline void postgres_report_title(struct qj_cpu_state *cpu,
+						  struct thread_state *thread)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 title = BPF_CORE_READ(task, mm, arg_start);
@@ -58,7 +60,8 @@ static __always_inline void postgres_titled(struct qj_cpu_state *cpu, struct thr
  * MyProcPort (src/include/miscadmin.h) is null there. In every version the struct that it points to
  * begins with the client's socket (struct Port, src/include/libpq/libpq-be.h).
  */
-static __always_inline bool postgres_met(struct qj_cpu_state *cpu, struct thread_state *thread)
+static __always_inline bool postgres_report_session(struct qj_cpu_state *cpu,
+						    struct thread_state *thread)
 {
 	__u32 client = facts_of(thread)[QJ_POSTGRES_CLIENT];
 	__u64 port = postgres_pointer(client);
@@ -69,8 +72,8 @@ static __always_inline bool postgres_met(struct qj_cpu_state *cpu, struct thread
 	if (port && !bpf_probe_read_user(&fd, sizeof(fd), (const void *)port))
 		thread->socket = socket_of(fd);
 	thread->session = new_id(cpu);
-	postgres_titled(cpu, thread);
-	postgres_named(cpu, thread);
+	postgres_report_title(cpu, thread);
+	postgres_report_application(cpu, thread);
 	return true;
 }
 
@@ -86,7 +89,7 @@ static __always_inline void postgres_ended(struct qj_cpu_state *cpu, struct thre
 	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
 		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not executed */
 	if (thread->postgres.sets && thread->executions)
-		postgres_named(cpu, thread);
+		postgres_report_application(cpu, thread);
 	query_end(cpu, thread, now);
 	thread->text_addr = 0;
 	thread->postgres.sets = 0;
@@ -119,7 +122,7 @@ static __always_inline bool postgres_serves(struct qj_cpu_state *cpu, struct thr
 		return true;
 	if (!postgres_logged_in(thread))
 		return false;
-	if (!postgres_met(cpu, thread))
+	if (!postgres_report_session(cpu, thread))
 		thread->phase = PHASE_OPAQUE;
 	thread->postgres.statement = BPF_CORE_READ(bpf_get_current_task_btf(), mm, start_data) +
 				     facts_of(thread)[QJ_POSTGRES_STATEMENT];
@@ -130,8 +133,7 @@ static __always_inline bool postgres_serves(struct qj_cpu_state *cpu, struct thr
  * A request was read that executed nothing, such as a Parse. It has no record, and its time goes to
  * the next query, which has the same id.
  */
-static __always_inline void postgres_not_begun(struct qj_cpu_state *cpu,
-					       struct thread_state *thread)
+static __always_inline void postgres_discard(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	thread->begin_ns = 0;
 	thread->text_addr = 0;
@@ -177,7 +179,7 @@ static __always_inline void postgres_next_read(struct qj_cpu_state *cpu,
 	if (thread->begin_ns && worked)
 		postgres_ended(cpu, thread, now);
 	else if (thread->begin_ns)
-		postgres_not_begun(cpu, thread);
+		postgres_discard(cpu, thread);
 	if (got > 0 && postgres_serves(cpu, thread))
 		query_begin(cpu, thread, now);
 }

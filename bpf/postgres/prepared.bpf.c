@@ -205,7 +205,8 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
  * call them. PostgreSQL 14-18: src/include/utils/portal.h, nodes/pg_list.h, nodes/plannodes.h.
  */
 
-static __always_inline void tell(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 id)
+static __always_inline void report_id(struct qj_cpu_state *cpu, struct thread_state *thread,
+				      __u64 id)
 {
 	static const __u8 yes = 1;
 	struct qj_told_id told = {.shape = thread->shape, .id = id};
@@ -261,8 +262,8 @@ static __always_inline __u64 id_of(const volatile __u64 *facts, __u64 portal)
  * function and stores the time of the portal's message. If that program has not run yet, the shape
  * is another statement's.
  */
-static __always_inline bool begun(const struct thread_state *thread, const volatile __u64 *facts,
-				  __u64 portal)
+static __always_inline bool has_begun(const struct thread_state *thread,
+				      const volatile __u64 *facts, __u64 portal)
 {
 	__u64 created = 0;
 
@@ -286,10 +287,10 @@ int BPF_KPROBE(postgres_query_id, __u64 portal, __u64 count, __u8 top_level)
 		return 0;
 	facts = facts_of(thread);
 	if (!facts[QJ_POSTGRES_PORTAL_PLANS] || !facts[QJ_POSTGRES_QUERY_ID] ||
-	    !begun(thread, facts, portal))
+	    !has_begun(thread, facts, portal))
 		return 0;
 	id = id_of(facts, portal);
 	if (id)
-		tell(this_cpu(), thread, id);
+		report_id(this_cpu(), thread, id);
 	return 0;
 }

@@ -37,7 +37,7 @@ struct postgres_reply {
 };
 
 /* Returns the POSTGRES_LOOK bytes at reply->at; zeros beyond the end. */
-static __always_inline const __u8 *postgres_look(struct postgres_reply *reply)
+static __always_inline const __u8 *postgres_peek(struct postgres_reply *reply)
 {
 	struct thread_state *thread = reply->thread;
 	__u32 into = reply->at - reply->window;
@@ -112,7 +112,7 @@ static __always_inline __u64 postgres_tag_rows(const __u8 *tag, __u32 bytes)
 
 static long postgres_error_byte(__u32 i, struct postgres_reply *reply)
 {
-	const __u8 *field = postgres_look(reply);
+	const __u8 *field = postgres_peek(reply);
 	__u8 *state = reply->thread->sqlstate;
 	__u64 word;
 
@@ -155,7 +155,7 @@ static __always_inline long postgres_next_start(struct postgres_reply *reply)
 
 static long postgres_reply_message(__u32 i, struct postgres_reply *reply)
 {
-	const __u8 *message = postgres_look(reply);
+	const __u8 *message = postgres_peek(reply);
 	__u32 length = postgres_uint(message + 1), end = reply->at + 1 + length;
 	__u8 type = message[0];
 

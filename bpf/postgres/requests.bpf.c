@@ -41,8 +41,8 @@ static __always_inline struct postgres_pieces *pieces_of(void)
 }
 
 /* Handles the message with the bytes in `pieces`; 0: without any. */
-static __always_inline void collected(struct qj_cpu_state *cpu, struct thread_state *thread,
-				      struct postgres_pieces *pieces)
+static __always_inline void handle_collected(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     struct postgres_pieces *pieces)
 {
 	__u64 addr = 0;
 
@@ -71,16 +71,16 @@ int postgres_collect(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 	walk.pieces = pieces_of();
 	walk.at = thread->postgres.collected;
 	if (!walk.pieces || walk.at > wanted) {
-		collected(cpu, thread, 0);
+		handle_collected(cpu, thread, 0);
 		return 0;
 	}
 	walk.left = at_most(here, wanted - walk.at);
 	bpf_loop(POSTGRES_COLLECTED / POSTGRES_PIECE + 1, pieces_step, &walk, 0);
 	thread->postgres.collected = walk.at;
 	if (!walk.addr)
-		collected(cpu, thread, 0);
+		handle_collected(cpu, thread, 0);
 	else if (!thread->need || walk.at >= wanted)
-		collected(cpu, thread, walk.pieces);
+		handle_collected(cpu, thread, walk.pieces);
 	return 0;
 }
 
@@ -90,7 +90,7 @@ static __always_inline bool postgres_is_data(__u8 type)
 }
 
 /* SQLSTATE 26000 or 34000: there is no such prepared statement, or no such portal. */
-static __always_inline bool postgres_names_nothing(const struct thread_state *thread)
+static __always_inline bool postgres_is_unknown_name(const struct thread_state *thread)
 {
 	const __u8 *state = thread->sqlstate;
 
@@ -104,15 +104,15 @@ static __always_inline void postgres_outcome(struct thread_state *thread)
 	bool is_first = postgres_answered(thread);
 
 	if (is_first && thread->command == QJ_COMMAND_EXECUTE && thread->executions <= 1 &&
-	    postgres_names_nothing(thread)) {
+	    postgres_is_unknown_name(thread)) {
 		thread->tags = 0;
 		postgres_no_text(thread, QJ_NO_TEXT_NONE);
 	}
 }
 
 /* Reports why there is no text, or which statement has no text. */
-static __always_inline void postgres_tell_unseen(struct qj_cpu_state *cpu,
-						 struct thread_state *thread)
+static __always_inline void postgres_report_unseen(struct qj_cpu_state *cpu,
+						   struct thread_state *thread)
 {
 	__u32 why = (thread->flags & QJ_LOST_CAUSES) >> QJ_NO_TEXT_SHIFT;
 
@@ -128,7 +128,7 @@ static __always_inline int end_request(struct qj_cpu_state *cpu, struct thread_s
 {
 	postgres_outcome(thread);
 	if (thread->flags & QJ_QUERY_NO_TEXT)
-		postgres_tell_unseen(cpu, thread);
+		postgres_report_unseen(cpu, thread);
 	thread->postgres.last_shape = thread->shape;
 	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
@@ -144,8 +144,8 @@ int postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 en
  * Continues the last request with data for a COPY that was not recognised (a comment before it,
  * several statements in one) and seemed to be over when its server began to wait: no new execution.
  */
-static __always_inline void postgres_go_on(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 now)
+static __always_inline void postgres_resume_copy(struct qj_cpu_state *cpu,
+						 struct thread_state *thread, __u64 now)
 {
 	query_begin(cpu, thread, now);
 	thread->command = QJ_COMMAND_QUERY;
@@ -164,7 +164,7 @@ int postgres_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 
 		return 0;
 	if (type == 'p' || postgres_is_data(type)) { /* a login, or a COPY, continues */
 		if (!thread->begin_ns && !thread->postgres.dumps && type != 'p')
-			postgres_go_on(cpu, thread, now);
+			postgres_resume_copy(cpu, thread, now);
 		thread->end_ns = 0;
 		return 0;
 	}

@@ -110,7 +110,7 @@ int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 l
 	if (thread->executions == 1)
 		thread->flags &= ~QJ_QUERY_PIPELINED;
 	if (!walk.after && thread->executions && thread->executions <= thread->postgres.same)
-		postgres_show(thread, &thread->postgres.first);
+		postgres_set_statement(thread, &thread->postgres.first);
 	if (cpu->query == thread->query)
 		label_query(cpu, thread);
 	return 0;

@@ -34,7 +34,7 @@ static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct t
 	}
 	postgres_read(cpu, thread, addr, got, now);
 	if (unknown && thread->phase == PHASE_READY) /* the login was not seen */
-		postgres_named(cpu, thread);
+		postgres_report_application(cpu, thread);
 }
 
 /* Not inline: its frame would add to the stack of the socket mode's calls. */

@@ -34,7 +34,7 @@ static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state 
 static __always_inline void running(struct qj_cpu_state *cpu, struct thread_state *thread,
 				    __u64 text, __u64 now)
 {
-	if (!thread->session && !postgres_met(cpu, thread)) {
+	if (!thread->session && !postgres_report_session(cpu, thread)) {
 		thread->phase = PHASE_OPAQUE;
 		return;
 	}

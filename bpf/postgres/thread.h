@@ -52,7 +52,7 @@ struct postgres_thread {
 	__u64 last_shape;		  /* of the query that ended last */
 	struct postgres_statement portal; /* of the unnamed portal */
 	struct postgres_statement first;  /* the request's first executed statement ... */
-	struct postgres_statement before; /* see postgres_add() */
+	struct postgres_statement before; /* see postgres_count() */
 	__u32 same;			  /* ... and how often it was executed before another one */
 	__u32 body_bytes;		  /* body length of the current message */
 	__u32 collected; /* bytes of it in requests.bpf.c, if it is collected there */

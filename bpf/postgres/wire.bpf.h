@@ -92,7 +92,7 @@ struct postgres_walk {
 };
 
 /* True if the server skips this message: after an error, up to a Sync. */
-static __always_inline bool postgres_skips_this(struct thread_state *thread, __u8 type)
+static __always_inline bool postgres_is_skipped(struct thread_state *thread, __u8 type)
 {
 	if (type == 'S') {
 		thread->postgres.skips = 0;
@@ -123,7 +123,7 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 
 	if (postgres_begin(walk->cpu, thread, walk->now, type, walk->fresh))
 		walk->fresh = 0;
-	if (thread->postgres.skips && postgres_skips_this(thread, type))
+	if (thread->postgres.skips && postgres_is_skipped(thread, type))
 		return;
 	/* A Query or a Sync may have come earlier in this read: this request has not ended. */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')

@@ -104,7 +104,7 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
 		count_loss(cpu, QJ_LOSS_STATE);
 		return 0;
 	}
-	if (key_met(cpu, thread, &connection->request, sk, got))
+	if (key_join(cpu, thread, &connection->request, sk, got))
 		redis_next_command(&connection->command);
 	return connection;
 }
@@ -151,8 +151,8 @@ static __always_inline bool executes(const struct task_struct *task)
  * runs, and after a restart with other options. From here on its requests are counted, and none
  * owns CPU time. The main thread may work for its last request until it sleeps.
  */
-static __always_inline void redis_several_read(struct task_struct *task,
-					       struct thread_state *thread)
+static __always_inline void redis_use_statistical(struct task_struct *task,
+						  struct thread_state *thread)
 {
 	struct thread_state *main = thread_of(task->group_leader);
 
@@ -176,11 +176,11 @@ static __always_inline void redis_reads(struct sock *sk, int got, int flags)
 	if (!got) {
 		connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
 		if (connection)
-			key_left(cpu, thread, &connection->request);
+			key_disconnected(cpu, thread, &connection->request);
 		return;
 	}
 	if (owns_time(thread) && !executes(task))
-		redis_several_read(task, thread);
+		redis_use_statistical(task, thread);
 	owns = owns_time(thread);
 	connection = redis_connect(cpu, thread, sk, got);
 	if (!connection || connection->request.opaque)

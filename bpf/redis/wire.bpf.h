@@ -110,7 +110,7 @@ static __always_inline void redis_overwrite(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
 
-	key_overwrite(&walk->connection->request, &c->kept, walk->text);
+	key_prepare_next(&walk->connection->request, &c->kept, walk->text);
 	if (plan.tags && walk->naming)
 		redis_name_begin(walk->naming);
 	c->index = 0;

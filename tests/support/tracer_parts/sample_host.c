@@ -78,7 +78,7 @@ void sample_run(size_t count, const __u64 *shape, const __u64 *end_ns, double *p
 		thread.shape = shape[i];
 		now_ns = end_ns[i];
 		probability[i] = 0;
-		if (drawn(&thread, end_ns[i]))
+		if (is_drawn(&thread, end_ns[i]))
 			probability[i] = thread.ended_probability
 					     ? thread.ended_probability / 4294967296.0
 					     : 1.0;
