@@ -241,7 +241,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-struct cpu_books {
+struct cpu_times {
 	uint64_t t_ns;
 	uint64_t busy_ns;
 	uint64_t idle_ns;
@@ -252,9 +252,9 @@ struct cpu_books {
  * second, since nothing wakes the CPU. Reads the time between two equal readings of the clock, so
  * the time is not before the clock was set and sums never step back.
  */
-static struct cpu_books cpu_books(const struct qj_cpu_state *state)
+static struct cpu_times cpu_times(const struct qj_cpu_state *state)
 {
-	struct cpu_books books;
+	struct cpu_times books;
 	uint64_t clock, since, all;
 
 	do {
@@ -268,13 +268,13 @@ static struct cpu_books cpu_books(const struct qj_cpu_state *state)
 	return books;
 }
 
-void cpu_books_report(const struct probes *probes, struct steal *steal, struct stream *stream,
+void cpu_times_report(const struct probes *probes, struct steal *steal, struct stream *stream,
 		      const struct qj_cpu *cpus, unsigned cpu_count)
 {
 	steal_read(steal);
 	for (unsigned i = 0; i < cpu_count; i++) {
 		unsigned cpu = cpus[i].cpu % QJ_MAX_CPUS;
-		struct cpu_books books = cpu_books(&probes->skeleton->bss->cpus[cpu]);
+		struct cpu_times books = cpu_times(&probes->skeleton->bss->cpus[cpu]);
 		struct qj_cpu_time time = {
 		    .t_ns = books.t_ns,
 		    .busy_ns = books.busy_ns,
@@ -287,7 +287,7 @@ void cpu_books_report(const struct probes *probes, struct steal *steal, struct s
 	}
 }
 
-uint64_t cpu_books_busy_ns(void *ctx, unsigned package)
+uint64_t cpu_times_busy_ns(void *ctx, unsigned package)
 {
 	const struct probes *probes = ctx;
 	const struct qj_plan *plan = &probes->skeleton->rodata->plan;
@@ -295,6 +295,6 @@ uint64_t cpu_books_busy_ns(void *ctx, unsigned package)
 
 	for (unsigned cpu = 0; cpu < QJ_MAX_CPUS; cpu++)
 		if (plan->package_of[cpu] == package)
-			busy += cpu_books(&probes->skeleton->bss->cpus[cpu]).busy_ns;
+			busy += cpu_times(&probes->skeleton->bss->cpus[cpu]).busy_ns;
 	return busy;
 }

@@ -65,8 +65,8 @@ bool compiled_at(const struct compiled *compiled, uint64_t pc, struct compiled_c
 }
 
 /* Steps to the caller of a frame with a frame pointer: the caller's is stored at `fp`. */
-static enum unwind_result leave(const struct unwind_memory *stack, uint64_t fp, uint64_t sp,
-				uint64_t registers[])
+static enum unwind_result step_to_caller(const struct unwind_memory *stack, uint64_t fp,
+					 uint64_t sp, uint64_t registers[])
 {
 	uint64_t caller, callers_fp;
 
@@ -87,7 +87,7 @@ static enum unwind_result leave_interpreter(const struct unwind_memory *stack, u
 
 	if (fp < registers[UNWIND_SP] || !unwind_word(stack, fp - 8, &sp) || sp < fp + 16)
 		return UNWIND_LOST;
-	return leave(stack, fp, sp, registers);
+	return step_to_caller(stack, fp, sp, registers);
 }
 
 /* Leaves the stub that calls Java, which saves the caller's registers. */
@@ -101,7 +101,7 @@ static enum unwind_result leave_java(const struct unwind_memory *stack, uint64_t
 			return UNWIND_LOST;
 	for (unsigned i = 0; i < sizeof(kept); i++)
 		registers[kept[i]] = values[i];
-	return leave(stack, fp, fp + 16, registers);
+	return step_to_caller(stack, fp, fp + 16, registers);
 }
 
 /* Leaves a stub that calls nothing. Without a frame pointer, or before it is set, the return
@@ -122,7 +122,7 @@ static enum unwind_result leave_leaf(const struct compiled *compiled,
 	if (registers[FP] < registers[UNWIND_SP] || !unwind_word(stack, registers[FP] + 8, &word) ||
 	    !compiled_at(compiled, word - 1, &caller))
 		return UNWIND_LOST;
-	return leave(stack, registers[FP], registers[FP] + 16, registers);
+	return step_to_caller(stack, registers[FP], registers[FP] + 16, registers);
 }
 
 enum unwind_result compiled_step(const struct compiled *compiled, const struct compiled_code *code,
@@ -138,7 +138,7 @@ enum unwind_result compiled_step(const struct compiled *compiled, const struct c
 		if (registers[FP] + 16 != above ||
 		    (interrupted && pc - code->start < code->complete))
 			return UNWIND_LOST;
-		return leave(stack, registers[FP], above, registers);
+		return step_to_caller(stack, registers[FP], above, registers);
 	case COMPILED_INTERPRETER:
 		return leave_interpreter(stack, registers);
 	case COMPILED_LEAF:
@@ -147,7 +147,8 @@ enum unwind_result compiled_step(const struct compiled *compiled, const struct c
 		return pc + 1 == compiled->list->call_stub ? leave_java(stack, registers)
 							   : UNWIND_LOST;
 	case COMPILED_FRAME:
-		return interrupted ? UNWIND_LOST : leave(stack, above - 16, above, registers);
+		return interrupted ? UNWIND_LOST
+				   : step_to_caller(stack, above - 16, above, registers);
 	}
 	return UNWIND_LOST;
 }

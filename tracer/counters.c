@@ -134,7 +134,7 @@ int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton)
 /* ---- the option ---- */
 
 /* Parses more=TYPE:CONFIG, optionally restricted to user space or the kernel. */
-static int more(struct options *o, const char *value)
+static int parse_more(struct options *o, const char *value)
 {
 	struct counter_option *counter = &o->counters[QJ_COUNTERS + o->more_counters];
 	const char *where = strrchr(value, ':');
@@ -168,7 +168,7 @@ int counter_option(struct options *o, const char *value)
 	uint64_t type = PERF_TYPE_HARDWARE, config;
 
 	if (!strncmp(value, "more=", 5))
-		return more(o, value + 5);
+		return parse_more(o, value + 5);
 	for (int i = 0; i < QJ_COUNTERS; i++) {
 		if (strlen(counter_names[i]) != length || strncmp(counter_names[i], value, length))
 			continue;

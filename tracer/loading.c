@@ -49,7 +49,7 @@ static int fill(struct rp_load *load, const struct qjoule_bpf *skeleton)
 }
 
 /* The request goes in a memfd, because it is larger than a message. */
-static int ask(const struct rp_load *load, uint32_t flags)
+static int send_load(const struct rp_load *load, uint32_t flags)
 {
 	struct rp_request request = {.kind = RP_LOAD, .flags = flags};
 	int fd = memfd_create("qjoule load", MFD_CLOEXEC);
@@ -108,7 +108,7 @@ static const char loop_helper[] = "\0BPF_FUNC_loop";
 static const char uprobe_link[] = "\0bpf_uprobe_multi_link";
 
 /* Returns true if the file contains these bytes; false if it cannot be read. */
-static bool holds(const char *path, const char *bytes, size_t length)
+static bool file_contains(const char *path, const char *bytes, size_t length)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat status;
@@ -136,7 +136,7 @@ static bool holds(const char *path, const char *bytes, size_t length)
 static uint32_t load_flags(const struct probes *probes, bool verbose)
 {
 	return (verbose ? RP_LOAD_VERBOSE : 0) | (probes->early ? RP_LOAD_EARLY : 0) |
-	       (holds(KERNEL_BTF, uprobe_link, sizeof(uprobe_link)) ? RP_LOAD_MULTI : 0);
+	       (file_contains(KERNEL_BTF, uprobe_link, sizeof(uprobe_link)) ? RP_LOAD_MULTI : 0);
 }
 
 int loading_load(struct probes *probes, bool verbose)
@@ -147,7 +147,7 @@ int loading_load(struct probes *probes, bool verbose)
 	int err = load ? fill(load, skeleton) : -ENOMEM;
 
 	if (!err)
-		err = ask(load, load_flags(probes, verbose));
+		err = send_load(load, load_flags(probes, verbose));
 	free(load);
 	if (!err)
 		err = share_bss(skeleton);
@@ -177,5 +177,5 @@ static bool may_use_maps(void)
 
 bool early_kernel(void)
 {
-	return !may_use_maps() || !holds(KERNEL_BTF, loop_helper, sizeof(loop_helper));
+	return !may_use_maps() || !file_contains(KERNEL_BTF, loop_helper, sizeof(loop_helper));
 }

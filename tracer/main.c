@@ -123,7 +123,7 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 	env->amd = topology_amd();
 	env->of_packages = env->dies && env->amd;
 	env->single_cores = options->mode == QJ_MODE_RECORD; /* the live view does not use them */
-	env->busy_ns = cpu_books_busy_ns;
+	env->busy_ns = cpu_times_busy_ns;
 	env->ctx = probes;
 	env->host_root = options->host_root;
 	env->curve = options->curve;

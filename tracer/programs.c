@@ -234,7 +234,7 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list args
  * Frees memory that only opening needed: the pages of the programs' ELF files, which the page cache
  * still has, and libbpf's freed memory.
  */
-static void give_back(void)
+static void free_loading_memory(void)
 {
 	const uintptr_t page = sysconf(_SC_PAGESIZE);
 	size_t bytes[2];
@@ -287,6 +287,6 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	if (err)
 		return programs_complain(
 		    "the kernel cannot load the BPF programs; see `qjoule doctor`", err);
-	give_back();
+	free_loading_memory();
 	return 0;
 }

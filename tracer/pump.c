@@ -332,7 +332,7 @@ static int flush(struct pump *pump, uint64_t t_ns)
 		report_appeared(pump, t_ns);
 	compare_clocks(pump);
 	report_loss(pump, t_ns);
-	cpu_books_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
+	cpu_times_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
 	/* If the machine booted less than a window ago, no time is known to be completely sent. */
 	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
@@ -407,7 +407,7 @@ int pump_finish(struct pump *pump, int reason)
 	err = take_records(pump, end.t_ns) ?: err;
 	report_appeared(pump, end.t_ns);
 	report_loss(pump, end.t_ns);
-	cpu_books_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
+	cpu_times_report(pump->probes, pump->steal, pump->stream, pump->cpus, pump->cpu_count);
 	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));
 	return stream_write(pump->stream, end.t_ns, 0, true) ?: err;
 }

@@ -61,11 +61,11 @@ uint64_t steal_ns(const struct steal *steal, unsigned cpu);
 /* ---- busy and idle time of each CPU, counted apart from the segments ---- */
 
 /* Adds a record per CPU with its times up to now. */
-void cpu_books_report(const struct probes *probes, struct steal *steal, struct stream *stream,
+void cpu_times_report(const struct probes *probes, struct steal *steal, struct stream *stream,
 		      const struct qj_cpu *cpus, unsigned cpu_count);
 
 /* Busy CPU time of one package, for energy sources that estimate (struct energy_env). */
-uint64_t cpu_books_busy_ns(void *probes, unsigned package);
+uint64_t cpu_times_busy_ns(void *probes, unsigned package);
 
 /*
  * Reads BPF ring buffers only through their shared memory. libbpf's reader asks bpf(2) about each

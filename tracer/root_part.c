@@ -88,7 +88,7 @@ int root_part_ask(const struct rp_request *request, int fd, int *out)
 }
 
 /* Asks the root part if only missing rights caused our own error, `own`. */
-static int instead(int own, const struct rp_request *request)
+static int ask_if_denied(int own, const struct rp_request *request)
 {
 	int fd, err;
 
@@ -111,7 +111,7 @@ int root_part_counter(uint32_t type, uint64_t config, unsigned cpu, uint32_t fla
 	int fd;
 
 	fd = (int)syscall(SYS_perf_event_open, &attr, -1, (int)cpu, -1, PERF_FLAG_FD_CLOEXEC);
-	return fd >= 0 ? fd : instead(-errno, &request);
+	return fd >= 0 ? fd : ask_if_denied(-errno, &request);
 }
 
 int root_part_energy_file(int root_fd, const char *root, const char *path)
@@ -126,5 +126,5 @@ int root_part_energy_file(int root_fd, const char *root, const char *path)
 	if (snprintf(request.text, sizeof(request.text), "%s/%s", root, path) >=
 	    (int)sizeof(request.text))
 		return -ENAMETOOLONG;
-	return instead(err, &request);
+	return ask_if_denied(err, &request);
 }

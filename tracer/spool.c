@@ -149,7 +149,7 @@ static int write_pieces(struct spool *spool)
 }
 
 /* Some file systems do not support such steps: then the kernel decides when it writes. */
-static void hand_to_disk(struct spool *spool)
+static void start_writeback(struct spool *spool)
 {
 	int fd = spool->fds[spool->file];
 
@@ -190,12 +190,12 @@ static int write_frame(struct spool *spool, uint64_t now_ns)
 	err = write_pieces(spool);
 	if (!err) {
 		spool->frames++;
-		hand_to_disk(spool);
+		start_writeback(spool);
 	}
 	return err;
 }
 
-bool spool_turn(struct spool *spool, uint64_t now_ns, size_t bytes)
+bool spool_rotate(struct spool *spool, uint64_t now_ns, size_t bytes)
 {
 	unsigned next = (spool->file + 1) % spool->files;
 	bool late, full;

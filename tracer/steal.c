@@ -24,7 +24,7 @@ struct steal {
 };
 
 /* A number without a sign, after blanks. Overflows are refused. */
-static bool number(const char **at, uint64_t *value)
+static bool parse_number(const char **at, uint64_t *value)
 {
 	char *end;
 
@@ -39,7 +39,7 @@ static bool number(const char **at, uint64_t *value)
 }
 
 /* Adds a counter's increase. One that goes back (the guest moved to another host) adds nothing. */
-static void count(struct steal *steal, uint64_t cpu, uint64_t ticks)
+static void add_ticks(struct steal *steal, uint64_t cpu, uint64_t ticks)
 {
 	uint64_t before = steal->ticks[cpu], more_ns;
 
@@ -63,12 +63,12 @@ static bool take_line(struct steal *steal, const char *line)
 
 	if (strncmp(line, "cpu", 3))
 		return false;
-	if (*at == ' ' || !number(&at, &cpu) || cpu >= QJ_MAX_CPUS)
+	if (*at == ' ' || !parse_number(&at, &cpu) || cpu >= QJ_MAX_CPUS)
 		return true; /* the sum of all CPUs, or a CPU that is not traced */
 	for (int i = 0; i < STEAL_NUMBER; i++)
-		if (!number(&at, &value))
+		if (!parse_number(&at, &value))
 			return true;
-	count(steal, cpu, value);
+	add_ticks(steal, cpu, value);
 	return true;
 }
 

@@ -244,7 +244,7 @@ static int spool_kinds(struct stream *stream, uint64_t now_ns, const struct qj_b
 
 	if (!stream->announced.used || stream->kinds[QJ_BLOCK_DOMAIN].used)
 		keep_announced(stream, now_ns);
-	else if (spool_turn(stream->spool, now_ns, stream_pending(stream)))
+	else if (spool_rotate(stream->spool, now_ns, stream_pending(stream)))
 		begin_segment(stream, now_ns);
 	for (size_t i = 0; i < sizeof(write_order) / sizeof(write_order[0]); i++) {
 		enum qj_block_kind kind = write_order[i];

@@ -58,7 +58,7 @@ void spool_add(struct spool *spool, const void *data, size_t bytes);
  * Returns true if the next frame, of about `bytes`, belongs into the ring's next segment. Empties
  * that segment then: the caller must begin it with the announcement. `now_ns`: time of the frame.
  */
-bool spool_turn(struct spool *spool, uint64_t now_ns, size_t bytes);
+bool spool_rotate(struct spool *spool, uint64_t now_ns, size_t bytes);
 
 /*
  * Writes the added bytes as one frame. Returns 0 or a negative errno: -EFBIG if the frame would

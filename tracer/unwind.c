@@ -100,7 +100,8 @@ static bool simplify(const struct unwind_rule *rule, struct simple *out)
 }
 
 /* Steps to the caller. A stack grows down: its part is above, or unwinding might not end. */
-static enum unwind_result leave(uint64_t registers[], const uint64_t callers[], uint64_t cfa)
+static enum unwind_result step_to_caller(uint64_t registers[], const uint64_t callers[],
+					 uint64_t cfa)
 {
 	if (cfa <= registers[UNWIND_SP])
 		return UNWIND_LOST;
@@ -134,7 +135,7 @@ static enum unwind_result apply_simple(const struct simple *simple,
 		if (!read_saved(stack, saved->at[preserved[i]], &callers[preserved[i]]))
 			return UNWIND_LOST;
 	}
-	return leave(registers, callers, cfa);
+	return step_to_caller(registers, callers, cfa);
 }
 
 /* Evaluates an expression (DWARF 4, section 2.5), with the operations in tables for x86-64. */
@@ -241,8 +242,9 @@ static enum unwind_result apply(const struct unwind_rule *rule, const struct unw
 			return UNWIND_LOST;
 	}
 	/* A signal's frame names the stack pointer; for any other it is the CFA. */
-	return leave(registers, callers,
-		     rule->registers[UNWIND_SP].kind == RULE_SAME ? cfa : callers[UNWIND_SP]);
+	return step_to_caller(registers, callers,
+			      rule->registers[UNWIND_SP].kind == RULE_SAME ? cfa
+									   : callers[UNWIND_SP]);
 }
 
 enum unwind_result unwinder_step(struct unwinder *unwinder, const struct unwind_module *module,

@@ -108,7 +108,7 @@ uint64_t bytes_constant(struct unwind_bytes *bytes, uint8_t op)
 }
 
 /* Cuts off the next `size` bytes. */
-static struct unwind_bytes part(struct unwind_bytes *bytes, uint64_t size)
+static struct unwind_bytes take_part(struct unwind_bytes *bytes, uint64_t size)
 {
 	struct unwind_bytes cut = {.at = bytes->at, .end = bytes->at, .bad = true};
 
@@ -146,7 +146,7 @@ static struct unwind_place by_expression(struct unwind_bytes *code, enum unwind_
 {
 	uint64_t size = bytes_uleb(code);
 
-	return (struct unwind_place){.kind = kind, .expression = part(code, size)};
+	return (struct unwind_place){.kind = kind, .expression = take_part(code, size)};
 }
 
 static void restore(struct unwind_rule *rule, uint64_t number, const struct unwind_rule *initial)
@@ -291,13 +291,13 @@ static struct unwind_bytes entry_at(const struct unwind_table *frames, uint64_t 
 	struct unwind_bytes all = {frames->bytes, frames->bytes + frames->size, false};
 	uint32_t size;
 
-	part(&all, offset);
+	take_part(&all, offset);
 	size = bytes_u32(&all);
 	if (size > *bytes_left)
 		all.bad = true;
 	else
 		*bytes_left -= size;
-	return part(&all, size);
+	return take_part(&all, size);
 }
 
 /* Skips the pointer to a personality. Returns false if it is coded in an unknown way. */
@@ -307,7 +307,7 @@ static bool skip_pointer(struct unwind_bytes *bytes, uint8_t coding)
 
 	if (coding == OMITTED)
 		return true;
-	part(bytes, sizes[coding & 15]);
+	take_part(bytes, sizes[coding & 15]);
 	return sizes[coding & 15] && (coding & 0x70) != 0x50;
 }
 
@@ -330,7 +330,7 @@ static bool read_cie(const struct unwind_table *frames, uint64_t offset, struct 
 	if (entry.bad || (version != 1 && version != 3) || returns != UNWIND_IP ||
 	    bytes_u8(&name) != 'z')
 		return false;
-	data = part(&entry, bytes_uleb(&entry));
+	data = take_part(&entry, bytes_uleb(&entry));
 	for (uint8_t letter; (letter = bytes_u8(&name));) {
 		if (letter == 'R')
 			coding = bytes_u8(&data);
@@ -403,7 +403,7 @@ bool unwind_rule_at(const struct unwind_module *module, uint64_t vaddr, struct u
 	begins = frames->vaddr + offset + 8;
 	begins += (int32_t)bytes_u32(&entry);
 	size = bytes_u32(&entry);
-	part(&entry, bytes_uleb(&entry));
+	take_part(&entry, bytes_uleb(&entry));
 	if (entry.bad || vaddr - begins >= size)
 		return false;
 	if (!run(cie.program, &cie, UINT64_MAX, &initial, NULL))

@@ -267,7 +267,7 @@ unsigned energy_read(struct energy_source *source, struct qj_energy *out)
 
 unsigned energy_appeared(struct energy_source *source, struct qj_domain *found)
 {
-	return source->appeared ? appeared_look(source->appeared, found) : 0;
+	return source->appeared ? appeared_poll(source->appeared, found) : 0;
 }
 
 void energy_close(struct energy_source *source)

@@ -150,7 +150,7 @@ static int open_top(struct tree_source *self, int root_fd, struct zone *zones, i
 	struct zone *zone = &zones[index];
 	const char *domain;
 
-	if (!zone_understand_top(zone, env->of_packages, &domain))
+	if (!zone_parse_top(zone, env->of_packages, &domain))
 		return why_fail(why, -EINVAL, "%s is called '%s', not package-N or psys", zone->dir,
 				zone->name);
 	if (zone_seen_before(zones, index))

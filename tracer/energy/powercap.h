@@ -42,7 +42,7 @@ int zone_text(int root_fd, const struct zone *zone, const char *file, char *text
  * Sets the top zone's package, its die and its name in the contract. Returns false for an unknown
  * name. `of_packages`: as in struct energy_env.
  */
-bool zone_understand_top(struct zone *zone, bool of_packages, const char **domain);
+bool zone_parse_top(struct zone *zone, bool of_packages, const char **domain);
 
 /* True if an earlier zone has the same package, die or sub zone: joules would count twice. */
 bool zone_seen_before(const struct zone *zones, int index);
@@ -61,6 +61,6 @@ struct appeared *appeared_new(const char *root);
 void appeared_free(struct appeared *appeared); /* accepts NULL */
 
 /* Like energy_appeared(). */
-unsigned appeared_look(struct appeared *appeared, struct qj_domain *found);
+unsigned appeared_poll(struct appeared *appeared, struct qj_domain *found);
 
 #endif /* QJ_ENERGY_POWERCAP_H */

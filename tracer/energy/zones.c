@@ -90,7 +90,7 @@ static bool is_psys(const struct zone *zone)
 	return !strncmp(zone->name, "psys", 4);
 }
 
-bool zone_understand_top(struct zone *zone, bool of_packages, const char **domain)
+bool zone_parse_top(struct zone *zone, bool of_packages, const char **domain)
 {
 	int end = 0, die_end = 0;
 	unsigned die;
@@ -191,7 +191,7 @@ static bool is_known(const struct appeared *appeared, const struct zone *zone)
 	return false;
 }
 
-unsigned appeared_look(struct appeared *appeared, struct qj_domain *found)
+unsigned appeared_poll(struct appeared *appeared, struct qj_domain *found)
 {
 	int count = zones_list(appeared->root, appeared->now);
 	unsigned said = 0, new_top = UINT_MAX;

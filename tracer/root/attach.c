@@ -286,7 +286,7 @@ static int iterate(struct bpf_link *link, struct answer *answer)
  * Has the programs on the tracepoints of reads and writes call this one for threads of this kind of
  * server. It must be of their tracepoint: they pass their arguments on.
  */
-static int call(const struct bpf_program *program, uint32_t kind)
+static int set_called(const struct bpf_program *program, uint32_t kind)
 {
 	const char *section = bpf_program__section_name(program);
 	bool reads = !strcmp(section, "tp_btf/sock_recv_length");
@@ -314,7 +314,7 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 	if (bpf_program__expected_attach_type(program) == BPF_TRACE_ITER)
 		return iterate(bpf_program__attach(program), answer);
 	if (request->number && !peer->late)
-		return call(program, request->number);
+		return set_called(program, request->number);
 	if (bpf_program__type(program) == BPF_PROG_TYPE_PERF_EVENT && !peer->late)
 		return sample(program, request);
 	if (bpf_program__type(program) != BPF_PROG_TYPE_KPROBE)

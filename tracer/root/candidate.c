@@ -159,7 +159,7 @@ static int identify(int fd, struct answer *answer)
 }
 
 /* Likewise, and gives the file a handle for attaching. */
-static int attached(int fd, struct answer *answer)
+static int reopen_attachable(int fd, struct answer *answer)
 {
 	struct statfs system;
 	int err = identify(fd, answer);
@@ -190,7 +190,7 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)request->offset,
 		 (unsigned long long)(request->offset + request->size));
-	err = attached(open_in_proc(peer, name, O_PATH), answer);
+	err = reopen_attachable(open_in_proc(peer, name, O_PATH), answer);
 	if (err)
 		return err;
 	/* Only root and this user may be able to change the files that probes are attached to. */
@@ -272,7 +272,7 @@ static int open_for(struct peer *peer, const struct rp_request *request, struct 
 		return -errno;
 	switch (request->number) {
 	case RP_WHAT_EXE:
-		return attached(open_in_proc(peer, "exe", O_PATH), answer);
+		return reopen_attachable(open_in_proc(peer, "exe", O_PATH), answer);
 	case RP_WHAT_MAPPED:
 		return open_mapped(peer, request, answer);
 	case RP_WHAT_FILE:

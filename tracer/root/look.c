@@ -10,19 +10,19 @@
 
 #include "root.h"
 
-#define SECONDS_A_LOOK 10 /* the keeper binds 64 at once, then one per so many seconds */
+#define SECONDS_PER_BIND 10 /* the keeper binds 64 at once, then one per so many seconds */
 
 /* Limits the rate at which the keeper, which stays as long as the tracer, binds processes. */
-static bool may_look(void)
+static bool may_bind(void)
 {
-	static time_t last, all_back; /* all_back: when all 64 are available again */
+	static time_t last, full_again; /* full_again: when all 64 are available again */
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (now.tv_sec == last || all_back > now.tv_sec + 63 * SECONDS_A_LOOK)
+	if (now.tv_sec == last || full_again > now.tv_sec + 63 * SECONDS_PER_BIND)
 		return false;
 	last = now.tv_sec;
-	all_back = (all_back > last ? all_back : last) + SECONDS_A_LOOK;
+	full_again = (full_again > last ? full_again : last) + SECONDS_PER_BIND;
 	return true;
 }
 
@@ -31,7 +31,7 @@ int answer_bind(struct peer *peer, const struct rp_request *request, struct answ
 	struct peer new = {.kind = PEER_CANDIDATE, .late = peer->late};
 	char path[32];
 
-	if (peer->late && !may_look())
+	if (peer->late && !may_bind())
 		return -EAGAIN;
 	snprintf(path, sizeof(path), "/proc/%d", request->pid);
 	new.proc_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -179,7 +179,7 @@ static int reap(void)
 }
 
 /* Without CAP_KILL, as in the packaged service, only its own user may send the command signals. */
-static void pass_on(int number)
+static void forward_signal(int number)
 {
 	if (!kill(root.command_pid, number) || errno != EPERM || fork())
 		return;
@@ -203,7 +203,7 @@ static int serve_until_it_ends(int signal_fd)
 		if (read(signal_fd, &signal_info, sizeof(signal_info)) > 0) {
 			/* The command gets the terminal's signals itself; we pass on the others. */
 			if (signal_info.ssi_signo != SIGCHLD && signal_info.ssi_code != SI_KERNEL)
-				pass_on((int)signal_info.ssi_signo);
+				forward_signal((int)signal_info.ssi_signo);
 			ended = reap();
 			if (ended >= 0)
 				return ended;
@@ -247,7 +247,7 @@ int main(int argc, char **argv)
 	if (!user_choose())
 		error(1, 0, "no user to run as: give " OWN_STORE " to one (docs/agent.md)");
 	err = root.null_fd < 0 || signal_fd < 0 ? -EMFILE
-						: start(become_command, NULL, &started, NULL);
+						: launch(become_command, NULL, &started, NULL);
 	if (err) {
 		user_end();
 		error(1, -err, "user %d cannot run %s: install it where every user can read it",
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
 	if (status == RP_START_AGAIN << 8 && root.is_agent) {
 		if (root.run_pid > 0)
 			kill(root.run_pid, SIGTERM);
-		become(argv, 0, 0);
+		exec_program(argv, 0, 0);
 	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

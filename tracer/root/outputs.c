@@ -226,7 +226,7 @@ int answer_publish(struct peer *peer, const struct rp_request *request, struct a
  * Gives the caller all files that our user made on this file system, also links and sockets
  * themselves: no link is followed. The trace (".") is the caller's by then.
  */
-static void give_away(int fd, unsigned depth)
+static void change_owner(int fd, unsigned depth)
 {
 	static unsigned given;
 	static dev_t device;
@@ -250,7 +250,7 @@ static void give_away(int fd, unsigned depth)
 	for (struct dirent *entry; listed && (entry = readdir(listed));) {
 		below = openat(fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 		if (strcmp(entry->d_name, ".."))
-			give_away(below, depth + 1);
+			change_owner(below, depth + 1);
 		close(below); /* also if invalid */
 	}
 	closedir(listed);
@@ -261,7 +261,7 @@ void outputs_clear(void)
 	struct stat status;
 
 	if (trace_fd >= 0) {
-		give_away(trace_fd, 0);
+		change_owner(trace_fd, 0);
 		/* Removes the directory if nothing was written to it. */
 		unlinkat(openat(trace_fd, "..", OPEN_DIRECTORY), basename(trace_name),
 			 AT_REMOVEDIR);

@@ -110,14 +110,14 @@ void user_end(void);
  * started.c: has a child become a program, and answers with its pid and a socket. The other end may
  * go to the child; `kept`, unless NULL, gets it for us. Returns 0 or a negative errno.
  */
-int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
+int launch(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
 answer_fn become_command; /* ... without rights */
 /*
  * started.c: this process becomes a program, with the caller's umask and signal mask. It keeps the
  * first `passed` descriptors from 3 on, and gets the signal `when_we_end`. Returns a negative
  * errno.
  */
-int become(char **words, unsigned passed, int when_we_end);
+int exec_program(char **words, unsigned passed, int when_we_end);
 
 /* attach.c: closes every link, so that nothing remains attached or pinned. */
 void attach_clear(void);

@@ -26,7 +26,7 @@
 #define START_MS 30000 /* for a program to start, however busy the machine is */
 
 /* Many processes that make us wait must not add up to minutes: each timeout halves the wait. */
-static int patience_ms = MOST_MS;
+static int time_limit_ms = MOST_MS;
 
 int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 	    struct answer *answer)
@@ -51,11 +51,11 @@ int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 		err = -errno;
 	close(pair[1]);
 	answered.fd = pair[0];
-	if (!err && poll(&answered, 1, peer ? patience_ms : START_MS) != 1) {
+	if (!err && poll(&answered, 1, peer ? time_limit_ms : START_MS) != 1) {
 		/* Not waited for: it may be in a state that no signal reaches. main.c reaps it. */
 		kill(child, SIGKILL);
-		if (peer && patience_ms > LEAST_MS)
-			patience_ms /= 2;
+		if (peer && time_limit_ms > LEAST_MS)
+			time_limit_ms /= 2;
 		err = -ETIMEDOUT;
 	}
 	if (!err && !message_receive(pair[0], &answer->reply, sizeof(answer->reply), &answer->fd)) {
@@ -71,7 +71,7 @@ int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 static char **rest;	  /* our command line after `--` */
 static int childs_socket; /* its other end is in the answer */
 
-int become(char **words, unsigned passed, int when_we_end)
+int exec_program(char **words, unsigned passed, int when_we_end)
 {
 	umask(root.umask);
 	sigprocmask(SIG_SETMASK, &root.signals, NULL);
@@ -93,7 +93,7 @@ int become_command(struct peer *peer, const struct rp_request *request, struct a
 	if (err || access(root.command[RP_FILE_WORD], R_OK) || sigaddset(&root.signals, SIGINT) ||
 	    dup2(childs_socket, PASSED) < 0 || setenv("QJOULE_ROOT_PART", "3", 1))
 		return err ?: -errno;
-	return become(root.command, 1, SIGTERM);
+	return exec_program(root.command, 1, SIGTERM);
 }
 
 /* As the user who called us. */
@@ -110,7 +110,7 @@ static int become_program(struct peer *peer, const struct rp_request *request,
 		caller = getpwuid(root.caller_uid);
 		setenv("HOME", caller ? caller->pw_dir : "/", 1);
 	}
-	return become(rest, 0, root.is_agent ? SIGTERM : 0);
+	return exec_program(rest, 0, root.is_agent ? SIGTERM : 0);
 }
 
 /* As the user of a JVM, with descriptors of its directories in /proc and its root. */
@@ -140,10 +140,10 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	dup2(process, PASSED + 1);
 	dup2(top, PASSED + 2);
 	err = rights_give_up(runs_as.st_uid, runs_as.st_gid);
-	return err ?: become(words, 3, 0);
+	return err ?: exec_program(words, 3, 0);
 }
 
-int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept)
+int launch(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept)
 {
 	int pair[2], err;
 
@@ -161,7 +161,7 @@ int start(answer_fn work, const struct rp_request *request, struct answer *answe
 
 int answer_as(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	return start(become_loader, request, answer, NULL);
+	return launch(become_loader, request, answer, NULL);
 }
 
 int answer_run(struct peer *peer, const struct rp_request *request, struct answer *answer)
@@ -172,7 +172,7 @@ int answer_run(struct peer *peer, const struct rp_request *request, struct answe
 		;
 	if (root.run_pid > 0 || (root.run_pid && !root.is_agent) || !*rest)
 		return -EINVAL; /* the command runs, or has run, or was not given */
-	err = start(become_program, request, answer, &root.run_fd);
+	err = launch(become_program, request, answer, &root.run_fd);
 	if (!err)
 		root.run_pid = answer->reply.pid;
 	return err;

@@ -195,7 +195,7 @@ int main(void)
 	for (int part = 0; part < 5; part++) {
 		int looks = 0;
 		for (long end = tenths + 1000; tenths < end; tenths++)
-			looks += may_look();
+			looks += may_bind();
 		if (part == 2)
 			tenths += 10000; /* nobody asks for 1,000 s */
 		printf("%d ", looks);

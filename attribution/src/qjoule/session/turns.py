@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose process the reattach helper looks at next; runs in it.
 
-The root part grants looks at a limited rate (tracer/root/look.c, may_look()). Anybody can run
+The root part grants looks at a limited rate (tracer/root/look.c, may_bind()). Anybody can run
 programs that look like servers, so each owner has a share of that, and all strangers together leave
 enough for the host's own services. Whoever has used up a share is refused; nobody has to wait for
 the processes of others to become ready.
