@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,12 @@ def poll(period: float, lasts: float, rows: int | None, jitter: float = 0.0) -> 
     return [(t, lasts, "chi", {"rows": rows}) for t in times]
 
 
+def late_poll(part: float) -> list[Call]:
+    """Each third wake-up is late by this part of the period."""
+    gaps = [30 * (1 + part * (n % 3 == 0)) for n in range(60)]
+    return [(t, 3, "chi", {"rows": 0}) for t in accumulate(gaps)]
+
+
 @pytest.mark.parametrize(
     ("calls", "advised"),
     [
@@ -144,8 +151,13 @@ def poll(period: float, lasts: float, rows: int | None, jitter: float = 0.0) -> 
         (poll(30, 25, 0), False),
         (poll(30, 3, 0, jitter=0.9), False),
         (poll(1, 0.1, 0), False),
+        (late_poll(0.4), True),
+        (late_poll(0.7), False),
     ],
-    ids=["empty", "rows unknown", "finds rows", "busy", "irregular", "no pause"],
+    ids=[
+        *("empty", "rows unknown", "finds rows", "busy", "irregular", "no pause"),
+        *("on a busy machine", "too late"),
+    ],
 )
 def test_a_poll_comes_at_a_period_and_finds_nothing(
     calls: list[Call], advised: bool, tmp_path: Path

@@ -25,7 +25,8 @@ LEAST_LOOPS = 5  #: loops behind one statement, where replies do not say how man
 LEAST_POLLS = 20
 LEAST_WAITS = 10
 _PERIOD_NS = 2_000_000  #: the shortest that is polling
-_NEAR = 0.2  #: intervals of one period, and lengths of loops, differ by less
+_NEAR = 0.2  #: lengths of loops differ by less, and no interval of a period is shorter by more
+_LATE = 0.5  #: a poller on a busy machine wakes up late, by this part of its period at most
 _MOST, _BUSY = 0.8, 0.2
 _WAIT_NS = 1_000_000  #: a shorter wait is no convoy
 
@@ -169,7 +170,8 @@ def _polls(calls: CallTable) -> Polls | None:
     """Whether calls of one statement in one session are polling."""
     gaps_ns = np.diff(calls.begin_ns)
     period_ns = float(np.median(gaps_ns))
-    regular = float(np.mean(np.abs(gaps_ns - period_ns) <= _NEAR * period_ns)) >= _MOST
+    late = gaps_ns / max(period_ns, 1.0) - 1.0
+    regular = float(np.mean((late >= -_NEAR) & (late <= _LATE))) >= _MOST
     idle = float(np.median(calls.end_ns - calls.begin_ns)) <= _BUSY * period_ns
     rows_known = calls.rows >= 0
     empty = not rows_known.any() or float(np.mean(calls.rows[rows_known] == 0)) >= 0.9
