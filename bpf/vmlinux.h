@@ -186,10 +186,14 @@ struct vm_area_struct {
 };
 
 struct mm_struct {
+	unsigned long mmap_base;
+	unsigned long total_vm;
 	unsigned long exec_vm;
 	unsigned long start_code;
 	unsigned long end_code;
 	unsigned long start_data;
+	unsigned long start_brk;
+	unsigned long brk;
 	unsigned long start_stack;
 	unsigned long arg_start;
 	unsigned long arg_end;

@@ -156,6 +156,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 #undef X
 	bpf_program__set_autoload(skeleton->progs.on_sample, options->stacks_hz && !early);
 	bpf_map__set_autocreate(skeleton->maps.stack_room, options->stacks_hz && !early);
+	bpf_map__set_autocreate(skeleton->maps.stack_scratch, options->stacks_hz && !early);
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);

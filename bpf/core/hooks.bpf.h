@@ -101,11 +101,11 @@ static __always_inline bool has_tools(__u8 kind)
 
 /* A thread's stack was sampled: a server may find its current work there. */
 static __always_inline void hooks_sampled(const struct qj_cpu_state *cpu, struct task_struct *task,
-					  struct qj_ring_stack *r)
+					  struct qj_ring_stack *r, struct stack_scratch *scratch)
 {
 #define X(name, NAME)                                                                              \
 	if (PLANNED(NAME) && cpu->serving == QJ_SERVER_##NAME)                                     \
-		name##_sampled(cpu, task, r);
+		name##_sampled(cpu, task, r, scratch);
 	QJ_HOOKS_SAMPLED(X)
 #undef X
 }

@@ -16,6 +16,16 @@ struct stack_room_map {
 
 struct stack_room_map stack_room SEC(".maps");
 
+/* Beside it: a value per CPU has at most 32 KiB. */
+struct stack_scratch_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_scratch);
+};
+
+struct stack_scratch_map stack_scratch SEC(".maps");
+
 extern QJ_VISIBLE struct qj_asked asked[QJ_ASKED];
 
 #if defined(__TARGET_ARCH_x86) && !defined(QJ_EARLY)
@@ -59,8 +69,7 @@ static __always_inline __u32 read_pages(struct qj_ring_stack *r, __u64 sp)
 	return QJ_STACK_PAGES;
 }
 
-#define VM_EXEC	   4  /* include/linux/mm.h */
-#define PAGE_SHIFT 12 /* of x86-64 */
+#define VM_EXEC 4 /* include/linux/mm.h */
 
 struct mapped_search {
 	struct qj_ring_stack *r;
@@ -119,6 +128,7 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	struct qj_cpu_state *cpu = this_cpu();
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now = bpf_ktime_get_ns();
+	struct stack_scratch *scratch;
 	struct qj_ring_stack *r;
 	__u32 zero = 0;
 
@@ -127,7 +137,8 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	    cpu->pid != (__u32)task->pid)
 		return 0;
 	r = bpf_map_lookup_elem(&stack_room, &zero);
-	if (!r)
+	scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
+	if (!r || !scratch)
 		return 0;
 	/* What a thread's system call or interrupt left of its own registers. */
 	read_registers(r, (const struct pt_regs *)bpf_task_pt_regs(task));
@@ -140,7 +151,7 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	r->pages = read_pages(r, r->registers[7]);
 	r->node_count = 0;
 	if (r->pages)
-		hooks_sampled(cpu, task, r);
+		hooks_sampled(cpu, task, r, scratch);
 	if (!r->pages || !send(r))
 		count_loss(cpu, QJ_LOSS_STACK);
 	return 0;

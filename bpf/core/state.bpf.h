@@ -64,6 +64,7 @@
 #define TASK_FIELD(task, field) ((task)->field)
 #endif
 
+#define PAGE_SHIFT 12	      /* of x86-64 */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 #define EAGAIN	   11
 #define MSG_PEEK   2 /* include/linux/socket.h */
@@ -119,6 +120,19 @@ enum phase {
 	PHASE_READY,
 	PHASE_OPAQUE, /* TLS or compression: nothing can be read on this socket */
 	PHASE_LOST,   /* like PHASE_UNKNOWN, and counted as loss of framing */
+};
+
+/*
+ * Room for a hook that looks at the words of a sampled stack: those to be looked at, and by their
+ * hash those that are among them.
+ */
+#define TAKEN_BITS    7
+#define SCRATCH_WORDS 1040
+
+struct stack_scratch {
+	__u64 taken[1 << TAKEN_BITS];
+	__u64 words[SCRATCH_WORDS];
+	volatile __u32 count;
 };
 
 /* A query that is suspended while its procedure executes a statement (a child). */

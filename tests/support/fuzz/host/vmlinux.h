@@ -9,7 +9,7 @@
 typedef int pid_t;
 
 struct mm_struct {
-	unsigned long end_code, start_data, arg_start, arg_end;
+	unsigned long end_code, start_data, start_brk, brk, mmap_base, total_vm, arg_start, arg_end;
 };
 
 struct task_struct {
