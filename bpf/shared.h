@@ -296,7 +296,8 @@ struct qj_plan_node {
 
 /*
  * An address in a process's code for which the tracer knows no file. The next sample of this
- * process reports the mapping there. A process has slot `tgid % QJ_ASKED`.
+ * process reports the mapping there, and so do those after it until one says nothing new. A process
+ * has slot `tgid % QJ_ASKED`.
  */
 #define QJ_ASKED 1024
 
@@ -306,9 +307,9 @@ struct qj_asked {
 	__u64 address;
 };
 
-/* Code mapped at [start, end). */
+/* Code mapped at [start, end); or one address, without an inode: there is no code. */
 struct qj_mapped {
-	__u64 start, end; /* 0: no request, or no mapping */
+	__u64 start, end; /* 0: no request */
 	__u64 offset;	  /* in the file */
 	__u64 inode;	  /* 0: anonymous memory */
 	__u64 file_bytes; /* size of the file */

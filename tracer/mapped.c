@@ -43,11 +43,28 @@ static bool is_of(const struct mapping *one, const struct qj_ring_stack *sampled
 	return one->tgid == sampled->segment.tgid && one->process_ns == sampled->process_ns;
 }
 
+/* Each sample of the process looks the address up until then. */
+static void end_question(struct mapped *mapped, const struct qj_ring_stack *sampled)
+{
+	struct qj_asked *asked = &mapped->asked[sampled->segment.tgid % QJ_ASKED];
+
+	if (asked->tgid == sampled->segment.tgid && asked->address >= sampled->mapped.start &&
+	    asked->address < sampled->mapped.end)
+		__atomic_store_n(&asked->tgid, 0, __ATOMIC_RELAXED);
+}
+
+static bool is_known(const struct mapping *one, const struct qj_ring_stack *sampled)
+{
+	return one->code.start == sampled->mapped.start && one->code.end == sampled->mapped.end &&
+	       one->code_pages == sampled->code_pages;
+}
+
 void mapped_add(struct mapped *mapped, const struct qj_ring_stack *sampled)
 {
 	const struct qj_mapped *place = &sampled->mapped;
 	const struct library *library = library_of(mapped, place);
 	struct mapping *added = NULL;
+	bool ends = !library;
 
 	if (!mapped->all || !place->end)
 		return;
@@ -56,10 +73,14 @@ void mapped_add(struct mapped *mapped, const struct qj_ring_stack *sampled)
 
 		if (is_of(one, sampled) && one->code.start < place->end &&
 		    place->start < one->code.end) {
+			ends |= is_known(one, sampled);
 			one->tgid = 0;
 			added = one;
 		}
 	}
+	/* A process that goes on to map code needs an answer in each sample. */
+	if (ends)
+		end_question(mapped, sampled);
 	if (!library)
 		return;
 	if (!added) {

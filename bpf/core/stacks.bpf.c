@@ -70,6 +70,7 @@ static __always_inline __u32 read_pages(struct qj_ring_stack *r, __u64 sp)
 }
 
 #define VM_EXEC 4 /* include/linux/mm.h */
+#define EBUSY	16
 
 struct mapped_search {
 	struct qj_ring_stack *r;
@@ -96,14 +97,19 @@ static __always_inline void fill_process(struct qj_ring_stack *r, struct task_st
 {
 	const struct qj_asked *from = &asked[(__u32)task->tgid & (QJ_ASKED - 1)];
 	struct mapped_search search = {.r = r};
+	__u64 address = from->address;
 
 	r->start_code = BPF_CORE_READ(task, mm, start_code);
 	r->start_stack = BPF_CORE_READ(task, mm, start_stack);
 	r->process_ns = BPF_CORE_READ(task, group_leader, start_time);
 	r->code_pages = BPF_CORE_READ(task, mm, exec_vm);
 	__builtin_memset(&r->mapped, 0, sizeof(r->mapped));
-	if (from->tgid == (__u32)task->tgid)
-		bpf_find_vma(task, from->address, fill_mapped, &search, 0);
+	if (from->tgid != (__u32)task->tgid)
+		return;
+	r->mapped.start = address; /* without code */
+	r->mapped.end = address + 1;
+	if (bpf_find_vma(task, address, fill_mapped, &search, 0) == -EBUSY)
+		r->mapped.end = 0;
 }
 
 /* Which row of the live view the sample is of: its sums have no queries, only these. */

@@ -34,9 +34,9 @@ class Late:
         self._sample = process.sample()
         self.tables, self.modules = process.tables([libraries], str(library))
 
-    def follow(self, *places: Place, mutations: int = 0) -> Followed:
+    def follow(self, *places: Place, asked: int = 0, mutations: int = 0) -> Followed:
         tables = self.tables, self.modules
-        return follow(self._sample, *tables, places=places, mutations=mutations)
+        return follow(self._sample, *tables, places=places, asked=asked, mutations=mutations)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,18 @@ def test_a_library_that_is_mapped_later_is_passed(late: Late) -> None:
     assert unknown.names == ["back", "deeper", "here"]
     assert late.place.start <= unknown.asked < late.place.end
     assert not late.follow(late.place).asked
+
+
+def test_what_is_known_is_asked_for_no_more(late: Late) -> None:
+    """A process that maps code all the time needs an answer in each sample."""
+    inside, place = late.follow().asked, late.place
+    assert not late.follow(place, place, asked=inside).asked
+    assert late.follow(replace(place, code_pages=1), place, asked=inside).asked == inside
+    assert late.follow(place, place, asked=HUGE).asked == HUGE
+    nothing = replace(place, start=HUGE, end=HUGE + 1, offset=0, inode=0, file_bytes=0)
+    assert not late.follow(nothing, place, asked=HUGE).asked
+    for other in (replace(nothing, tgid=1), replace(nothing, start=HUGE + 1, end=HUGE + 2)):
+        assert late.follow(other, place, asked=HUGE).asked == HUGE
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Follows a sampled stack by a process' tables, with the tracer's own code:
- *   unwind_host MUTATIONS SEED TABLES SAMPLE MAPPED [COMPILED]
- * MAPPED: any number of struct place; the sample comes with each of these before it comes as it is.
- * Prints module and offset of each frame from the outermost on, the flags, and the
- * address that is asked for. With mutations it
- * then changes bytes so often, of COMPILED or else of the tables, and prints how many frames were
- * found in all.
+ *   unwind_host MUTATIONS SEED ASKED TABLES SAMPLE MAPPED [COMPILED]
+ * ASKED: an address that was asked for before, in the sample's process; 0: none. MAPPED: any number
+ * of struct place; the sample comes with each of these before it comes as it is. Prints module and
+ * offset of each frame from the outermost on, the flags, and the address that is asked for. With
+ * mutations it then changes bytes so often, of COMPILED or else of the tables, and prints how many
+ * frames were found in all.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -51,6 +51,7 @@ static size_t read_file(const char *path, void **out)
 }
 
 static struct qj_asked asked[QJ_ASKED];
+static uint64_t asked_before;
 
 /* What a sample says of its process. */
 struct place {
@@ -66,6 +67,9 @@ static void follow(const int fds[2], const struct place *places, size_t count,
 
 	stream->count = 0;
 	memset(asked, 0, sizeof(asked));
+	if (asked_before)
+		asked[sample->segment.tgid % QJ_ASKED] =
+		    (struct qj_asked){.tgid = sample->segment.tgid, .address = asked_before};
 	memcpy(&with, sample, offsetof(struct qj_ring_stack, bytes));
 	with.pages = 0;
 	for (size_t i = 0; i < count; i++) {
@@ -110,14 +114,15 @@ int main(int argc, char **argv)
 	int fds[2] = {0}, mutations = atoi(argv[1]);
 	size_t size, compiled_size, mappings, from = sizeof(struct stacks_head), to;
 	void *tables, *sample, *mapped, *compiled = NULL;
-	uint8_t *shared = share(argv[3], &fds[0], &tables, &size);
+	uint8_t *shared = share(argv[4], &fds[0], &tables, &size);
 
-	read_file(argv[4], &sample);
-	mappings = read_file(argv[5], &mapped) / sizeof(struct place);
+	asked_before = strtoull(argv[3], NULL, 10);
+	read_file(argv[5], &sample);
+	mappings = read_file(argv[6], &mapped) / sizeof(struct place);
 	from += STACKS_MODULES * sizeof(struct stacks_module);
 	to = size;
-	if (argc > 6) {
-		uint8_t *lists = share(argv[6], &fds[1], &compiled, &compiled_size);
+	if (argc > 7) {
+		uint8_t *lists = share(argv[7], &fds[1], &compiled, &compiled_size);
 
 		if (mutations) {
 			munmap(shared, size);

@@ -181,10 +181,12 @@ def follow(
     *,
     places: Sequence[Place] = (),
     compiled: bytes | None = None,
+    asked: int = 0,
     mutations: int = 0,
     seed: int = 0,
 ) -> Followed:
     """Unwinds a sample under sanitizers, which end the run at any read out of bounds.
+    `asked`: an address that was asked for before, in its process.
     `mutations`: of `compiled` if there is any, else of the tables.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -194,7 +196,8 @@ def follow(
         paths = [Path(directory) / name for name in files]
         for path, content in zip(paths, files.values(), strict=True):
             path.write_bytes(content)
-        command = [str(built() / "unwind_host"), str(mutations), str(seed), *map(str, paths)]
+        command = [str(built() / "unwind_host"), str(mutations), str(seed), str(asked)]
+        command += map(str, paths)
         completed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     symbols = Symbols(lambda number: (modules[number - 1].path, modules[number - 1].build_id))
     lines = [line.split() for line in completed.stdout.splitlines()]
