@@ -22,7 +22,7 @@ from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
-from qjoule.engine.live_groups import PER_SERVER, UNTOLD, LiveNames, per_tag
+from qjoule.engine.live_groups import NOT_BY_TAG, PER_SERVER, LiveNames, per_tag
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import Tagged, tagged_of
@@ -279,7 +279,7 @@ def test_rows_without_room_for_their_tags_count_under_no_value() -> None:
     rows += _row(1, shape=1, tags=SAID_UNKNOWN, naming=SAID_UNKNOWN) + _row(2, shape=1)
     stream = ft.head(mode=Mode.LIVE) + b"".join(_texts()) + rows + ft.end(BEGIN_NS + 4 * WINDOW_NS)
     calls = {row.keys["tag:k"]: row.calls for row in _seen(stream, "tag:k")[-1].total.rows}
-    assert calls == {"said": 1, UNTOLD: 1, "(none)": 1}
+    assert calls == {"said": 1, NOT_BY_TAG: 1, "(none)": 1}
 
 
 def test_a_bounded_number_of_values_have_groups(monkeypatch: Any) -> None:

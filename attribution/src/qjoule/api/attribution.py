@@ -6,7 +6,7 @@ from qjoule.engine import recorded, tables
 from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import AttributionContext, AttributionRequest, attribute
 from qjoule.engine.grouped import Grouped
-from qjoule.engine.other_results import Known, known_factors
+from qjoule.engine.other_results import LearnedFactors, known_factors
 from qjoule.engine.query_groups import QueryGroups, count_calls
 from qjoule.machine.active_calibration import for_trace
 
@@ -14,7 +14,7 @@ __all__ = [
     "AttributionContext",
     "AttributionRequest",
     "Grouped",
-    "Known",
+    "LearnedFactors",
     "QueryGroups",
     "attribute",
     "count_calls",

@@ -13,7 +13,7 @@ from qjoule.commands.say import say
 from qjoule.commands.stack_sampling import Naming, ring_mb
 from qjoule.contract import Mode
 from qjoule.engine.keys import selection
-from qjoule.engine.memory_adapter import OnLearned, nobody
+from qjoule.engine.memory_adapter import OnLearned, discard_evidence
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
@@ -111,11 +111,11 @@ def _memory_updater(choice: str | None, failures: list[str]) -> OnLearned:
     """
     path = Path(choice) if choice else active_memory.own_file()
     if choice == active_memory.NONE or not (choice or os.access(path.parent, os.W_OK)):
-        return nobody
+        return discard_evidence
     try:
         machine = this_machine()
     except QjouleError:
-        return nobody
+        return discard_evidence
 
     def remember(cells: tuple[Cell, ...]) -> None:
         measured = [cell for cell in cells if cell.conditions.energy.endswith("measured")]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the account of a recording or a live stream is given beside its windows: settings, from its
-meta; classes of groups that draw alike; and the hashes under which a memory keeps those of shapes.
+"""Prepares the account of a recording or a live stream: its settings, from the trace's meta; the
+classes of groups that are assumed to draw alike; and the hashes that name classes in a memory.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from qjoule.trace.meta import Meta, Server
 if TYPE_CHECKING:  # a live stream needs no Arrow
     from qjoule.engine.query_groups import RecordedRequests
 
-#: A relative error above this says nothing, so it is taken for no statement.
+#: A larger relative error is ignored: it says nothing about the total.
 _MOST_ERROR = 1000.0
 #: The ids that other tools have for statements, by fingerprint.
 OtherIds = Mapping[str, tuple[OtherId, ...]]
 
 
 def classes(labels: Sequence[GroupLabel]) -> ClassOf:
-    """Groups that run one statement form a class: a single query is too short to learn from.
+    """Maps groups to classes: those that run one statement form one, to have enough to learn from.
 
     Every other group, including those beyond `labels`, is a class of its own.
     """
@@ -68,7 +68,7 @@ def classes(labels: Sequence[GroupLabel]) -> ClassOf:
     return class_of
 
 
-#: Labels that do not stand for the same work in another trace.
+#: Labels that mean different work in another trace.
 _NO_WORK = {
     *(FORGOTTEN_PROCESSES, FORGOTTEN_ROLES, FORGOTTEN_SHAPES, NO_TEXT, NONE_LABEL),
     *(NOT_SELECTED, OTHER_SHAPES, SEVERAL, TEXT_LOST),
@@ -76,14 +76,14 @@ _NO_WORK = {
 
 
 def hashed(*parts: str) -> int:
-    """64 bits of some texts; never 0."""
+    """Hashes texts to 64 bits; never 0."""
     text = "\0".join(parts).encode(errors="surrogateescape")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 @dataclass(frozen=True)
 class ClassKeys:
-    """Keys of classes by their labels. `servers`: by name, (kind, version)."""
+    """Keys of classes, made of their labels. `servers`: (kind, version) by name."""
 
     labels: Sequence[GroupLabel]
     servers: Mapping[str, tuple[str, str]]
@@ -94,17 +94,17 @@ class ClassKeys:
         return ClassKeys(labels, names)
 
     def of_classes(self, classes: I64) -> tuple[U64, U64]:
-        """The keys of classes, 0 for one without, and their servers' releases."""
-        pairs = [self._of(int(number)) for number in classes]
+        """Returns the keys of classes, 0 for a class without one, and their servers' releases."""
+        pairs = [self._key_and_release(int(number)) for number in classes]
         keys = np.array([key for key, _ in pairs], np.uint64)
         return keys, np.array([release for _, release in pairs], np.uint64)
 
     def name(self, number: int) -> str:
-        """A class as notes call it."""
+        """Returns the class's name for notes."""
         label = self.labels[number]
         return label.shape or ", ".join(value for _, value in label.keys) or label.kind
 
-    def _of(self, number: int) -> tuple[int, int]:
+    def _key_and_release(self, number: int) -> tuple[int, int]:
         if number >= len(self.labels):
             return 0, 0
         label = self.labels[number]
@@ -130,7 +130,7 @@ def account_settings(
     idle: IdlePolicy,
     coefficients: Coefficients | None = None,
 ) -> AccountSettings:
-    """`meta`: of the energy source and its domains. `coefficients` None: use the defaults."""
+    """`meta`: says the energy source and its domains. `coefficients` None: use the defaults."""
     return AccountSettings(
         series,
         packages,
@@ -147,9 +147,9 @@ def batches(
     segments: Iterable[Segments],
     requests: RecordedRequests | None = None,
 ) -> Iterator[WindowBatch]:
-    """All windows of segments, which come in order of `t0_ns`, in consecutive batches.
+    """Converts segments, in order of `t0_ns`, to consecutive batches that contain all windows.
 
-    `requests`: requests that own no CPU time, if there may be any.
+    `requests`: adds requests that own no CPU time; None: the trace has none.
     """
     added = requests.added if requests else lambda batch: batch
     yield from map(added, map(windows.add, segments))
@@ -163,10 +163,10 @@ def divided(
     requests: RecordedRequests | None = None,
     cores: SegmentWindows | None = None,
 ) -> Ledger:
-    """The ledger of all windows, as `batches` makes them; `account` must be empty. `cores`: makes
-    windows of single cores, if there are counters of them."""
+    """Returns the ledger of all windows; `account` must be empty. `cores`: makes windows of single
+    cores, if they have counters."""
     if cores is not None:
-        segments = _through(cores, account, segments)
+        segments = _add_core_windows(cores, account, segments)
     for batch in batches(windows, segments, requests):
         account.add(batch)
     ledger = account.finish()
@@ -174,10 +174,10 @@ def divided(
     return ledger
 
 
-def _through(
+def _add_core_windows(
     cores: SegmentWindows, account: Account, segments: Iterable[Segments]
 ) -> Iterator[Segments]:
-    """The segments, after the account was given the windows of cores that they complete."""
+    """Passes segments on, after adding the windows of cores that they complete to the account."""
     for part in segments:
         account.add_cores(cores.add(part))
         yield part
@@ -185,7 +185,7 @@ def _through(
 
 
 def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
-    """The defaults for a machine without calibration.
+    """Returns the coefficients of a machine without calibration.
 
     An estimator's curve includes the power at rest. For measured counters nothing is known.
     (Domains of one name in one package are dies: they add up.)
@@ -200,10 +200,10 @@ def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
 
 
 def idle_table(meta: Meta) -> IdleTable | None:
-    """The states that are on, as the model uses them; None if they say nothing of the cores.
+    """Returns the idle states that are enabled; None if they say nothing of the cores.
 
-    A guest may halt or poll in a state of its own (drivers/cpuidle/cpuidle-haltpoll.c). What the
-    real core then does is not known.
+    A guest may halt or poll in its own state (drivers/cpuidle/cpuidle-haltpoll.c), which does not
+    show what the real core does.
     """
     states = meta.idle_states
     if meta.energy.source == "host" or any("haltpoll" in state.name.lower() for state in states):
@@ -213,7 +213,7 @@ def idle_table(meta: Meta) -> IdleTable | None:
         for state in states
         if state.residency_us is not None and state.disabled < state.cpus
     ]
-    # A state that polls is no sleep.
+    # A polling state is no sleep.
     if not any(residency_ns for residency_ns, _ in on):
         return None
     residency_ns, exit_ns = zip(*on, strict=True)
@@ -221,20 +221,20 @@ def idle_table(meta: Meta) -> IdleTable | None:
 
 
 def update_period_ns(meta: Meta) -> int:
-    """How often the energy counters are updated; 0 for an estimate, which is computed when read.
+    """Returns the period at which energy counters are updated; RAPL's if the trace has none.
 
-    If a trace does not give the period, RAPL's is used.
+    It is 0 for an estimate, which is computed when it is read.
     """
     if meta.energy.source == "estimated":
         return 0
     periods_ns = [d.period_ns for d in meta.domains if d.period_ns and d.period_ns > 0]
     fast = [period_ns for period_ns in periods_ns if period_ns <= SLOW_NS]
-    # Slow ones have windows of their own, which end where they move.
+    # Slow counters have longer windows, which end when the counter changes.
     return max(fast, default=0 if periods_ns else UPDATE_PERIOD_NS)
 
 
 def lag_ns(meta: Meta) -> int:
-    """How much earlier than its reading, on average, the energy of a reading was drawn.
+    """Returns by how much, on average, the energy of a reading was drawn before the reading.
 
     A counter shows the energy up to its last update, half a period earlier on average. Only
     hardware counters lag: a replayed or computed reading is exact at its time.
@@ -243,7 +243,7 @@ def lag_ns(meta: Meta) -> int:
 
 
 def total_errors(meta: Meta) -> dict[str, float]:
-    """Relative 95 % errors of the totals of the domains that say theirs; estimates alone do."""
+    """Returns relative 95 % errors of domains' totals, by domain; only estimates have them."""
     if meta.energy.grade != "estimated":
         return {}
     errors: dict[str, float] = {}
@@ -254,7 +254,7 @@ def total_errors(meta: Meta) -> dict[str, float]:
 
 
 def provenance(meta: Meta, ledger: Ledger, trace: TraceInfo) -> Provenance:
-    """The provenance of a result of some windows of `trace`."""
+    """Returns the provenance of a result for some windows of `trace`."""
     return Provenance(
         trace=trace,
         source=meta.energy.source or "none",
@@ -266,12 +266,12 @@ def provenance(meta: Meta, ledger: Ledger, trace: TraceInfo) -> Provenance:
 
 
 def learns(grade: str) -> bool:
-    """Whether windows can show who draws what: an estimated total was itself made from the load."""
+    """Returns true if power can be learned from the windows: an estimate is made from the load."""
     return grade in ("measured", "simulated")
 
 
 def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
-    """The changes of servers while the trace was recorded, with wall-clock times."""
+    """Returns the changes of servers during the recording, with wall-clock times."""
     return tuple(
         ServerChange(
             change.what,
@@ -288,7 +288,7 @@ def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
 
 
 def with_ids(attribution: Attribution, ids: OtherIds) -> Attribution:
-    """The attribution with the ids of each row's statement."""
+    """Adds the other tools' ids of each row's statement."""
     if not ids:
         return attribution
     rows = tuple(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace shows that could be saved, in joules of its own attribution.
+"""Lists what could be saved in a trace, in joules of its own attribution.
 
 Each advice is about one statement and rests on evidence of the trace: on sampled stacks (the
 statement spends its time in functions that read whole tables, spill sorts, send columns, parse, or
-start parallel workers), on the order of calls (N+1, polling), or on waits (lock convoys). What it
-would save is at most what that part took, so savings of one statement overlap. Below the resolution
-nothing is advised.
+start parallel workers), on the order of calls (N+1, polling), or on waits (lock convoys). A saving
+is at most what the avoidable part took, so savings of one statement overlap. Savings below the
+resolution are not listed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qjoule.servers.decoding import AVOIDABLE, EXECUTES, decoding_of_flavour
 from qjoule.trace.reader import Trace
 
 KINDS = ("scan", "spill", "width", "parsing", "n+1", "polling", "lock", "parallel")
-#: The least share of a statement's samples, at the interval's lower end.
+#: Least share of a statement's samples, at the lower end of its interval.
 LEAST = {"scan": 0.3, "spill": 0.02, "width": 0.1, "parsing": 0.2, "parallel": 0.3}
 LEAST_SAVED = 0.01  #: of the joules of all queries; two recordings would not show less
 LEAST_LOCK = 0.2  #: of a statement's latency
@@ -39,7 +39,7 @@ NO_WAITS = "waits are not recorded"
 NO_REST = "power at rest is not known: calibrate, or record with --rest"
 NO_SESSIONS = "sessions are not recorded"
 
-#: Statements that have to read many rows for each that they return, whatever indexes there are.
+#: Statements that have to read many more rows than they return, with any index.
 _READS_MANY = re.compile(r"\b(group by|distinct|(count|sum|avg|min|max)\s*\()", re.IGNORECASE)
 _WHERE = re.compile(r"\bwhere\b", re.IGNORECASE)
 _ALL_COLUMNS = re.compile(r"\bselect\s+(distinct\s+)?(\w+\.)?\*", re.IGNORECASE)
@@ -49,7 +49,7 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Advice:
-    """`saved_nj`: at most. `figures`: the evidence, by names that depend on the kind."""
+    """`saved_nj`: an upper bound. `figures`: the evidence; its names depend on the kind."""
 
     kind: str  #: one of KINDS
     row: Row  #: the statement
@@ -60,7 +60,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Advised:
-    """`advice`: most joules first. `not_judged`: why, by kind."""
+    """`advice`: largest saving first. `not_judged`: reasons by kind."""
 
     result: Attribution
     advice: tuple[Advice, ...]
@@ -68,7 +68,7 @@ class Advised:
 
 
 def advise(trace: Trace, request: AttributionRequest, name: Name) -> Advised:
-    """`request`: by fingerprint, with idle energy as a row of its own. `name`: as of `flame`.
+    """`request`: by fingerprint, with idle energy as its own row. `name`: see `flame`.
 
     Raises `QjouleError` for a trace without joules.
     """
@@ -86,7 +86,7 @@ def advise(trace: Trace, request: AttributionRequest, name: Name) -> Advised:
 
 
 def worth_it(every: Iterable[Advice], queries_nj: int) -> list[Advice]:
-    """Advice whose saving is resolved, most joules first. `queries_nj`: of all queries."""
+    """Keeps advice with a resolved saving, largest first. `queries_nj`: energy of all queries."""
     least_nj = max(LEAST_SAVED * queries_nj, 0.0)
     chosen = [a for a in every if a.saved_nj_ci95[0] > 0 and a.saved_nj >= least_nj]
     return sorted(chosen, key=lambda a: (-a.saved_nj, a.row.keys["fingerprint"], a.kind))
@@ -113,7 +113,7 @@ def _not_judged(
 
 
 def _named(stacks: RowStacks) -> int:
-    """How many samples have frames with names."""
+    """Counts samples with a function's name."""
     return sum(
         count
         for stack, count in stacks.samples.items()
@@ -122,7 +122,7 @@ def _named(stacks: RowStacks) -> int:
 
 
 def _is_function(frame: str) -> bool:
-    """Whether a frame has a function's name, and is no node of a plan."""
+    """Returns true if the frame is a function's name, not a node of a plan."""
     return "+0x" not in frame and not isinstance(frame, PlanNode)
 
 
@@ -133,7 +133,7 @@ def _by_stacks(rows: list[RowStacks]) -> Iterator[Advice]:
     for stacks in rows:
         samples = {kind: _samples_in(stacks, AVOIDABLE[kind]) for kind in LEAST}
         for kind, count in samples.items():
-            if not count or not _suits(kind, stacks.row.shape):
+            if not count or not _applies(kind, stacks.row.shape):
                 continue
             if kind == "scan" and count < _FAR_ABOVE * samples["width"]:
                 continue
@@ -149,9 +149,8 @@ def _by_stacks(rows: list[RowStacks]) -> Iterator[Advice]:
 
 
 def _samples_in(stacks: RowStacks, names: frozenset[str]) -> int:
-    """How many samples of a row are in one of these functions, or in what it called. What it called
-    to execute a plan does not count.
-    """
+    """Counts a row's samples in these functions and their callees, except those that execute a
+    plan."""
     either = names | EXECUTES
     return sum(
         count
@@ -161,14 +160,13 @@ def _samples_in(stacks: RowStacks, names: frozenset[str]) -> int:
 
 
 def _function(frame: str) -> str:
-    """A frame's function without what C++ adds: parameters, those of templates and what is
-    returned, as in `bool merge_many_buff<Sort_param>(THD*)`.
-    """
+    """Returns the function's name without C++ parameters, template arguments and return type, as in
+    `bool merge_many_buff<Sort_param>(THD*)`."""
     return frame.partition("(")[0].partition("<")[0].rpartition(" ")[2]
 
 
-def _suits(kind: str, text: str) -> bool:
-    """Whether the statement could do without."""
+def _applies(kind: str, text: str) -> bool:
+    """Returns true if the statement's text allows this kind of advice."""
     if kind == "scan":
         return bool(_WHERE.search(text)) and not _READS_MANY.search(text)
     return kind != "width" or bool(_ALL_COLUMNS.search(text))
@@ -190,7 +188,7 @@ def _by_calls(
                 "after": texts.get(loop.after, loop.after),
                 "rows_known": loop.rows_known,
             }
-            yield _part_of(row, "n+1", loop.calls - loop.loops, figures)
+            yield _share_of_calls(row, "n+1", loop.calls - loop.loops, figures)
         elif (poll := polled.get(name)) and 2 * poll.calls >= row.calls:
             shared_nj = row.shared_nj or 0
             figures = {
@@ -199,11 +197,11 @@ def _by_calls(
                 "rows_known": poll.rows_known,
                 "awake_share": shared_nj / row.energy_nj,
             }
-            yield _part_of(row, "polling", poll.calls, figures)
+            yield _share_of_calls(row, "polling", poll.calls, figures)
 
 
-def _part_of(row: Row, kind: str, calls: int, figures: Figures) -> Advice:
-    """What so many of a statement's calls took."""
+def _share_of_calls(row: Row, kind: str, calls: int, figures: Figures) -> Advice:
+    """Returns advice to save so many of a statement's calls."""
     low, high = row.energy_nj_ci95
     part = min(calls / max(row.calls, 1), 1.0)
     return Advice(kind, row, part * row.energy_nj, (part * low, part * high), figures)
@@ -213,9 +211,9 @@ def _part_of(row: Row, kind: str, calls: int, figures: Figures) -> Advice:
 
 
 def _by_waits(rows: list[RowStacks], calls: CallTable, result: Attribution) -> Iterator[Advice]:
-    """A wait has no joules of its own. The machine at rest is kept on meanwhile: its energy is
-    divided among the queries in progress, as `Row.waiting_nj` is."""
-    rest_nj, (low, high) = _rest_nj(result)
+    """A wait has no joules of its own. What the machine draws at rest meanwhile is divided among
+    the queries in progress, as `Row.waiting_nj` is."""
+    rest_nj, (low, high) = _idle_nj(result)
     served_ns = sum(stacks.row.waits.latency_ns for stacks in rows if stacks.row.waits)
     whole_ns = max(served_ns, round(result.trace.duration_s * 1e9), 1)
     convoyed = convoys(calls)
@@ -233,8 +231,8 @@ def _by_waits(rows: list[RowStacks], calls: CallTable, result: Attribution) -> I
         yield Advice("lock", stacks.row, part * rest_nj, (part * low, part * high), figures)
 
 
-def _rest_nj(result: Attribution) -> tuple[float, tuple[float, float]]:
-    """The energy at rest and its interval: what the owners' energy leaves of the total."""
+def _idle_nj(result: Attribution) -> tuple[float, tuple[float, float]]:
+    """Returns the energy at rest and its interval: the total minus the energy of all owners."""
     rest_nj, owned_nj = result.main.parts_nj["idle"], result.main.owned_nj
     error = result.main.owned_error
     if error is None:

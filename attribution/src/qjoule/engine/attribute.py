@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attribution of a recorded trace: one pass over its segments, in bounded memory.
 
-Segments become windows, windows an account, the account a result. `attribute`, a replay, the report
-and all else that attributes a trace take this one path, and watch it as an `Observer`.
+Segments become windows, windows an account, the account a result. Every caller that attributes a
+trace (`attribute`, a replay, the report) takes this one path, and watches it as an `Observer`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from qjoule.trace.reader import Trace
 
 @dataclass(frozen=True)
 class AttributionRequest:
-    """What an attribution is asked for; the arguments of `attribute`."""
+    """Options of an attribution: the arguments of `attribute`."""
 
     by: tuple[str, ...] = ("fingerprint",)
     idle: IdlePolicy = "separate"
     coefficients: Coefficients | None = None
     calibrated: Calibrated = UNCALIBRATED
     where: Selection = EVERYTHING
-    without_stolen: bool = False  #: what the host stole of a CPU is no weight
+    without_stolen: bool = False  #: excludes stolen CPU time from weights
 
     def __post_init__(self) -> None:
         """Raises `UsageError` for an unknown key or policy."""
@@ -84,14 +84,14 @@ class Observer:
         """Called with closed windows, and the split of each of `ledger.series`."""
 
     def finished(self, ledger: Ledger) -> None:
-        """Called with all sums, including what is learned only from the whole trace."""
+        """Called with the final sums, including what is only learned from the whole trace."""
 
 
 NOBODY = Observer()
 
 
 class AttributionContext:
-    """One recording under one grouping, before any segment is read.
+    """One recording and one grouping of its queries, before any segment is read.
 
     `labels`: of the groups, by number. `grouped`: the segments and queries with their groups.
     """
@@ -122,7 +122,7 @@ class AttributionContext:
             self._settings = replace(self._settings, cores=recording.cores.counters)
 
     def memory(self) -> MemoryAdapter:
-        """The machine's memory of earlier traces, for these groups."""
+        """Returns the machine's memory of earlier traces, for these groups."""
         return MemoryAdapter.of(self._request.calibrated.memory, self.labels, self._meta)
 
     def account(
@@ -133,7 +133,7 @@ class AttributionContext:
         by_block: bool = True,
         watch: RowWatch | None = None,
     ) -> Account:
-        """An empty account of the windows; the arguments are those of `Account`."""
+        """Returns an empty account of the windows; for the arguments see `Account`."""
         return Account(
             replace(self._settings, by_block=by_block),
             class_of=classes(self.labels),
@@ -144,7 +144,7 @@ class AttributionContext:
         )
 
     def batches(self) -> Iterator[WindowBatch]:
-        """All windows, in consecutive batches."""
+        """Yields all windows, in consecutive batches."""
         return batches(self._windows, self.grouped.segments(), self._requests)
 
     def run(
@@ -153,7 +153,7 @@ class AttributionContext:
         memory: MemoryAdapter | None = None,
         watch: RowWatch | None = None,
     ) -> Ledger:
-        """The sums of all windows. `memory`: None: the request's."""
+        """Returns the sums of all windows. `memory`: None: the request's."""
         account = self.account(memory or self.memory(), observer.split, watch=watch)
         windows, queries = self._windows, self.grouped.queries
         observer.started(windows.energy, windows.machine, self.labels, queries)
@@ -167,7 +167,7 @@ class AttributionContext:
     def result(
         self, ledger: Ledger, summary: ReadSummary, calls: CallStats | None = None
     ) -> Attribution:
-        """The result of some windows. `calls`: of their time; None: they are all windows."""
+        """Returns the result of some windows. `calls`: calls in them; None: of all windows."""
         groups = len(self.labels)
         whole = calls is None and not self._requests.any
         about = replace(
@@ -206,10 +206,10 @@ def attribute(
 
     The same trace and arguments give the same result, to the bit. `coefficients` take precedence
     over those of `calibrated`, and these over the defaults. Queries that `where` excludes form one
-    row per server: they ran and have their share. `without_stolen`: CPU time that the host of a
-    virtual machine stole is no weight; rows show it all the same. `observer` sees the windows as
-    they are closed, and changes nothing. `learned` is called with what the trace tells of the
-    machine, for its memory. Raises `UsageError` for an unknown key or policy.
+    row per server, because they ran and have their share. `without_stolen`: CPU time that the host
+    of a virtual machine stole is not in the weights, but still in the rows. `observer` sees each
+    window when it is closed. `learned` is called with the trace's evidence about the machine, for
+    the machine's memory. Raises `UsageError` for an unknown key or policy.
     """
     request = AttributionRequest(
         tuple(by), idle, coefficients, calibrated, where, without_stolen=without_stolen
@@ -223,7 +223,7 @@ def attributed(
     observer: Observer = NOBODY,
     learned: Callable[[tuple[Cell, ...]], object] = lambda _cells: None,
 ) -> Attribution:
-    """`attribute` with its arguments in one."""
+    """Does what `attribute` does, with its arguments in one object."""
     recording = recorded.read(trace, transactions=TRANSACTION in request.by)
     context = AttributionContext(recording, request)
     memory = context.memory()

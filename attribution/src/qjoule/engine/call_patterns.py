@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns in the calls of a trace: loops of one statement (N+1), polling, convoys at a lock.
+"""Finds patterns in the calls of a trace: loops of one statement (N+1), polling, lock convoys.
 
-All is read from the table `queries`, by session and in order of time. `engine.advice` weighs what
-is found here with the statements' joules.
+It reads the table `queries`, by session and in order of time. `engine.advice` weighs the patterns
+with the statements' joules.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from qjoule.model.energy import I64, Bool
 from qjoule.trace.columns import view
 from qjoule.trace.reader import Trace
 
-READS = ("select", "with")  #: what a statement begins with that changes nothing
+READS = ("select", "with")  #: first words of read-only statements
 LEAST_LOOP = 5  #: calls in a row
-LEAST_LOOPS = 5  #: loops behind one statement, where replies do not say how many rows it returned
+LEAST_LOOPS = 5  #: loops after one statement, if replies do not say how many rows it returned
 LEAST_POLLS = 20
 LEAST_WAITS = 10
-_PERIOD_NS = 2_000_000  #: the shortest that is polling
-_NEAR = 0.2  #: lengths of loops differ by less, and no interval of a period is shorter by more
-_LATE = 0.5  #: a poller on a busy machine wakes up late, by this part of its period at most
+_PERIOD_NS = 2_000_000  #: shortest period of polling
+_NEAR = 0.2  #: largest relative difference of loops' lengths, and by which an interval is too short
+_LATE = 0.5  #: largest part of its period by which a poller on a busy machine wakes up late
 _MOST, _BUSY = 0.8, 0.2
 _WAIT_NS = 1_000_000  #: a shorter wait is no convoy
 
@@ -38,7 +38,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Loops:
-    """Calls of one statement that follow in a row on a call of `after`, about one for each row."""
+    """Consecutive calls of one statement after a call of `after`, about one for each row."""
 
     calls: int
     loops: int
@@ -52,12 +52,12 @@ class Polls:
 
     calls: int
     period_ns: float
-    rows_known: bool  #: and of nearly all calls they are 0
+    rows_known: bool  #: replies show that nearly all calls returned no rows
 
 
 @dataclass(frozen=True)
 class Convoy:
-    """Calls that waited for a lock for most of their time, most of them several at once."""
+    """Calls that spent most of their time waiting for a lock, most of them several at once."""
 
     calls: int
     together: int
@@ -65,8 +65,8 @@ class Convoy:
 
 @dataclass(frozen=True)
 class CallTable:
-    """Finished calls whose statement is known, by session and begin; (n,) each. `rows`, `lock_ns`:
-    -1: not recorded. `fingerprint`: codes into `names`."""
+    """Finished calls with a known statement, by session and begin; (n,) each. `rows`, `lock_ns`:
+    -1 if not recorded. `fingerprint`: codes into `names`."""
 
     begin_ns: I64
     end_ns: I64
@@ -89,7 +89,7 @@ class CallTable:
 
 
 def calls_of(trace: Trace) -> CallTable:
-    """The calls of a trace."""
+    """Reads the calls of a trace."""
     names: dict[str, int] = {}
     parts = [np.zeros((6, 0), np.int64)]
     for table in trace.iter_table("queries", _COLUMNS):
@@ -111,9 +111,9 @@ def calls_of(trace: Trace) -> CallTable:
 
 
 def loops(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Loops]:
-    """N+1 by the statement that is repeated. A loop directly follows a SELECT in its session. If
-    the number of rows of that is known, the loop has about so many calls of at most one row each;
-    else several loops follow the same statement."""
+    """Finds N+1 loops, by repeated statement. A loop directly follows a SELECT in its session. If
+    replies show how many rows the SELECT returned, the loop has about as many calls, of at most one
+    row each; otherwise several loops must follow the same statement."""
     reads = np.array([_reads(texts.get(name, "")) for name in calls.names] or [False], bool)
     new = np.diff(calls.session, prepend=-1) != 0
     first = np.flatnonzero(new | (np.diff(calls.fingerprint, prepend=-1) != 0))
@@ -146,13 +146,12 @@ def loops(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Loops]:
 
 
 def polls(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Polls]:
-    """Polling by statement. Replies must say that nearly all calls found nothing, or not say
-    it."""
+    """Finds polling, by statement. If replies show the numbers of rows, nearly all must be 0."""
     polled: dict[str, list[Polls]] = {}
     for name, repeated in _by_statement(calls, LEAST_POLLS):
         if not _reads(texts.get(name, "")):
             continue
-        for session, in_session in _by(repeated, repeated.session, LEAST_POLLS):
+        for session, in_session in _by_value(repeated, repeated.session, LEAST_POLLS):
             poll = _polls(in_session) if session else None
             if poll is not None:
                 polled.setdefault(name, []).append(poll)
@@ -167,7 +166,7 @@ def polls(calls: CallTable, texts: Mapping[str, str]) -> dict[str, Polls]:
 
 
 def _polls(calls: CallTable) -> Polls | None:
-    """Whether calls of one statement in one session are polling."""
+    """Returns the polling that calls of one statement in one session form, or None."""
     gaps_ns = np.diff(calls.begin_ns)
     period_ns = float(np.median(gaps_ns))
     late = gaps_ns / max(period_ns, 1.0) - 1.0
@@ -181,7 +180,7 @@ def _polls(calls: CallTable) -> Polls | None:
 
 
 def convoys(calls: CallTable) -> dict[str, Convoy]:
-    """Lock convoys by statement."""
+    """Finds lock convoys, by statement."""
     by_name = {}
     lasted_ns = calls.end_ns - calls.begin_ns
     waited = calls.of((calls.lock_ns >= _WAIT_NS) & (2 * calls.lock_ns >= lasted_ns))
@@ -195,12 +194,12 @@ def convoys(calls: CallTable) -> dict[str, Convoy]:
 
 
 def _by_statement(calls: CallTable, least: int) -> Iterator[tuple[str, CallTable]]:
-    for code, table in _by(calls, calls.fingerprint, least):
+    for code, table in _by_value(calls, calls.fingerprint, least):
         yield calls.names[code], table
 
 
-def _by(calls: CallTable, column: I64, least: int) -> Iterator[tuple[int, CallTable]]:
-    """The calls of each value of a column, in their order, where there are `least` or more."""
+def _by_value(calls: CallTable, column: I64, least: int) -> Iterator[tuple[int, CallTable]]:
+    """Yields the calls of each value of a column that has at least `least` calls, in order."""
     order = np.argsort(column, kind="stable")
     values, first = np.unique(column[order], return_index=True)
     ends = [*first.tolist()[1:], len(order)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes the table `queries`: columns as small numbers, which are codes into their values.
+"""Decodes the table `queries`: each column becomes small numbers, codes into its distinct values.
 
-`Transactions` groups queries by their transaction and finds the COMMIT's part of it. A transaction
+`Transactions` groups queries by transaction and finds the COMMIT's part of it. A transaction
 is a call of its sequence of statements: it lasts from the begin of its first query to the end of
 the query that ended it. While rows are made, COMMIT is a group of its own (the key `COMMIT`);
 `qjoule.model.row_sums` merges it back and records its part.
@@ -28,24 +28,24 @@ from qjoule.trace.columns import is_told, text_scalar, view
 from qjoule.trace.vocabulary import WAITS
 
 U64 = npt.NDArray[np.uint64]
-NOT_TOLD = "(not told)"  #: a transaction without a row of its own
+NO_TRANSACTION_ROW = "(not told)"  #: a transaction without a row of its own
 UNFINISHED = "unfinished"  #: status of a record
 
-#: an int is the shape's hash, in place of a fingerprint that never arrived
+#: A value of a column; an int is the shape's hash, if the fingerprint never arrived.
 Value = str | int | None
 #: Combinations of codes are looked up in a table up to this size; beyond that they are sorted.
 _TABLE_SIZE = 1 << 20
 
 
 class Ended(NamedTuple):
-    """What n queries are of their transactions; (n,) each.
+    """How n queries relate to their transactions; (n,) each.
 
     `commit_ns`: duration of COMMIT; -1 for a query that is not the COMMIT or ROLLBACK of one.
     """
 
-    inside: Bool  #: it belongs to a transaction
-    ended: Bool  #: it ended that
-    begin_ns: I64  #: of the transaction
+    inside: Bool  #: the query belongs to a transaction
+    ended: Bool  #: the query ended its transaction
+    begin_ns: I64  #: begin of the transaction
     commit_ns: I64
 
 
@@ -54,15 +54,15 @@ class Transactions:
     """A trace's transactions; arrays are (n,), in order of `ids`."""
 
     ids: U64
-    texts: Sequence[str]  #: distinct ones
+    texts: Sequence[str]  #: distinct texts
     text: I64  #: code in `texts`
-    last: U64  #: the query that ended it; 0 none
+    last: U64  #: the query that ended the transaction; 0: none
     begin_ns: I64
     commit_ns: I64  #: -1: no COMMIT or ROLLBACK ended it
 
     @staticmethod
     def of(table: pa.Table) -> Transactions:
-        """From the trace's table `transactions`."""
+        """Reads the trace's table `transactions`."""
         ids, once = np.unique(view(table.column("transaction")), return_index=True)
         names = table.column("text").cast(pa.string()).to_pylist()
         codes: dict[str, int] = {}
@@ -80,21 +80,21 @@ class Transactions:
         )
 
     def names(self, transaction: U64) -> tuple[I64, list[str]]:
-        """Codes of each query's transaction (0: none) into the texts that are returned."""
+        """Returns codes of each query's transaction (0: none), and the texts that they index."""
         at = self._find(transaction)
         text = np.append(self.text, len(self.texts))[at]
         codes = np.where(transaction == 0, len(self.texts) + 1, text)
-        return codes, [*self.texts, NOT_TOLD, NONE_LABEL]
+        return codes, [*self.texts, NO_TRANSACTION_ROW, NONE_LABEL]
 
     def ended_by(self, transaction: U64, query: U64) -> Ended:
-        """What each query is of its transaction (0: none)."""
+        """Returns how each query relates to its transaction (0: none)."""
         at, inside = self._find(transaction), transaction != 0
         ended = inside & (np.append(self.last, 0)[at] == query)
         commit_ns = np.where(ended, np.append(self.commit_ns, -1)[at], -1)
         return Ended(inside, ended, np.append(self.begin_ns, 0)[at], commit_ns)
 
     def _find(self, transaction: U64) -> I64:
-        """The index of each in `ids`; the length of `ids` if it is not there."""
+        """Returns the index of each in `ids`; the length of `ids` if it is missing."""
         at = np.searchsorted(self.ids, transaction)
         there = np.append(self.ids, np.uint64(0))[at] == transaction
         return np.where(there, at, len(self.ids))
@@ -102,8 +102,8 @@ class Transactions:
 
 @dataclass(frozen=True)
 class Coded:
-    """A column as codes into `values`; some values may not occur. `only`: the one code, if all
-    rows have the same and this is known."""
+    """A column as codes into `values`; some values may not occur. `only`: the code that all rows
+    have, if there is one and it is known."""
 
     codes: I64
     values: Sequence[Value]
@@ -116,7 +116,7 @@ class Coded:
 
 
 def coded(column: pa.ChunkedArray, missing: str) -> Coded:
-    """A column's values as strings; null is `missing`."""
+    """Encodes a column's values as strings; null becomes `missing`."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     column = column.unify_dictionaries().combine_chunks()
@@ -134,7 +134,7 @@ def coded(column: pa.ChunkedArray, missing: str) -> Coded:
 
 
 def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
-    """Codes of pairs, and their upper bound. Their order is that of `joint`, then of `column`."""
+    """Returns codes of pairs, and their upper bound. They sort by `joint`, then by `column`."""
     if column.only is not None:
         return joint, size
     width = len(column.values)
@@ -145,7 +145,7 @@ def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
 
 
 def distinct(codes: I64, size: int) -> tuple[I64, I64]:
-    """(a row of each distinct code, the place of each row's code among the distinct codes)."""
+    """Returns (a row of each distinct code, each row's index among the distinct codes)."""
     if size > max(_TABLE_SIZE, len(codes)):
         rows, place = np.unique(codes, return_index=True, return_inverse=True)[1:]
         return rows, place.reshape(-1)
@@ -158,7 +158,7 @@ def distinct(codes: I64, size: int) -> tuple[I64, I64]:
 
 
 def texts_of(shapes: pa.Table) -> dict[str, str]:
-    """The texts of statements by fingerprint, from the table `shapes`."""
+    """Returns the texts of statements by fingerprint, from the table `shapes`."""
     texts: dict[str, str] = {}
     names, words = (shapes.column(name).to_pylist() for name in ("fingerprint", "text"))
     for name, text in zip(names, words, strict=True):
@@ -167,10 +167,9 @@ def texts_of(shapes: pa.Table) -> dict[str, str]:
 
 
 class QueryRecords:
-    """n records of the table `queries`, whose columns are decoded when they are asked for; (n,)
-    each.
+    """n records of the table `queries`; columns are decoded on first use; (n,) each.
 
-    `texts`: of statements, by fingerprint. `transactions`: None: nothing is grouped by them.
+    `texts`: of statements, by fingerprint. `transactions`: None: no key groups by them.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class QueryRecords:
         return view(self._table.column("query"))
 
     def by_id(self) -> tuple[U64, I64 | slice]:
-        """The ids, sorted, each once, and the first row of each."""
+        """Returns the distinct ids, sorted, and the first row of each."""
         ids = self.ids
         if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
             return ids, slice(None)
@@ -212,7 +211,7 @@ class QueryRecords:
         return view(self._table.column("begin_ns")), view(self._table.column("end_ns"))
 
     def waits_ns(self) -> I64:
-        """The latency of each record and what it waited for: columns as in `CallStats`."""
+        """The latency of each record and the parts spent waiting: columns as in `CallStats`."""
         begin_ns, end_ns = self.times_ns
         waits = [view(self._table.column(name), 0).astype(np.int64) for name in WAITS]
         return np.stack([end_ns - begin_ns, *waits], axis=1)
@@ -227,12 +226,12 @@ class QueryRecords:
 
     @cached_property
     def ended(self) -> Ended:
-        """As `Transactions.ended_by`; only with transactions."""
+        """See `Transactions.ended_by`; needs transactions."""
         assert self.transactions is not None
         return self.transactions.ended_by(self._transaction, self.ids)
 
     def key(self, field: str) -> Coded:
-        """The values of a key that records are grouped or selected by."""
+        """Returns the values of a key by which records are grouped or selected."""
         if field == "fingerprint":
             return self._fingerprints()
         if field.startswith(TAG):
@@ -253,7 +252,7 @@ class QueryRecords:
         return view(self._table.column(TRANSACTION), 0).astype(np.uint64)
 
     def _fingerprints(self) -> Coded:
-        """Fingerprints; the shape's hash if the text never arrived, or None."""
+        """Fingerprints; if a text never arrived, the shape's hash, or None."""
         column = self._table.column("fingerprint")
         names = coded(column, "")
         if not column.null_count:
@@ -267,8 +266,7 @@ class QueryRecords:
         return Coded(codes, [*names.values, None, *hashes.tolist()])
 
     def _children(self) -> Coded:
-        """The part of a query that was executed: one of its children, or `NONE_LABEL` for the
-        rest."""
+        """The child of its query that each record executed; `NONE_LABEL` for the rest."""
         column = coded(self._table.column("child"), NO_TEXT)
         child = self.command.among(("child",))
         texts = [self._texts.get(str(value), value) for value in column.values]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains one row of a recorded trace's result: the trace is attributed again, and watched."""
+"""Explains one row of a recorded trace's result, by an observer of a second attribution."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from qjoule.model.result import Attribution, Row
 from qjoule.model.row_sums import COMMIT
 from qjoule.trace.reader import Trace
 
-_FEWEST_DIGITS = 6  #: of a fingerprint; fewer are the number of a row
+_FEWEST_DIGITS = 6  #: of a fingerprint; fewer digits are a row's number
 
 
 def find_row(result: Attribution, which: str) -> tuple[int, Row]:
-    """The row and its number, from 1: by that number, or by the begin of a value of its keys, such
-    as its fingerprint. Raises `UsageError` unless there is exactly one."""
+    """Finds a row by its number (from 1) or by a prefix of a value of its keys, such as its
+    fingerprint; returns both. Raises `UsageError` unless exactly one row matches."""
     rows = list(enumerate(result.tabled, 1))
     if which.isdecimal() and len(which) < _FEWEST_DIGITS:
         named = [(n, row) for n, row in rows if n == int(which)]
@@ -37,9 +37,9 @@ def find_row(result: Attribution, which: str) -> tuple[int, Row]:
 
 
 def explain(trace: Trace, request: AttributionRequest, row: Row) -> Explanation:
-    """Where the joules of a row of `request`'s result come from, and their interval.
+    """Returns where the joules of a row of `request`'s result come from, and their interval.
 
-    Raises `UsageError` if they are not the sum of what its own threads were given.
+    Raises `UsageError` if the row's joules are not the sum of what its own threads were given.
     """
     recording = recorded.read(trace, transactions=TRANSACTION in request.by)
     context = AttributionContext(recording, request)
@@ -61,7 +61,7 @@ def explain(trace: Trace, request: AttributionRequest, row: Row) -> Explanation:
 
 
 def totals(ledger: Ledger, groups: I64, record_loss: float, *, estimated: bool) -> RowTotals:
-    """What a ledger has of `groups`, which are one row. The others are as in
+    """Returns a ledger's sums over `groups`, which form one row. For the other arguments see
     `Ledger.error_parts`."""
     sums = ledger.domains[ledger.main]
     parts = ledger.error_parts(

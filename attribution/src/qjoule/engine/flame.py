@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides the joules of a trace's rows over the stacks that were sampled while they ran. They add
-up to what was measured.
+"""Divides the joules of a trace's rows over the stacks that were sampled while they ran. The parts
+add up to what was measured.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from qjoule.trace.reader import Trace
 
 @dataclass(frozen=True)
 class Flame:
-    """Of a whole trace: `rows` as the table has them, the queries first. `whole`: how many of the
-    `samples` were followed to their thread's entry."""
+    """Stacks of a whole trace. `rows`: in the table's order, queries first. `whole`: how many of
+    the `samples` were unwound to their thread's entry."""
 
     result: Attribution
     rows: tuple[RowStacks, ...]
@@ -33,7 +33,7 @@ class Flame:
 
 
 def flame(trace: Trace, request: AttributionRequest, name: Name) -> Flame:
-    """`name` names a frame by its module and its offset there."""
+    """`name` returns a frame's name from its module and its offset there."""
     recording = recorded.read(trace)
     context = AttributionContext(recording, request)
     ledger = context.run()
@@ -64,7 +64,7 @@ _COLUMNS = ("t_ns", "cpu", "owner", "query", "frame", "kernel", "whole")
 
 
 def _as_segments(table: pa.Table) -> pa.Table:
-    """The samples as segments without length: they have the same groups."""
+    """Converts samples to segments of length 0, which get the same groups."""
     times = table.column("t_ns")
     columns = [times, times, *(table.column(name) for name in ("cpu", "owner", "query"))]
     return pa.Table.from_arrays(columns, ["t0_ns", "t1_ns", "cpu", "owner", "query"])

@@ -31,7 +31,7 @@ from qjoule.trace.columns import view
 from qjoule.trace.meta import Meta
 
 _UNKNOWN_PROCESS = "(unknown)"
-#: Called with every table of segments that was read, and its groups.
+#: Called with each table of segments, and the segments' groups.
 Read = Callable[[pa.Table, Segments], None]
 
 
@@ -39,8 +39,8 @@ class Grouped:
     """`recording` with its queries grouped by the keys `by`; excluded queries (`where`) form one
     group per server.
 
-    `transactions`: the recording's, if a key needs them. `counters`: whether to read hardware
-    counters; None: if the recording has some. Raises `UsageError` for an unknown key.
+    `transactions`: the recording's, if a key needs them. `counters`: read hardware counters; None:
+    if the recording has them. Raises `UsageError` for an unknown key.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Grouped:
         return self._index.labels
 
     def segments(self, read: Read = lambda _table, _segments: None) -> Iterator[Segments]:
-        """The segments in order of time, table by table; `read` is called for each table."""
+        """Yields the segments in order of time, table by table; `read` is called for each table."""
         for table in self._segments(self.reader.columns):
             segments = self.reader.read(table)
             read(table, segments)
             del table
             yield segments
             del segments  # before the next rows are read
-        self.queries.let_go()
+        self.queries.drop_held()
 
 
 @dataclass
 class SegmentReader:
-    """Converts Arrow segments to model segments, with their groups; sums what coverage needs."""
+    """Converts Arrow segments to model segments with groups; sums CPU time for the coverage."""
 
     queries: QueryGroups
     owners: OwnerGroups
@@ -96,7 +96,7 @@ class SegmentReader:
 
     @property
     def coverage(self) -> float:
-        """Share of the servers' CPU time that has a query whose statement is known."""
+        """Share of the servers' CPU time that ran queries with a known statement."""
         return self.named_ns / self.server_ns if self.server_ns else 0.0
 
     def read(self, table: pa.Table) -> Segments:
@@ -115,16 +115,16 @@ class SegmentReader:
 
 @dataclass(frozen=True)
 class OwnerGroups:
-    """Group of every owner outside queries, looked up by owner id."""
+    """Group of every owner outside queries, by owner id."""
 
     ids: I64  #: sorted
     group: I64
-    of_server: Bool  #: runs for a traced server that has queries, inside or outside of a query
+    of_server: Bool  #: the owner runs for a traced server that has queries
     unknown: int  #: group of owners that were never announced
 
     def numbered(self, owner: U32) -> tuple[U32, GroupsById]:
-        """Numbers for some owners, and the group of each number; marked if it runs for a traced
-        server. Owners that are not known have the last entry, or a number beyond it."""
+        """Numbers some owners; returns the numbers, and each number's group, marked if it runs for
+        a traced server. Unknown owners have the last entry, or a number beyond it."""
         if self._by_id is not None:
             return owner, self._by_id
         at = np.searchsorted(self.ids, owner)
@@ -133,12 +133,12 @@ class OwnerGroups:
 
     @cached_property
     def _by_place(self) -> GroupsById:
-        """Groups by place in `ids`."""
+        """Groups by index in `ids`."""
         return GroupsById(0, np.append(self.group, self.unknown), np.append(self.of_server, False))
 
     @cached_property
     def _by_id(self) -> GroupsById | None:
-        """Groups by id, if ids are consecutive numbers as qjoule assigns them; else None."""
+        """Groups by id, if ids are consecutive numbers, as qjoule assigns them; else None."""
         size = int(self.ids.max(initial=-1)) + 2
         if size > 2 * len(self.ids) + 1024 or int(self.ids.min(initial=0)) < 0:
             return None
@@ -153,9 +153,9 @@ def group_owners(
     index: LabelIndex,
     by_thread: Collection[int] = (),
 ) -> OwnerGroups:
-    """Background by server and thread role, other processes by name; new labels go to `index`.
+    """Groups background by server and thread role, other processes by name; adds labels to `index`.
 
-    `by_thread`: ids of servers that have no queries. They do not affect coverage.
+    `by_thread`: ids of servers without queries, which do not affect coverage.
 
     A query's thread without a query record (lost, or waiting for its next request) is background.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys by which queries are grouped (`--by`) and selected (`--where`), and numbers for the
-groups of an attribution by their labels.
+"""Defines the keys by which queries are grouped (`--by`) and selected (`--where`), and numbers an
+attribution's groups by their labels.
 
-Two front ends number groups: `query_labels` and `grouped` for the tables of a trace, `live_groups`
-for the kernel side's sums.
+Two front ends number groups: `query_labels` and `grouped` from the tables of a trace, `live_groups`
+from the kernel side's sums.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ KEYS = (
 
 
 def check_key(key: str, to_do: str) -> None:
-    """Raises `UsageError` for a key that queries do not have; `to_do`: group, or select."""
+    """Raises `UsageError` for a key that queries do not have; `to_do`: "group" or "select"."""
     if key not in KEYS and not (key.startswith(TAG) and len(key) > len(TAG)):
         raise UsageError(f"cannot {to_do} by '{key}': use {', '.join(KEYS)} or tag:KEY")
 
 
 def check_keys(by: Sequence[str]) -> tuple[str, ...]:
-    """`by` as a tuple. Raises `UsageError` for a key that does not exist or is given twice."""
+    """Returns `by` as a tuple. Raises `UsageError` for an unknown or repeated key."""
     for key in by:
         check_key(key, "group")
     if not by or len(set(by)) != len(by):
@@ -47,13 +47,13 @@ def check_keys(by: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selects queries that have one of the values of every key, as rows show them; without keys,
-    all."""
+    """Selects queries that have, for every key, one of its values, as rows show them. Without keys
+    it selects all."""
 
     wanted: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def __str__(self) -> str:
-        """`database=shop tag:tenant=42,43`."""
+        """Formats the selection, such as `database=shop tag:tenant=42,43`."""
         return " ".join(f"{key}={','.join(sorted(values))}" for key, values in self.wanted)
 
 
@@ -61,9 +61,9 @@ EVERYTHING = Selection()
 
 
 def selection(conditions: Sequence[str]) -> Selection:
-    """From `KEY=VALUE` each: values of one key are alternatives; all keys must match.
+    """Parses `KEY=VALUE` conditions: values of one key are alternatives; all keys must match.
 
-    Raises `UsageError` for a key that does not exist, or without `=`.
+    Raises `UsageError` for an unknown key or a missing `=`.
     """
     wanted: dict[str, set[str]] = {}
     for condition in conditions:
@@ -90,29 +90,28 @@ class LabelIndex:
         return self._numbers[key]
 
     def thread(self, server: str, role: str, *, by_thread: bool) -> int:
-        """Number of a server's threads of this role, outside of queries. `by_thread`: the server
-        has no queries."""
+        """Returns the group of a server's threads of this role, outside of queries. `by_thread`:
+        the server has no queries."""
         from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - loads every dialect
 
         attach_mode, causes = (BY_THREAD, ()) if by_thread else ("", causes_of(role))
         return self.number(background(server, role, attach_mode, causes))
 
     def not_selected(self, label: GroupLabel, by: Sequence[str]) -> int:
-        """Number of a server's queries outside of the selection. `label`: of some of them; `by`:
-        the keys of the others."""
+        """Returns the group of a server's queries outside of the selection. `label`: of one of
+        these queries; `by`: the keys of selected queries."""
         keys = (*((key, NOT_SELECTED) for key in by), (OTHERS_OF, label.server))
         return self.number(replace(label, keys=keys, shape="", flags=(NOT_SELECTED,)))
 
     def widened(self, label: GroupLabel) -> int:
-        """The label's number; its group then belongs to several servers, if it belonged to
-        another."""
+        """Returns the label's group, and marks it as one of several servers if `label` has another
+        server than its other members."""
         number = self.number(label)
         self.widen(number, label)
         return number
 
     def widen(self, number: int, label: GroupLabel) -> None:
-        """Takes the server and the attach mode from a group's label if they are not those of
-        `label`."""
+        """Removes the server and the attach mode from a group's label where `label` has others."""
         before = self.labels[number]
         if (before.server, before.attach_mode) != (label.server, label.attach_mode):
             server = before.server if before.server == label.server else SEVERAL
@@ -120,7 +119,7 @@ class LabelIndex:
             self.labels[number] = replace(before, server=server, attach_mode=attach_mode)
 
     def rename(self, number: int, label: GroupLabel) -> int:
-        """Gives a group another label; returns the group that has its keys already, or `number`."""
+        """Gives a group another label; returns the group that already has its keys, or `number`."""
         before = self.labels[number]
         self._numbers.pop(before.identity, None)
         owner = self._numbers.setdefault(label.identity, number)
@@ -130,7 +129,7 @@ class LabelIndex:
 
     @property
     def numbers(self) -> Iterable[int]:
-        """Numbers of the groups that still have a label; `rename` leaves some without."""
+        """Numbers of the groups that have a label; `rename` removes some labels."""
         return self._numbers.values()
 
     def keep(self, groups: Sequence[int]) -> None:

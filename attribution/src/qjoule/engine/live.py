@@ -39,8 +39,8 @@ _PACKAGE = len(TRAFFIC_PER_NS)
 _CORE = _PACKAGE + len(TAILS_NS)
 _PACKAGE_WAKES = _CORE + len(TAILS_NS)
 _LONG = len(EFFECTS) - len(LONG_TAILS_NS)
-_MISSES = 2  #: of the counters
-#: The kernel side's fields with their columns, from short to long.
+_MISSES = 2  #: column of the misses among the counters
+#: The kernel side's fields, from short to long, and their columns.
 FIELDS = (
     ("package_tail_ns", [*range(_PACKAGE, _CORE), *range(_LONG, len(EFFECTS))]),
     ("core_tail_ns", [*range(_CORE, _PACKAGE_WAKES)]),
@@ -50,9 +50,9 @@ FIELDS = (
 
 
 def limited(entries: Entries, asleep_ns: I64, idle_ns: I64, cpus: I64) -> Entries:
-    """Cuts tails to the idle time of their window and package, and wake-ups to what it allows.
+    """Limits tails to the idle time of their window and package, and wake-ups accordingly.
 
-    `asleep_ns`, `idle_ns` (windows, packages): time with all CPUs idle, and idle time added up over
+    `asleep_ns`, `idle_ns` (windows, packages): time with all CPUs idle, and idle time summed over
     the CPUs. `cpus` (packages,): each may be woken from an idle time of the window before. Only the
     first window of a stream needs it: the kernel side sums from before tracing began.
     """
@@ -70,9 +70,9 @@ def limited(entries: Entries, asleep_ns: I64, idle_ns: I64, cpus: I64) -> Entrie
 def with_traffic(entries: Entries, core_ns: F64, active_ns: I64) -> Entries:
     """Adds traffic: shared time * mean misses per ns of the busy cores, up to each limit.
 
-    `core_ns` (m,): each entry's time on cores, without what siblings used of them. `active_ns`
+    `core_ns` (m,): each entry's core time, without the siblings' part. `active_ns`
     (windows, packages). Sums do not show whose misses coincided. While an entry's owner runs, it
-    is assumed to have as many cores as on average, at least one, and the others have the rest of
+    is assumed to have its average number of cores, at least one, and the others have the rest of
     the cores that are busy on average while the package is awake, at their own mean rate.
     """
     packages = active_ns.shape[1]
@@ -102,12 +102,12 @@ def from_aggregates(
     stolen: F64 | None = None,
     anomalies: Anomalies | None = None,
 ) -> WindowBatch:
-    """The batch of all windows of `energy`, from the kernel side's sums over them.
+    """Makes the batch of all windows of `energy` from the kernel side's sums over them.
 
     A record belongs to the window that contains its middle. `first`: number of the first window
     since the ledger began. `lost_ns`: (windows, packages). Idle is the remainder of the CPUs' time,
     so that owners + lost + idle = the windows' length times the CPUs, to the ns. Sums that exceed
-    that are cut in proportion. In window 0 the excess ran before tracing began; elsewhere it is
+    that are reduced in proportion. In window 0 the excess ran before tracing began; elsewhere it is
     counted as overlap.
 
     `awake_ns` (windows, packages) is the time with any CPU of the package busy. Where it is not
@@ -117,7 +117,7 @@ def from_aggregates(
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
-    not_idle = records["owner_kind"] != OwnerKind.IDLE  # idle is what the others leave
+    not_idle = records["owner_kind"] != OwnerKind.IDLE  # idle is computed as the remainder
     slot_of = {package: slot for slot, package in enumerate(packages)}
     slot = np.array([slot_of.get(p, -1) for p in records["package"].tolist()], np.int64)
     # Differences first: t0 + t1 of hostile records could overflow.
@@ -140,7 +140,7 @@ def from_aggregates(
     if awake_ns is not None:
         least = -(-busy_ns // sizes)
         active = np.where(awake_ns >= 0, np.clip(awake_ns, least, active), active)
-    entries = _beside(entries, active)
+    entries = _share_active_time(entries, active)
     asleep = np.diff(bounds)[:, None] - active
     entries = limited(entries, asleep, capacity - busy_ns, sizes)
     entries = with_kept(entries, kept_on_average(active, np.diff(bounds)))
@@ -160,8 +160,8 @@ def from_aggregates(
     )
 
 
-def _beside(entries: Entries, active_ns: I64) -> Entries:
-    """Divides the active time of each window and package, and adds the traffic in it."""
+def _share_active_time(entries: Entries, active_ns: I64) -> Entries:
+    """Divides the active time of each window and package over its entries, and adds traffic."""
     core_ns = entries.cpu_ns - 0.5 * entries.overlap_ns
     sums = np.zeros(active_ns.shape)
     np.add.at(sums, (entries.window, entries.package), core_ns)
@@ -170,22 +170,22 @@ def _beside(entries: Entries, active_ns: I64) -> Entries:
 
 
 def _requests(records: Records, window: I64, group: I64, windows: int) -> Requests:
-    """Calls that own no CPU time; the spans use those that are only counted."""
+    """Returns calls that own no CPU time; spans use only those that are counted."""
     rows = (records["owner_kind"] == OwnerKind.QUERY) & (records["cpu_ns"] == 0)
     rows &= (records["calls"] > 0) & (window >= 0) & (window < windows)
     return Requests.summed(window[rows], group[rows], records["calls"][rows].astype(np.int64))
 
 
 def _per_window(entries: Entries, ns: I64, shape: tuple[int, ...]) -> I64:
-    """Sums of entries' times per window and package."""
+    """Sums the entries' times per window and package."""
     sums = np.zeros(shape, np.int64)
     np.add.at(sums, (entries.window, entries.package), ns)
     return sums
 
 
 def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
-    """Cuts entries to the time of each window and package; also returns the time that was cut
-    off."""
+    """Reduces entries to the CPU time of their window and package; also returns what exceeded
+    it."""
     busy = _per_window(entries, entries.cpu_ns, capacity_ns.shape)
     beyond = np.maximum(busy - capacity_ns, 0)
     if not beyond.any():
@@ -199,7 +199,7 @@ def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
 
 
 def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) -> Entries:
-    """Sums records by window, package and group. A part is limited to its whole."""
+    """Sums records by window, package and group. Parts are limited to their whole."""
     groups = int(group.max(initial=0)) + 1
     key = (window * packages + slot) * groups + group
     present, index = np.unique(key, return_inverse=True)
@@ -239,14 +239,14 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
         columns(np.minimum(records["overlap_counters"], records["counters"])),
         real(np.minimum(records["scaled_ns"], cpu)),
         np.zeros(len(present)),
-        np.zeros((len(present), SMALL)),  # the kernel does not sum by kind of core
+        np.zeros((len(present), SMALL)),  # the kernel does not sum by core type
         caused,
     ).take((cpu_ns > 0) | caused.any(axis=1))
 
 
 @dataclass
 class LiveCalls:
-    """Running call statistics from aggregate records."""
+    """Sums call statistics of aggregate records."""
 
     calls: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     latency_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -256,14 +256,14 @@ class LiveCalls:
     helpers_ns: I64 = field(default_factory=lambda: np.zeros((0, 1 + WAITS), np.int64))
 
     def add(self, records: Records, group: I64) -> None:
-        """Adds the calls of query records; `group` as `LiveGroups` numbers them."""
+        """Adds the calls of query records; `group` as numbered by `LiveGroups`."""
         queries = records["owner_kind"] == OwnerKind.QUERY
         self._grow(int(group.max(initial=-1)) + 1)
         who = group[queries]
         np.add.at(self.calls, who, records["calls"][queries].astype(np.int64))
         np.add.at(self.latency_ns, who, records["latency_ns"][queries].astype(np.float64))
         histogram = records["latency"][queries]
-        row, bucket = np.nonzero(histogram)  # a record has calls in few of them
+        row, bucket = np.nonzero(histogram)  # few buckets of a record have calls
         np.add.at(self.histogram, (who[row], bucket), histogram[row, bucket].astype(np.int64))
         columns = [records[name][queries].astype(np.int64) for name in latency.OUTCOMES]
         np.add.at(self.outcomes, who, np.stack(columns, axis=1))
@@ -285,7 +285,7 @@ class LiveCalls:
             sums[source] = 0
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Renumbers the groups; merged groups are added up."""
+        """Renumbers the groups; sums of merged groups are added."""
         self._grow(len(renumbering.group))
         self.calls = renumbering.sums(self.calls)
         self.latency_ns = renumbering.sums(self.latency_ns)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of the kernel side's sums: their distinct owners, and the group and label that each owner
-is charged to.
+"""Groups the kernel side's sums: finds their distinct owners, and the group and label that each
+owner is charged to.
 """
 
 from __future__ import annotations
@@ -47,32 +47,31 @@ _IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
 Identity = tuple[int, int, int, int, int, int]
 #: Tags by key; None if it is not known what clients sent.
 Tagged = Mapping[str, str] | None
-#: The kernel side sums per shape and server, so a live stream has no finer groups, except tags
-#: (`tag:KEY`).
+#: Groupings of a live stream, besides `tag:KEY`; the kernel side sums per shape and server.
 GROUPS = ("fingerprint", "server")
-#: As "fingerprint", but a statement that runs on several servers has a group for each of them.
+#: Like "fingerprint", but a statement that runs on several servers has a group for each server.
 PER_SERVER = "server,fingerprint"
 _PER_TAG = re.compile(r"server,(tag:[^,]+),fingerprint")
-UNTOLD = "(not by tag)"  #: the part of a server's queries that its clients' tags do not explain
-#: Number of a tag's values with their own group, counted since its first grouping; bounded because
+NOT_BY_TAG = "(not by tag)"  #: queries of a server that no tag could be matched to
+#: Most values of a tag with their own group, counted since the last regrouping; bounded because
 #: clients choose the values.
 MAX_VALUES = 10_000
-#: Number of shapes without text with their own row; bounds the memory that a client can use.
+#: Most shapes without text that have their own row; bounds the memory that a client can use.
 MAX_UNNAMED = 10_000
-#: Number of shapes whose group is remembered.
+#: Most shapes whose group is remembered.
 MAX_KNOWN = 65_536
-#: Groups that stand for several, or for unknown owners: there is one of each.
+#: Common groups, each for several or for unknown owners.
 _COMMON = frozenset(
     {
         *(FORGOTTEN_SHAPES, FORGOTTEN_VALUES, FORGOTTEN_PROCESSES, FORGOTTEN_ROLES),
-        *(OTHER_SHAPES, OTHER_VALUES, TEXT_LOST, UNTOLD, NONE_LABEL, NOT_SELECTED),
+        *(OTHER_SHAPES, OTHER_VALUES, TEXT_LOST, NOT_BY_TAG, NONE_LABEL, NOT_SELECTED),
     }
 )
 
 
 @dataclass(frozen=True)
 class LiveNames:
-    """Functions that give a live view the names of what the kernel side counts by number."""
+    """Functions that resolve the numbers in the kernel side's records to names."""
 
     statement: Callable[[int], tuple[str, str] | None]
     """Shape hash to (fingerprint, text); None as long as its text has not come."""
@@ -85,13 +84,13 @@ class LiveNames:
 
 
 def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identity], I64]:
-    """The distinct owners of some records, and the index of each record's owner.
+    """Returns the distinct owners of some records, and the index of each record's owner.
 
     `tagged`: (n,) index of each record's tags; None: tags are not needed.
     """
     places = np.zeros(len(records), np.int64) if tagged is None else tagged
     columns = [*(records[name].astype(np.uint64) for name in _IDENTITY), places.astype(np.uint64)]
-    # Column by column, each as codes: rows of several fields take several times as long.
+    # Encoding column by column is several times faster than sorting rows of several fields.
     codes = np.zeros(len(records), np.int64)
     for column in columns:
         values, which = np.unique(column, return_inverse=True)
@@ -104,12 +103,12 @@ def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identi
 
 
 def per_tag(key: str) -> str:
-    """The grouping by server, value of this tag, and statement."""
+    """Returns the grouping by server, value of this tag, and statement."""
     return f"server,{TAG}{key},fingerprint"
 
 
 def _is_statement(fingerprint: str, text: str) -> bool:
-    """Whether it is a statement, not one that stands for others or was prepared before."""
+    """Returns true for a known statement, not for a placeholder or one prepared before tracing."""
     return fingerprint != OTHER_SHAPES and not stands_for_no_text(text)
 
 
@@ -121,7 +120,7 @@ class LiveGroups:
     server.
 
     A statement may run before its text arrives. Until then it is a group of its own, labelled with
-    its hash; `resolve_pending_names` gives it its name.
+    its hash; `resolve_pending_names` then names it.
     """
 
     names: LiveNames
@@ -139,19 +138,19 @@ class LiveGroups:
 
     @cached_property
     def _tag(self) -> str:
-        """`tag:KEY` if statements are divided by its values; empty: they are not."""
+        """`tag:KEY` if statements are divided by its values; empty if not."""
         match = _PER_TAG.fullmatch(self.by)
         return "" if match is None else match[1]
 
     def numbers(self, owners: list[Identity], tagged: Sequence[Tagged] = (None,)) -> I64:
-        """Group number of each owner; queries by fingerprint, others as in a recorded trace.
+        """Returns the group of each owner; queries by fingerprint, others as in a recorded trace.
 
         `tagged`: the tags that `Identity` refers to by index.
         """
         return np.array([self._number(owner, tagged) for owner in owners], np.int64)
 
     def resolve_pending_names(self) -> list[tuple[int, int]]:
-        """Names the groups whose text has arrived since.
+        """Names the groups whose text has arrived.
 
         Returns (from, to) for groups that turn out to be a known group under another hash: `from`
         gets no more records, and its sums belong to `to`.
@@ -175,7 +174,7 @@ class LiveGroups:
         return merged
 
     def may_forget(self, label: GroupLabel) -> bool:
-        """Whether the group may be merged into a common group of its kind."""
+        """Returns true if the group may be merged into a common group of its kind."""
         if label.kind == "queries" and self.by == "server":
             return False
         names_one = label.kind in ("queries", "background", "other_processes")
@@ -183,7 +182,7 @@ class LiveGroups:
         return names_one and all(value not in _COMMON for _, value in keys)
 
     def forget(self, goes: Bool) -> Renumbering:
-        """Merges groups of `goes` (groups,) into their kind's common group.
+        """Merges the groups marked in `goes` (groups,) into their kind's common group.
 
         Groups that were moved to others (`resolve_pending_names`) are removed too.
         """
@@ -209,7 +208,7 @@ class LiveGroups:
         return Renumbering(number, len(groups))
 
     def _common(self, label: GroupLabel) -> GroupLabel:
-        """The label of the common group that this one is merged into."""
+        """Returns the label of the common group that the label's group is merged into."""
         if label.kind == "other_processes":
             return process(FORGOTTEN_PROCESSES)
         if label.kind == "background":
@@ -262,8 +261,8 @@ class LiveGroups:
         return number
 
     def _wants(self, server: str, tags: Tagged) -> bool:
-        """Queries without known tags serve the calls that clients report, so with a selection by
-        tag they are selected by their server alone."""
+        """Returns true if the selection includes the query. Queries without known tags carry the
+        calls that clients report, so a selection by tag selects them by their server alone."""
         for key, values in self.where.wanted:
             if key == "server":
                 wants = server in values
@@ -277,14 +276,16 @@ class LiveGroups:
 
     def _by_tag(self, server: str, attach_mode: str, tags: Tagged) -> GroupLabel:
         if tags is None:
-            return GroupLabel("queries", ((self.by, UNTOLD),), "", server, named=True, serves=True)
+            return GroupLabel(
+                "queries", ((self.by, NOT_BY_TAG),), "", server, named=True, serves=True
+            )
         value = self._value(tags)
         return GroupLabel("queries", ((self.by, value),), "", server, attach_mode, named=True)
 
     def _value(self, tags: Tagged) -> str:
-        """The value of the tag that groups are by."""
+        """The value of the tag that groups queries; a placeholder if there is none."""
         if tags is None:
-            return UNTOLD
+            return NOT_BY_TAG
         value = tags.get((self._tag or self.by).removeprefix(TAG), NONE_LABEL)
         if value not in self._values:
             if len(self._values) >= MAX_VALUES:
@@ -293,7 +294,7 @@ class LiveGroups:
         return value
 
     def _statement(self, shape: int) -> tuple[str, str, bool]:
-        """Fingerprint, text (empty: not seen yet), and whether the statement is known."""
+        """Returns fingerprint, text (empty: not arrived), and whether the statement is known."""
         if shape == SHAPE_UNKNOWN:
             return TEXT_LOST, TEXT_LOST, False
         if (number := self._group_of.get(shape)) is not None:
@@ -311,9 +312,9 @@ class LiveGroups:
     def _by_statement(
         self, fingerprint: str, server: str, keys: tuple[tuple[str, str], ...] = ()
     ) -> tuple[tuple[str, str], ...]:
-        """The keys of a statement's group; the fingerprint is the last.
+        """Returns the keys of a statement's group; the fingerprint is the last.
 
-        `keys`: if groups are by a tag, the tag's is taken from these.
+        `keys`: include the tag, if groups are by a tag.
         """
         key = ("fingerprint", fingerprint)
         if self._tag:

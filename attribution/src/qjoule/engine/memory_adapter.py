@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins a machine's memory to attributions: recalls for their blocks, collects what they tell."""
+"""Lets one attribution use a machine's memory: recalls earlier evidence for its blocks, and
+collects its own."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ from qjoule.model.fit.remembered import Asked, Learned, Now, Recalled, by_key, n
 from qjoule.model.labels import GroupLabel
 from qjoule.trace.meta import Meta
 
-#: Blocks in a cell: as many as have about the weight of the blocks that a trace itself keeps.
+#: Blocks in a cell: about the weight of the blocks that a trace itself uses.
 BLOCKS = 4
-#: Shapes in a cell; beyond, those with the least evidence are integrated out.
+#: Shapes in a cell; beyond that, those with the least evidence are integrated out.
 MOST_SHAPES = 96
-_TIME_BITS = 28  #: of a cell's id: the minutes since 1970 until its first block
+_TIME_BITS = 28  #: of a cell's id: its first block's time, in minutes since 1970
 _MOST_CACHED = 64
 
 
 @dataclass
-class _Chapter:
-    """Evidence of the blocks of a cell that is being filled."""
+class _OpenCell:
+    """Sums evidence of blocks until the cell that they form is full."""
 
     names: tuple[str, ...]
     keys: list[int] = field(default_factory=list)
@@ -38,12 +39,12 @@ class _Chapter:
     moment: F64 = field(default_factory=lambda: np.zeros(0))
     value: F64 = field(default_factory=lambda: np.zeros(0))
     spread: float = 1.0
-    span_ns: tuple[int, int] = (0, 0)  #: ends of its first and last block
+    span_ns: tuple[int, int] = (0, 0)  #: end times of the first and last block
     blocks: int = 0
-    refused: int = 0  #: blocks that contradicted what was remembered
+    refused: int = 0  #: blocks that contradicted earlier evidence
 
     def add(self, keys: U64, releases: U64, block: Learned) -> None:
-        """Adds a block's evidence on (names, classes); `keys` of the classes, 0 for none."""
+        """Adds a block's evidence. `keys`: of its classes, 0 for a class without one."""
         f = len(self.names)
         keyed = np.flatnonzero(keys)
         _, first = np.unique(keys[keyed], return_index=True)
@@ -71,8 +72,8 @@ class _Chapter:
         self.span_ns = (self.span_ns[0] if self.blocks else block.end_ns, block.end_ns)
         self.blocks += 1
 
-    def cell(self, ident: int, source: int, domain: str, when_s: float, on: Conditions) -> Cell:
-        """The chapter's evidence so far, as a cell."""
+    def to_cell(self, ident: int, source: int, domain: str, when_s: float, on: Conditions) -> Cell:
+        """Returns the evidence so far as a cell."""
         f, keys = len(self.names), np.array(self.keys, np.uint64)
         diagonal = np.diag(self.precision)
         used = np.flatnonzero(diagonal[:f] > 0)
@@ -105,10 +106,10 @@ class _Chapter:
 
 
 class MemoryAdapter:
-    """A `Memory` for one attribution: `cells` of earlier traces, and those of this one.
+    """A `Memory` for one attribution: `cells` of earlier traces, and new cells of this one.
 
-    `source`: this trace or live view; its own cells are not recalled. `offset_ns`: what makes
-    seconds since 1970 of its clock, None if unknown: then it tells nothing.
+    `source`: id of this trace or live view, whose own cells are not recalled. `offset_ns`: added to
+    its clock gives the time since 1970; None if unknown: then no evidence is collected.
     """
 
     def __init__(
@@ -121,8 +122,8 @@ class MemoryAdapter:
     ) -> None:
         self._cells = tuple(cell for cell in cells if cell.source != source)
         self._keys, self._source, self._now, self._offset_ns = keys, source, now, offset_ns
-        self.tells = True  #: whether it collects what this attribution tells
-        self._open: dict[str, _Chapter] = {}
+        self.collects = True  #: collects evidence of this attribution
+        self._open: dict[str, _OpenCell] = {}
         self._count: dict[str, int] = {}
         self._done: list[Cell] = []
         self._void: set[int] = set()
@@ -131,8 +132,8 @@ class MemoryAdapter:
 
     @staticmethod
     def of(used: Remembered, labels: Sequence[GroupLabel], meta: Meta, *more: str) -> MemoryAdapter:
-        """The memory of one attribution. `labels`: of its groups; `more`: what names its source
-        besides the trace."""
+        """Makes the memory of one attribution. `labels`: of its groups; `more`: distinguishes
+        sources of one trace."""
         begin_ns, offset_ns = meta.begin_ns, meta.realtime_offset_ns
         when_s = (begin_ns or 0) * 1e-9 + (offset_ns or 0) * 1e-9
         has_clock = begin_ns is not None and offset_ns is not None and when_s > 0
@@ -175,24 +176,24 @@ class MemoryAdapter:
         return [self._keys.name(int(number)) for number in classes]
 
     def learned(self, domain: str, names: Sequence[str], classes: I64, block: Learned) -> None:
-        if self._offset_ns is None or not self.tells:
+        if self._offset_ns is None or not self.collects:
             return
-        chapter = self._open.get(domain)
-        if chapter is not None and chapter.names != tuple(names):
+        cell = self._open.get(domain)
+        if cell is not None and cell.names != tuple(names):
             self._close(domain)
-            chapter = None
-        if chapter is None:
-            chapter = self._open[domain] = _Chapter(tuple(names))
-        chapter.fresh |= self._void
-        chapter.refused += domain in self._refused
+            cell = None
+        if cell is None:
+            cell = self._open[domain] = _OpenCell(tuple(names))
+        cell.fresh |= self._void
+        cell.refused += domain in self._refused
         self._refused.discard(domain)
-        chapter.add(*self._keys.of_classes(classes), block)
-        if chapter.blocks >= BLOCKS:
+        cell.add(*self._keys.of_classes(classes), block)
+        if cell.blocks >= BLOCKS:
             self._close(domain)
 
     def take(self) -> tuple[Cell, ...]:
-        """The evidence of this attribution since the last call. A cell that is not full yet is
-        returned again when it has grown, under the same id."""
+        """Returns the evidence collected since the last call. A cell that was not full is returned
+        again, under the same id, once it has grown."""
         done, self._done = self._done, []
         return (*done, *(self._cell(domain) for domain in sorted(self._open)))
 
@@ -202,38 +203,38 @@ class MemoryAdapter:
         self._count[domain] = self._count.get(domain, 0) + 1
 
     def _cell(self, domain: str) -> Cell:
-        chapter, number = self._open[domain], self._count.get(domain, 0)
-        begin_s, when_s = ((ns + (self._offset_ns or 0)) * 1e-9 for ns in chapter.span_ns)
+        cell, number = self._open[domain], self._count.get(domain, 0)
+        begin_s, when_s = ((ns + (self._offset_ns or 0)) * 1e-9 for ns in cell.span_ns)
         tail = hashed(str(self._source), domain, str(number)) >> _TIME_BITS
         ident = (int(begin_s) // 60 << 64 - _TIME_BITS) | tail
-        return chapter.cell(ident, self._source, domain, when_s, self._now.conditions)
+        return cell.to_cell(ident, self._source, domain, when_s, self._now.conditions)
 
 
-#: Called with what the view has told since the last call.
+#: Called with the evidence that the view has collected since the last call.
 OnLearned = Callable[[tuple[Cell, ...]], object]
-#: How often evidence is passed on, in the stream's time: a crash loses no more.
+#: Period, in the stream's time, at which evidence is passed on: a crash loses no more.
 TELL_NS = 600_000_000_000
 
 
-def nobody(_cells: tuple[Cell, ...]) -> None:
+def discard_evidence(_cells: tuple[Cell, ...]) -> None:
     pass
 
 
 @dataclass
 class LiveMemory:
-    """`used`: evidence of earlier traces; `on_learned`: takes the evidence of this view."""
+    """Memory of a live view. `used`: earlier evidence; `on_learned`: receives the view's own."""
 
     used: Remembered
     meta: Meta
-    on_learned: OnLearned = nobody
+    on_learned: OnLearned = discard_evidence
     _first: Sequence[GroupLabel] | None = None
     _adapters: list[MemoryAdapter] = field(default_factory=list)
     _since_ns: int | None = None
 
     def of(self, labels: Sequence[GroupLabel]) -> MemoryAdapter:
-        """The memory of an account whose groups have these labels.
+        """Returns the memory of an account whose groups have these labels.
 
-        All groupings see the same windows, so only the accounts of the first tell about them.
+        All groupings see the same windows, so evidence is collected from the first one only.
         """
         if self._first is None:
             self._first = labels
@@ -241,11 +242,11 @@ class LiveMemory:
         if labels is self._first:
             self._adapters.append(adapter)
         else:
-            adapter.tells = False
+            adapter.collects = False
         return adapter
 
     def tell(self, now_ns: int, *, at_once: bool = False) -> None:
-        """Passes on what was learned, if it is time. `now_ns`: of the stream."""
+        """Passes on new evidence if the period is over. `now_ns`: the stream's time."""
         if self._since_ns is None:
             self._since_ns = now_ns
         if at_once or now_ns - self._since_ns >= TELL_NS:

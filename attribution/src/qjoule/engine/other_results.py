@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attribution tells of a trace beside its result: the energy of its heaviest queries one by
-one, also of those that have not ended; each shape's power factor; and the power of the phases of a
-calibration.
+"""Computes results of a trace besides its attribution: the energy of each of its heaviest queries,
+finished or not; each shape's power factor; and the power of the phases of a calibration.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from qjoule.model.split import Split
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import QUERIES
 
-#: Queries whose energy is computed, those with the most CPU time.
+#: Number of queries whose energy is computed: those with the most CPU time.
 MOST = 1_000
 
 
 @dataclass(frozen=True)
 class Heavy:
-    """A query. `text`: its shape, empty if it is unknown, as while the query runs."""
+    """A heavy query. `text`: its shape; empty if unknown, as while the query runs."""
 
     query: int
     energy_nj: int
@@ -47,7 +46,7 @@ class Heavy:
 
 @dataclass
 class BusiestQueries(Observer):
-    """CPU time and begin of the queries with the most CPU time."""
+    """Finds the queries with the most CPU time, with this time and their begin."""
 
     cpu_ns: Counter[int] = field(default_factory=Counter)
     begins_ns: dict[int, int] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class BusiestQueries(Observer):
 
 @dataclass(frozen=True)
 class _InMemory:
-    """Query records as a part of the table."""
+    """A part of the table `queries` that is held in memory."""
 
     records: pa.Table
 
@@ -85,9 +84,9 @@ class _InMemory:
 def heavy_queries(
     trace: Trace, calibrated: Calibrated = UNCALIBRATED, busiest: BusiestQueries | None = None
 ) -> list[Heavy]:
-    """The queries with the most CPU time, at most `MOST`.
+    """Returns the queries with the most CPU time, at most `MOST`.
 
-    `busiest`: an observer that has watched an attribution of the trace; None: it is read for that.
+    `busiest`: an observer of an earlier attribution of the trace; None: the trace is read again.
     """
     recording = recorded.read(trace)
     if busiest is None:
@@ -129,7 +128,7 @@ def _ended(recording: Recording, queries: list[int]) -> set[int]:
 
 
 def _running(begins_ns: dict[int, int], end_ns: int) -> _InMemory:
-    """A record for each query that has not ended."""
+    """Makes a record for each query that has not ended."""
     rows = [
         {"query": query, "begin_ns": begin_ns, "end_ns": end_ns, "command": "query"}
         for query, begin_ns in begins_ns.items()
@@ -138,7 +137,7 @@ def _running(begins_ns: dict[int, int], end_ns: int) -> _InMemory:
 
 
 @dataclass(frozen=True)
-class Known:
+class LearnedFactors:
     """The model of a trace's main domain, and each shape's mean features per ns of CPU time."""
 
     model: PowerModel | None
@@ -146,23 +145,23 @@ class Known:
     columns: dict[str, int]
 
     def factor(self, fingerprint: str) -> tuple[float, float] | None:
-        """A shape's power factor and its standard error; None: nothing was learned of it."""
+        """Returns a shape's power factor and its standard error; None if nothing was learned."""
         if self.model is None or fingerprint not in self.columns:
             return None
         column = self.columns[fingerprint]
         return float(self.model.factor[column]), self.model.factor_sigma(column)
 
     def narrowed(self, fingerprint: str, seconds: float) -> tuple[float, float] | None:
-        """Standard error of a shape's factor now and after so many seconds alone; None: there is
-        no factor, or no energy to learn from."""
+        """Returns the standard error of a shape's factor now, and after `seconds` in which only the
+        shape runs; None without a factor, or without energy to learn from."""
         if self.model is None or fingerprint not in self.columns:
             return None
         features = self.features[fingerprint]
         return narrowed(self.model, 0, self.columns[fingerprint], features, seconds)
 
 
-def known_factors(trace: Trace, calibrated: Calibrated = UNCALIBRATED) -> Known:
-    """Attributes a trace by shape, in one pass, and returns what was learned."""
+def known_factors(trace: Trace, calibrated: Calibrated = UNCALIBRATED) -> LearnedFactors:
+    """Attributes a trace by shape, in one pass, and returns the model that was learned."""
     recording = recorded.read(trace)
     context = AttributionContext(recording, AttributionRequest(calibrated=calibrated))
     sums: dict[int, F64] = {}
@@ -170,7 +169,7 @@ def known_factors(trace: Trace, calibrated: Calibrated = UNCALIBRATED) -> Known:
     def closed(batch: WindowBatch, _ledger: Ledger, _splits: Sequence[Split]) -> None:
         _add(sums, batch)
 
-    account = context.account(closed=closed)  # what earlier traces tell is not this one's
+    account = context.account(closed=closed)  # without evidence of earlier traces
     for batch in context.batches():
         account.add(batch)
     account.finish()
@@ -189,7 +188,9 @@ def _add(sums: dict[int, F64], batch: WindowBatch) -> None:
         sums[group] = sums.get(group, np.zeros(len(FEATURES))) + total
 
 
-def _factors(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[GroupLabel]) -> Known:
+def _factors(
+    model: PowerModel | None, sums: dict[int, F64], labels: Sequence[GroupLabel]
+) -> LearnedFactors:
     features: dict[str, F64] = {}
     columns: dict[str, int] = {}
     first = classes(labels)
@@ -201,13 +202,13 @@ def _factors(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[Gr
         place = int(model.column(first(np.array([number])))[0]) if model is not None else -1
         if ns > 0 and place >= 0:
             features[name], columns[name] = sums[number] / ns, place
-    return Known(model, features, columns)
+    return LearnedFactors(model, features, columns)
 
 
 def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[Series, ...], Bool]:
-    """Every window of a trace, in consecutive batches, and the counters of these windows.
+    """Returns every window of a trace, in consecutive batches, and the counters of these windows.
 
-    The last array (groups,) says which groups are processes with this name.
+    The last array, (groups,), is true for groups that are processes of this name.
     """
     recording = recorded.read(trace)
     context = AttributionContext(recording, AttributionRequest())
@@ -218,7 +219,7 @@ def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[
 def phase_power_w(
     batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
 ) -> list[tuple[int, dict[str, float]]]:
-    """Per phase: its number of windows, and the mean power by "domain.package".
+    """Returns, for each phase, its number of windows, and the mean power by "domain.package".
 
     Windows with unknown energy are ignored. Dies of one package add up.
     """

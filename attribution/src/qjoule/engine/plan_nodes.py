@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divides a statement's joules over the nodes of its plan, by the nodes on its sampled stacks.
 
-A sample belongs to the innermost node on its stack: what a node's children took is not in it.
+A sample belongs to the innermost node on its stack, so a node's energy excludes its children's.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from qjoule.engine.stacks import PlanNode, RowStacks, sampling_nj
 
 @dataclass(frozen=True)
 class NodeEnergy:
-    """What a node took itself. `name`: None: what no node executed, such as planning.
-    `sampling_nj`: half the width of a 95 % interval, by how few samples there are. `depth`: of
-    nodes above it that are known: a parallel worker's first node may have been seen without them.
+    """Energy of a node without its children. `name`: None: outside of nodes, such as planning.
+    `sampling_nj`: half the width of the 95 % interval from the number of samples. `depth`: number
+    of known nodes above; a parallel worker's first node may have been sampled without them.
     """
 
     name: PlanNode | None
@@ -28,7 +28,7 @@ class NodeEnergy:
 
 
 def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
-    """The nodes in the order of the plan. Their energies add up to the row's."""
+    """Returns the nodes in the order of the plan. Their energies add up to the row's."""
     counts: Counter[PlanNode | None] = Counter()
     energies: Counter[PlanNode | None] = Counter()
     above: dict[PlanNode, Counter[PlanNode]] = {}
@@ -55,7 +55,7 @@ def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
 
 
 def _depth(node: PlanNode | None, parents: dict[PlanNode, PlanNode]) -> int:
-    """Plans of several shapes may be told apart badly: a loop of parents ends."""
+    """Parents may form a loop if plans of several shapes were mixed up; the loop is cut."""
     depth = 0
     while node in parents and depth < len(parents):
         node, depth = parents[node], depth + 1

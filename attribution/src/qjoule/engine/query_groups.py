@@ -2,13 +2,13 @@
 """Finds the group of each query by its id, for more query records than fit into memory.
 
 One pass over the records makes the labels, the call statistics and the runs of ids in each part of
-the table (a row group). For parts that segments refer to, one small number per record is held, in
-order of id. At most `HELD_ROWS` are held: beyond that, the least recently used parts are dropped,
-and read again when needed. So nothing depends on the times in a record, which another writer may
-not have recorded in order.
+the table (a row group). Parts that segments refer to are held as one small number per record, in
+order of id. At most `HELD_ROWS` records are held: beyond that, the least recently used parts are
+dropped, and read again when needed. Nothing depends on the order of times, because another writer
+may not have recorded in order.
 
-Also which records are calls, how many, and in order of time: those that ended until then, and those
-that own no CPU time in the windows in which they came.
+The module also counts calls, and returns them in order of time: those that ended until a time, and
+those that own no CPU time in the windows in which they came.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from qjoule.model.latency import CallStats, Latencies
 from qjoule.trace.reader import Trace
 from qjoule.trace.vocabulary import WAITS
 
-#: What `calls_of` reads, unless transactions are grouped.
+#: Columns that `calls_of` reads, unless transactions are grouped.
 CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
-#: Records whose variants are held, 4 bytes each.
+#: Most records whose variants are held, 4 bytes each.
 HELD_ROWS = 1 << 22
 _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Queries that ended as calls do: group, end time, latency, executions; (n,) each.
+    """Finished calls: group, end time, latency, executions; (n,) each.
 
-    A latency below 0 is not known: the end of the query was not seen. `row`: place in their part.
-    `waits_ns`: columns as in `CallStats`, 0 where nothing is recorded; None: of no call.
+    A latency below 0 is unknown: the end of the query was not seen. `row`: index in the part.
+    `waits_ns`: columns as in `CallStats`, 0 where nothing is recorded; None: no call has any.
     """
 
     group: I64
@@ -73,10 +73,10 @@ class Calls:
 
 
 def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> Calls:
-    """Calls by variant. Children count only if queries are grouped by child. The time of a
-    PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
-    that is recorded elsewhere. With transactions, the query that ends one is its one call; the
-    others of it have no execution and no latency."""
+    """Returns calls by variant. Children count only if queries are grouped by child. A PREPARE
+    counts for its time, but is no call; neither are unfinished queries and parts of calls that are
+    recorded elsewhere. With transactions, the query that ends one is its only call; the other
+    queries of the transaction have no execution and no latency."""
     begin_ns, end_ns = records.times_ns
     called = records.command.among(commands)
     executions = records.executions
@@ -102,16 +102,14 @@ def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> C
 
 @dataclass(frozen=True)
 class CallCount:
-    """The calls of a trace, as the table adds them up, and its other records: by command, and
-    calls that have not finished.
-    """
+    """Number of calls in a trace, and of its other records: by command, and unfinished calls."""
 
     calls: int
     others: Counter[str]
 
 
 def count_calls(trace: Trace) -> CallCount:
-    """Counts what `attribute` shows in its total of calls."""
+    """Counts the calls that `attribute` shows in its total."""
     calls, others = 0, Counter[str]()
     for table in trace.iter_table("queries", CALL_COLUMNS):
         records = QueryRecords(table)
@@ -132,14 +130,11 @@ class Part(Protocol):
     """A part of the `queries` table: a row group."""
 
     def read(self, columns: Sequence[str]) -> pa.Table | None:
-        """The part's records; None, or none, if they cannot be read."""
+        """Returns the part's records; None, or an empty table, if it cannot be read."""
 
 
 class QueryGroups:
-    """Groups by query id, labelled by the keys `by`; new labels go to `index`.
-
-    Queries that `where` excludes form one group per server.
-    """
+    """Finds groups by query id, labelled by the keys `by`; adds new labels to `index`."""
 
     def __init__(
         self,
@@ -148,7 +143,7 @@ class QueryGroups:
         index: LabelIndex,
         transactions: Transactions | None = None,
     ) -> None:
-        """`labels`: without variants yet, for these queries alone."""
+        """`labels`: for these queries alone, and still without variants."""
         self._parts, self._labels, self._transactions = parts, labels, transactions
         extra = () if transactions is None else ("query", TRANSACTION)
         self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *extra]))
@@ -167,12 +162,12 @@ class QueryGroups:
         return sum(map(len, self._held.values()))
 
     def numbered(self, query: Ids) -> tuple[Ids, GroupsById]:
-        """Numbers for some queries, and the group of each number, -1 without a record; marked if
-        its statement is known."""
+        """Numbers some queries; returns the numbers, and each number's group, -1 without a record,
+        marked if its statement is known."""
         least, last = query.span
         if not last:
             return query, GroupsById(1, *self._groups(np.zeros(0, np.int32)))
-        # Segments of one time belong to few queries, numbered in sequence: look each up once.
+        # Segments close in time belong to few queries, numbered in sequence: look each up once.
         first = max(least, last - len(query.ids) + 1)
         near = self._sequence(first, last)
         if least == first:
@@ -186,7 +181,7 @@ class QueryGroups:
         return Ids(numbers), GroupsById(1, *self._groups(variant))
 
     def _sequence(self, first: int, last: int) -> I32:
-        """Variants of the ids `first` to `last`, -1 for one that has no record."""
+        """Returns the variants of the ids `first` to `last`, -1 for an id without a record."""
         runs = self._runs.between(first, last)
         variant = np.full(last - first + 1, -1, np.int32)
         length = (runs.last - runs.first).astype(np.int64) + 1
@@ -195,13 +190,13 @@ class QueryGroups:
         row, part = np.repeat(runs.row, length) + since, np.repeat(runs.part, length)
         for number in np.unique(runs.part).tolist():
             variants = self._variants(number)
-            # Fewer if the part can no longer be read.
+            # There are fewer if the part can no longer be read.
             in_part = (part == number) & (row < len(variants))
             variant[place[in_part]] = variants[row[in_part]]
         return variant
 
     def _scattered(self, query: U64) -> I32:
-        """Variants of some ids, -1 for one that has no record."""
+        """Returns the variants of some ids, -1 for an id without a record."""
         part, at = self._runs.find(query)
         variant = np.full(len(query), -1, np.int32)
         for number in np.flatnonzero(np.bincount(part + 1, minlength=1)[1:]).tolist():
@@ -212,18 +207,18 @@ class QueryGroups:
         return variant
 
     def _groups(self, variant: I32) -> tuple[I64, Bool]:
-        """Group of each variant, and whether its statement is known; -1, and not, for -1."""
+        """Returns each variant's group and whether its statement is known; -1 and false for -1."""
         labels = self._labels
         return np.append(labels.group, -1)[variant], np.append(labels.named, False)[variant]
 
-    def let_go(self) -> None:
-        """Drops all that is held. It is read again if it is needed."""
+    def drop_held(self) -> None:
+        """Drops all held records. They are read again if needed."""
         self._held.clear()
 
     def stats(self, groups: int, helpers: Sequence[Part] | None = None) -> CallStats:
-        """Calls and latencies of the whole trace, for groups 0 to `groups` - 1.
+        """Returns calls and latencies of the whole trace, for groups 0 to `groups` - 1.
 
-        `helpers`: the parts of that table; None: not recorded.
+        `helpers`: the parts of the table `helpers`; None: not recorded.
         """
         stats = self._latencies.stats(groups, self._labels.group)
         if helpers is None:
@@ -243,16 +238,16 @@ class QueryGroups:
         return sums_ns
 
     def commits(self, groups: int) -> CallStats:
-        """Durations of the COMMITs of transactions, for groups 0 to `groups` - 1."""
+        """Returns durations of the transactions' COMMITs, for groups 0 to `groups` - 1."""
         return self._commits.stats(groups, self._labels.group)
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return len(self._parts)
 
     def calls(self, part: int) -> Calls:
-        """The calls of a part; none if it can no longer be read."""
+        """Returns the calls of a part; none if it can no longer be read."""
         records = self._read(part, self._columns)
         if records is None:
             return Calls(*np.zeros((5, 0), np.int64))
@@ -261,7 +256,7 @@ class QueryGroups:
         return replace(calls, group=self._labels.group[calls.group])
 
     def _read(self, part: int, columns: Sequence[str]) -> QueryRecords | None:
-        """Records of a part; None if it has none, or can no longer be read."""
+        """Returns the records of a part; None if it has none, or can no longer be read."""
         table = self._parts[part].read(list(dict.fromkeys(columns)))
         if table is None or not table.num_rows:
             return None
@@ -283,13 +278,13 @@ class QueryGroups:
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
         ids, first_rows = records.by_id()
-        # The first parts are needed first, and parts that fit are not read twice.
+        # The first parts are needed first, and a part that fits is not read twice.
         if self.held_rows + len(ids) <= HELD_ROWS:
             self._held[number] = variants[first_rows]
         return charge.runs_of(ids, number)
 
     def _with_waits(self, number: int, records: QueryRecords, calls: Calls) -> Calls:
-        """The calls of a part with what they waited for, where that is recorded."""
+        """Adds recorded waits to the calls of a part."""
         recorded = records.flags[calls.row] & QueryFlag.WAITS != 0
         if not recorded.any():
             return calls
@@ -300,7 +295,7 @@ class QueryGroups:
         return replace(calls, waits_ns=waits_ns)
 
     def _variants(self, number: int) -> I32:
-        """The variants of a part by id; none if it can no longer be read."""
+        """Returns a part's variants in order of id; none if it can no longer be read."""
         variants = self._held.pop(number, None)
         if variants is None:
             variants = self._read_variants(number)
@@ -317,7 +312,7 @@ class QueryGroups:
 
 
 class CallsByEnd:
-    """The calls of `groups` in order of time; only overlapping parts are held."""
+    """Returns the calls of `groups` in order of time; only overlapping parts are held."""
 
     def __init__(self, groups: QueryGroups) -> None:
         self._groups = groups
@@ -326,7 +321,7 @@ class CallsByEnd:
         self._pending: list[Calls] = []
 
     def until(self, end_ns: int) -> list[Calls]:
-        """The calls that ended at `end_ns` or before, and were not returned yet."""
+        """Returns the calls that ended until `end_ns` and were not returned yet."""
         while self._ahead and self._ahead[-1][0] <= end_ns:
             self._pending.append(self._groups.calls(self._ahead.pop()[2]))
         ended = [calls.take(calls.end_ns <= end_ns) for calls in self._pending]
@@ -336,7 +331,7 @@ class CallsByEnd:
 
 
 class RecordedRequests:
-    """Adds requests to consecutive batches. Reads the trace's queries a second time, in order."""
+    """Adds requests without CPU time to consecutive batches. Reads the queries again, in order."""
 
     def __init__(self, queries: QueryGroups, labels: Sequence[GroupLabel]) -> None:
         self._counted = np.array([label.is_counted for label in labels], bool)
@@ -344,11 +339,11 @@ class RecordedRequests:
 
     @property
     def any(self) -> bool:
-        """Whether there is a server whose requests own no CPU time."""
+        """True if requests of any server own no CPU time."""
         return self._ended is not None
 
     def added(self, batch: WindowBatch) -> WindowBatch:
-        """The batch with the requests that came in its windows, if the trace has any."""
+        """Adds to the batch the requests that came in its windows."""
         bounds_ns = batch.energy.boundaries_ns
         if self._ended is None or len(bounds_ns) < 2:
             return batch

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of the groups that query records belong to, made in one pass over the records.
+"""Makes the labels of the groups that query records belong to, in one pass over the records.
 
 A label depends on few columns, and few of their combinations occur. Each distinct combination is a
-*variant*. A record is then one small number, and everything else is decided per variant.
+*variant*. A record becomes the number of its variant; all else is decided per variant.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Variant = tuple[int, ...]
 
 
 class QueryLabels:
-    """Variants of query records, and after `finish` the group of each.
+    """Numbers variants of query records, and after `finish` the group of each.
 
     `columns`: the columns of `queries` that are needed. Statements (also prepared ones) are grouped
     by the keys `by`; those that `where` excludes form one group per server. The cost of requests
@@ -64,7 +64,7 @@ class QueryLabels:
         self._numbers: dict[_Variant, int] = {}
         self._finished = False
         self.group: I64 = np.zeros(0, np.int64)  #: per variant
-        self.named: Bool = np.zeros(0, bool)  #: per variant: its statement is known
+        self.named: Bool = np.zeros(0, bool)  #: per variant: whether its statement is known
 
     @property
     def columns(self) -> list[str]:
@@ -75,7 +75,7 @@ class QueryLabels:
         return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
 
     def variants(self, queries: QueryRecords) -> I32:
-        """The variant of each record, (n,); -1 for one that did not exist before `finish`."""
+        """Returns each record's variant, (n,); -1 for a variant that did not exist at `finish`."""
         statement = queries.command.among(STATEMENTS)
         flags = queries.flags.astype(np.int64) & int(_SHOWN)
         columns = [queries.key(field) for field in self._fields]
@@ -93,7 +93,7 @@ class QueryLabels:
         return np.array(numbers, np.int32)[place]
 
     def finish(self, index: LabelIndex) -> None:
-        """Numbers the groups in `index`; from now on there are no new variants."""
+        """Numbers the groups in `index`. Variants that appear later are not added."""
         self._finished = True
         variants = list(self._numbers)
         self.group = np.zeros(len(variants), np.int64)
@@ -142,12 +142,12 @@ class QueryLabels:
             self.group[number] = index.number(background(server, SESSION_OVERHEAD))
 
     def _part(self, variant: _Variant, values: dict[str, list[Value]]) -> tuple[str, str]:
-        """What separates groups of requests that own no CPU time; two empty texts for other
+        """Returns what separates groups of requests that own no CPU time; two empty texts for other
         queries.
 
         The first text is server and shape, unless the keys already separate shapes, because costs
         are learned by shape. It is empty for calls that only clients report, whose only shape is
-        their tags. The second is attach mode and server, see `GroupLabel`.
+        made of their tags. The second is attach mode and server, see `GroupLabel`.
         """
         if not self._is_counted(variant, values):
             return "", ""
@@ -162,7 +162,7 @@ class QueryLabels:
         return values["attach_mode"][variant[self._place("attach_mode")]] in COUNTED
 
     def _selected(self, variants: list[_Variant], values: dict[str, list[Value]]) -> Bool:
-        """(variants,): whether each has an accepted value of every selected key."""
+        """Returns (variants,): true where every selected key has an accepted value."""
         selected = np.ones(len(variants), bool)
         for key, wanted in self._wanted.items():
             does = np.array([self._name(key, value) in wanted for value in values[key]], bool)
@@ -179,7 +179,7 @@ class QueryLabels:
         return self._numbers.setdefault(variant, len(self._numbers))
 
     def _codes(self, field: str, column: Coded) -> I64:
-        """Codes of a column's values in `_known`, numbered in order of first appearance."""
+        """Returns codes of a column's values in `_known`, numbered by first appearance."""
         codes = self._value_codes[field]
         if column.only is not None:
             present = [column.only]
@@ -231,7 +231,7 @@ class QueryLabels:
 
 
 def _ranks(values: list[Value]) -> list[int]:
-    """Order of the groups of one key: names in order of appearance, then hashes by size."""
+    """Returns the order of one key's groups: names by first appearance, then hashes by value."""
     hashes = sorted(value for value in values if isinstance(value, int))
     place = {value: len(values) + i for i, value in enumerate(hashes)}
     return [place.get(v, i) if isinstance(v, int) else i for i, v in enumerate(values)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a recorded trace for the model. What is attributed, replayed or summed holds only the
-values that are returned here."""
+"""Reads a recorded trace for the model. Attribution, replay and sums hold only the values that are
+returned here."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from qjoule.trace.reader import Trace
 
 DEFAULT_WINDOW_NS = 20_000_000
 _MAX_WINDOWS = 10_000_000
-_FAR_NS = 2**62 - 1  #: no clock shows 146 years; differences of times up to this fit into 64 bits
+_FAR_NS = 2**62 - 1  #: 146 years, more than any clock shows; differences fit into 64 bits
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What an attribution takes of a trace.
+    """The parts of a trace that an attribution reads.
 
-    `queries`: the row groups of that table, read as often as need be. `segments` returns the
+    `queries`: the row groups of that table, which may be read repeatedly. `segments` returns the
     table with the given columns, in order of time. `meter_notes`: how the clock of an external
-    meter was read. `stolen`, `helpers` (the row groups of that table): None: not recorded. `cores`:
-    None: no counters of single cores.
+    meter was interpreted. `stolen`, `helpers` (row groups of that table): None if not recorded.
+    `cores`: None without counters of single cores.
     """
 
     meta: Meta
@@ -66,12 +66,12 @@ class Recording:
     helpers: Sequence[Part] | None = None
 
     def windows(self, *, without_stolen: bool = False) -> SegmentWindows:
-        """A new converter of segments to windows."""
+        """Returns a new converter of segments to windows."""
         lost = tables.lost_time(self.loss, self.span_ns[0])
         return SegmentWindows(self.machine, self.energy, lost, without_stolen=without_stolen)
 
     def core_windows(self, *, without_stolen: bool = False) -> SegmentWindows | None:
-        """A new converter of segments to windows of single cores, if these were counted."""
+        """Returns a new converter of segments to windows of single cores, if they have counters."""
         if self.cores is None:
             return None
         lost = tables.lost_time(self.loss, self.span_ns[0])
@@ -89,7 +89,7 @@ class CoreEnergy:
 
 @dataclass(frozen=True)
 class ReadSummary:
-    """What is known of a trace only once it has been read, because damage is found on the way.
+    """Facts that are known only after reading the whole trace, because damage is found on the way.
 
     `records_lost`: share of the query records, and of all records, that was lost.
     """
@@ -100,7 +100,7 @@ class ReadSummary:
 
 
 def read(trace: Trace, *, transactions: bool = False) -> Recording:
-    """`transactions`: whether they are needed."""
+    """Opens a trace for the model. `transactions`: read these, too."""
     meta, span_ns = trace.meta, (trace.begin_ns, trace.end_ns)
     energy, meter = trace.table("energy"), trace.table("meter")
     ended = Transactions.of(trace.table("transactions")) if transactions else None
@@ -126,7 +126,7 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
 
 
 def summary(trace: Trace, recording: Recording) -> ReadSummary:
-    """The trace's summary, once all of `recording` was read: damage is found on the way."""
+    """Returns the trace's summary; all of `recording` must have been read."""
     meta, changes = trace.meta, server_changes(trace.meta)
     notes = (
         *trace.problems,
@@ -152,14 +152,13 @@ def summary(trace: Trace, recording: Recording) -> ReadSummary:
 
 
 def windows(trace: Trace) -> WindowEnergy:
-    """The trace's windows; without any energy reading, windows of equal length without energy."""
+    """Returns the trace's windows; without energy readings, equal windows without energy."""
     energy, meter = trace.table("energy"), trace.table("meter")
     return _windows(trace.meta, energy, meter, (trace.begin_ns, trace.end_ns))[0]
 
 
 def recorded_ids(traces: Iterable[Trace]) -> OtherIds:
-    """The ids that other tools have for the statements of some traces; none if they were recorded
-    without."""
+    """Returns the ids that other tools have for the statements of some traces, where recorded."""
     by_fingerprint: dict[str, dict[OtherId, None]] = {}
     for trace in traces:
         if not trace.rows("ids"):
@@ -177,10 +176,9 @@ def recorded_ids(traces: Iterable[Trace]) -> OtherIds:
 def energy_windows(
     meta: Meta, readings: Readings, series: Sequence[Series], begin_ns: int, end_ns: int
 ) -> WindowEnergy:
-    """Windows of [`begin_ns`, `end_ns`], bounded by the times at which the energy was drawn.
+    """Returns windows of [`begin_ns`, `end_ns`], bounded by the times at which energy was drawn.
 
     The windows have equal lengths if no counter bounds any; without any counter they have no
-    energy.
     """
     drawn_earlier_ns = lag_ns(meta)
     energy = window_energy(readings, series, begin_ns, end_ns)
@@ -199,7 +197,7 @@ def energy_windows(
 
 
 def record_loss(summary: ReadSummary, ledger: Ledger) -> float:
-    """Share of all records and CPU time that was lost and may have been any owner's.
+    """Returns the share of all records and CPU time that was lost and may have been any owner's.
 
     Adds up three shares: of lost query records, of records of any kind that the reader dropped
     (both over the whole trace), and of the lost CPU time without a CPU, in the ledger's span. Lost
@@ -216,7 +214,7 @@ def _share(lost: int, present: int) -> float:
 def _windows(
     meta: Meta, energy: pa.Table, meter: pa.Table, span_ns: tuple[int, int]
 ) -> tuple[WindowEnergy, tuple[str, ...]]:
-    """The windows of a span, and how its external meter, if it has one, was read."""
+    """Returns the windows of a span, and notes on how its external meter, if any, was read."""
     readings, series = tables.readings(energy, meta.domains)
     metered = tables.metered(meter, meta, len(series))
     if metered is not None:
@@ -227,7 +225,7 @@ def _windows(
 
 
 def _cores(meta: Meta, energy: pa.Table, span_ns: tuple[int, int]) -> CoreEnergy | None:
-    """What single cores drew; None if nobody counted it, or nothing is learned from it."""
+    """Returns counters of single cores; None if not recorded, or not usable for learning."""
     measured = tables.core_readings(energy) if learns(meta.energy.grade) else None
     if measured is None:
         return None
@@ -238,7 +236,7 @@ def _cores(meta: Meta, energy: pa.Table, span_ns: tuple[int, int]) -> CoreEnergy
 
 
 def _machine(trace: Trace) -> Machine:
-    """The CPUs in meta.json, or those of the segments if meta.json has no topology."""
+    """Returns the CPUs in meta.json; without a topology there, those of the segments."""
     cpus = trace.meta.cpus
     siblings = {c.cpu: c.sibling for c in cpus}
     packages = [(c.cpu, c.package) for c in cpus]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampled stacks with names: how a row's joules are divided over them, and over functions.
+"""Names sampled stacks, and divides a row's joules over them and over functions.
 
-A row's energy goes to its samples in equal parts, in whole nanojoules, so what stands on the stacks
-adds up to the row. A row without a sample keeps its energy as one frame that says so.
+A row's energy is divided equally over its samples, in whole nanojoules, so the parts add up to the
+row. A row without samples keeps its energy, on the frame `NO_SAMPLE`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from qjoule.model.split import apportion
 from qjoule.servers.decoding import plan_step
 
 NO_SAMPLE = "[no sample]"
-OTHER = "[other stacks]"  #: of a row that has more different ones than are remembered
+OTHER = "[other stacks]"  #: stacks of a row beyond the number that is remembered
 KERNEL = "[kernel]"
 CUT = "[callers unknown]"
 _BELOW = " > "  #: between the nodes of a path
-#: Nodes that functions show on a stack, and characters of a node's kind: a stranger's program may
-#: have any functions, and each node's text has those of all nodes above it.
+#: Most nodes on a stack and characters of a node's kind. They are bounded because a traced program
+#: may have any functions, and a node's text includes those of all nodes above.
 _MOST_NODES, _NODE_MAX = 24, 32
 _NUMBER = re.compile(r"\d+")
-BEYOND = "[more callers]"  #: of a stack that is deeper than is kept
+BEYOND = "[more callers]"  #: the outer end of a stack that is too deep
 _MOST_FRAMES = 2048
-_MOST_STACKS = 1 << 14  #: that are kept with their names
+_MOST_STACKS = 1 << 14  #: stacks whose names are cached
 Name = Callable[[int, int], str]
 Stack = tuple[str, ...]
 
 
 class PlanNode(str):
-    """The frame of a node of a plan, such as "Hash Join #3": the functions after it execute it."""
+    """The frame of a plan's node, such as "Hash Join #3", which the next functions execute."""
 
     __slots__ = ()
 
@@ -49,17 +49,17 @@ class PlanNode(str):
 
     @property
     def order(self) -> tuple[int, str]:
-        """By which nodes of a plan are sorted."""
+        """Sort key of a plan's nodes."""
         return self.number, self
 
     @property
     def label(self) -> str:
-        """Its text below the nodes that call it."""
+        """The node's own text, without that of the nodes that call it."""
         return self
 
 
 class PlanPath(PlanNode):
-    """A node that functions show: its kind behind those of the nodes that call it."""
+    """A node that is known from functions: its kind, after the kinds of the nodes that call it."""
 
     __slots__ = ()
 
@@ -84,11 +84,11 @@ class RowStacks:
         return self.samples.total()
 
     def energies_nj(self) -> Iterator[tuple[Stack, int]]:
-        """Each stack with its part of the row's energy. They add up to it."""
+        """Yields each stack with its part of the row's energy. The parts add up to it."""
         return self.divided(self.row.energy_nj)
 
     def divided(self, total: int) -> Iterator[tuple[Stack, int]]:
-        """Each stack, in order, with its part of a total of the row. They add up to it."""
+        """Yields each stack, in order, with its part of `total`. The parts add up to it."""
         stacks = sorted(self.samples.items())
         if not stacks:
             yield (NO_SAMPLE,), total
@@ -100,8 +100,8 @@ class RowStacks:
 
 @dataclass(frozen=True)
 class FunctionEnergy:
-    """What a function and all that it called took. `sampling_nj` and `model_nj` are half the widths
-    of 95 % intervals: by how few samples there are, and by the model's errors."""
+    """Energy of a function and its callees. `sampling_nj` and `model_nj` are half the widths of
+    95 % intervals: from the number of samples, and from the model's errors."""
 
     name: str
     total_nj: float
@@ -113,10 +113,10 @@ class FunctionEnergy:
 
 @dataclass(frozen=True)
 class RecentStacks:
-    """What a live stream told of some seconds. A row's energy and CPU time are of this time.
+    """Stacks of the last seconds of a live stream, with each row's energy and CPU time in them.
 
-    `rows`: by `Row.identity`. `losses`: samples, of all rows, by the reason. `unknown`: samples of
-    no known row. `left_out_nj`: energy of rows that were too many.
+    `rows`: by `Row.identity`. `losses`: samples, of all rows, by reason. `unknown`: samples of
+    unknown rows. `left_out_nj`: energy of rows beyond the limit.
     """
 
     rows: Mapping[Identity, RowStacks]
@@ -128,19 +128,19 @@ class RecentStacks:
 
     @property
     def lost(self) -> int:
-        """Samples, for whatever reason."""
+        """Number of lost samples."""
         return sum(self.losses.values())
 
 
 class NotYetNamed(Exception):
-    """A frame's name is not known yet: ask again later."""
+    """Raised while a frame's name is not known yet; the caller may try again later."""
 
 
 class Frames:
-    """Stacks by their innermost frame. Frames are (caller, module, offset)."""
+    """Finds stacks by their innermost frame. Frames are (caller, module, offset)."""
 
     def __init__(self, name: Name, most: int = _MOST_FRAMES) -> None:
-        """`most`: frames of a stack; of a deeper one the innermost are kept."""
+        """`most`: frames of a stack; only the innermost of a deeper stack are used."""
         self._name, self._most = name, most
         self._frames: dict[int, tuple[int, int, int]] = {}
         self._stacks: dict[int, Stack] = {}
@@ -149,15 +149,15 @@ class Frames:
         self._frames[frame] = caller, module, offset
 
     def forget(self, frames: Iterable[int]) -> None:
-        """Forgets these frames, and what is kept of any stack, if there are any frames."""
+        """Forgets these frames; if there are any, also all cached stacks."""
         forgotten = [self._frames.pop(frame, None) for frame in frames]
         if forgotten:
             self._stacks.clear()
 
     def stack(self, frame: int, *, whole: bool, in_kernel: bool = False) -> Stack:
-        """The names from the outermost on. Raises what `name` raises."""
+        """Returns names from the outermost on. Raises what the function `name` raises."""
         stack = self._stacks.get(frame) or self._read(frame)
-        if not whole and stack[:1] != (CUT,):  # which node this is depends on the callers
+        if not whole and stack[:1] != (CUT,):  # the callers would identify the node
             stack = (CUT, *(name for name in stack if not isinstance(name, PlanPath)))
         return (*stack, KERNEL) if in_kernel else stack
 
@@ -167,7 +167,7 @@ class Frames:
         while frame in self._frames and len(names) < self._most:
             frame, module, offset = self._frames[frame]
             names.append(self._name(module, offset))
-        if frame and frame not in self._frames:  # it may come later, so this is not kept
+        if frame and frame not in self._frames:  # not cached: the frame may come later
             return (CUT, *reversed(names))
         if frame:
             names.append(BEYOND)
@@ -179,8 +179,8 @@ class Frames:
 
 
 def _with_nodes(functions: Sequence[str]) -> Iterator[str]:
-    """A whole stack, with the nodes of a plan that its functions show: each before the function
-    that executes it. What is below the last of `_MOST_NODES` belongs to that one.
+    """Adds the nodes of a plan to a whole stack, each before the function that executes it. After
+    `_MOST_NODES` nodes, inner functions belong to the last.
     """
     path, caller, count = "", "", 0
     numbers: Counter[str] = Counter()
@@ -201,8 +201,8 @@ def _with_nodes(functions: Sequence[str]) -> Iterator[str]:
 
 
 def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
-    """What each function took over these rows, the most first. Rows are independent; the model's
-    errors are taken as common.
+    """Returns each function's energy over these rows, the most first. Errors of rows are
+    independent, except the model's, which are taken as common.
     """
     total: defaultdict[str, float] = defaultdict(float)
     self_nj: defaultdict[str, float] = defaultdict(float)
@@ -226,8 +226,8 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
 
 
 def samples_with(row: RowStacks) -> dict[str, tuple[int, int]]:
-    """By function or node of a plan: of how many samples it is the innermost, and in how many it
-    is. Of a sample whose frames are not known the innermost is `CUT`.
+    """Returns, by function or node of a plan, the number of samples with it as innermost frame and
+    the number with it anywhere. Samples without known frames count for `CUT`.
     """
     innermost: Counter[str] = Counter()
     inside: Counter[str] = Counter()
@@ -239,15 +239,15 @@ def samples_with(row: RowStacks) -> dict[str, tuple[int, int]]:
 
 
 def sampling_nj(stacks: RowStacks, count: int) -> float:
-    """Half the width of the 95 % interval of the energy of so many of a row's samples."""
+    """Returns half the width of the 95 % interval of the energy of `count` of a row's samples."""
     return stacks.row.energy_nj * sampling_share(count, stacks.count) if stacks.count else math.inf
 
 
 def sampling_share(count: int, samples: int) -> float:
-    """Half the width of the 95 % interval of the share of so many of some samples.
+    """Returns half the width of the 95 % interval of the share `count` / `samples`.
 
     The share k / n of a row's samples has the standard error sqrt(p (1 - p) / n) with
-    p = (k + 2) / (n + 4), so that few samples are not taken for certain (Agresti and Coull, The
+    p = (k + 2) / (n + 4), so that few samples are not certain (Agresti and Coull, The
     American Statistician 52, 1998), and its interval is Student's.
     """
     p = (count + 2) / (samples + 4)

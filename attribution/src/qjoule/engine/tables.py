@@ -18,13 +18,13 @@ from qjoule.model.per_core import CoreCounters
 from qjoule.trace.columns import bits, is_told, plain, view
 from qjoule.trace.meta import DomainInfo, Meta
 
-_CPUS = 2**16  #: as wide as a segment's `cpu`
-#: 104 days: a larger sum of lost time is invalid, and floats could not hold it exactly
+_CPUS = 2**16  #: the range of a segment's `cpu`
+#: 104 days: a larger sum of lost time is invalid, and not exact as a float.
 _MOST_LOST_NS = 2**53
 COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
-_WHOLE = 2**16 - 1  #: stands for the die of a counter that covers its whole package
-POWER = "power"  #: kind of a domain that is made of readings of power
-SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
+_WHOLE = 2**16 - 1  #: die number of a counter that covers its whole package
+POWER = "power"  #: kind of a domain with readings of power
+SHARE_COLUMN = "counted"  #: the share of a segment in which its counters ran
 _DEFAULT_PERIOD_NS = 1_000_000_000
 _EPOCH_NS = 10**18  #: a clock with a larger value counts since 1970 (this is in 2001)
 
@@ -35,9 +35,9 @@ _Key = tuple[int, str, str, int, int]  #: package, domain, unit, range and die o
 def readings(
     energy: pa.Table, domains: Sequence[DomainInfo] = ()
 ) -> tuple[Readings, tuple[Series, ...]]:
-    """The `energy` table as readings, and their counters by (package, domain) and die.
+    """Reads the `energy` table: its readings, and their counters by (package, domain) and die.
 
-    `domains`: from meta.json, for how often counters move. Counters of single cores are left out.
+    `domains`: from meta.json, gives the counters' periods. Counters of single cores are left out.
     """
     values, keys = _readings(_rows(energy, of_cores=False))
     how = {
@@ -55,7 +55,7 @@ def readings(
 
 
 def core_readings(energy: pa.Table) -> tuple[Readings, CoreCounters] | None:
-    """Readings of single cores in the `energy` table, and their counters; None without any."""
+    """Reads single cores' readings in the `energy` table, and their counters; None without any."""
     table = _rows(energy, of_cores=True)
     if not table.num_rows:
         return None
@@ -68,7 +68,7 @@ def core_readings(energy: pa.Table) -> tuple[Readings, CoreCounters] | None:
 
 
 def _rows(energy: pa.Table, *, of_cores: bool) -> pa.Table:
-    """The rows of single cores, or all others."""
+    """Returns the rows of single cores, or all others."""
     domain = energy.column("domain").cast(pa.string())
     if ONE_CORE not in pc.unique(domain).to_pylist():
         return energy.slice(0, 0) if of_cores else energy
@@ -77,7 +77,7 @@ def _rows(energy: pa.Table, *, of_cores: bool) -> pa.Table:
 
 
 def _readings(energy: pa.Table) -> tuple[Readings, list[_Key]]:
-    """The rows as readings, and their counters in order."""
+    """Returns the rows as readings, and their counters in order."""
     keys = zip(
         energy.column("package").to_pylist(),
         energy.column("domain").cast(pa.string()).to_pylist(),
@@ -102,17 +102,17 @@ def _readings(energy: pa.Table) -> tuple[Readings, list[_Key]]:
 
 @dataclass(frozen=True)
 class Metered:
-    """`series` of `readings`, numbered from the number that the caller gave."""
+    """`series` of `readings`, whose numbers begin at the number that the caller gave."""
 
     readings: Readings
     series: Series
     clock: ClockFit | None  #: None: the meter has no clock
-    apart_ns: int = 0  #: that clock minus this machine's of the same kind, when the meter began
-    epoch: bool = False  #: whether it counts since 1970
+    apart_ns: int = 0  #: the meter's clock minus this machine's, when the meter began
+    epoch: bool = False  #: true if the clock counts since 1970
 
     @property
     def note(self) -> str:
-        """How the meter's clock was interpreted."""
+        """Describes how the meter's clock was interpreted."""
         if self.clock is None:
             return "wall meter: without a clock, so its readings are of when they came"
         if not self.clock.followed:
@@ -127,8 +127,8 @@ class Metered:
 
 
 def metered(table: pa.Table, meta: Meta, number: int) -> Metered | None:
-    """The `meter` table as a counter of the domain `wall`, on the trace's clock; None without a
-    meter. `number`: the number of its series."""
+    """Reads the `meter` table as a counter of the domain `wall`, on the trace's clock; None without
+    a meter. `number`: the number of its series."""
     info = meta.meter
     if not table.num_rows or info is None:
         return None
@@ -157,7 +157,7 @@ def metered(table: pa.Table, meta: Meta, number: int) -> Metered | None:
 
 
 def with_meter(readings: Readings, meter: Metered) -> Readings:
-    """Both kinds of readings."""
+    """Merges both kinds of readings."""
     pairs = zip(vars(readings).values(), vars(meter.readings).values(), strict=True)
     return Readings(*(np.concatenate(pair) for pair in pairs))
 
@@ -168,10 +168,11 @@ def machine(
     siblings: Mapping[int, int] | None = None,
     small: Collection[int] = (),
 ) -> Machine:
-    """CPUs as (cpu, package); without a topology, the CPUs of the segments, as package 0.
+    """Makes a machine of CPUs as (cpu, package); without a topology, all `segments_cpus` are in
+    package 0.
 
-    `siblings`: the lowest CPU of each CPU's core; a CPU that is not in it has a core of its own.
-    `small`: CPUs of a smaller kind of core.
+    `siblings`: the lowest CPU of each CPU's core; a CPU that is missing has its own core.
+    `small`: CPUs of the smaller core type.
     """
     package_of = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
     ids = sorted(cpu for cpu in package_of if 0 <= cpu < _CPUS)
@@ -184,7 +185,7 @@ def machine(
 
 
 def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
-    """Running sums of lost CPU time per CPU and cause; losses without a CPU are left out."""
+    """Returns running sums of lost CPU time per CPU and cause; losses without a CPU are omitted."""
     by_key: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for row in loss.select(["t_ns", "cpu", "cause", "lost_ns"]).to_pylist():
         if row["cpu"] is not None and row["lost_ns"]:
@@ -206,11 +207,12 @@ def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
 def counters(
     table: pa.Table,
 ) -> tuple[npt.NDArray[np.uint64], Bool, npt.NDArray[np.float32]]:
-    """Counters of n segments (n, 3), which were read, and the share of the time they counted.
+    """Returns n segments' counters (n, 3), which of them were read, and the share of the time that
+    they ran.
 
-    Where the share is not known, they are assumed to count all the time.
+    Where the share is unknown, they are assumed to have run all the time.
     """
-    # By column, as Arrow and the sweep have them.
+    # By column, as Arrow and the sweep hold them.
     values = np.empty((COUNTERS, table.num_rows), np.uint64)
     valid = np.empty((COUNTERS, table.num_rows), bool)
     for i, name in enumerate(COUNTER_COLUMNS):
@@ -221,7 +223,7 @@ def counters(
 
 
 def ids(column: pa.ChunkedArray) -> Ids:
-    """A column of ids, without a copy where it has one chunk."""
+    """Returns a column of ids, without a copy if it has one chunk."""
     if column.num_chunks != 1:
         return Ids(view(column, 0))
     (chunk,) = column.chunks

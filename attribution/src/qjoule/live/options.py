@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.live_groups import GROUPS
-from qjoule.engine.memory_adapter import OnLearned, nobody
+from qjoule.engine.memory_adapter import OnLearned, discard_evidence
 from qjoule.live.recent_stacks import StackOptions
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
@@ -46,7 +46,7 @@ class LiveOptions:
     samples: bool = False
     where: Selection = EVERYTHING
     groups: tuple[str, ...] = GROUPS
-    on_learned: OnLearned = nobody
+    on_learned: OnLearned = discard_evidence
     refresh_s: float = 0.0
     stacks: StackOptions | None = None
 

@@ -17,7 +17,7 @@ from qjoule.api.command import options, sanitise, say, shorten
 from qjoule.api.traces import readable
 
 if TYPE_CHECKING:
-    from qjoule.api.attribution import Known
+    from qjoule.api.attribution import LearnedFactors
     from qjoule.api.traces import Trace
     from qjoule_studies.read_only import Chosen, Statement
     from qjoule_studies.workload import Target, Value
@@ -181,7 +181,7 @@ class Plan:
         """How long each statement runs alone: one turn of each, and one of all together."""
         return _ALONE * self.seconds / (len(self.statements) + 1)
 
-    def lines(self, factors: Known) -> Iterator[str]:
+    def lines(self, factors: LearnedFactors) -> Iterator[str]:
         """Lists each statement and how the 95 % interval of its power factor should narrow."""
         yield f"{len(self.statements)} statements, each alone for about {self.alone_s:.0f} s:"
         for statement in self.statements:
@@ -189,7 +189,7 @@ class Plan:
             yield f"  {statement.fingerprint}  {sanitise(statement.sql)}"
             yield f"      power factor: {_precision(narrowed)}"
 
-    def results(self, factors: Known) -> Iterator[str]:
+    def results(self, factors: LearnedFactors) -> Iterator[str]:
         """The power factor of each statement by the recorded trace, a line each."""
         for statement in self.statements:
             factor = factors.factor(statement.fingerprint)
