@@ -181,7 +181,7 @@ class Followed:
         self.asked: list[Kind] = []
         monkeypatch.setattr(follow, "_examined", lambda *_: (None, None))
         monkeypatch.setattr(follow, "_started", lambda _pid: 1)
-        monkeypatch.setattr(follow, "_enter", lambda *_: None)
+        monkeypatch.setattr(follow, "_write_entry", lambda *_: None)
         monkeypatch.setattr(follow, "ask", lambda _root, kind, **_: self.asked.append(kind))
         self._patch = monkeypatch
 

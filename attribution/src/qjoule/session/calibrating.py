@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A calibration run: runs the phases one after the other while everything is recorded.
+"""Runs a calibration: the phases one after the other, while everything is recorded.
 
-On a machine in use the loads are short and end at once if the others' work rises, or if the power
-that the recording measures exceeds a limit.
+On a machine in use the loads are short. They end at once if the load of others rises, or if the
+power that the recording measures exceeds a limit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
-#: What is watched: the packages, or the platform where only that is measured.
+#: Domains that are watched: the packages, or the platform if only that is measured.
 _DOMAINS = ("package", "psys")
-#: Time for a core's clock and the fans to settle. It belongs to no phase.
+#: Time for a core's clock and the fans to settle; no phase includes it.
 SETTLE_S = 0.15
 _ANNOUNCE_SECONDS = 30.0
 _POLL_S = 0.1
@@ -43,7 +43,7 @@ class _Counter(NamedTuple):
 
 @dataclass
 class PowerWatch:
-    """Mean power of the last readings that reached the disk, which is every two seconds or so.
+    """Mean power of the last readings that were written to disk, about every two seconds.
 
     `start_w`: mean power until `begun` was called.
     """
@@ -55,17 +55,17 @@ class PowerWatch:
     _sum: list[float] = field(default_factory=list)
 
     def begun(self) -> None:
-        """From now on, our own load runs."""
+        """Marks the begin of our own load."""
         self._begun = True
 
     def above_w(self) -> float | None:
-        """How much more is drawn than at the start; None: not known yet."""
+        """Returns by how much the power exceeds that of the start; None: not known yet."""
         if self.last_w is None or self.start_w is None:
             return None
         return self.last_w - self.start_w
 
     def see(self, tables: Mapping[str, pa.Table]) -> None:
-        """Takes the energy of a batch of rows on its way to the disk."""
+        """Adds the energy of a batch of rows that is written to disk."""
         table = tables.get("energy")
         if table is None or not table.num_rows:
             return
@@ -83,7 +83,7 @@ class PowerWatch:
             self.start_w = sum(self._sum) / len(self._sum)
 
     def _power(self, rows: list[dict[str, Any]], key: _Counter) -> float | None:
-        """Mean power from the reading before these to the last of them, in W."""
+        """Returns the mean power in W since the reading before these."""
         begin_ns, before = self._before.get(key, (rows[0]["t_ns"], rows[0]["raw"]))
         joules = 0.0
         for row in rows:
@@ -106,8 +106,8 @@ def _by_counter(rows: list[dict[str, Any]]) -> dict[_Counter, list[dict[str, Any
     return by_counter
 
 
-class _Watched(TraceWriter):
-    """Shows a watch what it writes."""
+class _ObservedWriter(TraceWriter):
+    """A writer that also passes its rows to a watch."""
 
     def __init__(self, directory: str, power: PowerWatch) -> None:
         self._power = power
@@ -120,7 +120,7 @@ class _Watched(TraceWriter):
 
 @dataclass
 class Recording:
-    """A trace being written to the working directory by a thread of its own."""
+    """A thread that writes a trace to the working directory."""
 
     of: Tracing
     power: PowerWatch = field(default_factory=PowerWatch)
@@ -134,9 +134,8 @@ class Recording:
         self._thread.start()
 
     def announced(self) -> Meta:
-        """The tracer's announcement of the machine. Raises `QjouleError` if the tracer fails before
-        it.
-        """
+        """Returns the tracer's announcement of the machine. Raises `QjouleError` if the tracer
+        fails before that."""
         self._announced.wait(_ANNOUNCE_SECONDS)
         self.check()
         return self.meta
@@ -155,7 +154,7 @@ class Recording:
         try:
             self.meta = record(
                 self.of.stream,
-                _Watched(".", self.power),
+                _ObservedWriter(".", self.power),
                 StreamContext(fingerprint, self.meta),
                 annotate=self._announce,
             )
@@ -163,13 +162,13 @@ class Recording:
                 self.error = QjouleError(f"the recording was cut off: {self.meta.stopped}")
         except QjouleError as error:
             self.error = error
-        except Exception as error:  # a thread's exception would get lost: `check` raises it
+        except Exception as error:  # would get lost in this thread: `check` raises it
             self.error = QjouleError(f"the recording failed: {error!r}")
         finally:
             self._announced.set()
 
     def _announce(self, meta: Meta) -> Meta:
-        if meta.begin_ns is not None:  # before that, the meta contains only what we put there
+        if meta.begin_ns is not None:  # earlier meta is only our own
             self.meta = meta
             self._announced.set()
         return meta
@@ -187,7 +186,7 @@ def recording(of: Tracing) -> Iterator[Recording]:
 
 @dataclass(frozen=True)
 class Done:
-    """A phase that has been run. `busy_cpus`: how many were busy, this program's included."""
+    """A phase that was run. `busy_cpus`: number of busy CPUs, with those of this program."""
 
     step: Step
     phase: Phase
@@ -198,7 +197,7 @@ class Done:
 def run_steps(
     steps: Sequence[Step], check: Callable[[], None], after: Callable[[Done], None]
 ) -> list[Done]:
-    """Runs the steps. `check` is called now and then, `after` after each; either may raise."""
+    """Runs the steps. `check` is called repeatedly, `after` after each; either may raise."""
     done = []
     for step in steps:
         with running(step) as load:
@@ -219,7 +218,7 @@ def _measured(step: Step, load: Running, settle_s: float, wait: Callable[[float]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What ends a run early. `most_w`: that the load may draw; None: any."""
+    """Limits that end a run early. `most_w`: most power of the load; None: no limit."""
 
     limits: Limits
     most_w: float | None = None
@@ -241,16 +240,17 @@ class QuickRun:
         self._guard = Guard(bounds.limits, read or look(lambda: self._pids))
 
     def begin(self, seconds: float) -> Use:
-        """How busy the machine is without our load, measured for so long."""
+        """Measures for `seconds` how busy the machine is without our load."""
         use = self._guard.begin(seconds, self._sleep)
         self._check()
         self._power.begun()
         return use
 
     def run(self, steps: Sequence[Step], after: Callable[[Done], None]) -> tuple[list[Done], str]:
-        """The steps that ran to their end, and why the others did not (empty: all did).
+        """Runs the steps; returns those that ran to their end, and why the others did not (empty:
+        all did).
 
-        Raises `LoadRose` if so few ran that they tell too little.
+        Raises `LoadRose` if too few ran for a calibration.
         """
         done: list[Done] = []
         try:
@@ -275,7 +275,7 @@ class QuickRun:
                 self._pids = ()
 
     def _wait(self, seconds: float) -> None:
-        """Sleeps in short pieces, and looks at the machine after each. Raises `LoadRose`."""
+        """Sleeps in short pieces, and checks the load after each. Raises `LoadRose`."""
         while seconds > 0:
             self._sleep(min(seconds, _POLL_S))
             seconds -= _POLL_S

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of what one JVM has compiled, in memory that the tracer reads (`tracer/compiled.h`).
+"""Writes the list of what one JVM has compiled to memory that the tracer reads
+(`tracer/compiled.h`).
 
-The process of `compiled_code` makes it from the JVM's memory, which are a stranger's bytes.
+The process of `compiled_code` makes it from the JVM's memory, whose content is untrusted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from qjoule.servers.jvm.code_cache import BLOBS_MAX, Code, CodeCache, CodeKind
 from qjoule.servers.jvm.hotspot import HotSpot, Memory
 
-#: struct compiled_lists without its lists; struct compiled_list without its code; compiled_code
+#: struct compiled_lists without its lists; struct compiled_list without its code; compiled_code.
 HEAD, LIST, CODE = struct.Struct("<IIQ"), struct.Struct("<IIQ"), struct.Struct("<QQ6I")
 MAGIC = 0x31434A51
 _LIST_BYTES = LIST.size + BLOBS_MAX * CODE.size
@@ -27,7 +28,7 @@ FRAME_POINTERS = "PreserveFramePointer"
 
 @dataclass
 class CodeLists:
-    """The lists of one JVM in the process that makes them. `room`: shared with the tracer."""
+    """Makes the lists of one JVM. `room`: memory that is shared with the tracer."""
 
     room: mmap.mmap
     module: int
@@ -36,17 +37,18 @@ class CodeLists:
     frame_pointers: bool = False
     _listed: dict[int, _Listed] = field(default_factory=dict)  #: by block
     _numbered: dict[int, _Listed] = field(default_factory=dict)
-    _last: int = 0  #: number
+    _last: int = 0  #: the last number given to a piece of code
 
     def __post_init__(self) -> None:
-        """Raises `QjouleError`: its code cannot be listed."""
+        """Raises `QjouleError` if the JVM's code cannot be listed."""
         self._cache = CodeCache(self.jvm, self.memory)
         self.frame_pointers = self.jvm.flag(FRAME_POINTERS)
         self.room[: HEAD.size] = HEAD.pack(MAGIC, self.module, 0)
         self.update()
 
     def update(self) -> None:
-        """Writes the list that counts from now on. Raises `QjouleError`: it cannot be read."""
+        """Writes a new list and makes it the current one. Raises `QjouleError` if the JVM's code
+        cannot be read."""
         self.memory.begin()
         codes = self._cache.code()
         now_ns = time.monotonic_ns()
@@ -67,7 +69,7 @@ class CodeLists:
         self.room[_TURN : HEAD.size] = turn.to_bytes(8, "little")
 
     def name(self, number: int) -> str:
-        """The name of code that is still there; else empty."""
+        """Returns the name of code that is still there; empty if it is not."""
         listed = self._numbered.get(number)
         if listed is None or listed.code.kind is CodeKind.OTHER:
             return ""
@@ -75,7 +77,7 @@ class CodeLists:
         return self._cache.name(listed.code)
 
     def names(self) -> Iterator[tuple[int, str]]:
-        """Number and name of what is still there. Raises `QjouleError`."""
+        """Yields number and name of code that is still there. Raises `QjouleError`."""
         self.memory.begin()
         for code in self._cache.code():
             listed = self._listed.get(code.block)
@@ -86,7 +88,7 @@ class CodeLists:
 
 
 class _Listed(NamedTuple):
-    """`row`: struct compiled_code."""
+    """A piece of code in the list. `row`: struct compiled_code."""
 
     code: Code
     number: int

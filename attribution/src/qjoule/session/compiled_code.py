@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists what JVMs compile, for the tracer to follow stacks by, and for its names.
+"""Lists the code that JVMs compile: the tracer needs it to unwind stacks, and names come from it.
 
-A process beside the recording reads each JVM's list of code again and again, and writes it into
-memory that the tracer reads (`tracer/compiled.h`). Each piece of code has a number. One that is
-still there, when tracing has ended or as the live view asks, was what it is since it was listed
-first: it alone gets a name.
-The process has the JVMs' memory open for reading, and no rights; what it says are a stranger's
-words.
+A process beside the recording reads each JVM's list of code repeatedly, and writes it into memory
+that the tracer reads (`tracer/compiled.h`). Each piece of code has a number. A piece gets a name
+only if it is still there when tracing has ended, or when the live view asks: then its address meant
+this code ever since it was first listed.
+The process has the JVMs' memory open for reading, and no rights. Its messages are untrusted.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from qjoule.session.code_lists import FRAME_POINTERS, LISTS_BYTES, CodeLists
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.names import CompiledCode
 
-#: Between two lists: a second, or so many times what it took to make one.
+#: Time between two lists: a second, or so many times what the last list took.
 _PAUSE_S, _PAUSE_SHARE = 1.0, 50
-_WAIT_S = 15.0  #: for the first lists, and for the names: 20,000 take a second
+_WAIT_S = 15.0  #: for the first lists, and for all names: 20,000 take a second
 _ROW = struct.Struct("=II")  #: module, number; the name follows
-#: How long a live view waits for a name at a time. Most take less than 1 ms; a new list more.
+#: How long a live view waits for a name at a time. Most take less than 1 ms, but a new list longer.
 _MOMENT_S = 0.02
 _MESSAGE_BYTES = 4096
 _NAME_BYTES = 512
@@ -48,7 +47,7 @@ _END = b"end"
 
 @dataclass(frozen=True)
 class Jvm:
-    """`module`: the number of frames in its code."""
+    """A JVM to watch. `module`: the module number of frames in its code."""
 
     label: str
     module: int
@@ -56,12 +55,12 @@ class Jvm:
 
 
 class CodeWatch:
-    """The command's end. `descriptors`: of the memory for the tracer, one per JVM. `missing`: lines
-    that say whose code is not followed. `problem`: why there are no names; empty: there will be.
-    """
+    """The command's end of the process. `descriptors`: memory for the tracer, one per JVM.
+    `missing`: lines that name JVMs whose code is not listed. `problem`: why there are no names;
+    empty if there are."""
 
     def __init__(self, jvms: Sequence[Jvm]) -> None:
-        """Starts the process, and waits for the first lists. This process has one thread.
+        """Starts the process, and waits for the first lists. The caller must have one thread.
 
         Raises:
             QjouleError: a JVM has ended.
@@ -77,13 +76,13 @@ class CodeWatch:
             self.descriptors = tuple(
                 memory_to_share(f"code of {jvm.label}", LISTS_BYTES) for jvm in jvms
             )
-            for descriptor in self.descriptors:  # what shares it can add no seal
+            for descriptor in self.descriptors:  # the process that shares them can add no seal
                 fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
             modules = [jvm.module for jvm in jvms]
             needed = [theirs.fileno(), *self.descriptors, *(access.fileno() for access in accesses)]
             self.pid = fork_helper(lambda: _serve(modules), needed)
         self._connection = ours
-        self._pending: tuple[int, int] | None = None  #: what is not answered yet
+        self._pending: tuple[int, int] | None = None  #: the question without an answer yet
         self._pending_s = 0.0
         whys = self._received(time.monotonic() + _WAIT_S).split(b"\0")
         if len(whys) != len(jvms) + 1:
@@ -97,7 +96,7 @@ class CodeWatch:
         )
 
     def unchanged(self) -> list[CompiledCode]:
-        """Code that is still where it was listed first. Call it once, when tracing has ended."""
+        """Returns code that is still where it was first listed. Call it once, after tracing."""
         compiled: list[CompiledCode] = []
         deadline_s = time.monotonic() + _WAIT_S
         with suppress(OSError):
@@ -113,22 +112,22 @@ class CodeWatch:
         return compiled
 
     def name(self, module: int, number: int) -> str:
-        """The name of code that is still where it was listed first; empty: it is not, or there are
-        no names any more.
+        """Returns the name of code that is still where it was first listed; empty if it is not, or
+        if the process has ended.
 
         Raises:
-            TimeoutError: it takes more than a moment: ask again.
+            TimeoutError: the answer takes longer; the caller may ask again.
         """
         if self._pending not in (None, (module, number)):
-            self._answer()  # to another question, which is asked again if it still matters
+            self._receive_name()  # to an earlier question; its caller asks again
         if self._pending is None and not self.problem:
             self._pending, self._pending_s = (module, number), time.monotonic()
-            with suppress(OSError):  # it has ended: there will be no answer
+            with suppress(OSError):  # the process has ended
                 self._connection.send(_ROW.pack(module, number))
-        return self._answer()
+        return self._receive_name()
 
-    def _answer(self) -> str:
-        """Raises `TimeoutError`."""
+    def _receive_name(self) -> str:
+        """Waits for the name that was asked for. Raises `TimeoutError`."""
         reply = b""
         if not self.problem:
             try:
@@ -151,7 +150,7 @@ class CodeWatch:
             os.close(descriptor)
 
     def _received(self, deadline_s: float) -> bytes:
-        """Empty: nothing came in time."""
+        """Returns a message; empty if nothing came in time."""
         try:
             self._connection.settimeout(max(0.01, deadline_s - time.monotonic()))
             return self._connection.recv(_MESSAGE_BYTES)
@@ -160,7 +159,7 @@ class CodeWatch:
 
 
 def _serve(modules: Sequence[int]) -> None:
-    """The whole life of the process: it has a socket, the rooms, and a socket per JVM."""
+    """Runs the process: it has a socket, the shared memory, and a socket per JVM."""
     hide()
     limit()
     count = len(modules)
@@ -174,7 +173,7 @@ def _serve(modules: Sequence[int]) -> None:
         for module, room, access in zip(modules, rooms, accesses, strict=True):
             why = ""
             try:
-                lists.append(_begun(stack, module, room, access))
+                lists.append(_open_lists(stack, module, room, access))
                 if not lists[-1].frame_pointers:
                     why = f"start it with -XX:+{FRAME_POINTERS}"
             except QjouleError as error:
@@ -182,22 +181,21 @@ def _serve(modules: Sequence[int]) -> None:
             whys.append(why[:SHOWN_MAX].replace("\0", " ").encode(errors="replace"))
         connection.sendmsg([b"\0".join((*whys, b""))])
         if _watch(connection, lists):
-            _tell(connection, lists)
+            _send_names(connection, lists)
 
 
-def _begun(stack: ExitStack, module: int, room: mmap.mmap, access: socket.socket) -> CodeLists:
-    """Raises `QjouleError`."""
+def _open_lists(stack: ExitStack, module: int, room: mmap.mmap, access: socket.socket) -> CodeLists:
+    """Opens a JVM's memory and makes its lists. Raises `QjouleError`."""
     with access:
         process = SocketAccess(access)
-        process.executable().close()  # its memory is only open to who has seen what it runs
+        process.executable().close()  # memory can be opened only after the executable
         jvm, memory = stack.enter_context(open_hotspot(process))
     return CodeLists(room, module, jvm, memory)
 
 
 def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
-    """Keeps the lists up to date, and says single names as they are asked for. Returns whether all
-    names are wanted; else the command ended.
-    """
+    """Updates the lists, and answers requests for single names. Returns true if all names are
+    wanted, false if the command has ended."""
     by_module = {code.module: code for code in lists}
     ready = select.poll()
     ready.register(connection, select.POLLIN)
@@ -207,7 +205,7 @@ def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
         if wait_s <= 0:
             begin_s = time.process_time()
             for code in lists:
-                with suppress(QjouleError):  # it has ended
+                with suppress(QjouleError):  # the JVM has ended
                     code.update()
             took_s = time.process_time() - begin_s
             next_s = time.monotonic() + max(_PAUSE_S, _PAUSE_SHARE * took_s)
@@ -220,9 +218,9 @@ def _watch(connection: socket.socket, lists: list[CodeLists]) -> bool:
             connection.sendmsg([question + name.encode(errors="replace")[:_NAME_BYTES]])
 
 
-def _tell(connection: socket.socket, lists: Sequence[CodeLists]) -> None:
+def _send_names(connection: socket.socket, lists: Sequence[CodeLists]) -> None:
     for code in lists:
-        with suppress(QjouleError):  # it has ended
+        with suppress(QjouleError):  # the JVM has ended
             for number, name in code.names():
                 encoded = name.encode(errors="replace")[:_NAME_BYTES]
                 connection.sendmsg([_ROW.pack(code.module, number) + encoded])

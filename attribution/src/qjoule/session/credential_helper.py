@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credential helper: a process without rights that asks servers for texts and names, with the
-user's credentials.
+"""Starts the credential helper, a process without rights that asks servers for texts and names with
+the user's credentials.
 
-It is forked before the command reads anything from strangers. It alone knows passwords, and all
-that the command can send it is the key of a statement, or that it wants names. It logs in to a
-server with the first question to it, once it is proven to be the one that is traced
-(`session.credentials`), and never runs a statement that its own code does not hold.
+It is forked before the command reads any untrusted input. It alone knows passwords, and accepts
+only two requests from the command: the text of a statement, by its key, and names of connections.
+It logs in to a server at the first request, once the server is proven to be the traced one
+(`session.credentials`), and only runs statements of its own code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from qjoule.session.credential_helper_process import (
     KEY_BYTES_MAX,
     NAMES,
     QUESTION,
-    Askable,
+    QueriedServer,
     answer,
 )
 from qjoule.session.credentials import open_credentials, traced_process
@@ -38,7 +38,7 @@ from qjoule.stream.before_tracing import Answer, Names
 
 
 class CredentialHelper:
-    """The command's end: a `before_tracing.Asking` and a `before_tracing.AskingNames`."""
+    """The command's end: implements `before_tracing.Asking` and `before_tracing.AskingNames`."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class CredentialHelper:
         self._connection, self._pid = connection, pid
         self._unsent: deque[bytes] = deque()
         self._answers: list[Answer] = []
-        self._partial: defaultdict[int, list[Told]] = defaultdict(list)  #: not yet complete
+        self._partial: defaultdict[int, list[Told]] = defaultdict(list)  #: incomplete
         self._names: list[Names] = []
         self.kinds, self.named = kinds, named
-        #: Why a server cannot be asked, by its number.
+        #: Reasons why servers cannot be asked, by the server's number.
         self.refused: dict[int, str] = {}
 
     def ask(self, server: int, shape: int, key: bytes) -> None:
-        """Asks for a statement. The answer, also that there is none, comes from `take`."""
+        """Asks for a statement. `take` returns the answer, even if there is no text."""
         self._unsent.append(QUESTION.pack(server, shape) + key[:KEY_BYTES_MAX])
         self._send()
 
@@ -68,13 +68,13 @@ class CredentialHelper:
         self._send()
 
     def take(self, wait_s: float = 0.0) -> list[Answer]:
-        """The answers that have come. Waits for some up to `wait_s`."""
+        """Returns the answers that have come. Waits up to `wait_s` for the first."""
         self._wait(self._answers, wait_s)
         answers, self._answers = self._answers, []
         return answers
 
     def take_names(self, wait_s: float = 0.0) -> list[Names]:
-        """The names that have come. Waits for some up to `wait_s`."""
+        """Returns the names that have come. Waits up to `wait_s` for the first."""
         self._wait(self._names, wait_s)
         names, self._names = self._names, []
         return names
@@ -86,7 +86,7 @@ class CredentialHelper:
             time.sleep(0.01)
 
     def _receive(self) -> bool:
-        """Takes in what has come. False: the credential helper has ended."""
+        """Reads the messages that have come. Returns false if the credential helper has ended."""
         while True:
             try:
                 content = self._connection.recv(ANSWER.size + TEXT_BYTES)
@@ -99,9 +99,9 @@ class CredentialHelper:
                     self.refused.setdefault(number, "the process that asks has ended")
                 return False
             server, shape, length = ANSWER.unpack_from(content)
-            self._sort(server, shape, length, content[ANSWER.size :])
+            self._dispatch(server, shape, length, content[ANSWER.size :])
 
-    def _sort(self, server: int, shape: int, length: int, content: bytes) -> None:
+    def _dispatch(self, server: int, shape: int, length: int, content: bytes) -> None:
         if not shape:
             self.refused[server] = content.decode("utf-8", "replace")
         elif shape != NAMES:
@@ -127,17 +127,17 @@ class CredentialHelper:
 def start_credential_helper(
     path: Path, plan: AttachPlan, *, client_tags: bool = False
 ) -> CredentialHelper | None:
-    """Starts it, while this process has one thread. None: it could ask no server of the plan.
+    """Starts the credential helper; the caller must have one thread. None: it could ask no server.
 
-    `client_tags`: names that clients give their connections are followed.
+    `client_tags`: also ask for names that clients give their connections.
 
     Raises:
         QjouleError: the file cannot be used.
     """
     servers = {
-        planned.server.id: askable
+        planned.server.id: queried
         for planned in plan.traced
-        if (askable := _askable(planned.server, client_tags)) is not None
+        if (queried := _queried_server(planned.server, client_tags)) is not None
     }
     file = open_credentials(path)
     if not servers:
@@ -150,13 +150,13 @@ def start_credential_helper(
     return CredentialHelper(
         ours,
         pid,
-        {number: askable.kind for number, askable in servers.items() if askable.kind},
-        {number: askable.names for number, askable in servers.items() if askable.names},
+        {number: queried.kind for number, queried in servers.items() if queried.kind},
+        {number: queried.names for number, queried in servers.items() if queried.names},
     )
 
 
-def _askable(server: Server, client_tags: bool) -> Askable | None:
-    """What a server may be asked for; None: nothing."""
+def _queried_server(server: Server, client_tags: bool) -> QueriedServer | None:
+    """Returns how to ask a server; None if there is nothing to ask it for."""
     decoding = decoding_of(server.kind)
     names = decoding.names_before
     if names is not None and names.by_thread and server.thread_pool.value is not False:
@@ -166,6 +166,6 @@ def _askable(server: Server, client_tags: bool) -> Askable | None:
     if not server.running or not server.ports or not (names or decoding.texts_by_id):
         return None
     process = traced_process(server)
-    return Askable(
+    return QueriedServer(
         server.label, server.flavour, server.ports[0], process, decoding.texts_by_id, names
     )

@@ -34,20 +34,20 @@ from qjoule.session.credentials import Peer, Peers, TracedProcess, account_for, 
 QUESTION = struct.Struct("=HQ")  #: server, shape; the statement's key follows
 ANSWER = struct.Struct("=HQI")  #: server, shape, length of the statement; its text follows
 KEY_BYTES_MAX = 64
-#: In place of a shape: asks for names. In an answer a name follows; nothing: it was the last.
+#: In place of a shape: asks for names. Each answer has a name; the last is empty.
 NAMES = (1 << 64) - 1
-FIELDS = len(Told._fields)  #: of a name, with NULs in between ...
-_FIELD_CHARACTERS = 128  #: ... each of at most this length
+FIELDS = len(Told._fields)  #: of a name, separated by NULs
+_FIELD_CHARACTERS = 128  #: most per field
 _WHY_BYTES_MAX = 200
-_FILE, _COMMAND = FIRST, FIRST + 1  #: the descriptors
-#: A server that did not answer is not asked again before this time.
+_FILE, _COMMAND = FIRST, FIRST + 1  #: descriptors: the credentials, and the socket to the command
+#: Time after a failure before a server is asked again.
 _RETRY_S = 5.0
 _NO_TEXT = Text(b"", 0)
 
 
 @dataclass(frozen=True)
-class Askable:
-    """A server that may be asked, if an account fits it."""
+class QueriedServer:
+    """A server that may be asked, if there is an account for it."""
 
     label: str
     flavour: str
@@ -57,8 +57,8 @@ class Askable:
     names: NamesBefore | None
 
 
-def answer(servers: Mapping[int, Askable]) -> None:
-    """The whole life of the credential helper."""
+def answer(servers: Mapping[int, QueriedServer]) -> None:
+    """Runs the credential helper until the command ends."""
     peers = Peers()
     peers.guard()
     keep_from_starting(connecting=True)
@@ -78,7 +78,7 @@ def answer(servers: Mapping[int, Askable]) -> None:
 
 
 def _questions(command: socket.socket) -> dict[int, dict[int, bytes]]:
-    """By server: the shapes that are asked for, with their keys. Empty: the command has ended."""
+    """Returns the requested shapes and their keys, by server; empty if the command has ended."""
     batch: dict[int, dict[int, bytes]] = defaultdict(dict)
     flags = 0
     for _ in range(BATCH):
@@ -102,8 +102,8 @@ _S = TypeVar("_S", bound=_Closing)
 _T = TypeVar("_T")
 
 
-class _Link(Generic[_S]):
-    """A connection to one server, while there is one."""
+class _LazyConnection(Generic[_S]):
+    """A connection to one server, opened at the first question and again after failures."""
 
     def __init__(
         self, account: Account, peer: Peer, view: str, connect: Callable[[Account], _S]
@@ -113,7 +113,8 @@ class _Link(Generic[_S]):
         self._failed_s = -_RETRY_S
 
     def ask(self, question: Callable[[_S], _T], nothing: _T) -> tuple[_T, str]:
-        """The answer, or `nothing` and why; without a reason: it failed a moment ago."""
+        """Returns the answer, or `nothing` and the reason; no reason within `_RETRY_S` of a
+        failure."""
         if time.monotonic() - self._failed_s < _RETRY_S:
             return nothing, ""
         try:
@@ -122,7 +123,7 @@ class _Link(Generic[_S]):
             return question(self._source), ""
         except QjouleError as error:
             words = str(error)
-        except Exception as error:  # each driver has its own
+        except Exception as error:  # each driver has its own classes
             words = self._peer.refused or without_password(error, self._account)
             words = f"{self._view} cannot be read: {words}"
         self._failed_s = time.monotonic()
@@ -134,14 +135,14 @@ class _Link(Generic[_S]):
 
 
 class _Source:
-    """Texts and names of one server."""
+    """Answers questions about texts and names of one server."""
 
     def __init__(
-        self, server: Askable, accounts: Mapping[str, Account], peers: Peers, why: str
+        self, server: QueriedServer, accounts: Mapping[str, Account], peers: Peers, why: str
     ) -> None:
         self._why = why
-        self._texts: _Link[TextSource] | None = None
-        self._names: _Link[NamesSource] | None = None
+        self._texts: _LazyConnection[TextSource] | None = None
+        self._names: _LazyConnection[NamesSource] | None = None
         if why:
             return
         kind, names, port, process = server.kind, server.names, server.port, server.process
@@ -153,19 +154,21 @@ class _Source:
             return
         account = replace(account, host=peer.address, process=process.pid)
         if kind:
-            self._texts = _Link(account, peer, kind.view, lambda a: kind.connect(a, port))
+            self._texts = _LazyConnection(account, peer, kind.view, lambda a: kind.connect(a, port))
         if names:
-            self._names = _Link(account, peer, names.view, lambda a: names.connect(a, port))
+            self._names = _LazyConnection(
+                account, peer, names.view, lambda a: names.connect(a, port)
+            )
 
     def answers(self, number: int, questions: dict[int, bytes]) -> Iterator[bytes]:
-        """The messages that answer these questions."""
+        """Yields the messages that answer these questions."""
         names = questions.pop(NAMES, None) is not None
         if questions:
-            yield from self._about_texts(number, questions)
+            yield from self._text_answers(number, questions)
         if names:
-            yield from self._about_names(number)
+            yield from self._name_answers(number)
 
-    def _about_texts(self, number: int, questions: Mapping[int, bytes]) -> Iterator[bytes]:
+    def _text_answers(self, number: int, questions: Mapping[int, bytes]) -> Iterator[bytes]:
         texts: Mapping[bytes, Text] = {}
         why = self._why
         if not why and self._texts is not None:
@@ -176,7 +179,7 @@ class _Source:
             text = texts.get(key, _NO_TEXT)
             yield ANSWER.pack(number, shape, text.length) + text.start[:TEXT_BYTES]
 
-    def _about_names(self, number: int) -> Iterator[bytes]:
+    def _name_answers(self, number: int) -> Iterator[bytes]:
         names: list[Told] = []
         why = self._why
         if not why and self._names is not None:
@@ -201,6 +204,6 @@ def _reason(number: int, why: str) -> Iterator[bytes]:
 
 
 def without_password(error: Exception, account: Account) -> str:
-    """A driver's words in one line, without the password."""
+    """Returns a driver's message in one line, without the password."""
     words = " ".join(f"{type(error).__name__}: {error}".split())
     return words.replace(account.password, "…") if account.password else words

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--credentials FILE`: accounts with which servers may be asked for texts that tracing cannot see.
+"""`--credentials FILE`: accounts for asking servers for texts that tracing cannot see.
 
     [cassandra]            # a product, or one server as `qjoule doctor` calls it
     user = "reader"
     password = "…"
     host = "10.0.0.7"      # of this machine, if it does not listen on 127.0.0.1
-    users = ["cassandra"]  # whose servers: for a product, these users' and root's alone
+    users = ["cassandra"]  # also servers of these users, in a product's section
 
-The section alone permits to ask a server that has no accounts. Anybody may start a server, so the
-section of a product holds for servers of root and of the users that it lists. Only the credential
-helper reads the content: this process gets a descriptor from the root part, and never the
-passwords.
+An empty section permits asking a server that has no accounts. Because any user can start a server,
+a product's section holds only for servers of root and of the users that it lists. Only the
+credential helper reads the content: this process gets a descriptor from the root part, and never
+sees the passwords.
 
-Before a password is sent on a connection, it is proven to lead to the traced server. Any local user
-may listen on the port of a server that has ended, or that listens on another address. So the
-credential helper connects only to servers that are proven twice, by what the kernel says of sockets
-(sock_diag(7)):
+Before a password is sent on a connection, the peer is proven to be the traced server: any local
+user may listen on the port of a server that has ended, or that listens on another address. The
+credential helper connects only to servers that are proven twice, by what the kernel reports of
+sockets (sock_diag(7)):
 
 1. When the credential helper starts, the socket that listens at the address is one of the traced
-   process's. The command has read these from /proc/PID/fd, through the root part. Its cookie is
-   remembered, which no other socket ever has.
+   process's. The command has read these from /proc/PID/fd, through the root part. The helper
+   remembers the socket's cookie, which no other socket ever has.
 2. Of each connection, the accepted socket belongs to the server's user, and what listens there is
    still the remembered socket.
 
-The kernel answers for our own network namespace alone, so servers elsewhere cannot be proven.
+The kernel reports only our own network namespace, so servers elsewhere cannot be proven.
 docs/security.md says who could still deceive this.
 """
 
@@ -57,12 +57,10 @@ _PAUSE_S = 0.002
 
 
 def open_credentials(path: Path) -> int:
-    """A descriptor of the file, which nobody but its owner may read.
-
-    It is opened as root opens it: the file may be root's.
+    """Opens the file as root does, since it may be root's; returns a descriptor.
 
     Raises:
-        QjouleError: it cannot be opened, or others may read or write it.
+        QjouleError: it cannot be opened, or others than its owner may read or write it.
     """
     try:
         descriptor, file = root_part().given(path)
@@ -75,10 +73,10 @@ def open_credentials(path: Path) -> int:
 
 
 def read_credentials(descriptor: int) -> Mapping[str, Account]:
-    """The accounts by the names of their sections.
+    """Returns the accounts by the names of their sections.
 
     Raises:
-        QjouleError: it has another form. The message holds nothing of its content.
+        QjouleError: the file is invalid. The message contains nothing of its content.
     """
     content = os.pread(descriptor, _BYTES_MAX, 0)
     try:
@@ -99,7 +97,7 @@ def read_credentials(descriptor: int) -> Mapping[str, Account]:
 
 
 def account_for(accounts: Mapping[str, Account], label: str, flavour: str, uid: int) -> Account:
-    """The account for a server of this user: of its own section, or of its product's.
+    """Returns the account for a server of this user: of its own section, or of its product's.
 
     Raises:
         QjouleError: there is none.
@@ -117,16 +115,16 @@ def account_for(accounts: Mapping[str, Account], label: str, flavour: str, uid: 
 
 @dataclass(frozen=True)
 class TracedProcess:
-    """What the command knows of a server's main process when the credential helper starts."""
+    """Facts about a server's main process when the credential helper starts."""
 
     pid: int
     uid: int
     sockets: frozenset[int] = frozenset()  #: inodes, unique over the machine
-    unproven: str = ""  #: why no connection can be proven to lead there
+    unproven: str = ""  #: why connections to it cannot be proven
 
 
 def traced_process(server: Server) -> TracedProcess:
-    """Looks it up through the root part, which answers until the tracer is attached."""
+    """Reads the facts through the root part, which answers until the tracer is attached."""
     pid = server.tgids[0]
     try:
         uid, connection = bound(root_part().need("asking servers"), pid)
@@ -150,24 +148,24 @@ class Peer:
     address: str
     port: int
     uid: int
-    cookie: bytes  #: of the listening socket
-    refused: str = ""  #: why the last connection was closed at once; empty: it was not
+    cookie: bytes  #: the listening socket's
+    refused: str = ""  #: why the last connection was closed at once; empty: it was accepted
 
 
 class Peers:
-    """All that this process may connect to."""
+    """The addresses that this process may connect to."""
 
     def __init__(self) -> None:
-        """Before this process may bind no socket any more."""
+        """Must run before this process loses the right to bind sockets."""
         self._kernel = SocketOwners()
         self._one_at_a_time = threading.Lock()  #: drivers have threads
         self._peers: dict[tuple[str, int], Peer] = {}
 
     def add(self, host: str, port: int, process: TracedProcess) -> Peer:
-        """The first address of the host at which the process listens.
+        """Adds and returns the first address of the host at which the process listens.
 
         Raises:
-            QjouleError: there is none, or nothing can be proven of the process.
+            QjouleError: there is no such address, or the process cannot be proven.
         """
         if process.unproven:
             raise QjouleError(process.unproven)
@@ -182,10 +180,10 @@ class Peers:
         )
 
     def guard(self) -> None:
-        """From now on, for good, every connection of this process leads to a peer, or fails.
+        """From now on, every connection of this process leads to a peer, or fails.
 
-        Drivers connect when they please: again after a failure, or to other servers of a cluster.
-        So this replaces the one method by which all of them do.
+        Drivers connect whenever they like: again after a failure, or to other servers of a cluster.
+        So this replaces the one method that all of them use.
         """
         connect = socket.socket.connect
 
@@ -196,8 +194,8 @@ class Peers:
             peer.refused = ""
             try:
                 connect(self_, address)
-                peer.refused = self._why_not(self_, peer)
-            except BlockingIOError:  # nobody would look at it once it is connected
+                peer.refused = self._why_unproven(self_, peer)
+            except BlockingIOError:  # no later step would check the connection
                 peer.refused = "its driver does not wait for the connection"
             if peer.refused:
                 self_.close()
@@ -209,8 +207,8 @@ class Peers:
         socket.socket.connect = connect_to_peer  # type: ignore[method-assign,assignment]
         socket.socket.connect_ex = connect_ex  # type: ignore[method-assign,assignment]
 
-    def _why_not(self, connected: socket.socket, peer: Peer) -> str:
-        """Why the connection is not proven; empty: it is."""
+    def _why_unproven(self, connected: socket.socket, peer: Peer) -> str:
+        """Returns why the connection is not proven; empty if it is."""
         ours, theirs = (
             f"{address} {port}"
             for address, port, *_ in (connected.getsockname(), connected.getpeername())
@@ -241,7 +239,7 @@ def _addresses(host: str, port: int) -> list[str]:
 
 
 def _key(address: Any) -> tuple[str, int]:
-    """The key of an address in `Peers`; one that no peer has if it is no address of TCP."""
+    """Returns the key of an address in `Peers`; for anything but a TCP address, an unused key."""
     try:
         return str(ip_address(address[0])), address[1]
     except (ValueError, TypeError, IndexError):

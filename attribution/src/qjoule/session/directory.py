@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory that a trace is written to. Private to its owner."""
+"""Opens the directory that a trace is written to, which only its owner can enter."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 @contextmanager
 def inside(directory: Path) -> Iterator[None]:
-    """Makes a new directory, or an empty one, the working directory.
+    """Makes a new directory, or an existing empty one, the working directory.
 
-    The root part makes it, for who called us, unless it is in a directory of ours, or root named
-    our user. Afterwards the
-    working directory is /. If the block fails before it has written anything, a directory made here
-    is removed.
+    The root part creates it for the calling user, unless our own user can: its parent is ours, or
+    root named our user. Afterwards the working directory is /. If the block fails before it has
+    written anything, a directory that was created here is removed.
 
     Raises:
-        QjouleError: it cannot be made, or is not empty.
+        QjouleError: it cannot be created, or is not empty.
     """
     is_new = not os.path.lexists(directory)
     where = directory.absolute()
-    descriptor = _open(directory)
+    descriptor = _create(directory)
     try:
         os.fchdir(descriptor)
         try:
@@ -48,22 +47,22 @@ def inside(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open(directory: Path) -> int:
-    """Makes the directory; a descriptor of it."""
-    is_named = "QJOULE_UID" in os.environ  # by root: such a user makes its directories itself
+def _create(directory: Path) -> int:
+    """Creates the directory and returns a descriptor of it."""
+    is_named = "QJOULE_UID" in os.environ  # root named a user, who creates directories itself
     if root_part().connection is not None and not is_named and not _is_ours(directory):
-        return _by_root_part(directory)
+        return _create_by_root_part(directory)
     try:
         directory.mkdir(mode=0o700, parents=True)
     except FileExistsError:
-        return _empty(directory)
+        return _open_empty(directory)
     except OSError as error:
         raise QjouleError(f"cannot write to {directory}: {error.strerror}; {_ELSE}") from None
     return os.open(directory, _FLAGS | os.O_NOFOLLOW)
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether the directory, or what it would be made in, is our user's."""
+    """Returns true if the directory, or else its parent, belongs to our user."""
     existing = directory if os.path.lexists(directory) else directory.parent
     try:
         return existing.lstat().st_uid == os.getuid()
@@ -71,8 +70,8 @@ def _is_ours(directory: Path) -> bool:
         return False
 
 
-def _empty(directory: Path) -> int:
-    """Opens a directory that exists already."""
+def _open_empty(directory: Path) -> int:
+    """Opens an existing directory."""
     try:
         descriptor = os.open(directory, _FLAGS)
     except NotADirectoryError:
@@ -92,7 +91,7 @@ def _empty(directory: Path) -> int:
     return descriptor
 
 
-def _by_root_part(directory: Path) -> int:
+def _create_by_root_part(directory: Path) -> int:
     try:
         descriptor = root_part().directory(directory)
     except Refused as error:
@@ -102,7 +101,7 @@ def _by_root_part(directory: Path) -> int:
             ) from None
         raise QjouleError(f"cannot write to {directory}: {why(error)}; {_ELSE}") from None
     if os.fstat(descriptor).st_uid != os.getuid():
-        os.umask(0o022)  # for the caller, whose directory it is: nobody else can enter it
+        os.umask(0o022)  # lets the caller read the files; nobody else can enter
     return descriptor
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows a server to another process or executable; runs in the reattach helper.
 
-It finds out what a process is in the same way as at the start: an examiner without rights parses
+It examines a process in the same way as at the start: an examiner without rights parses
 it, and the root part attaches only to the file that was examined. Only programs that were loaded at
-the start can be attached, so a server of another kind, or on another attach mode, is refused.
+the start can be attached, so a server of another kind or attach mode is refused.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from qjoule.stream.context import Followed
 from qjoule.trace.meta import Server as TraceServer
 
 _PROC = Path("/proc")
-#: Strangers' servers leave so many places, and one owner has at most so many of those that are
-#: followed.
+#: Places that servers of untrusted users must leave free, and most followed servers of one owner.
 _KEPT_PLACES = _PLACES_OF_ONE = SERVERS_MAX // 4
 _RUNNING = struct.Struct("=II")  #: struct qj_running: process, server
 
 
 class Following:
-    """The servers of a plan, and where they are now."""
+    """The servers of a plan, and the processes that they run in now."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Following:
         self._fall_back, self._hidden = fall_back, hidden
         self._new: Counter[Owner] = Counter()
         self._places = [_Place.of(planned) for planned in plan.traced]
-        self._loaded = {_needs(planned) for planned in plan.traced}
+        self._loaded = {_required_programs(planned) for planned in plan.traced}
         self._roles = {probe.role for planned in plan.traced for probe in planned.probes}
         self._attached: set[FileKey] = {
             planned.server.resolution.file
@@ -70,12 +69,12 @@ class Following:
     def follow(self, root: socket.socket, pid: int, last: bool) -> Iterator[Followed]:
         """Attaches to a process, if it is a server that can be followed. The last answer counts.
 
-        Raises `NotReadyError` if it may be one later, unless this is the `last` look.
+        Raises `NotReadyError` if it may become one, unless this is the `last` attempt.
         """
         try:
             process, examined = _examined(root, pid, last)
             server = server_of(examined, [process])
-            before = self._same(server)
+            before = self._matching_place(server)
             if self._chosen and before is None:
                 raise QjouleError("it is none of the chosen servers")
             planned = self._planned(server, before)
@@ -91,9 +90,8 @@ class Following:
         except QjouleError as error:
             yield Followed(pid, why=str(error))
 
-    def _same(self, server: Server) -> _Place | None:
-        """The server that this one is, by what it serves and where it runs; one that has ended
-        first."""
+    def _matching_place(self, server: Server) -> _Place | None:
+        """Returns the ended server that this one continues, by what it serves and where it runs."""
         alike = [place for place in self._places if place.is_alike(server)]
         return next((place for place in alike if not place.runs), None)
 
@@ -102,7 +100,7 @@ class Following:
             self._attach_mode,
             *([before.planned.choice.attach_mode] if before is not None else []),
         ]
-        # It must not get probes into a file that others' servers do without.
+        # Probes must not be added to a file that other users' servers run without probes.
         file = _file(server)
         same_file = [
             place.now for place in self._places if place is not before and _file(place.now) == file
@@ -117,7 +115,7 @@ class Following:
             why = planned.choice.why
             if not planned.traced:
                 continue
-            if _needs(planned) not in self._loaded:
+            if _required_programs(planned) not in self._loaded:
                 why = f"no program of mode {planned.choice.attach_mode.name.lower()} was loaded"
             elif missing := {probe.role for probe in planned.probes} - self._roles:
                 why = f"it needs probes that were not loaded: {', '.join(sorted(missing))}"
@@ -136,7 +134,7 @@ class Following:
         return before
 
     def _check_room(self, owner: Owner) -> None:
-        """Raises `QjouleError` if there is no place for another server of this owner."""
+        """Raises `QjouleError` if no place is left for another server of this owner."""
         used = len(self._places)
         if used >= SERVERS_MAX:
             raise QjouleError(f"at most {SERVERS_MAX} servers at a time")
@@ -155,7 +153,7 @@ class Following:
                 text = probe.code.ljust(CODE_BYTES, b"\0") + name
                 where, size = probe.site.offset, len(probe.code)
                 ask(root, Kind.ATTACH, pid=handle, offset=where, size=size, text=text)
-        _enter(root, place.id, planned)
+        _write_entry(root, place.id, planned)
         ask(root, Kind.DONE)
         if planned.probes:
             self._attached.add(file)
@@ -165,7 +163,7 @@ class Following:
 class _Place:
     """A server's entry in the plan of the kernel side."""
 
-    planned: PlannedServer  #: when it was first met
+    planned: PlannedServer  #: the server as it was first found
     now: Server
     started: int  #: of its main process; -1: it does not run
 
@@ -198,13 +196,13 @@ class _Place:
         )
 
     def entry(self, planned: PlannedServer) -> TraceServer:
-        """The server as the trace lists it: it keeps its id and name."""
+        """Returns the server as the trace lists it, with its first id and name."""
         self.started = _started(planned.server.tgids[0])
         return replace(tracer.server_of(planned), id=self.id, name=self.planned.server.label)
 
 
-def _enter(root: socket.socket, server: int, planned: PlannedServer) -> None:
-    """Writes the server's entry, and has the kernel side take up the threads that run already."""
+def _write_entry(root: socket.socket, server: int, planned: PlannedServer) -> None:
+    """Writes the server's entry, and makes the kernel side add the threads that already run."""
     pid, entry = planned.server.tgids[0], plan_bytes(planned)
     if identity_of(ask(root, Kind.EXE, pid=pid).file).key != planned.server.exe_id:
         raise QjouleError("it executes another program by now")
@@ -224,8 +222,8 @@ def _file(server: Server) -> FileKey:
     return server.exe_id if server.resolution is None else server.resolution.file
 
 
-def _needs(planned: PlannedServer) -> tuple[int, AttachMode, bool]:
-    """What decides which programs a server needs beside its probes."""
+def _required_programs(planned: PlannedServer) -> tuple[int, AttachMode, bool]:
+    """Returns what decides which programs a server needs besides its probes."""
     return planned.server.kind, planned.choice.attach_mode, planned.next_read
 
 
@@ -237,7 +235,7 @@ def _started(pid: int) -> int:
 
 
 def _examined(root: socket.socket, pid: int, last: bool) -> tuple[Process, Examined]:
-    """What this process is. Raises `QjouleError` if it is no server that listens."""
+    """Examines the process. Raises `QjouleError` if it is no server that listens."""
     host = RootPartHost(root)
     try:
         process = host.process(pid)

@@ -26,12 +26,12 @@ from qjoule.session.meter_lines import MAX_LINE, UNIT_J, MeterLines, Reading
 from qjoule.trace.meta import MeterInfo
 
 _READ_BYTES = 1 << 16
-_MAX_WAITING = 1 << 20  #: readings that may wait: 12 days at one a second
-_POLL_S = 0.05  #: between looks at a file that may have grown
+_MAX_WAITING = 1 << 20  #: most readings that wait: 12 days at one a second
+_POLL_S = 0.05  #: between checks whether a file has grown
 
 
 class Meter:
-    """Reads lines in a thread of its own, to record the time at which each arrived."""
+    """Reads a meter's lines in its own thread, to record the time at which each arrives."""
 
     def __init__(self, name: str, descriptor: int, program: subprocess.Popen[bytes] | None) -> None:
         self._name, self._descriptor, self._program = name, descriptor, program
@@ -61,19 +61,19 @@ class Meter:
 
     @property
     def summary(self) -> str:
-        """One line: its readings, bad lines, and whether it ended early."""
+        """Returns a line: number of readings and of bad lines, and whether it ended early."""
         bad = f", {self.bad:,} lines that are none" if self.bad else ""
         ended = ", and ended before the recording" if self.ended else ""
         return f"meter {self._name}: {self.count:,} readings{bad}{ended}"
 
     def readings(self) -> list[Reading]:
-        """The readings since the last call."""
+        """Returns the readings since the last call."""
         with self._lock:
             readings, self._readings = self._readings, []
         return readings
 
     def close(self) -> None:
-        """Stops reading, and the program. If we may not signal it, it sees its pipe closed."""
+        """Stops reading, and ends the program; one that we may not signal sees its pipe closed."""
         self._closed = True
         self._thread.join(1)
         os.close(self._descriptor)
@@ -121,7 +121,7 @@ def start_meter(command: str | None, file: Path | None) -> Meter | None:
 
     Raises:
         UsageError: both are given, or no program is named.
-        QjouleError: it does not start, or cannot be read.
+        QjouleError: the program does not start, or the file cannot be read.
     """
     if command is not None and file is not None:
         raise UsageError("--meter and --meter-file: give one of them")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 MAX_LINE = 256
-#: One of each unit in W or J, and whether it is a unit of power.
+#: Size of each unit in W or J, and whether it is a unit of power.
 _UNITS = {
     "w": (Decimal(1), True),
     "mw": (Decimal("0.001"), True),
@@ -32,10 +32,10 @@ _UNITS = {
 }
 _NUMBER = re.compile(r"([+-]?\d{1,18}(?:\.\d{0,12})?)([A-Za-z]*)")
 _SPLIT = re.compile(r"[\s,;]+")
-#: A number above these is a time in ms, us or ns; below, in s (until the year 5138).
+#: Numbers above these are times in ms, us or ns; below, in s (until the year 5138).
 _SCALES = ((Decimal(10) ** 17, 1), (Decimal(10) ** 14, 1000), (Decimal(10) ** 11, 1_000_000))
 _MAX_NS = 2**62
-#: 1 MW; 277 GWh.
+#: Largest values: 1 MW; 277 GWh.
 _MAX = {True: Decimal(1_000_000), False: Decimal(10) ** 12}
 _MIN_GAP_NS, _GAP_INTERVALS, _INTERVALS = 2_000_000_000, 8, 31
 UNIT_J = {True: 1e-9, False: 1e-6}  #: joules per count, by whether the meter reports power
@@ -52,7 +52,7 @@ class Reading:
 
 @dataclass
 class MeterLines:
-    """Takes lines in order. `rubbish` counts invalid ones; the first reading sets `is_power`."""
+    """Parses lines in order. `rubbish` counts invalid ones; the first reading sets `is_power`."""
 
     is_power: bool | None = None
     rubbish: int = 0
@@ -63,9 +63,7 @@ class MeterLines:
     _intervals_ns: list[int] = field(default_factory=list)
 
     def read(self, line: bytes, t_ns: int) -> Reading | None:
-        """The reading of a line that arrived at `t_ns`; None for an empty, header or invalid
-        line.
-        """
+        """Parses a line that arrived at `t_ns`; None for an empty, header or invalid line."""
         text = line[:MAX_LINE].decode("utf-8", "replace").strip()
         if not text or (text.startswith("#") and not self._header(text)):
             return None
@@ -80,7 +78,7 @@ class MeterLines:
         return reading
 
     def _header(self, text: str) -> bool:
-        """Takes the unit and its column from a line without numbers."""
+        """Remembers the unit and its column from a line without numbers."""
         words = [word for word in _SPLIT.split(text.lower().lstrip("#")) if word]
         if any(word[0].isdigit() for word in words):
             return False
@@ -101,15 +99,15 @@ class MeterLines:
             value = self._value(words)
         except (ValueError, ArithmeticError):
             return None
-        if not self._goes_on(stamp_ns, t_ns) or not 0 <= value <= _MAX[bool(self.is_power)]:
+        if not self._is_later(stamp_ns, t_ns) or not 0 <= value <= _MAX[bool(self.is_power)]:
             return None
         if not self.is_power:
             return Reading(t_ns, stamp_ns, int(value * 1_000_000))
-        return Reading(t_ns, stamp_ns, self._counted(value, _clock(stamp_ns, t_ns)))
+        return Reading(t_ns, stamp_ns, self._counter_nj(value, _clock(stamp_ns, t_ns)))
 
-    def _goes_on(self, stamp_ns: int | None, t_ns: int) -> bool:
-        """Whether the time is later than the last one, and the line has a time if earlier lines
-        had.
+    def _is_later(self, stamp_ns: int | None, t_ns: int) -> bool:
+        """Returns true if the time is later than the last one. A line must have a time if earlier
+        lines had one.
         """
         last = self._last
         if last is None:
@@ -118,8 +116,8 @@ class MeterLines:
         return alike and _clock(stamp_ns, t_ns) > _clock(last.stamp_ns, last.t_ns)
 
     def _value(self, words: list[str]) -> Decimal:
-        """The value in W or J. Raises ValueError without number or unit, or if the kind of unit
-        changes.
+        """Returns the value in W or J. Raises ValueError without number or unit, or if the unit
+        changes between power and energy.
         """
         at = self._column if self._column is not None else 1
         words = words if len(words) > at else [*words, ""]
@@ -143,8 +141,8 @@ class MeterLines:
             raise ValueError("no unit")
         return Decimal(number[1]) * scale
 
-    def _counted(self, watts: Decimal, now_ns: int) -> int:
-        """The counter in nJ. A power reading is the mean since the reading before.
+    def _counter_nj(self, watts: Decimal, now_ns: int) -> int:
+        """Returns the counter in nJ. A power reading is the mean since the reading before.
 
         After a gap the counter restarts at 0, since the energy meanwhile is unknown.
         """

@@ -23,9 +23,8 @@ _REASONS = {
 
 
 def pin_map() -> str:
-    """Has the root part pin the map, once the tracer is attached. Says where it is, or why there is
-    no pin, which is not fatal.
-    """
+    """Makes the root part pin the map, once the tracer is attached. Returns a line with the path,
+    or with the reason why there is no pin, which is not fatal."""
     try:
         ask(root_part().need("a pin"), Kind.PIN)
     except Refused as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that runs beside a recording (`record -- CMD`), at once or after a rest."""
+"""Runs the program beside a recording (`record -- CMD`), at once or after a pause."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qjoule.root_part.client import Program, root_part
 
 class Running(Protocol):
     def exit_code(self) -> int | None:
-        """Waits for its end; None: it was never started. Raises `QjouleError`: it could not be."""
+        """Waits for its end; None: never started. Raises `QjouleError` if it could not start."""
 
     def cancel(self) -> None:
-        """Keeps it from starting, if it has not started yet."""
+        """Prevents the program from starting, if it has not started yet."""
 
 
-class _Now:
+class _Started:
     def __init__(self, program: Program) -> None:
         self._program = program
 
@@ -30,12 +30,11 @@ class _Now:
         pass
 
 
-class _Later:
-    """Asks the root part for the program after some seconds.
+class _Delayed:
+    """Makes the root part start the program after some seconds.
 
-    The root part runs what stands on its own command line and nothing else, so this may be asked
-    when this process is already confined.
-    """
+    This process may be confined by then: the root part runs only the program that is on its own
+    command line."""
 
     def __init__(self, words: tuple[str, ...], seconds: float, ended: Callable[[], None]) -> None:
         self._words, self._seconds, self._ended = words, seconds, ended
@@ -65,11 +64,11 @@ class _Later:
 
 
 def start(words: tuple[str, ...], ended: Callable[[], None], rest_s: float | None) -> Running:
-    """Starts the program, or begins to wait for `rest_s` before that.
+    """Starts the program, at once or after `rest_s`.
 
-    `ended` is called on another thread when it has ended. Raises `QjouleError` if it cannot be
-    started now.
+    `ended` is called on another thread when the program has ended. Raises `QjouleError` if it
+    cannot be started at once.
     """
     if rest_s is not None:
-        return _Later(words, rest_s, ended)
-    return _Now(root_part().run(words, ended))
+        return _Delayed(words, rest_s, ended)
+    return _Started(root_part().run(words, ended))

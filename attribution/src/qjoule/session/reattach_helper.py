@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reattach helper: a process without rights that stays beside the command, to follow servers.
+"""Starts the reattach helper, a process without rights beside the command, which follows servers.
 
-It starts before the command reads anything from strangers, and holds the only socket on which
-the root part still attaches. The command can only send it the number of a process, and gets an
-answer. So whoever takes over the command while it reads statements can have real servers examined
-and followed, a bounded number of times, and nothing else.
+It starts before the command reads untrusted input, and holds the only socket on which the root part
+still attaches. The command can only send it a process id, and gets an answer. Whoever takes over
+the command through the input that it reads can thus have real servers examined and followed, a
+bounded number of times, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from qjoule.typed_json import read_as
 _ANSWER_BYTES = 1 << 14
 _PROGRAM = "from qjoule.session.reattach_helper_process import main; main()"
 
-#: Follows a process: yields what is known, the final answer last (`session.turns.Look`). Its first
-#: argument is the root part. It can be pickled.
+#: Follows a process: yields facts, the final answer last (`session.turns.Look`). Its first argument
+#: is the root part. It can be pickled.
 Follow = Callable[[socket.socket, int, bool], Iterable[Followed]]
 
 
 class ReattachHelper:
-    """The command's end: a `stream.context.Follower`."""
+    """The command's end: implements `stream.context.Follower`."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         connection.setblocking(False)
         self._connection, self.pid = connection, pid
 
     def ask(self, pid: int) -> None:
-        """Asks for a process to be followed. A helper that has too much to do ignores it."""
+        """Asks to follow a process. A helper with too many waiting requests ignores it."""
         with suppress(OSError):
             self._connection.send(PROCESS.pack(pid))
 
     def take(self) -> list[Followed]:
-        """The answers that have come since the last call."""
+        """Returns the answers that have come since the last call."""
         answers = []
         with suppress(OSError, ValueError):
             while content := self._connection.recv(_ANSWER_BYTES):
@@ -54,13 +54,13 @@ class ReattachHelper:
         return answers
 
     def close(self) -> None:
-        """Waits shortly for its end. One that is following a server ends with this process."""
+        """Waits shortly for the helper's end; if it is following a server, it ends with us."""
         self._connection.close()
         wait_shortly(self.pid)
 
 
 def start_reattach_helper(follow: Follow) -> ReattachHelper | None:
-    """Starts it, while this process has one thread. None: there is no root part."""
+    """Starts the helper; the caller must have one thread. None: there is no root part."""
     connection = root_part().connection
     if connection is None:
         return None
@@ -76,7 +76,7 @@ def start_reattach_helper(follow: Follow) -> ReattachHelper | None:
 
 
 def _in_memory(content: bytes) -> int:
-    """A descriptor of a file with this content, to be read from its beginning."""
+    """Returns a descriptor of a file with this content, to be read from its beginning."""
     file = os.memfd_create("qjoule-helper")
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)

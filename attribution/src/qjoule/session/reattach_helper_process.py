@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reattach helper's own program: see `session.reattach_helper`.
+"""The program of the reattach helper (`session.reattach_helper`).
 
-It imports little until the first request. While nothing has to be followed, which is nearly always,
-it holds a fourth of what a copy of the command would.
+It imports little until the first request. While it follows nothing, which is nearly always, it
+takes a fourth of the memory of a copy of the command.
 """
 
 import os
@@ -13,12 +13,12 @@ from qjoule.process import drop_capability, hide
 from qjoule.root_part.reader_filter import keep_from_starting
 
 PROCESS = struct.Struct("=i")
-#: Descriptors: to the root part, to the command, and a file with the pickled `Follow`.
+#: Descriptors: the root part, the command, and a file with the pickled `Follow`.
 ROOT, COMMAND, FOLLOW = 3, 4, 5
 
 
 def main() -> None:
-    """The whole life of the reattach helper."""
+    """Runs the reattach helper until the command ends."""
     try:
         hide()
         drop_capability()
@@ -29,7 +29,7 @@ def main() -> None:
     asking = socket.socket(fileno=COMMAND)
 
     def receive() -> int | None:
-        """The next process, or the command's end."""
+        """Returns the next process; None if the command has ended."""
         content = asking.recv(PROCESS.size)
         return PROCESS.unpack(content)[0] if len(content) == PROCESS.size else None
 
@@ -41,6 +41,6 @@ def main() -> None:
         from qjoule.session.turns import serve  # noqa: PLC0415
 
         with os.fdopen(FOLLOW, "rb") as file:
-            follow = pickle.load(file)  # our own command's, from before it read anything
+            follow = pickle.load(file)  # written by our command before it read any input
         serve(asking, first, receive, partial(follow, root), owner_of_process)
     os._exit(0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before tracing: has what servers have mapped read, for the tracer to follow their stacks with.
+"""Has the mappings of servers read before tracing, for the tracer to unwind their stacks with.
 
 One examiner per server writes into memory that is shared with it alone, and has ended before the
-tracer gets that memory. What it wrote are a stranger's bytes.
+tracer gets that memory. What it wrote is untrusted.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _BUILD_ID_MAX = 128
 
 @dataclass(frozen=True)
 class OpenTables:
-    """Descriptors for the tracer, the modules by their numbers, and lines on what is missing.
+    """Descriptors for the tracer, the modules by number, and lines about missing stacks.
 
-    `descriptors`: of each server's tables, and of what its JVM has compiled (0: it is none).
+    `descriptors`: each server's tables, and the list of what its JVM has compiled (0: no JVM).
     `pids`: a process of each server; the modules of server n have the numbers of block n.
     """
 
     descriptors: tuple[tuple[int, int], ...] = ()
     modules: tuple[Module, ...] = ()
     missing: tuple[str, ...] = ()
-    code: CodeWatch | None = None  #: of the JVMs among them; None: there are none
+    code: CodeWatch | None = None  #: watches the JVMs among them; None: there are none
     pids: tuple[int, ...] = ()
 
     def of_server(self, number: int) -> list[Module]:
@@ -60,11 +60,11 @@ class OpenTables:
 
 @contextmanager
 def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
-    """The tables of the plan's servers that run, open while the block runs. This process has one
-    thread.
+    """Makes the tables of the plan's running servers, open while the block runs. The caller must
+    have one thread.
 
     Raises:
-        QjouleError: this machine's stacks cannot be followed.
+        QjouleError: stacks cannot be unwound on this machine.
     """
     if platform.machine() != "x86_64":
         raise QjouleError(f"--stacks follows stacks on x86-64 only, not {platform.machine()}")
@@ -108,8 +108,8 @@ def stack_tables(plan: AttachPlan) -> Iterator[OpenTables]:
 
 
 def _seal(memory: int) -> None:
-    """Against writes, before the tracer maps it. Raises `QjouleError` while an examiner can still
-    write to it.
+    """Seals the memory against writes, before the tracer maps it. Raises `QjouleError` while an
+    examiner can still write to it.
     """
     try:
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
@@ -120,7 +120,7 @@ def _seal(memory: int) -> None:
 def _examine(
     pids: Sequence[int], memory: Sequence[int], libraries: Sequence[Sequence[str]]
 ) -> list[bytes | str]:
-    """What each examiner says, or why there is nothing."""
+    """Returns each examiner's answer, or why there is none."""
     answers: list[bytes | str] = ["it was not examined" for _ in pids]
     vdso = own_vdso()
     rooms = [mmap.mmap(descriptor, SPACE_BYTES) for descriptor in memory]
@@ -148,7 +148,7 @@ def _written(descriptor: int, tables: StackTables, libraries: Sequence[str]) -> 
 
 
 def _modules(answer: bytes | str, first: int) -> list[Module]:
-    """What an examiner said of its modules, if it can be true. Raises `QjouleError`."""
+    """Parses and checks an examiner's answer about its modules. Raises `QjouleError`."""
     if isinstance(answer, str):
         raise QjouleError(answer)
     try:

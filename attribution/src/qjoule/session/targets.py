@@ -36,7 +36,7 @@ def find_and_put_agents(
     """Puts agents into the servers that can have one and run here, or into those of `pids`.
 
     Raises:
-        QjouleError: not root, there is none, or one cannot have an agent.
+        QjouleError: not root, no server can have an agent, or one of `pids` cannot.
     """
     root_part().need("an agent")
     servers = find_servers(host=this_host())
@@ -45,16 +45,16 @@ def find_and_put_agents(
 
 @dataclass(frozen=True)
 class Targets:
-    """What is traced. The `agents` stay in their servers until the tracer is closed."""
+    """The traced servers. The `agents` stay in them until the tracer is closed."""
 
     plan: AttachPlan
     pids: Collection[int] = ()
     agents: Mapping[int, Agent] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
+    left_out: tuple[str, ...] = ()  #: lines that name untraced servers, and the reason
     reattach_helper: ReattachHelper | None = None  #: follows servers while they are traced
     credential_helper: CredentialHelper | None = None
     """Asks servers for texts and names, if the user gave credentials."""
-    early: bool = False  #: as of `KernelFacts`
+    early: bool = False  #: see `KernelFacts`
 
     @property
     def ids(self) -> OtherIds:
@@ -68,7 +68,7 @@ class Targets:
         return ", ".join(planned.server.label for planned in self.plan.traced)
 
     def refusals(self) -> tuple[str, ...]:
-        """Lines that name the servers that could not be asked for texts, and the reason."""
+        """Lines that name the servers that could not be asked for texts, and why."""
         refused = {} if self.credential_helper is None else self.credential_helper.refused
         labels = {planned.server.id: planned.server.label for planned in self.plan.traced}
         return tuple(
@@ -84,7 +84,7 @@ def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambd
     """Finds the servers of this machine and plans how to trace them.
 
     Args:
-        meanwhile: what the caller needs later; it runs beside the planning, and leaves one thread.
+        meanwhile: prepares what the caller needs later; runs during planning, leaves one thread.
 
     Raises:
         QjouleError: no server can be traced, or one cannot have an agent, with the reason.
@@ -112,7 +112,7 @@ def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambd
         estimated_power()
         meanwhile()
 
-    if agents:  # they are connections, which stay here
+    if agents:  # agents are connections of this process
         prepared()
         plan = planned()
     else:
@@ -155,7 +155,7 @@ def plan_tracing(
     fall_back: bool = False,
     hidden: Collection[tuple[str, str]] = (),
 ) -> AttachPlan:
-    """The attach plan of this machine: of all known servers, or of the processes `pids`.
+    """Makes the attach plan of this machine: of all known servers, or of the processes `pids`.
 
     Args:
         attach mode: the user's choice for all servers that have queries.
@@ -164,9 +164,9 @@ def plan_tracing(
         agents: as returned by `find_and_put_agents`.
         children: also report statements that stored procedures execute (`build_plan`).
         ids: also find the ids that other tools have for statements.
-        kernel: what it supports; None: it is asked, and no right counts as missing.
-        fall_back: a server that cannot have `attach_mode` gets another one, and is not left out.
-        hidden: as of `TracingOptions`.
+        kernel: its features; None: they are probed, and no right counts as missing.
+        fall_back: choose another mode for a server that cannot have `attach_mode`.
+        hidden: see `TracingOptions`.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
@@ -206,9 +206,9 @@ def plan_tracing(
 
 
 def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
-    """Lines that name the running servers that are not traced, and the reason.
+    """Yields lines that name the running servers that are not traced, and the reason.
 
-    `children`: also report if no server allows looking into its procedures, although requested.
+    `children`: statements of procedures were requested; report if no server shows them.
     """
     reasons: dict[str, list[str]] = {}
     for planned in plan.servers:

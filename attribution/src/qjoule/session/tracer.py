@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts `qjoule-tracer`, which has no rights of its own: the root part loads and attaches for it.
-Also the meta.json of a trace at the start of its recording.
+Also makes a trace's first meta.json.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _PIPE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Spool:
-    """What the tracer writes to: open descriptors, and its largest size.
+    """Files that the tracer writes to: open descriptors, and their largest size.
 
-    Several are a ring, of which each takes `turn_ms` of the recording.
+    Several form a ring; each takes `turn_ms` of the recording.
     """
 
     descriptors: tuple[int, ...]
@@ -51,24 +51,24 @@ class Spool:
 
 @dataclass(frozen=True)
 class Settings:
-    """The user's choices. The tracer and the plan decide the rest."""
+    """The user's choices for the tracer."""
 
     mode: Mode
     window_ms: int = 20
-    #: Each flush wakes the reader, which takes as long as some thousand queries do in the tracer. A
+    #: Each flush wakes the reader, which costs as much as some thousand queries in the tracer. A
     #: trace that is cut off lacks its last second at most.
     flush_ms: int = 500
     energy: str = "auto"
     host_root: str | None = None
     counters: bool = True
-    more_counters: tuple[PerfEvent, ...] = ()  #: further ones
+    more_counters: tuple[PerfEvent, ...] = ()  #: further hardware counters
     ring_mb: int = 8
-    client_tags: bool = False  #: read tags that clients send to the server
-    samples: int = 0  #: live: queries to draw of each statement in five minutes
+    client_tags: bool = False  #: read tags that clients send to servers
+    samples: int = 0  #: live: queries to sample of each statement in five minutes
     stacks_hz: int = 0  #: stacks to sample in a second of CPU time
     pin_map: bool = False  #: pin the map of servers' threads: see `qjoule.session.pin`
-    stack_tables: tuple[tuple[int, int], ...] = ()  #: `qjoule.session.stacks.OpenTables`
-    spool: Spool | None = None  #: takes the bulk of a recording
+    stack_tables: tuple[tuple[int, int], ...] = ()  #: see `qjoule.session.stacks.OpenTables`
+    spool: Spool | None = None  #: receives the bulk of a recording
 
 
 class Tracer:
@@ -86,16 +86,14 @@ class Tracer:
         self.pid = process.pid
         counted = counters or FurtherCounters()
         self.more_counters = tuple(event.name for event in counted.events)
-        self.not_counted = tuple(counted.missing())  #: lines that report counters that do not count
+        self.not_counted = tuple(counted.missing())  #: lines about counters that do not count
         self._process = process
         self._control: int | None = control
         self._agents = tuple(agents)
 
     def stop(self) -> None:
-        """Asks the tracer to end its stream; may be called twice, and from a signal handler.
-
-        Closing its control pipe is the way to ask.
-        """
+        """Asks the tracer to end its stream, by closing its control pipe. It may be called twice,
+        and from a signal handler."""
         control, self._control = self._control, None
         if control is not None:
             os.close(control)
@@ -110,7 +108,7 @@ class Tracer:
             code = self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             raise QjouleError(f"the tracer (process {self.pid}) does not end: kill it") from None
-        words = self._words()
+        words = self._message()
         if code and words:
             raise QjouleError(words)
 
@@ -120,7 +118,7 @@ class Tracer:
             self.close()
 
     def last_words(self) -> str:
-        """Why the stream ended although nobody asked the tracer to stop. Closes the tracer."""
+        """Returns why the stream ended early. Closes the tracer."""
         try:
             self.close()
         except QjouleError as error:
@@ -137,10 +135,10 @@ class Tracer:
             return
         self.stop()
         self._process.wait(_STOP_SECONDS)
-        words = self._words() or f"the tracer ended with exit code {self._process.returncode}"
+        words = self._message() or f"the tracer ended with exit code {self._process.returncode}"
         raise QjouleError(words)
 
-    def _words(self) -> str:
+    def _message(self) -> str:
         if self._process.stderr is None or self._process.stderr.closed:
             return ""
         with self._process.stderr as stderr:
@@ -157,7 +155,7 @@ def start_tracer(
 ) -> Tracer:
     """Starts the tracer with this plan; the caller then reads `Tracer.stream`.
 
-    `agents` are taken out of their servers when the tracer is closed.
+    The `agents` are removed from their servers when the tracer is closed.
 
     Args:
         connection: to the root part whose handles are in `plan`; by default that of this process.
@@ -189,7 +187,7 @@ def start_tracer(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(read_end, root.fileno(), *spool, *tables),
-                # so that Ctrl-C reaches only us, and the trace ends in order
+                # Ctrl-C must reach only us, so that the trace ends in order
                 start_new_session=True,
             )
         except OSError as error:
@@ -197,7 +195,7 @@ def start_tracer(
             raise QjouleError(f"cannot start {command[0]}: {error.strerror}") from None
         finally:
             os.close(read_end)
-    _widen(process)
+    _enlarge_pipe(process)
     return Tracer(process, write_end, (agents or {}).values(), more)
 
 
@@ -207,8 +205,8 @@ def _tracer_socket(connection: socket.socket | None) -> socket.socket:
     return socket.socket(fileno=ask(connection, Kind.TRACER).fd)
 
 
-def _widen(process: subprocess.Popen[bytes]) -> None:
-    """Sets the pipe to 1 MiB: the tracer then waits for us less often, and its rings fill less."""
+def _enlarge_pipe(process: subprocess.Popen[bytes]) -> None:
+    """Sets the pipe to 1 MiB, so that the tracer waits less for us, and its rings fill less."""
     if process.stdout is not None:
         with suppress(OSError):  # more than this user is allowed (pipe(7), pipe-max-size)
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -216,13 +214,15 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
 
 @cache
 def estimated_power() -> tuple[str, str, str]:
-    """This machine's power by published tables, as the tracer's options say it. The tables would
-    keep 2 MB here, for three words.
+    """Returns this machine's power by published tables, as three options of the tracer. They are
+    read in a child process, because the tables would keep 2 MB here.
     """
-    return run_in_subprocess(_estimated) if threading.active_count() == 1 else _estimated()
+    return (
+        run_in_subprocess(_estimate_power) if threading.active_count() == 1 else _estimate_power()
+    )
 
 
-def _estimated() -> tuple[str, str, str]:
+def _estimate_power() -> tuple[str, str, str]:
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415 - see above
 
     curve = estimate_curve(read_cpu_info(), read_host_hardware())
@@ -270,7 +270,7 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
 
 
 def trace_meta(plan: AttachPlan) -> Meta:
-    """For this machine and the servers of the plan."""
+    """Returns the first meta of a trace of this machine and the plan's servers."""
     return Meta(
         host=platform.node(),
         kernel=platform.release(),
@@ -282,7 +282,7 @@ def trace_meta(plan: AttachPlan) -> Meta:
 
 
 def server_of(planned: PlannedServer) -> Server:
-    """A server as a trace lists it."""
+    """Returns a planned server as a trace lists it."""
     return Server(
         id=planned.server.id,
         name=planned.server.label,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one way from a plan to the tracer's stream, for `record`, `top` and `calibrate`; also for a
-moment, to see whether a plan does in fact see the servers' requests.
+short test whether a plan sees the servers' requests.
 
 Each step removes a right that later steps must not have:
 
 1. The root part binds the socket for the applications' tags. (Before that it examined processes
    and put agents into JVMs, see `targets`.)
 2. The tracer starts, and the root part loads and attaches for it. From then on nothing more can be
-   attached, whatever this process requests.
+   attached, whatever this process asks for.
 3. `attached` runs. It is the last code that may start a program.
 4. This process confines itself (seccomp), with all of its threads.
 5. The applications' tags are read. From here on this process parses bytes from strangers.
@@ -59,7 +59,7 @@ _CREDENTIALS = struct.Struct("iII")  #: struct ucred: pid, uid, gid
 
 
 def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str]:
-    """The applications of this host, or the reason why they cannot report, which is not fatal.
+    """Opens the tag socket for this host's applications; else returns why not, which is not fatal.
 
     `every_call`: also take calls to servers whose queries probes see.
     """
@@ -73,12 +73,12 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
     try:
         listening = root_part().tag_socket()
     except Refused as error:
-        return None, f"queries will not be tagged: {_why_not(error)}"
+        return None, f"queries will not be tagged: {_why_not_listening(error)}"
     return TagSource(listening=listening, addresses=addresses, hidden=hidden), ""
 
 
 def network_of(pid: int) -> str | None:
-    """Name of a process's network namespace, from /proc/PID/ns/net; None if it has
+    """Returns the name of a process's network namespace, from /proc/PID/ns/net; None if it has
     ended or may not be inspected.
     """
     connection = root_part().connection
@@ -91,7 +91,7 @@ def network_of(pid: int) -> str | None:
         return None
 
 
-def _why_not(error: Refused) -> str:
+def _why_not_listening(error: Refused) -> str:
     if error.errno == errno.EADDRINUSE:
         return holder(Path(os.environ.get("QJOULE_TAGS_SOCKET") or DEFAULT_PATH))
     if error.errno == errno.EPERM:
@@ -100,7 +100,7 @@ def _why_not(error: Refused) -> str:
 
 
 def holder(path: Path) -> str:
-    """Who listens at a tag socket, in words."""
+    """Describes who listens at a tag socket."""
     if path.exists() and not path.is_socket():
         return f"{path} is no socket"
     who = "another recorder takes the tags"
@@ -120,26 +120,26 @@ NO_SAMPLES = "no stacks are sampled: this kernel is older than Linux 5.19"
 
 
 class Applications(Enum):
-    """Which of the calls that applications report are used."""
+    """Which calls that applications report are used."""
 
     NONE = "none"
-    UNSEEN = "unseen"  #: to servers whose queries no probe sees
+    UNSEEN = "unseen"  #: calls to servers whose queries no probe sees
     ALL = "all"
 
 
 @dataclass(frozen=True)
 class Tracing:
-    """A running tracer. Whoever holds this reads `stream` to its end, or stops the tracer."""
+    """A running tracer. Its user reads `stream` to the end, or stops the tracer."""
 
     tracer: Tracer
     stream: Stream
-    meta: Meta  #: of this machine and its servers; the stream completes it
+    meta: Meta  #: describes machine and servers; the stream completes it
     tags: TagSource | None
-    watch: Watch  #: for whoever reads the stream: what of servers it does not see
+    watch: Watch  #: finds what the stream misses of servers
     no_stacks: tuple[str, ...]  #: lines that say which stacks cannot be sampled or followed
-    unheard: str  #: why applications cannot report; empty: they can, or need not
-    pinned: str  #: what became of --pin-map; empty: it was not asked for
-    code: CodeWatch | None = None  #: names what JVMs have compiled, at the end of a recording
+    unheard: str  #: why applications cannot report; empty: they can, or are not used
+    pinned: str  #: result of --pin-map; empty: not requested
+    code: CodeWatch | None = None  #: names code that JVMs have compiled
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def tracing(
     Args:
         meanwhile: called while the tracer attaches; it leaves one thread.
         attached: called once the tracer is attached, before this process is confined.
-        modules: called with the files whose functions are on sampled stacks, if any are sampled,
+        modules: called with the files whose functions are on sampled stacks, if stacks are sampled,
             while this process has one thread.
         confined: False if programs are started while the block runs.
 
@@ -211,7 +211,7 @@ def tracing(
 
 
 def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:
-    """The tracer's stream, with roles for processes that write titles."""
+    """Returns the tracer's stream, with roles for processes that write titles."""
     servers = (planned.server for planned in plan.traced)
     roles = dict(titled((server.id, server.kind) for server in servers))
     watch.learnt.append(lambda s: roles.update(titled([(s.id, server_of(s.kind).kind)])))
@@ -219,7 +219,7 @@ def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:
 
 
 def _watch(meta: Meta, targets: Targets) -> Watch:
-    """Watches over the servers of this machine, also those that are left out."""
+    """Watches the servers of this machine, including those that are left out."""
     reasons = {
         planned.server.tgids[0]: planned.choice.why
         for planned in targets.plan.servers
@@ -242,18 +242,18 @@ def _watch(meta: Meta, targets: Targets) -> Watch:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What was seen of the servers' requests. Numbers of servers are those of the plan."""
+    """Counts of the servers' requests. Servers are numbered as in the plan."""
 
     seconds: float
     requests: Mapping[int, int] = field(default_factory=dict)  #: counted, by server
-    attach_modes: Mapping[int, frozenset[str]] = field(default_factory=dict)  #: how, by server
+    attach_modes: Mapping[int, frozenset[str]] = field(default_factory=dict)  #: by server
     hidden: Mapping[int, int] = field(default_factory=dict)  #: encrypted sessions, by server
-    loss: Mapping[str, int] = field(default_factory=dict)  #: by cause, of all servers together
+    loss: Mapping[str, int] = field(default_factory=dict)  #: by cause, summed over servers
     problem: str = ""  #: why nothing was measured
 
 
 def measure_traffic(plan: AttachPlan, seconds: float) -> Traffic:
-    """Traces the plan's servers for so long, without energy or counters. Keeps no text.
+    """Traces the plan's servers for `seconds`, without energy or counters. Keeps no text.
 
     Afterwards this process can neither attach again nor open files (see `tracing`).
 
@@ -274,7 +274,7 @@ def measure_traffic(plan: AttachPlan, seconds: float) -> Traffic:
 
 
 def sum_up(stream: Stream, seconds: float) -> Traffic:
-    """Reads a stream to its end."""
+    """Counts the requests of a stream until its end."""
     losses = Losses()
     requests: Counter[int] = Counter()
     attach_modes: dict[int, set[str]] = {}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose process the reattach helper looks at next; runs in it.
+"""Decides whose process the reattach helper examines next; runs in it.
 
-The root part grants looks at a limited rate (tracer/root/look.c, may_bind()). Anybody can run
-programs that look like servers, so each owner has a share of that, and all strangers together leave
-enough for the host's own services. Whoever has used up a share is refused; nobody has to wait for
-the processes of others to become ready.
+The root part limits the rate of examinations (tracer/root/look.c, may_bind()). Because any user can
+start programs that look like servers, each owner has a share of that rate, and all untrusted owners
+together leave enough for the host's own services. A request beyond its share is refused, so nobody
+has to wait for other users' processes to become ready.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from qjoule.errors import QjouleError
 from qjoule.servers.processes import Owner, Trust
 from qjoule.stream.context import Followed
 
-#: A server that has just started listens on nothing yet. The root part allows a look per second.
+#: A server that has just started does not listen yet. The root part allows one look per second.
 TRIES, PAUSE_S = 8, 1.1
-#: (looks at once, seconds until there is another): a little less than the root part grants,
-#: of these what one owner may have, and what all strangers together may.
+#: (most looks at once, seconds until the next), a little below the root part's limit: for all
+#: together, for one owner, and for all untrusted owners.
 OF_ALL, OF_ONE, OF_STRANGERS = (60, 10.0), (16, 40.0), (32, 20.0)
 MAX_WAITING, MAX_WAITING_OF_ONE = 1024, 32
 
 
 class NotReadyError(QjouleError):
-    """It may be a server that is still starting."""
+    """The process may be a server that is still starting."""
 
 
-#: Looks at a process (pid), for the last time or not. Raises `NotReadyError` if not.
+#: Examines a process (pid); true for the last attempt. Raises `NotReadyError` before that.
 Look = Callable[[int, bool], Iterable[Followed]]
 
 
 @dataclass
-class _Share:
-    """Looks that come back as time goes on."""
+class _TokenBucket:
+    """A token bucket of looks: at most `most`, with a new one every `every_s`."""
 
     most: int
     every_s: float
-    full_s: float = 0.0  #: when all are there again
+    full_s: float = 0.0  #: when the bucket is full again
 
     def used_s(self, now_s: float) -> float:
         return max(0.0, self.full_s - now_s)
@@ -64,14 +64,14 @@ class _Turn:
 
 
 class Turns:
-    """The processes that wait for a look. Times are of one monotonic clock, in seconds."""
+    """A queue of processes to examine. Times are of one monotonic clock, in seconds."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
         self._waiting: list[_Turn] = []
-        self._shares: dict[Owner, _Share] = {}
-        self._all, self._strangers = _Share(*OF_ALL), _Share(*OF_STRANGERS)
-        self._next_s = 0.0  #: when there may be another look
+        self._buckets: dict[Owner, _TokenBucket] = {}
+        self._all, self._strangers = _TokenBucket(*OF_ALL), _TokenBucket(*OF_STRANGERS)
+        self._next_s = 0.0  #: earliest time of the next look
 
     def add(self, pid: int, owner: Owner, now_s: float) -> None:
         """Queues a process; ignores it if too many wait."""
@@ -80,22 +80,21 @@ class Turns:
             self._waiting.append(_Turn(pid, owner, now_s))
 
     def wait_s(self, now_s: float) -> float | None:
-        """Until the next turn is due; None: nobody waits."""
+        """Returns the time until the next turn is due; None: nobody waits."""
         if not self._waiting:
             return None
         due_s = min(turn.due_s for turn in self._waiting)
         return max(due_s - now_s, self._next_s - now_s, self._all.wait_s(now_s), 0.0)
 
     def take(self, now_s: float) -> Iterable[Followed]:
-        """Looks at the next one that is due: of the most trusted, the owner with the fewest looks
-        lately. Yields answers.
-        """
+        """Examines the next process that is due: of the most trusted owners, that of the one with
+        the fewest recent looks. Yields answers."""
         if self.wait_s(now_s) != 0.0:
             return
         due = [turn for turn in self._waiting if turn.due_s <= now_s]
-        turn = min(due, key=lambda turn: (turn.owner.trust, self._share(turn.owner).used_s(now_s)))
+        turn = min(due, key=lambda turn: (turn.owner.trust, self._bucket(turn.owner).used_s(now_s)))
         self._waiting.remove(turn)
-        if not self._granted(turn.owner, now_s):
+        if not self._take_looks(turn.owner, now_s):
             why = f"too many programs of {turn.owner} that may be servers have started lately"
             yield Followed(turn.pid, why=why)
             return
@@ -107,20 +106,20 @@ class Turns:
             turn.due_s = self._next_s
             self._waiting.append(turn)
 
-    def _granted(self, owner: Owner, now_s: float) -> bool:
-        """Takes a look from each share that it counts for."""
-        shares = [self._all]
-        shares += [] if owner.trust is Trust.ROOT else [self._share(owner)]
-        shares += [] if owner.trusted else [self._strangers]
-        if any(share.wait_s(now_s) for share in shares):
+    def _take_looks(self, owner: Owner, now_s: float) -> bool:
+        """Takes a look from each bucket that the owner counts for; false if one is empty."""
+        buckets = [self._all]
+        buckets += [] if owner.trust is Trust.ROOT else [self._bucket(owner)]
+        buckets += [] if owner.trusted else [self._strangers]
+        if any(bucket.wait_s(now_s) for bucket in buckets):
             return False
-        for share in shares:
-            share.take(now_s)
-        self._shares = {of: share for of, share in self._shares.items() if share.used_s(now_s)}
+        for bucket in buckets:
+            bucket.take(now_s)
+        self._buckets = {of: bucket for of, bucket in self._buckets.items() if bucket.used_s(now_s)}
         return True
 
-    def _share(self, owner: Owner) -> _Share:
-        return self._shares.setdefault(owner, _Share(*OF_ONE))
+    def _bucket(self, owner: Owner) -> _TokenBucket:
+        return self._buckets.setdefault(owner, _TokenBucket(*OF_ONE))
 
 
 def serve(
@@ -130,9 +129,8 @@ def serve(
     look: Look,
     owner_of: Callable[[int], Owner | None],
 ) -> None:
-    """Answers requests until there are no more: those on `asking`, which `receive` reads. `first`:
-    one that has come.
-    """
+    """Answers requests on `asking` until it ends. `receive` reads the next; `first` was read
+    already."""
     turns = Turns(look)
     pid: int | None = first
     while pid is not None:
