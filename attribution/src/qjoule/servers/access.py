@@ -2,8 +2,8 @@
 """Access to the files of a candidate: a process that may be a server, run by any user.
 
 Everything read of a candidate goes through an `Access`. `DirectAccess` opens paths with the rights
-of this process. The other one asks the root part over a socket that is bound to one process.
-Nothing else below `servers/` opens, stats, lists or follows a path of a candidate. So the code that
+of this process; `SocketAccess` asks the root part over a socket that is bound to one process.
+Nothing else below `servers/` opens, stats, lists or follows a path of a candidate, so the code that
 parses a candidate's files needs no rights of its own.
 """
 
@@ -33,7 +33,7 @@ class Unreadable(QjouleError):
 
 
 def path_bytes(path: str) -> bytes:
-    """A path as the kernel takes it. Raises `Unreadable`: the text can be no path."""
+    """Encodes a path for the kernel. Raises `Unreadable` if the text can be no path."""
     try:
         name = os.fsencode(path)
     except UnicodeEncodeError:
@@ -44,9 +44,9 @@ def path_bytes(path: str) -> bytes:
 
 
 def below_root(path: str, root: str) -> str:
-    """A path of a process as the process itself sees it.
+    """Returns a path of a process as the process itself sees it.
 
-    The kernel shows links of /proc from where the reader's root is: in a chroot below that.
+    The kernel shows links of /proc relative to the reader's root, which in a chroot is below.
     """
     if root and (path == root or path.startswith(root.rstrip("/") + "/")):
         return "/" + path[len(root.rstrip("/")) :].lstrip("/")
@@ -100,54 +100,53 @@ class Opened:
 
 
 class Access(Protocol):
-    """One candidate. A process may end at any time: then files are empty, or `Unreadable` is
-    raised.
-    """
+    """Access to one candidate. If its process has ended, files are empty, or `Unreadable` is
+    raised."""
 
     def executable(self) -> Opened:
-        """Its executable, even if that was replaced or deleted. Raises `Unreadable`."""
+        """Opens its executable, even if that was replaced or deleted. Raises `Unreadable`."""
 
     def proc(self, name: ProcFile) -> bytes:
-        """The first `PROC_BYTES_MAX` bytes of the file; empty when it cannot be read."""
+        """Returns at most `PROC_BYTES_MAX` bytes of the file; empty when it cannot be read."""
 
     def memory(self) -> int:
-        """A new descriptor of its memory, to read at addresses. Raises `Unreadable`."""
+        """Returns a new descriptor of its memory, to read at addresses. Raises `Unreadable`."""
 
     def file(self, path: str) -> bytes | None:
-        """A regular file of at most `FILE_BYTES_MAX`, None if there is no such file.
+        """Reads a regular file of at most `FILE_BYTES_MAX`, None if there is no such file.
 
         `path` is absolute, as the process sees it. Links are followed only below its root. Raises
         `Unreadable`.
         """
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory, sorted; none when there is no such directory.
+        """Lists a directory, sorted; empty when there is no such directory.
 
         Raises `Unreadable`, also for more than `DIRECTORY_ENTRIES_MAX`.
         """
 
     def sockets(self) -> frozenset[int]:
-        """The inodes of its sockets; none when they cannot be seen."""
+        """Returns the inodes of its sockets; none when they cannot be seen."""
 
     def threads(self) -> list[str]:
-        """The names of its threads (comm), at most `THREADS_MAX`. Raises `Unreadable`."""
+        """Returns its threads' names (comm), at most `THREADS_MAX`. Raises `Unreadable`."""
 
     def mapped(self, start: int, end: int) -> Opened:
-        """The file that is mapped from address `start` to `end`. Raises `Unreadable`."""
+        """Opens the file that is mapped from address `start` to `end`. Raises `Unreadable`."""
 
     def working_directory(self) -> str:
-        """As the process sees it; empty when it cannot be read."""
+        """Returns it as the process sees it; empty when it cannot be read."""
 
     def file_id(self, path: str) -> tuple[int, int] | None:
-        """(device, inode) of a regular file, `path` as in `file`; None when there is none."""
+        """Returns (device, inode) of a regular file, `path` as in `file`; None without one."""
 
     def network(self) -> str:
-        """The name of its network namespace; empty: unknown, so tables are not shared."""
+        """Returns its network namespace's name; empty if unknown: its tables are not shared."""
 
 
 @contextmanager
 def opened(file: Opened) -> Iterator[Opened]:
-    """Closes it on the way out."""
+    """Closes the file when the block ends."""
     try:
         yield file
     finally:
@@ -166,17 +165,17 @@ class Mapping:
     """A mapped file; `Access.mapped` opens that very file, also if it was replaced or deleted."""
 
     name: str  #: as the process sees it
-    base: int  #: address of the file's first byte, which a library's addresses count from
+    base: int  #: address of the file's first byte, from which a library's addresses count
     end: int
 
     @property
     def area(self) -> str:
-        """The name of its link in /proc/PID/map_files: without leading zeros."""
+        """Returns the name of its link in /proc/PID/map_files: without leading zeros."""
         return f"{self.base:x}-{self.end:x}"
 
 
 def mapped_files(maps: bytes, pattern: str) -> list[Mapping]:
-    """The files that are mapped from their first byte on and whose last name matches `pattern`.
+    """Returns the files that are mapped from their first byte on and whose name matches `pattern`.
 
     Args:
         maps: a /proc/PID/maps, empty where it may not be read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a candidate reports about itself: command line, environment and names, all bounded."""
+"""Reads what a candidate reports about itself: command line, environment and names, all bounded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Candidate:
     """A process that may be a server."""
 
     access: Access
-    exe_name: str  #: of its executable, as the process sees it
+    exe_name: str  #: its executable's path, as the process sees it
     pid: int = 0
-    exe_id: tuple[int, int] | None = None  #: (device, inode) of its executable
+    exe_id: tuple[int, int] | None = None  #: its executable's (device, inode)
 
     @property
     def base_name(self) -> str:
@@ -29,9 +29,8 @@ class Candidate:
 
     @cached_property
     def command_line(self) -> bytes:
-        """Each word ends with a zero byte. If it exceeds the bound, it is returned one byte
-        longer.
-        """
+        """Each word ends with a zero byte. A command line beyond the bound is cut to one byte
+        more."""
         return self.access.proc(ProcFile.CMDLINE)[: COMMAND_LINE_BYTES_MAX + 1]
 
     @cached_property
@@ -66,7 +65,7 @@ class Candidate:
 
     @property
     def file(self) -> Opened:
-        """The executable as it was when first opened. The descriptor is no longer ours.
+        """Returns the executable as first opened. The caller then owns the descriptor.
 
         Raises `QjouleError`.
         """
@@ -87,13 +86,13 @@ class Candidate:
         return file
 
     def text(self, path: str) -> str | None:
-        """A file below its root as text; None when there is none. Raises `Unreadable`."""
+        """Returns a file below its root as text; None without one. Raises `Unreadable`."""
         content = self.access.file(path)
         return None if content is None else content.decode(errors="replace")
 
 
 def cpu_ticks(stat: bytes) -> int:
-    """From a /proc/PID/stat. The name in parentheses may itself contain spaces and parentheses."""
+    """Parses a /proc/PID/stat. The name in parentheses may contain spaces and parentheses."""
     fields = stat.rpartition(b")")[2].split(maxsplit=14)[11:13]
     if len(fields) < 2 or not all(len(f) <= 20 and f.isdigit() for f in fields):
         return 0
@@ -101,7 +100,7 @@ def cpu_ticks(stat: bytes) -> int:
 
 
 def text_of(content: bytes) -> str:
-    """The text of the bytes. Bytes that are not UTF-8 are kept."""
+    """Decodes UTF-8; keeps other bytes."""
     return content.decode(errors="surrogateescape")
 
 

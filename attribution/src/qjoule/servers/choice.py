@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision for an attach mode, and what the servers' decisions have in common.
+"""Decides on attach modes, as far as all servers have it in common.
 
 The socket mode sees queries in the traffic of the serving thread. It is exact if one thread serves
 a connection from request to reply and the bytes are not encrypted. Otherwise probes on the server's
@@ -17,10 +17,10 @@ from qjoule.servers.types import Fact, Server
 
 @dataclass(frozen=True)
 class KernelFacts:
-    reads: bool  #: reads of sockets are seen, for the socket mode
-    sends: bool  #: writes are, for the socket mode of servers that need them
+    reads: bool  #: the socket mode sees reads of sockets
+    sends: bool  #: the socket mode sees writes of sockets, which some servers need
     uprobes: bool  #: for the symbol mode
-    early: bool = False  #: lacks what Linux 5.19 has: the programs for early kernels are loaded
+    early: bool = False  #: lacks features of Linux 5.19: programs for early kernels are loaded
 
 
 _NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
@@ -35,10 +35,10 @@ class Choice:
     why: str
     other: str = ""
     exact: bool = True
-    unseen: str = ""  #: sessions that this attach mode misses without counting a loss, one line
+    unseen: str = ""  #: sessions that are missed without counting a loss, one line
     by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
-    refused: bool = False  #: not traced, because it cannot have the attach mode that the user wants
-    no_symbol: str | None = None  #: why not the symbol mode; empty: possible; None: not known
+    refused: bool = False  #: not traced: it cannot have the user's attach mode
+    no_symbol: str | None = None  #: why not the symbol mode; empty: possible; None: unknown
 
     @property
     def traced(self) -> bool:
@@ -53,38 +53,38 @@ class Case:
     kernel: KernelFacts
     symbol_problem: str = ""  #: why the symbol mode is not possible, empty when it is
     wanted: AttachMode | None = None  #: the user's choice
-    shared_executable: str = ""  #: why another server that runs the same file needs probes in it
+    shared_executable: str = ""  #: why another server of the same file needs probes in it
 
     @property
     def no_recv(self) -> str:
-        """Why reads of sockets cannot be seen, empty when they can."""
+        """Returns why reads of sockets cannot be seen, empty when they can."""
         return "" if self.kernel.reads else _NO_RECV
 
     @property
     def no_traffic(self) -> str:
-        """Why reads and writes of sockets cannot both be seen, empty when they can."""
+        """Returns why reads and writes of sockets cannot both be seen, empty when they can."""
         return self.no_recv or ("" if self.kernel.sends else _NO_SEND)
 
     @property
     def no_probes(self) -> str:
-        """Why the symbol mode is not possible on this kernel, empty when it is."""
+        """Returns why the symbol mode is impossible on this kernel, empty when it is possible."""
         if self.kernel.uprobes:
             return self.symbol_problem
         return self.symbol_problem or "the kernel has no uprobes, or not with these rights"
 
 
 def with_hidden(server: Server, label: str, hidden: Collection[tuple[str, str]]) -> Server:
-    """The server, whose sessions may be encrypted if its owner and label are in `hidden`."""
+    """Marks the server's sessions as possibly encrypted if its owner and label are in `hidden`."""
     if (str(server.owner), label) not in hidden:
         return server
     return replace(server, encryption=Fact(True, "TLS or compression hid some of them"))
 
 
 def attach_mode_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") -> Choice:
-    """For a server with one worker per connection, unless it is configured to pool.
+    """Decides for a server with one worker per connection, unless it is configured to pool.
 
     Args:
-        unseen: which of its sessions the socket mode cannot read although they are plain text.
+        unseen: the plain-text sessions that the socket mode cannot read.
     """
     choice = _attach_mode_by_connection(case, worker, unseen)
     if choice.attach_mode is not AttachMode.SOCKET or not unseen:
@@ -108,17 +108,17 @@ def _attach_mode_by_connection(case: Case, worker: str, unseen: str) -> Choice:
         return Choice(AttachMode.SYMBOL, blocked, _socket_needs(server, missing))
     if missing or moves:
         return Choice(AttachMode.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
-    # Encrypted sessions are recognised and counted as loss, so tracing only plain ones is honest.
+    # Encrypted sessions are recognised and counted as loss, so the result tells what is missing.
     why = f"plain text is seen; sessions that are encrypted are counted, not seen: {blocked}"
     return Choice(AttachMode.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
 
 
 def as_wanted(case: Case, symbol_problem: str, socket_problem: str, hidden: str = "") -> Choice:
-    """The user's choice.
+    """Returns the user's choice, or a refusal with the reason.
 
     Args:
-        symbol_problem: why it cannot be the symbol mode, empty when it can.
-        socket_problem: likewise.
+        symbol_problem: why the symbol mode is impossible, empty when it is possible.
+        socket_problem: likewise for the socket mode.
         hidden: why the socket mode would miss some sessions.
     """
     wanted = case.wanted

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server may be asked, once logged in: texts of statements, and names of sessions.
+"""Defines what a server can be asked after a login: texts of statements, and names of sessions.
 
-For statements that were prepared, and sessions that were open, before tracing began. Only if the
-user allows it (`--credentials`), and only by a process without rights that reads nothing else
-(`session.asker`). A server's folder says in its `Decoding` which texts of its stream stand for such
-statements, and has a module that asks. An answer names a session only if it has the same client
-address and port, the same thread and port, or the same name of its thread.
+They are asked for statements that were prepared and sessions that were open before tracing began;
+only if the user allows it (`--credentials`), and by a process without rights that reads nothing
+else (`session.credential_helper`). A server's `Decoding` says which texts of its stream are
+placeholders of such statements, and names the module that asks. An answer names a session only if
+it has the same client address and port, the same thread and port, or the same thread name.
 """
 
 from __future__ import annotations
@@ -18,53 +18,52 @@ from typing import Any, NamedTuple, Protocol
 
 from qjoule.errors import QjouleError
 
-#: Statements that are asked for at once.
+#: Most statements in one question.
 BATCH = 100
 
 
 @dataclass(frozen=True)
 class Account:
-    """How to log in to a server. Without a user: as a server without accounts lets everybody."""
+    """How to log in to a server. Without a user: the server has no accounts."""
 
     user: str = ""
     password: str = field(default="", repr=False)
     host: str = "127.0.0.1"
-    #: Of servers that a section for all servers of a product holds for, besides root: names, or
-    #: numbers.
+    #: Users, names or numbers, whose servers a product's section holds for, besides root.
     users: tuple[str, ...] = ()
     process: int = 0  #: the traced server's main process, not from the file; 0: unknown
 
 
 class Text(NamedTuple):
-    """What a server has of a statement."""
+    """A server's answer about a statement."""
 
     start: bytes
     length: int  #: of the whole statement, in bytes
 
 
 class TextSource(Protocol):
-    """A connection to a server."""
+    """A connection to a server that is asked for texts."""
 
     def texts(self, keys: Sequence[bytes]) -> Mapping[bytes, Text]:
-        """The texts of at most `BATCH` statements; a missing key: the server has none, or not a
-        proven one. Raises whatever its driver raises."""
+        """Returns the texts of at most `BATCH` statements; keys are missing if the server has no
+        text, or no proven one. Raises whatever its driver raises."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class TextsById:
-    """Statements that a server can be asked for."""
+    """How to ask a server for statements by id."""
 
-    ids: int  #: the dialect of texts that stand for them
+    ids: int  #: the dialect of placeholder texts
     statements: int  #: the dialect of the answers
-    #: From such a text, and the thread that its session was last seen on, to what names the
+    #: Maps a placeholder text, and the thread on which its session was last seen, to the key of the
     #: statement; None: it cannot be asked for.
     key: Callable[[bytes, int], bytes | None]
-    #: The module that asks. It has a `TextSource`, `PreparedStatements(account, port)`.
+    #: The module that asks. It has the class `PreparedStatements(account, port)`, a `TextSource`.
     module: str
     driver: str  #: the Python distribution that it needs
-    view: str  #: what is read, for people
+    view: str  #: what is read, for messages
     by_thread: bool = False  #: `key` needs the thread
     refer: frozenset[int] = frozenset()  #: dialects of texts that may refer to such statements
 
@@ -76,9 +75,9 @@ class TextsById:
 
 
 def logged_in(module: str, source: str, driver: str, account: Account, port: int) -> Any:
-    """A module's `source(account, port)`, which needs this Python distribution.
+    """Returns a module's `source(account, port)`, which needs this Python distribution.
 
-    Raises `QjouleError` without it, and whatever it raises.
+    Raises `QjouleError` without the distribution, and whatever the source raises.
     """
     try:
         return getattr(import_module(module), source)(account, port)
@@ -86,14 +85,14 @@ def logged_in(module: str, source: str, driver: str, account: Account, port: int
         raise QjouleError(f"{driver} is not installed: pip install 'qjoule[bench]'") from None
 
 
-#: Connections of which a server may tell.
+#: Most connections in a server's answer.
 CONNECTIONS_MAX = 10_000
-#: Seconds within which a server has to log us in, and to answer.
+#: Seconds within which a server has to accept the login, and to answer.
 ANSWER_S = 3
 
 
 class Told(NamedTuple):
-    """What a server says of one of its connections; empty: nothing."""
+    """Names of a connection, as its server reports them; empty: none."""
 
     key: str  #: `by_address`, `by_thread` or `by_name`
     user: str
@@ -101,49 +100,48 @@ class Told(NamedTuple):
 
 
 def by_address(address: str, port: int) -> str:
-    """The key of a connection by its client's end, which only one has at a time. Raises ValueError
-    for what is no address."""
+    """Returns the key of a connection by its client's address and port, which are unique at a time.
+    Raises ValueError for an invalid address."""
     ip = ip_address(address)
     return f"{getattr(ip, 'ipv4_mapped', None) or ip} {port}"
 
 
 def by_thread(thread: int, port: int) -> str:
-    """The key of a connection by the thread that serves it and its client's port; 0: it has none,
+    """Returns the key of a connection by its server thread and client port; port 0: it has none,
     as on a unix socket."""
     return f"{thread} {port}"
 
 
 def by_name(thread: str) -> str:
-    """The key of a connection by the name of the thread that serves it alone."""
+    """Returns the key of a connection by the name of the thread that serves only it."""
     return thread
 
 
 class NamesSource(Protocol):
-    """A connection to a server."""
+    """A connection to a server that is asked for names."""
 
-    unseen: str  #: which connections `names` could not tell of, and why; "": it told of all
+    unseen: str  #: which connections `names` leaves out, and why; "": none
 
     def names(self) -> Iterable[Told]:
-        """What the server says of its connections, at most `CONNECTIONS_MAX`. Raises whatever its
-        driver raises, and `QjouleError` if the server cannot tell."""
+        """Returns the names of at most `CONNECTIONS_MAX` connections. Raises whatever its driver
+        raises, and `QjouleError` if the server has no such names."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class NamesBefore:
-    """Names that a server can be asked for."""
+    """How to ask a server for the names of its sessions."""
 
-    #: The module that asks. It has a `NamesSource`, `Connections(account, port)`.
+    #: The module that asks. It has the class `Connections(account, port)`, a `NamesSource`.
     module: str
     driver: str  #: the Python distribution that it needs
-    view: str  #: what is read, for people
-    #: Keys are by thread. So a server with a thread pool cannot be asked.
+    view: str  #: what is read, for messages
+    #: Keys are by thread, so a server with a thread pool cannot be asked.
     by_thread: bool = False
-    #: Each connection has a thread with a name of its own, by which a session without an address is
-    #: known.
+    #: Each connection has a thread with a unique name, which identifies sessions without address.
     by_name: bool = False
-    #: A client may rename its connection, which is followed with `--client-tags` alone.
+    #: Clients may rename their connections; new names are followed with `--client-tags` only.
     with_client_tags: bool = False
 
     def connect(self, account: Account, port: int) -> NamesSource:

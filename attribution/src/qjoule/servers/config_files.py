@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads configuration files within bounds, since they may be made to exhaust their reader.
+"""Reads configuration files within bounds, since a file may be made to exhaust its reader.
 
-Files of lines may include others; the total is bounded. Of YAML, a full reader would follow aliases
+Files of lines may include others; the total is bounded. A full YAML reader would follow aliases
 of aliases, merge mappings into each other, and take minutes for a number of a million digits. This
-one converts only yes, no and null.
+YAML reader converts only yes, no and null.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from qjoule.servers.candidate import Candidate
 _FILES_MAX = 256
 _BYTES_MAX = 2 << 20
 _LINES_MAX = 50_000
-_LINE_MAX = 4096  #: characters; mysys/my_default.c reads as many
-_DEPTH_MAX = 10  #: of includes: the most that any of these servers allows
+_LINE_MAX = 4096  #: characters, as in mysys/my_default.c
+_DEPTH_MAX = 10  #: nested includes: the most that any server allows
 
-#: What may be shown of a value: a file that is not the server's may contain anything.
+#: Values that messages may show: a file that is not the server's may contain anything.
 _WORD = re.compile(r"[\w.,:*\[\]-]{0,64}", re.ASCII)
 
 
 @dataclass
 class ConfigFiles:
-    """Counts what is read of one candidate's files."""
+    """Reads one candidate's files, and bounds their total size."""
 
     candidate: Candidate
     called: str = "configuration files"
@@ -51,7 +51,7 @@ class ConfigFiles:
     _lines: int = 0
 
     def lines(self, path: str, depth: int) -> Iterator[str]:
-        """The lines of a file; none if there is no such file.
+        """Yields the lines of a file; none if there is no such file.
 
         Raises:
             Unreadable: it cannot be read, or the total exceeds what any server would read.
@@ -72,12 +72,12 @@ class ConfigFiles:
 
 
 def shown_path(path: str) -> str:
-    """A path for a message: a path from a line of a file may contain anything."""
+    """Returns a path for a message: a path from a line of a file may contain anything."""
     return path if len(path) <= 256 and path.isprintable() else "a file with a strange name"
 
 
 def shown_value(value: str, allowed: tuple[str, ...] = ()) -> str:
-    """A value for a message: an `allowed` one, or any word if `allowed` is empty."""
+    """Returns a value for a message: an `allowed` one, or any word if `allowed` is empty."""
     if value in allowed or (not allowed and _WORD.fullmatch(value)):
         return value
     return "(another value)"
@@ -87,8 +87,8 @@ def shown_value(value: str, allowed: tuple[str, ...] = ()) -> str:
 TEXT_MAX = 384 << 10  #: characters
 _EVENTS_MAX = 20_000
 _YAML_DEPTH_MAX = 24
-_NODES_MAX = 20_000  #: including the nodes that aliases stand for
-#: YAML 1.1: what a word without quotes means.
+_NODES_MAX = 20_000  #: aliases count as the nodes that they refer to
+#: YAML 1.1: the meaning of words without quotes.
 _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 _NOTHING = ("", "~", "null", "Null", "NULL")
 _STANDARD = "tag:yaml.org,2002:"
@@ -96,13 +96,13 @@ _TAGS = tuple(_STANDARD + name for name in ("str", "int", "bool", "float", "null
 
 
 def read_settings(text: str, path: str) -> Any:
-    """Mappings, lists, words as strings, and True, False and None.
+    """Parses YAML to mappings, lists, words as strings, and True, False and None.
 
     Numbers stay strings as written. Keys are strings. Of two equal keys the last one counts. Error
     messages show nothing of the file's content.
 
     Raises:
-        Unreadable: it is not YAML, has several documents or tags of its own, or exceeds a bound.
+        Unreadable: it is not YAML, has several documents or application tags, or exceeds a bound.
     """
     if len(text) > TEXT_MAX:
         raise Unreadable(f"{path} is larger than {TEXT_MAX >> 10} KiB")
@@ -120,10 +120,10 @@ class _Reader:
         self._events = yaml.parse(text, Loader=yaml.BaseLoader)
         self._events_read = 0
         self._nodes = 0
-        self._anchors: dict[str, tuple[Any, int]] = {}  #: value, and how many nodes it has
+        self._anchors: dict[str, tuple[Any, int]] = {}  #: value, and its number of nodes
 
     def document(self) -> Any:
-        """The only one; None for an empty file."""
+        """Returns the only document; None for an empty file."""
         value, documents = None, 0
         while not isinstance(event := self._next(), StreamEndEvent):
             if isinstance(event, DocumentStartEvent):
@@ -145,7 +145,7 @@ class _Reader:
         if depth > _YAML_DEPTH_MAX:
             raise Unreadable(f"{self._path} is nested too deeply")
         if isinstance(event, AliasEvent):
-            if event.anchor not in self._anchors:  # also one within what it names
+            if event.anchor not in self._anchors:  # also an alias within its own anchor
                 raise Unreadable(f"{self._path} has an alias of nothing")
             value, nodes = self._anchors[event.anchor]
             self._count(nodes)

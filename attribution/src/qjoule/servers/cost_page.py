@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/cost.md: what tracing was measured to cost, and where.
+"""Writes docs/cost.md: the measured costs of tracing, and where they were measured.
 
 python -m qjoule.servers.cost_page >docs/cost.md        (make docs)
 """
@@ -13,13 +13,13 @@ from qjoule.servers.measured import Key, MeasuredOverhead, known_overheads
 from qjoule.servers.registered import documented
 
 MODES = ("record", "top")
-#: What an option of `record` adds is shown for each of these.
+#: Options of `record` whose added cost is shown.
 OPTIONS = (
     *("--client-tags", "--children", "--ids", "--compress"),
     *("--counters", "--agent"),
 )
 OUTSIDE_TARGET_NS = {"record": 300, "top": 200}
-#: What may be taken at any rate: of a CPU.
+#: Targets for CPU use that hold at any rate, in CPUs.
 CONSTANT_TARGET = {"record": 0.0, "top": 0.01}
 _MINUS = "\N{MINUS SIGN}"
 _HEAD = """# What tracing costs
@@ -87,7 +87,7 @@ figures.
 
 
 def document() -> str:
-    """The whole of docs/cost.md."""
+    """Returns the whole of docs/cost.md."""
     overheads = known_overheads()
     parts = (
         *(_SATURATED, *_saturated(overheads), "", _FIXED, *_fixed(overheads), ""),
@@ -176,7 +176,7 @@ def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
 
 
 def _outside_target(mode: str, outside_ns: int, queries_per_s: int) -> str:
-    """A target that depends on the rate, which older figures do not have."""
+    """Returns a target that depends on the rate, which older figures do not have."""
     constant = CONSTANT_TARGET[mode]
     if constant and not queries_per_s:
         return "no target: the rate is not known"
@@ -216,7 +216,7 @@ def _machines(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
 def _loads(
     overheads: Mapping[Key, MeasuredOverhead], part: str
 ) -> list[tuple[tuple[str, str], str]]:
-    """Server, workload and attach mode of what was measured, without options."""
+    """Returns server, workload and attach mode of each measurement without options."""
     loads = {
         ((overhead.server, overhead.workload), overhead.attach_mode)
         for overhead in overheads.values()
@@ -232,7 +232,7 @@ def _inside(
     attach_mode: str,
     options: str,
 ) -> dict[str, MeasuredOverhead] | None:
-    """What the kernel counted, by place; None: not measured."""
+    """Returns the costs that the kernel counted, by place; None: not measured."""
     names = ("programs_ns", "tracer_ns", "reader_ns")
     figures = {
         name: overheads.get((*load, mode, attach_mode, options, "inside", name)) for name in names
@@ -248,7 +248,7 @@ def _named(load: tuple[str, str]) -> str:
 
 
 def _interval(overhead: MeasuredOverhead | None, unit: float, sign: str = "") -> str:
-    """The median and its interval; empty if it was not measured."""
+    """Formats the median and its interval; empty if it was not measured."""
     if overhead is None:
         return ""
     digits = 1 if sign else 2

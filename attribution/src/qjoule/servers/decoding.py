@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the decoder of a server's data, by the server's kind or by a dialect's number; gives the
-shape of a statement in any language that a server speaks.
+"""Finds the decoder of a server's data, by the server's kind or by a dialect's number, and computes
+the shape of a statement in any server's language.
 
 A server's folder has a module `wire` with a `DECODING`. All are imported together with this
 module, because a recorder cannot open files once it is confined.
 
-The kernel side sends `struct qj_unseen` (bpf/qjoule.h) in place of a text that is not known. Each
-statement of each session that was prepared before tracing began gets a row of its own, so that one
-that takes much energy stands out. Where a text was lost, there is a row per cause.
+The kernel side sends `struct qj_unseen` (bpf/qjoule.h) in place of an unknown text. Each
+statement of each session that was prepared before tracing began gets its own row, so that one
+that takes much energy stands out. Lost texts have a row per cause.
 
-If the user asks for them, statements get the ids of the tools that a server's administrators use:
-computed from a statement (`Language.ids`), or told by the server (`Decoding.told_ids`).
+On request, statements also get the ids of the tools that a server's administrators use: computed
+from the statement (`Language.ids`), or reported by the server (`Decoding.told_ids`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _NO_TEXT_CAUSES = {
     NoText.NONE: "the server has none of that name",
     NoText.EARLIER: "its portal was opened before tracing began",
 }
-EMPTY = "(empty)"  #: no statement at all, or nothing but a comment
+EMPTY = "(empty)"  #: no statement, or only a comment
 _CACHED_BYTES = 16384  #: longer statements are not kept in the cache
 
 
 def unseen_text(text: bytes) -> str:
-    """What takes the place of the text."""
+    """Returns the placeholder for an unknown text."""
     if len(text) != UNSEEN.itemsize:
         return TEXT_LOST
     session, statement = np.frombuffer(text, UNSEEN)[0].tolist()
@@ -75,7 +75,7 @@ _NOTHING = Decoding()
 
 
 def _decoding(server: str) -> Decoding:
-    """The decoder in a server's folder; an empty one if there is no module `wire`."""
+    """Returns the decoder in a server's folder; an empty one if there is no module `wire`."""
     folder = find_spec(f"qjoule.servers.{server}")
     module = f"qjoule.servers.{server}.wire"
     if folder is None or not folder.submodule_search_locations or find_spec(module) is None:
@@ -103,51 +103,51 @@ TOLD_IDS: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = {
 }
 #: Prefixes of the names of threads that work for requests, of all servers.
 SERVING_THREADS = tuple(name for d in _BY_NAME.values() for name in d.serving_threads)
-#: Causes of background threads' work by prefixes of their roles, of all servers.
+#: Causes of background threads' work by prefixes of the threads' roles, of all servers.
 _CAUSES = {prefix: cause for d in _BY_NAME.values() for prefix, cause in d.causes.items()}
 
-#: Functions of all servers that do avoidable work, by the word for it.
+#: Functions of all servers that do avoidable work, by its kind.
 AVOIDABLE = {
     word: frozenset(name for d in _BY_NAME.values() for name in d.avoidable.get(word, ()))
     for word in sorted({word for d in _BY_NAME.values() for word in d.avoidable})
 }
 
-#: Functions of all servers that execute a plan, in whatever they are called.
+#: Functions of all servers that execute a plan, including their callees.
 EXECUTES = frozenset(name for d in _BY_NAME.values() for name in d.executes)
 
 _PLAN_STEPS = tuple(d.plan_step for d in _BY_NAME.values() if d.plan_step is not None)
 
 
 def plan_step(function: str) -> PlanStep | None:
-    """What a function of any server shows of a plan; None: nothing."""
+    """Returns what a function of any server shows of a plan; None: nothing."""
     return next((step for of in _PLAN_STEPS if (step := of(function)) is not None), None)
 
 
 @cache
 def kinds_of(dialect: int) -> frozenset[int]:
-    """The kinds of servers whose statements have this dialect."""
+    """Returns the kinds of servers whose statements have this dialect."""
     return frozenset(kind for kind, decoding in _BY_KIND.items() if dialect in decoding.languages)
 
 
 @cache
 def causes_of(role: str) -> tuple[str, ...]:
-    """The flags of a background row: what of queries causes this role's work, if it is known."""
+    """Returns the flags of a background row: which activity of queries causes this role's work."""
     return tuple(cause for prefix, cause in _CAUSES.items() if role.startswith(prefix))
 
 
 def decoding_of(kind: int) -> Decoding:
-    """The decoder for servers of a kind; empty for an unknown kind."""
+    """Returns the decoder for servers of a kind; empty for an unknown kind."""
     return _BY_KIND.get(kind, _NOTHING)
 
 
 def decoding_of_flavour(flavour: str) -> Decoding:
-    """The decoder for a product; empty for an unknown one."""
+    """Returns the decoder for a product; empty for an unknown one."""
     server = registry.flavours().get(flavour)
     return _NOTHING if server is None else decoding_of(server.kind)
 
 
 class AllReferences:
-    """The `References` of all servers as one."""
+    """Combines the `References` of all servers."""
 
     def __init__(self) -> None:
         makers = [
@@ -156,37 +156,37 @@ class AllReferences:
         self._all: list[References] = [make() for make in makers]
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """Takes the text of a shape, once it is known."""
+        """Stores the text of a shape."""
         for references in self._all:
             references.learn(shape, dialect, text)
 
     def forget(self, shape: int) -> None:
-        """The text of this shape will not be needed again."""
+        """Drops the text of a shape, which will not be needed again."""
         for references in self._all:
             references.forget(shape)
 
     def waits(self, text: bytes, dialect: int) -> bool:
-        """Whether a text refers to another one that has not arrived but still may."""
+        """Returns true if a text refers to another one that may still arrive."""
         return any(references.waits(text, dialect) for references in self._all)
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """The text with its references filled in, and the dialect to read the result by."""
+        """Returns the text with its references filled in, and the dialect to read it by."""
         for references in self._all:
             text, dialect = references.statement(text, dialect)
         return text, dialect
 
 
 def titled(kinds: Iterable[tuple[int, int]]) -> dict[int, Titles]:
-    """Titles by the server's id, from pairs (id, kind), of servers whose processes have titles."""
+    """Returns how to read process titles, by server id, from pairs (id, kind)."""
     by_server = {server: decoding_of(kind).titles for server, kind in kinds}
     return {server: titles for server, titles in by_server.items() if titles is not None}
 
 
-MAX_TEXT_BYTES = 1 << 16  #: of a statement that ids are computed of
+MAX_TEXT_BYTES = 1 << 16  #: longer statements get no computed ids
 
 
 class OtherIds:
-    """Finds the ids of statements, for the servers that are traced."""
+    """Finds other tools' ids of statements, for the traced servers."""
 
     def __init__(self, servers: Iterable[Server]) -> None:
         builds = {
@@ -198,9 +198,9 @@ class OtherIds:
         self._builds = [(kind, build) for (kind, _, _), build in sorted(builds.items())]
 
     def of(self, text: bytes, dialect: int, truncated: bool, rules: int) -> tuple[OtherId, ...]:
-        """The ids of a statement, which may be any bytes, on each version that is traced.
+        """Returns the ids of a statement, which may be any bytes, for each traced version.
 
-        `rules`: number of its session's settings (`qjoule.shapes.rules`); 0: none is known.
+        `rules`: number of its session's settings (`qjoule.shapes.rules`); 0: unknown.
         """
         compute = LANGUAGES[dialect].ids
         if compute is None:
@@ -216,7 +216,7 @@ class OtherIds:
         return tuple(dict.fromkeys(ids))
 
     def read(self, text: bytes, dialect: int) -> tuple[int, OtherId] | None:
-        """A shape's hash and an id of it that its server has told; None: it is something else."""
+        """Reads a shape's hash and its id as reported by the server; None: it is another text."""
         read = TOLD_IDS.get(dialect)
         return None if read is None else read(text)
 
@@ -228,14 +228,13 @@ def fingerprint(
     length: int = TEXT_LENGTH,
     rules: int | None = None,
 ) -> Shape:
-    """The shape of a statement.
+    """Returns the shape of a statement.
 
     `text` may be any bytes. `truncated`: the statement continued after them; the shape then ends in
     an ellipsis. `rules`: the number of the session's settings (`qjoule.shapes.rules`); None: what
-    the server has by default. `length` bounds the text in characters; the id is of the whole text.
-    If a statement's structure alone is longer than 32,768 characters, it counts as truncated
-    there. Takes time linear in the length of the text. Raises KeyError for a number that belongs to
-    no language.
+    the server's default. `length` bounds the text in characters; the id is of the whole text. If a
+    statement's structure alone is longer than 32,768 characters, it counts as truncated there.
+    Takes time linear in the length of the text. Raises KeyError for a number of no language.
     """
     if len(text) > _CACHED_BYTES:
         return _shape_of_text(text, dialect, truncated, length, rules)
@@ -243,14 +242,14 @@ def fingerprint(
 
 
 def summary(shape: Shape) -> str:
-    """OpenTelemetry's `db.query.summary` of a shape, at most 255 characters."""
+    """Returns OpenTelemetry's `db.query.summary` of a shape, at most 255 characters."""
     if shape.text == EMPTY:
         return ""
     return LANGUAGES[shape.dialect].summary(shape.text)
 
 
 def summary_of(flavour: str, text: str) -> str:
-    """The summary of a shape's text, by the server that ran it; empty for an unknown language."""
+    """Returns the summary of a shape's text, by its server; empty for an unknown language."""
     try:
         languages = decoding_of(registry.server_of(flavour).kind).languages
     except KeyError:

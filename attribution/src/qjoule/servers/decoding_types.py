@@ -3,8 +3,8 @@
 
 A session's user, database and application are in the first message of its connection, and in
 messages that change them. These bytes come from the network, before any login has succeeded, and
-may be cut at QJ_STARTUP_BYTES. No length in them is trusted beyond the end of the message. What
-cannot be read is None.
+may be cut at QJ_STARTUP_BYTES. No length in them is trusted beyond the end of the message. A field
+that cannot be read is None.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from qjoule.shapes.shape import OtherId
 from qjoule.tags.definitions import Tags
 
 MAX_NAME_BYTES = 128
-#: In place of an application's name: it is reset to the one of the login.
+#: In place of an application's name: resets it to that of the login.
 RESET = ""
 
 
 @dataclass(frozen=True)
 class Startup:
-    """None: the message does not contain it, or cannot be read that far."""
+    """Names of a session. None: the message does not contain it, or is cut before it."""
 
     user: str | None = None
     database: str | None = None
     application: str | None = None
-    tags: Tags = ()  #: that its client gave the connection
+    tags: Tags = ()  #: tags that the client gave the connection
 
 
 class ShortMessage(Exception):
@@ -38,7 +38,7 @@ class ShortMessage(Exception):
 
 
 class Fields:
-    """Reads a message from the front; raises `ShortMessage` instead of reading past its end."""
+    """Reads a message from its begin; raises `ShortMessage` at the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -78,52 +78,52 @@ class Build:
 
     flavour: str
     version: str
-    #: Numbers that its parser gives to words; only if ids are asked for.
+    #: Token numbers of the parser's keywords; only if ids are asked for.
     vocabulary: Mapping[str, int] = field(default_factory=dict)
-    no_vocabulary: str = ""  #: why there are none
+    no_vocabulary: str = ""  #: why there is no vocabulary
 
 
 @dataclass(frozen=True)
 class Language:
-    """How statements of one dialect become shapes. Nothing here raises, whatever the bytes."""
+    """How statements of one dialect become shapes. No function here raises, whatever the bytes."""
 
-    #: (statement, whether it was cut) to the whole text of its shape, which is safe to print, and
-    #: whether that is truncated.
+    #: Maps (statement, whether it was cut) to the whole text of its shape, which is safe to print,
+    #: and whether that is truncated.
     shape: Callable[..., tuple[str, bool]]
-    #: A shape's text to OpenTelemetry's `db.query.summary`, at most 255 characters.
+    #: Maps a shape's text to OpenTelemetry's `db.query.summary`, at most 255 characters.
     summary: Callable[[str], str]
-    #: A shape's text to the new default database; None: the statement does not change it.
+    #: Maps a shape's text to the new default database; None: the statement does not change it.
     database: Callable[[str], DatabaseChange | None] = lambda _text: None
     lexis: Lexis | None = None  #: the lexical rules; None: it is not SQL
     #: `shape` takes `rules`: the session's settings that came with the text (qjoule.shapes.rules).
     follows_rules: bool = False
-    #: (statement, whether it was cut, its session's rules, a version of the server) to its ids in
-    #: other tools, if they can be computed.
+    #: Maps (statement, whether it was cut, its session's rules, a server version) to other tools'
+    #: ids, where they can be computed.
     ids: Callable[[bytes, bool, int, Build], Iterable[OtherId]] | None = None
 
 
 class References(Protocol):
-    """Texts of statements that later texts refer to, by hash.
+    """Resolves references to texts of statements, by hash.
 
-    Each method takes texts of any dialect and ignores those of other servers.
+    Each method accepts texts of any dialect and ignores those of other servers.
     """
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """Takes the text of a shape, once it is known."""
+        """Stores the text of a shape."""
 
     def forget(self, shape: int) -> None:
-        """The text of this shape will not be needed again."""
+        """Drops the text of a shape, which will not be needed again."""
 
     def waits(self, text: bytes, dialect: int) -> bool:
-        """Whether a text refers to another one that has not arrived but still may."""
+        """Returns true if a text refers to another one that may still arrive."""
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """The text with its references filled in, and the dialect to read the result by."""
+        """Returns the text with its references filled in, and the dialect to read it by."""
 
 
-#: Flags of background rows (docs/model.md). Their joules belong to no query: which of several
-#: queries caused them, or how much later, cannot be told.
-SERVES_QUERIES = "serves_queries"  # it reads, writes or computes for requests
+#: Flags of background rows (docs/model.md). Their joules belong to no query, because it is unknown
+#: which of several queries caused them, or how much later.
+SERVES_QUERIES = "serves_queries"  # reads, writes or computes for requests
 CAUSED_BY_READS = "caused_by_reads"
 CAUSED_BY_WRITES = "caused_by_writes"  # writes what queries changed, or removes what they left
 
@@ -142,9 +142,9 @@ class Titles:
 class PlanStep:
     """What a function on a stack shows of the plan that it executes.
 
-    `node`: the kind of node that it executes; empty: it executes none itself. `counted`: nodes of
-    this kind are numbered along the stack, and numbers `begin` again below such a function.
-    `goes_on`: directly below these functions it executes the same node as they.
+    `node`: the kind of the node that it executes; empty: none. `counted`: nodes of this kind are
+    numbered along the stack, and numbers `begin` again below such a function. `goes_on`: directly
+    below these functions, it executes the same node as they.
     """
 
     node: str
@@ -155,12 +155,10 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to decode a server's data. A member that is None or empty does not exist for this
-    server.
-    """
+    """How to decode a server's data. Empty members, or None: the server has nothing of the kind."""
 
     languages: Mapping[int, Language] = field(default_factory=dict)  #: by number of the dialect
-    #: Readers of the tags that clients send to the server, by the dialect's number.
+    #: Readers of tags that clients send to the server, by the dialect's number.
     tag_readers: Mapping[int, Callable[[bytes], Tags]] = field(default_factory=dict)
     #: Readers of texts that hold a shape's hash and its id in another tool, by the dialect's
     #: number. None: the text is invalid.
@@ -172,26 +170,26 @@ class Decoding:
     startup: Callable[[bytes], Startup] | None = None
     #: Decodes the names in a message that changes a session's user. Never raises.
     change: Callable[[bytes], Startup] | None = None
-    #: The application name that a statement sets; `startup.RESET`; None: it sets none.
+    #: The application name that a statement sets; `startup.RESET`; None: the statement sets none.
     application_set: Callable[[bytes], str | None] | None = None
     #: The client's new application name; "": none, None: unchanged.
     application: Callable[[bytes], str | None] | None = None
     titles: Titles | None = None
-    texts_by_id: TextsById | None = None  #: statements that it may be asked for ...
-    names_before: NamesBefore | None = None  #: ... and names of sessions
+    texts_by_id: TextsById | None = None  #: how to ask the server for statements
+    names_before: NamesBefore | None = None  #: how to ask the server for names of sessions
     #: Prefixes of names of threads that work for requests (15 bytes of each name are known).
     serving_threads: tuple[str, ...] = ()
-    #: What of queries causes the work of background threads that no query owns: a CAUSE by the
-    #: prefix of the thread's role.
+    #: A CAUSE, by the prefix of a background thread's role: which activity of queries causes the
+    #: work of threads that no query owns.
     causes: Mapping[str, str] = field(default_factory=dict)
-    #: Functions that do work which a better statement or schema avoids, by a word of
-    #: `qjoule.engine.advice`: names without their arguments.
+    #: Functions whose work a better statement or schema avoids, by a kind of advice
+    #: (`qjoule.engine.advice`); names without arguments.
     avoidable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    executes: tuple[str, ...] = ()  #: and those in which all others call what executes a plan
-    #: By a function as stacks name it. None: it says nothing of a plan.
+    executes: tuple[str, ...] = ()  #: functions that, with their callees, execute a plan
+    #: Returns what a function, by its name on stacks, shows of a plan; None: nothing.
     plan_step: Callable[[str], PlanStep | None] | None = None
-    #: Attributes of events of OpenTelemetry's collector, by our attribute or label that has the
-    #: same (`qjoule.push.events`).
+    #: Attributes of events of OpenTelemetry's collector, by our attribute or label with the same
+    #: meaning (`qjoule.push.events`).
     collector: Mapping[str, str] = field(default_factory=dict)
     #: Likewise of its events of single queries (`qjoule.push.samples`).
     collector_sample: Mapping[str, str] = field(default_factory=dict)

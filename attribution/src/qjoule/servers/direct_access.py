@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reaches a candidate's files by their paths, with the rights of this process.
 
-The only place below `servers/` that opens, stats, lists or follows a path of a candidate: for an
-ordinary user's `qjoule doctor`, and for trees of files that look like /proc in tests.
+This is the only module below `servers/` that opens, stats, lists or follows a path of a candidate,
+for an ordinary user's `qjoule doctor`, and for trees of files that look like /proc in tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DELETED = " (deleted)"  #: the kernel appends it to the name of an unlinked file
 
 
 def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
-    """Every process whose executable can be seen. Kernel threads have no executable.
+    """Yields every process whose executable can be seen. Kernel threads have no executable.
 
     `hidden` collects the processes that only root may look at.
     """
@@ -66,12 +66,12 @@ def is_process(proc: Path, pid: int) -> bool:
 
 
 def control_groups(directory: Path) -> str:
-    """A process' control groups, one line per hierarchy (cgroups(7)); everybody may read them."""
+    """Returns a process' control groups, one line per hierarchy (cgroups(7)); all may read them."""
     return read_bytes(directory / "cgroup").decode(errors="replace")
 
 
 def port_range(proc: Path) -> tuple[int, int]:
-    """The ports that the kernel gives to clients (ip(7), ip_local_port_range)."""
+    """Returns the ports that the kernel assigns to clients (ip(7), ip_local_port_range)."""
     with suppress(ValueError):
         low, high = map(int, read_text(proc / _PORT_RANGE).split())
         return low, high
@@ -79,7 +79,7 @@ def port_range(proc: Path) -> tuple[int, int]:
 
 
 def installed_files(root: Path, patterns: Iterable[str]) -> list[tuple[Path, FileIdentity]]:
-    """Regular files whose paths below `root` match, in order."""
+    """Returns regular files whose paths below `root` match, in order."""
     files = []
     for pattern in patterns:
         for path in sorted(root.glob(pattern)):
@@ -92,7 +92,7 @@ def installed_files(root: Path, patterns: Iterable[str]) -> list[tuple[Path, Fil
 
 @dataclass(frozen=True)
 class DirectAccess:
-    """An `Access` by paths. `directory` is /proc/PID; `root` is where paths of this machine start.
+    """An `Access` by paths. `directory` is /proc/PID; `root` is this machine's root directory.
 
     `root` None: the paths belong to no machine that can be accessed.
     """
@@ -148,7 +148,7 @@ class DirectAccess:
             return str(self.directory)
 
     def _openable(self) -> Path:
-        """A path that opens exactly this executable from here, the plainest first."""
+        """Returns a path that opens exactly this executable, the plainest first."""
         exe = self.directory / "exe"
         with suppress(OSError):
             name = str(exe.readlink())
@@ -175,7 +175,7 @@ def thread_names(directory: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class FileAccess:
-    """An executable that no process runs. Everything else of it is empty."""
+    """An `Access` to an executable that no process runs; everything else is empty."""
 
     path: Path
 
@@ -214,7 +214,7 @@ class FileAccess:
 
 
 def open_regular(path: Path, shown: str) -> Opened:
-    """A regular file, for reading. Other files are not opened: opening a device may have effects.
+    """Opens a regular file for reading. Other files are not: opening a device may have effects.
 
     Raises:
         Unreadable: it cannot be opened, or is another kind of file.
@@ -246,7 +246,7 @@ def identity_of(status: os.stat_result) -> FileIdentity:
 
 
 def file_id(path: Path) -> tuple[int, int] | None:
-    """(device, inode) of a regular file."""
+    """Returns (device, inode) of a regular file."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -255,7 +255,7 @@ def file_id(path: Path) -> tuple[int, int] | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file of /proc, empty when it cannot be read."""
+    """Reads a file of /proc, empty when it cannot be read."""
     with suppress(OSError, ValueError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as stream:
@@ -274,6 +274,6 @@ def _socket_inodes(directory: Path) -> Iterator[int]:
             if count == SOCKETS_MAX:
                 return
             with suppress(OSError, ValueError):
-                target = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
+                target = os.readlink(entry.path)  # noqa: PTH115 - there are thousands
                 if target.startswith("socket:["):
                     yield int(target[8:-1])

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the database servers of a machine: running ones, and installed ones that may start later.
 
-Each network namespace has its own ports, so two containers may both listen on 3306. A name that is
-not unique would add up the joules of both: so servers carry their container or unit.
+Each network namespace has its own ports, so two containers may both listen on 3306. Labels must be
+unique, because the joules of equal labels would be added up: so servers carry their container or
+unit.
 
-A process without rights, which watches over servers after tracing began, cannot open executables.
-It takes a process for a server by what everybody may read of it (`ProcServerDetector`). A name and
-a command line do not prove what a process is. They are enough for a warning, never for a probe.
+A process without rights, which watches for servers after tracing began, cannot open executables. It
+recognises servers by what every user may read (`ProcServerDetector`). A name and a command line do
+not prove what a process is; they are enough for a warning, never for a probe.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def find_servers(
     *,
     vocabulary: bool = False,
 ) -> list[Server]:
-    """The servers of this machine, running ones first, ids from 1."""
+    """Returns the servers of this machine, running ones first, ids from 1."""
     return list(discover(proc, root, host, vocabulary=vocabulary).servers)
 
 
@@ -61,13 +62,13 @@ def discover(
     *,
     vocabulary: bool = False,
 ) -> Discovery:
-    """Like `find_servers`, plus what could not be seen.
+    """Returns servers like `find_servers`, and what could not be seen.
 
     Args:
         proc: the process file system; a similar directory in tests.
         root: where to look for installed executables.
-        host: how to look; default: with this process's rights, below these directories.
-        vocabulary: also read what ids of a running server's statements depend on.
+        host: how to access them; default: with this process's rights, below these directories.
+        vocabulary: also read what the ids of a running server's statements depend on.
     """
     host = host or DirectHost(proc, root)
     listed = host.processes()
@@ -101,7 +102,7 @@ def discover(
 
 
 def server_of(examined: Examined, members: Sequence[Process]) -> Server:
-    """The server that the first of these processes was found to be, with its family."""
+    """Returns the server that the first process was found to be, with its whole family."""
     assert examined.flavour is not None
     main = members[0]
     container, unit = place_of(main.control_groups)
@@ -135,14 +136,14 @@ def server_of(examined: Examined, members: Sequence[Process]) -> Server:
     )
 
 
-@lru_cache(1024)  # of all programs that the machine starts
+@lru_cache(1024)  # programs that the machine starts
 def is_named_like_a_server(name: str) -> bool:
-    """A first filter; the content of the executable decides."""
+    """Pre-filters by name; the content of the executable decides."""
     return any(support.may_be_named(name) for support in supported())
 
 
 def _installed_patterns() -> list[str]:
-    """Where packages install servers (Debian, Red Hat, upstream).
+    """Returns where packages install servers (Debian, Red Hat, upstream).
 
     The kernel side recognises a server that starts later by its executable's inode, so knowing the
     executable is enough.
@@ -151,7 +152,7 @@ def _installed_patterns() -> list[str]:
 
 
 def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process]]]:
-    """(main process, its whole family): a server may fork children that run its executable."""
+    """Yields (main process, its family): a server may fork children that run its executable."""
     by_pid = {process.pid: process for process in candidates}
 
     def main_of(process: Process) -> Process:
@@ -174,7 +175,7 @@ def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process
 def _examined_of_each_owner(
     families: list[tuple[list[Process], Process]], unreadable: list[str]
 ) -> Iterator[tuple[list[Process], Process]]:
-    """Which candidates are examined. One owner's programs cannot keep all others waiting."""
+    """Chooses the candidates to examine, so that no owner's programs keep the others waiting."""
     counts: Counter[Owner] = Counter()
     for members, main in fair(families, lambda family: family[1].owner, asking_user()):
         owner = main.owner
@@ -207,7 +208,7 @@ _ID = 12  #: digits of a container's id, as `docker ps` shows it
 
 
 def place_of(control_groups: str) -> tuple[str, str]:
-    """The container and the unit of a process, by its /proc/pid/cgroup; empty: none.
+    """Returns the container and the unit of a process, by its /proc/pid/cgroup; empty: none.
 
     Container managers name the control group after the container's id or its name, systemd after
     the unit. The innermost counts.
@@ -222,11 +223,11 @@ def place_of(control_groups: str) -> tuple[str, str]:
 
 
 def make_labels_unique(servers: Sequence[Server]) -> list[Server]:
-    """The same servers with unique labels.
+    """Returns the servers with unique labels.
 
-    A server in a container always carries it in its name: another container with the same port may
-    start at any time. Others carry their unit, or what else is their own, only where names are
-    equal.
+    A server in a container always carries it in its label, because another container with the same
+    port may start at any time. Other servers carry their unit, or another difference, only where
+    labels are equal.
     """
     labelled = [replace(server, apart=server.container) for server in servers]
     for apart in (_unit, _process_or_path):
@@ -251,7 +252,7 @@ def _process_or_path(server: Server) -> str:
 
 @dataclass(frozen=True)
 class ProcServerDetector:
-    """A `stream.watch.Lookout` that reads /proc."""
+    """Implements `stream.watch.Lookout` by reading /proc."""
 
     proc: Path = Path("/proc")
 
@@ -273,4 +274,4 @@ def _is_server(support: ServerSupport, candidate: Candidate) -> bool:
             return of_runtime and support.recognise(candidate) is not None
         return support.may_be_named(candidate.base_name) and support.serves(candidate)
     except QjouleError:
-        return not support.runtime  # what cannot be read may be a server, if its name is one's
+        return not support.runtime  # by its name alone, it may be a server

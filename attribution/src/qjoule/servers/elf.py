@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Function symbols of an executable, and their positions in the file."""
+"""Finds function symbols of an executable, and their positions in the file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, Segment
 from qjoule.servers.elf_tables import OBJECT, THREAD_LOCAL, InitialData, occurrences, symbol_tables
 
 _CONSTANTS_BYTES_MAX = 128 << 20
-_READ_BYTES_MAX = 1 << 20  #: of code, at a time
+_READ_BYTES_MAX = 1 << 20  #: most bytes of one read
 _NAME_BYTES_MAX = 1024
-_CACHED = 8  #: executables kept open: servers that run one file share what was read
+_CACHED = 8  #: executables kept open, for several servers that run one file
 _NT_GNU_BUILD_ID, _BUILD_ID_BYTES_MAX = 3, 64
 
 
@@ -38,7 +38,7 @@ class Executable:
     """The parts of an ELF file that probes need. Build it with `open_executable`."""
 
     def __init__(self, file: Opened) -> None:
-        """Takes over the descriptor, even if it raises one of `MALFORMED`."""
+        """Takes ownership of the descriptor, even if it raises one of `MALFORMED`."""
         self._descriptor = file.fd
         weakref.finalize(self, _close, file.fd, os.getpid())
         self.path = file.path
@@ -49,7 +49,7 @@ class Executable:
             raise NotAnExecutable(
                 f"{file.path}: only 64-bit little-endian executables can be traced"
             )
-        self.is_fixed = elf.is_fixed  #: it is always loaded at the same addresses
+        self.is_fixed = elf.is_fixed  #: always loaded at the same addresses
         self.build_id = build_id_of(elf)
         self._segments = tuple(elf.segments())
         self._thread_bytes = elf.thread_bytes()
@@ -61,7 +61,7 @@ class Executable:
         return tuple(table.name for table in self._tables)
 
     def functions(self, name: str) -> tuple[Symbol, ...]:
-        """Functions of exactly this name, one per address, in the order of the tables."""
+        """Returns functions of exactly this name, one per address, in the order of the tables."""
         by_address: dict[int, Symbol] = {}
         for table in self._tables:
             # String tables share tails, so the name may be the end of a longer string.
@@ -72,7 +72,7 @@ class Executable:
         return tuple(by_address.values())
 
     def variable(self, name: str) -> Symbol | None:
-        """The global variable of exactly this name."""
+        """Returns the global variable of exactly this name."""
         for table in self._tables:
             for position in occurrences(table.strings, name.encode() + b"\0"):
                 for symbol in table.at(position, OBJECT):
@@ -80,9 +80,8 @@ class Executable:
         return None
 
     def below_thread_pointer(self, name: str) -> int:
-        """How far below the thread pointer its thread-local variable of this name is; 0: it has
-        none with a symbol.
-        """
+        """Returns how far below the thread pointer the thread-local variable of this name is; 0: it
+        has no symbol."""
         for table in self._tables:
             for position in occurrences(table.strings, name.encode() + b"\0"):
                 for symbol in table.at(position, THREAD_LOCAL):
@@ -90,7 +89,7 @@ class Executable:
         return 0
 
     def names_with_prefix(self, prefix: str) -> tuple[str, ...]:
-        """Function names with this prefix: clones of a function, or variants of a signature."""
+        """Returns function names with this prefix: clones, or variants of a signature."""
         names: dict[str, None] = {}
         for table in self._tables:
             for position in occurrences(table.strings, prefix.encode()):
@@ -100,7 +99,7 @@ class Executable:
         return tuple(names)
 
     def file_offset(self, vaddr: int) -> int | None:
-        """The file offset of an executable address; None if no segment contains it."""
+        """Returns the file offset of an executable address; None if no segment contains it."""
         for segment in self._segments:
             if segment.executable and 0 <= vaddr - segment.vaddr < segment.size:
                 return vaddr - segment.vaddr + segment.offset
@@ -108,7 +107,7 @@ class Executable:
 
     @property
     def code_vaddr(self) -> int:
-        """Start address of the first segment of code: the kernel's `start_code`, likewise."""
+        """Start address of the first code segment: the kernel's `start_code` (fs/binfmt_elf.c)."""
         return min((segment.vaddr for segment in self._segments if segment.executable), default=0)
 
     @property
@@ -118,7 +117,7 @@ class Executable:
 
     @property
     def data_size(self) -> int:
-        """Bytes of that segment in memory."""
+        """Size of the last segment in memory."""
         return self._data.memory
 
     @property
@@ -127,14 +126,14 @@ class Executable:
         return max(self._segments, key=lambda segment: segment.vaddr, default=none)
 
     def constants(self) -> bytes:
-        """The section of constant data, with the strings; at most its first 128 MiB."""
+        """Returns the section of constant data, with the strings; at most its first 128 MiB."""
         if self._constants is None or not self._constants.is_in_file:
             return b""
         size = min(self._constants.size, _CONSTANTS_BYTES_MAX)
         return self._pread(self._constants.offset, size)
 
     def constant(self, text: bytes) -> int | None:
-        """The address of a string constant that is exactly this text."""
+        """Returns the address of a string constant that is exactly this text."""
         if self._constants is None:
             return None
         whole = self.constants()
@@ -146,16 +145,15 @@ class Executable:
         return None
 
     def constants_with(self, text: bytes) -> tuple[int, ...]:
-        """The addresses of all string constants that end in this text, where it begins."""
+        """Returns the addresses at which this text ends a string constant."""
         if self._constants is None:
             return ()
         begins = self._constants.vaddr
         return tuple(begins + at for at in occurrences(self._constants_once, text + b"\0"))
 
     def constant_at(self, vaddr: int, most: int) -> bytes | None:
-        """The string constant at this address, without its zero; None: none of at most so many
-        bytes.
-        """
+        """Returns the string constant at this address, without its zero; None if it is longer than
+        `most` bytes."""
         if self._constants is None or not vaddr - self._constants.vaddr >= 0:
             return None
         at = vaddr - self._constants.vaddr
@@ -167,7 +165,7 @@ class Executable:
         return self.constants()
 
     def initial_data(self) -> InitialData:
-        """The data sections.
+        """Returns the data sections.
 
         Raises:
             QjouleError: they are damaged.
@@ -178,10 +176,10 @@ class Executable:
             raise QjouleError(f"the data of {self.path} cannot be read: {error}") from None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the file; fewer at its end.
+        """Reads from the file; returns fewer bytes at its end.
 
         Raises:
-            QjouleError: it cannot be read, or too much is asked for.
+            QjouleError: the file cannot be read, or `size` is too large.
         """
         if size > _READ_BYTES_MAX:
             raise QjouleError(f"cannot read {size} bytes of {self.path} at a time")
@@ -195,7 +193,7 @@ class Executable:
             raise QjouleError(f"cannot read {self.path}: {why}") from None
 
 
-#: The process is part of the key: a forked one has closed these descriptors or reused them.
+#: The process is part of the key: after a fork, these descriptors may be closed or reused.
 _cache: OrderedDict[tuple[int, FileIdentity], Executable] = OrderedDict()
 
 
@@ -205,10 +203,10 @@ def _close(descriptor: int, owner: int) -> None:
 
 
 def open_executable(file: Opened | Path) -> Executable:
-    """Read an executable; the same file is read once.
+    """Opens an executable; the same file is read only once.
 
     Args:
-        file: a candidate's, which is closed in any case; a path only of files of our own.
+        file: a candidate's, which is closed in any case; a path only for files of our own.
 
     Raises:
         NotAnExecutable: it is no ELF file, or a damaged one.
@@ -237,7 +235,7 @@ def open_executable(file: Opened | Path) -> Executable:
 
 
 def build_id_of(elf: ElfFile) -> str:
-    """What the linker identifies the file by; empty: nothing."""
+    """Returns the linker's build id; empty if there is none."""
     for note in elf.notes(".note.gnu.build-id"):
         if note.type == _NT_GNU_BUILD_ID and note.name == b"GNU\0":
             return note.content[:_BUILD_ID_BYTES_MAX].hex()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of an ELF file: its sections by name, its segments, its notes.
+"""Parses the layout of an ELF file: its sections by name, its segments, its notes.
 
-The file comes from a stranger, so every size and offset in it may be any number. Everything is read
-by offset, within bounds, and anything that does not fit raises `ValueError`. Header tables are read
-whole into numpy.
+The file is untrusted, so every size and offset in it may be any number. Everything is read by
+offset, within bounds; a value that does not fit raises `ValueError`. Header tables are read whole
+into numpy.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SHT_PROGBITS, _SHT_NOBITS, _PT_LOAD, _PT_TLS, _PF_X = 1, 8, 1, 7, 1
 _MACHINES = {3: "x86", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x64", 183: "AArch64"}
 _MACHINES |= {243: "RISC-V", 258: "LoongArch"}
 
-#: A linked executable has some forty sections and a dozen segments.
+#: Most headers; a linked executable has some forty sections and a dozen segments.
 _SECTIONS_MAX, _SEGMENTS_MAX = 4096, 1024
 _NAMES_BYTES_MAX = 1 << 20
 _NAME_BYTES_MAX = 256
 _SECTION_BYTES_MAX = 192 << 20  #: a symbol table of 8 million functions
 _NOTES_BYTES_MAX, _NOTES_MAX = 1 << 20, 10_000
 _DEBUGDATA_BYTES_MAX = 64 << 20
-#: Raised for files that are not what they claim to be.
+#: Raised for malformed files.
 MALFORMED = (
     ValueError,
     IndexError,
@@ -58,7 +58,7 @@ MALFORMED = (
 
 
 class Source(Protocol):
-    """Bytes at offsets."""
+    """Bytes that can be read by offset."""
 
     def size(self) -> int: ...
 
@@ -68,7 +68,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """An open file; its position is not used."""
+    """Reads an open file, without its file position."""
 
     descriptor: int
 
@@ -98,7 +98,7 @@ class Section:
     vaddr: int
     offset: int
     size: int
-    link: int  #: index of the section that goes with it
+    link: int  #: index of the related section
 
     @property
     def is_in_file(self) -> bool:
@@ -107,12 +107,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the file that is loaded."""
+    """A segment that is loaded into memory."""
 
     vaddr: int
     offset: int
     size: int
-    memory: int  #: its size in memory, with the part that starts as zeros
+    memory: int  #: its size in memory, including the zeros after its content
     executable: bool
 
 
@@ -124,7 +124,7 @@ class Note:
 
 
 class ElfFile:
-    """An ELF file. Any method may raise what is in `MALFORMED`."""
+    """An ELF file. Any method may raise the errors in `MALFORMED`."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -145,17 +145,17 @@ class ElfFile:
         return self._by_name.get(name)
 
     def linked(self, section: Section) -> Section:
-        """The section it refers to: for a symbol table, its strings."""
+        """Returns the related section; for a symbol table, its strings."""
         return self._sections[section.link]
 
     def content(self, section: Section, most: int = _SECTION_BYTES_MAX) -> bytes:
-        """The content as stored in the file, compressed or not."""
+        """Returns the content as stored in the file, compressed or not."""
         if section.size > most:
             raise ValueError(f"section {section.name} of {section.size} bytes")
         return self._read(section.offset, section.size, f"section {section.name}")
 
     def notes(self, name: str) -> Iterator[Note]:
-        """The notes in a section (System V ABI, "Note Section")."""
+        """Yields the notes in a section (System V ABI, "Note Section")."""
         section = self.section(name)
         if section is None or not section.is_in_file:
             return
@@ -173,7 +173,7 @@ class ElfFile:
             at = begins + (size + 3) // 4 * 4
 
     def segments(self) -> Iterator[Segment]:
-        """The loaded segments."""
+        """Yields the loaded segments."""
         if self._phnum > _SEGMENTS_MAX:
             raise ValueError(f"{self._phnum} segments")
         for row in self._headers(_SEGMENT, self._phoff, self._phnum, self._phsize):
@@ -184,9 +184,8 @@ class ElfFile:
                 yield Segment(vaddr, offset, size, memory, bool(row["flags"] & _PF_X))
 
     def thread_bytes(self) -> int:
-        """Size of the block of thread-local variables below the thread pointer (ELF TLS, variant
-        II); 0: it has none.
-        """
+        """Returns the size of the block of thread-local variables below the thread pointer (ELF
+        TLS, variant II); 0: it has none."""
         for row in self._headers(_SEGMENT, self._phoff, self._phnum, self._phsize):
             if row["type"] == _PT_TLS:
                 memory, align = int(row["memory"]), max(int(row["align"]), 1)
@@ -194,7 +193,7 @@ class ElfFile:
         return 0
 
     def debug_data(self) -> ElfFile | None:
-        """MiniDebugInfo: an ELF file of its own, compressed. Its addresses are the outer file's.
+        """Returns MiniDebugInfo, a compressed ELF file with this file's addresses.
 
         GDB manual, "Debugging information in a special section".
         """

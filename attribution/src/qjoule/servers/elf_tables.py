@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The symbols of an ELF file, and its initialised data as it is in memory before the program runs.
+"""Reads the symbols of an ELF file, and its initialised data as loaded before the program runs.
 
 Pointers in the data of a position-independent executable are in its relocations, not in the data
 (System V ABI, AMD64 supplement, "Relocation": R_X86_64_RELATIVE).
@@ -28,8 +28,8 @@ _SYMBOL = np.dtype(
     ]
 )
 OBJECT, FUNCTION, THREAD_LOCAL = 1, 2, 6  #: STT_OBJECT, STT_FUNC, STT_TLS
-_TABLES_BYTES_MAX = 160 << 20  #: of one file's symbols and their names
-#: Occurrences of one name in a string table. A linker leaves one, and each costs a search.
+_TABLES_BYTES_MAX = 160 << 20  #: most bytes of a file's symbols and their names
+#: Most occurrences of a name in a string table. A linker leaves one, and each costs a search.
 _OCCURRENCES_MAX = 1000
 
 
@@ -44,7 +44,7 @@ class SymbolTable:
         return len(self.strings) + self.symbols.nbytes
 
     def at(self, position: int, kind: int = FUNCTION) -> npt.NDArray[np.void]:
-        """Defined functions whose name begins at this position of the string table."""
+        """Returns defined functions whose name begins at this position of the string table."""
         names = self.symbols["name"]
         first, end = np.searchsorted(names, position), np.searchsorted(names, position, "right")
         candidates: npt.NDArray[np.void] = self.symbols[first : min(end, first + _OCCURRENCES_MAX)]
@@ -54,9 +54,8 @@ class SymbolTable:
 
 
 def symbol_tables(elf: ElfFile) -> Iterator[SymbolTable]:
-    """The symbol tables, starting with the one that every executable has. Too large ones are
-    skipped.
-    """
+    """Yields the symbol tables: `.dynsym`, `.symtab`, and that of `.gnu_debugdata`. Too large ones
+    are skipped."""
     bytes_left = _TABLES_BYTES_MAX
     for name in (".dynsym", ".symtab"):
         if table := _table(elf, name, bytes_left):
@@ -82,7 +81,7 @@ def _table(elf: ElfFile, name: str, most: int) -> SymbolTable | None:
 
 
 def occurrences(strings: bytes, wanted: bytes) -> Iterator[int]:
-    """The positions of `wanted`. Refuses a table that is full of it, which no linker makes.
+    """Yields the positions of `wanted`. Refuses a table full of it, which no linker makes.
 
     Raises:
         QjouleError: it occurs too often.
@@ -100,7 +99,7 @@ def occurrences(strings: bytes, wanted: bytes) -> Iterator[int]:
 _RELOCATION = np.dtype([("at", "<u8"), ("info", "<u8"), ("addend", "<u8")])
 _RELATIVE = {"x64": 8, "AArch64": 1027}
 _SECTIONS = (".data.rel.ro", ".data.rel.ro.local", ".data")
-_OF_FIXED = (".rodata",)  #: constants with pointers, where these need no relocation
+_OF_FIXED = (".rodata",)  #: constants with pointers, in files that need no relocation
 _SECTION_BYTES_MAX = 32 << 20
 _WORD = 8
 _PLACES_MAX = 64
@@ -109,9 +108,9 @@ Words = npt.NDArray[np.uint64]
 
 
 class InitialData:
-    """The words of 8 bytes of a file's data sections, with the pointers at their linked addresses.
+    """The 8-byte words of a file's data sections, with the pointers at their linked addresses.
 
-    Making one raises what `elf_file.MALFORMED` lists.
+    The constructor raises the errors in `elf_file.MALFORMED`.
     """
 
     def __init__(self, elf: ElfFile) -> None:
@@ -129,7 +128,7 @@ class InitialData:
             self._relocate(np.frombuffer(content[:whole], _RELOCATION), relative)
 
     def places(self, value: int) -> list[int]:
-        """The addresses of the words with this value, the first few of each section."""
+        """Returns the addresses of words with this value, the first few of each section."""
         return [
             begins + int(at) * _WORD
             for begins, words in self._blocks
@@ -137,7 +136,7 @@ class InitialData:
         ]
 
     def words(self, address: int, count: int) -> Words:
-        """At most so many words from this address on; none if it is in no data section."""
+        """Returns at most `count` words from this address on; none if it is in no data section."""
         for begins, words in self._blocks:
             first, odd = divmod(address - begins, _WORD)
             if not odd and 0 <= first < len(words):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines one candidate: all parsing of a stranger's bytes happens in one function of an `Access`.
+"""Examines one candidate: one function of an `Access` does all parsing of untrusted bytes.
 The result is plain data, so the function can run in a process without any rights.
 
 A generic server's executable may be a runtime (java, python3) that runs other programs too, and no
-list of runtimes is ever complete. So a restart is known by the same command line as well: the
+list of runtimes is ever complete. So a restart is also recognised by an equal command line: the
 kernel side hashes it when a process starts, and compares. A server that replaced its command line
 by a title (nginx, sshd) is recognised by its executable if the title names that, and otherwise not
-at all. Missing a restart, and reporting so, is better than taking a stranger for the server.
+at all. Missing a restart, and reporting so, is better than taking another program for the server.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _U64 = (1 << 64) - 1
 
 
 def arguments_hash(command_line: bytes) -> int:
-    """Hash of a command line as the kernel keeps it: each word ends with a zero byte."""
+    """Hashes a command line as the kernel keeps it: each word ends with a zero byte."""
     value = (_OFFSET ^ len(command_line)) * _PRIME & _U64
     hashed = command_line[:_HASHED_BYTES]
     for start in range(0, len(hashed), 8):
@@ -67,7 +67,7 @@ def arguments_hash(command_line: bytes) -> int:
 
 
 def restart_of(candidate: Candidate) -> Restart:
-    """How a restart of this process is recognised."""
+    """Returns how a restart of this process is recognised."""
     command_line = candidate.command_line
     words = command_line.removesuffix(b"\0").split(b"\0", 1)
     # The kernel side hashes the whole command line, so a partly read one has no hash here.
@@ -83,12 +83,12 @@ def restart_of(candidate: Candidate) -> Restart:
 
 
 def _is_title(words: list[bytes]) -> bool:
-    """One word that contains several, as setproctitle() leaves it."""
+    """Returns true for one word that contains several, as setproctitle() leaves it."""
     return len(words) == 1 and b" " in words[0]
 
 
 def _names_executable(word: str, candidate: Candidate) -> bool:
-    """`/usr/sbin/nginx` or `sshd`; the executable may be a link's target."""
+    """Returns true for `/usr/sbin/nginx` or `sshd`; the executable may be a link's target."""
     if not word or len(word) > _PATH_MAX:
         return False
     beside = candidate.exe_name.rpartition("/")[0] + "/" + word.rpartition("/")[2]
@@ -99,7 +99,7 @@ def _names_executable(word: str, candidate: Candidate) -> bool:
 
 @lru_cache(maxsize=8)
 def identify(executable: Executable) -> Identified | None:
-    """The server it is; None if qjoule does not know it.
+    """Returns the server that the executable is; None if qjoule does not know it.
 
     The version is "" if the executable does not contain it. If several servers recognise it, the
     first certain one wins, else the first.
@@ -114,7 +114,7 @@ def identify(executable: Executable) -> Identified | None:
 
 
 def resolve(candidate: Candidate, flavour: str, version: str) -> Resolution:
-    """What its executable offers. What is missing is described in `problem` or `notes`."""
+    """Returns what can be attached to; `problem` and `notes` describe what is missing."""
     try:
         return support_of(flavour).resolve(candidate, version)
     except QjouleError as error:
@@ -136,7 +136,7 @@ def prepare() -> None:
 
 
 def examine(access: Access, facts: Facts, tables: SocketTables | None = None) -> Examined:
-    """Finds out everything about one candidate. Never raises what the candidate's files can cause.
+    """Examines one candidate. Never raises what the candidate's files can cause.
 
     Args:
         tables: shared between candidates, to read common tables only once.
@@ -145,7 +145,7 @@ def examine(access: Access, facts: Facts, tables: SocketTables | None = None) ->
         return _examine(access, facts, tables or SocketTables(facts.port_range))
     except QjouleError as error:
         return Examined(problem=one_line(str(error)))
-    except Exception as error:  # one stranger's file must not stop the examination of others
+    except Exception as error:  # one bad file must not stop the examination of others
         return Examined(problem=f"it cannot be examined ({type(error).__name__})")
 
 
@@ -173,7 +173,7 @@ def _with_vocabulary(candidate: Candidate, examined: Examined) -> Examined:
 
 
 def _recognised(candidate: Candidate) -> Identified | None:
-    """Which server it is, by the arguments of a runtime or by the content of the executable."""
+    """Recognises the server, by a runtime's arguments or by the content of the executable."""
     if candidate.pid and candidate.base_name in runtimes():
         recognised = (
             support.recognise(candidate)
@@ -210,9 +210,9 @@ def _running(candidate: Candidate, identified: Identified, tables: SocketTables)
 
 
 def _runs_as(candidate: Candidate, support: ServerSupport) -> str:
-    """The server's name that it was started under, if its file has another one.
+    """Returns the server's name that it was started under, if its file has another name.
 
-    Redis and its tools are one file, which any of their names may belong to.
+    Redis and its tools are one file, which may have the name of any of them.
     """
     name = candidate.name
     if candidate.base_name.startswith(name) or not support.may_be_named(name):
@@ -255,7 +255,7 @@ def _listening_on(listening: Listening, examined: Examined, first_port: int = 0)
 
 
 def _with_executable(candidate: Candidate, examined: Examined) -> Examined:
-    """A JVM's executable need not be readable: it is not examined."""
+    """Adds the executable's state. That of a JVM need not be readable: it is not examined."""
     try:
         file = candidate.file
     except Unreadable:
@@ -265,7 +265,7 @@ def _with_executable(candidate: Candidate, examined: Examined) -> Examined:
 
 @dataclass(frozen=True)
 class Listed:
-    """The processes whose executables can be seen, and the number of others."""
+    """The processes whose executables can be seen, and the number of other processes."""
 
     processes: tuple[Process, ...]
     hidden: int = 0
@@ -275,34 +275,34 @@ class Host(Protocol):
     """Lists processes and executables; has candidates examined, here or in another process."""
 
     def processes(self) -> Listed:
-        """The processes that there are now."""
+        """Lists the current processes."""
 
     def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
-        """Executables whose paths match, relative to the root directory."""
+        """Returns executables whose paths match, relative to the root directory."""
 
     def port_range(self) -> tuple[int, int]:
-        """The ports that the kernel gives to clients."""
+        """Returns the range of ports that the kernel assigns to clients."""
 
     def has(self, pid: int) -> bool:
-        """Whether there is such a process, even if its executable cannot be seen."""
+        """Returns true if the process exists, even if its executable cannot be seen."""
 
     def examine(self, facts: Facts) -> Examined:
-        """The process `facts.pid`, or if that is 0 the file `facts.exe_name`. Never raises."""
+        """Examines process `facts.pid`; if that is 0, the file `facts.exe_name`. Never raises."""
 
     def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
-        """`examine` of each, in this order; some at a time where that is possible."""
+        """Calls `examine` for each, in this order; several at a time where that is possible."""
 
 
 @dataclass
 class DirectHost:
-    """Looks with the rights of this process. `proc` and `root` are other directories in tests."""
+    """Accesses files with this process's rights. Tests have other directories `proc`, `root`."""
 
     proc: Path = Path("/proc")
     root: Path = Path("/")
     _tables: SocketTables | None = field(default=None, repr=False)
 
     def processes(self) -> Listed:
-        self._tables = None  # other processes may have opened sockets meanwhile
+        self._tables = None  # other processes may have opened sockets since
         hidden: list[int] = []
         listed = tuple(processes(self.proc, hidden))
         return Listed(listed, len(hidden))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of an examination as JSON, between the examining process and its user.
+"""Parses the result of an examination, which the examining process sends as JSON.
 
-The examining process has parsed a stranger's bytes, and that stranger may control it by now. So the
-reader trusts nothing: every field must exist, have its type, be within bounds, and be plausible for
-such a server. Messages are never parsed.
+The examining process has parsed untrusted bytes and may be compromised by them. So the reader
+trusts nothing: every field must exist, have its type, be within bounds, and be plausible for such a
+server. Messages are never parsed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from qjoule.shapes.safe_text import WORDS_MAX
 DOCUMENT_MAX = 1 << 20  #: bytes
 _PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 64
 _WORDS_MAX, _WORD_MAX = 4096, 64
-_CODE_MAX = 15  #: bytes of an instruction: Intel SDM, volume 2, 2.3.11
+_CODE_MAX = 15  #: longest instruction in bytes: Intel SDM, volume 2, 2.3.11
 _U16, _U32, _U63, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1
 _COSTS = (
     probe_site.NOP5,
@@ -58,7 +58,7 @@ _COSTS = (
 
 
 def examined_from_json(document: bytes) -> Examined:
-    """The result of an examination.
+    """Parses the result of an examination.
 
     Raises:
         InvalidDocument: the document is not what `Examined.to_json` produces; one line, with the
@@ -99,7 +99,7 @@ def _check(examined: Examined) -> None:
 
 
 def _are_facts(facts: Mapping[str, int], limits: Mapping[str, int], names: Iterable[str]) -> bool:
-    """Whether these are all of the named facts or none, and none is above its limit."""
+    """Returns true if these are all or none of the named facts, and none exceeds its limit."""
     return not facts or (
         set(facts) == set(names) and all(facts[name] <= limits[name] for name in facts)
     )
@@ -130,14 +130,14 @@ def _role(value: Any, where: str) -> str:
 
 
 def _facts(value: Any, where: str) -> dict[str, int]:
-    """Numbers by name. `_check` decides which names are allowed."""
+    """Reads numbers by name. `_check` decides which names are allowed."""
     if type(value) is not dict or len(value) > _FACTS_MAX:
         raise InvalidDocument(f"{where} is no list of numbers by name")
     return {name: number(0, _U64)(content, where) for name, content in value.items()}
 
 
 def _vocabulary(value: Any, where: str) -> dict[str, int]:
-    """Numbers by word."""
+    """Reads numbers by word."""
     if type(value) is not dict or len(value) > _WORDS_MAX:
         raise InvalidDocument(f"{where} is no list of words")
     word, most = text(_WORD_MAX), number(0, _U32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FerretDB, which speaks the protocol of MongoDB: recognising it, its settings, and its attach
-mode.
+"""Supports FerretDB, which speaks the protocol of MongoDB: recognises it, reads its settings, and
+decides its attach mode.
 
-Its executable contains no certain version. It has no function that probes would be attached to.
+Its executable contains no certain version, and no function to attach probes to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qjoule.servers.support import (
 )
 from qjoule.servers.types import Fact
 
-_MODULE = b"github.com/FerretDB/FerretDB/"  #: where Go has its packages from
+_MODULE = b"github.com/FerretDB/FerretDB/"  #: the path of its Go packages
 
 
 def identify(executable: Executable) -> Identified | None:
@@ -35,7 +35,7 @@ def identify(executable: Executable) -> Identified | None:
 
 _OPTION, _VARIABLE = "--listen-tls", "FERRETDB_LISTEN_TLS"
 
-#: FerretDB is written in Go, whose scheduler runs a connection's work on any of its threads.
+#: FerretDB is written in Go, whose scheduler may run a connection's work on any thread.
 NO_OWN_THREADS = Fact(True, "goroutines go from thread to thread")
 
 
@@ -45,7 +45,7 @@ def settings(running: Running) -> Settings:
 
 
 def encryption(candidate: Candidate) -> Fact:
-    """Whether it listens for TLS."""
+    """Returns whether it listens for TLS."""
     if not candidate.arguments:
         return Fact(None, "its command line cannot be read")
     for argument in candidate.arguments[1:]:
@@ -85,7 +85,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = "1.24.2"
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "ferretdb",

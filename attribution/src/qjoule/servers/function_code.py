@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds functions, and reads their machine code, to inspect it before relying on it.
+"""Finds functions and reads their machine code, which is inspected before probes rely on it.
 
 A plain name is not enough to be sure of the positions of arguments: other versions of a server have
 a function of the same name with other arguments. The mangled name contains the types of all
 arguments (Itanium C++ ABI, "Mangling"), so equal names mean equal layout. Each server's functions
 are listed in its folder.
 
-Servers' folders look for the forms of code in which a member's offset, or a variable's address, can
-be read. They look at steps: instructions with names of registers and places in memory.
+Servers' folders search the code for known forms that contain a member's offset or a variable's
+address. They search steps: instructions with the names of registers and places in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import Executable, Symbol
 
-_Role = TypeVar("_Role", bound=str)  #: of a server's enumeration
+_Role = TypeVar("_Role", bound=str)  #: a server's enumeration of roles
 
 
 class CannotResolve(QjouleError):
@@ -35,14 +35,14 @@ def the_only(
     prefixes: Sequence[str] = (),
     missing: str = "",
 ) -> Symbol:
-    """The one of these functions that exists.
+    """Returns the one of these functions that exists.
 
     Args:
-        what: what messages call them; `missing`: without any of them, if it is something else.
-        prefixes: functions that begin so have a signature that is not known.
+        what: names them in messages; `missing`: the message if none exists, if it is another.
+        prefixes: functions that begin so have an unknown signature.
 
     Raises:
-        CannotResolve: there is none or several, or as in `the_one`.
+        CannotResolve: none or several exist, or see `the_one`.
     """
     present = [name for name in names if executable.functions(name)]
     if len(present) > 1:
@@ -56,7 +56,7 @@ def the_only(
 
 
 def by_role(names: Mapping[_Role, str], executable: Executable) -> dict[str, Symbol]:
-    """The function of each role.
+    """Returns the function of each role.
 
     Raises:
         CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
@@ -65,7 +65,7 @@ def by_role(names: Mapping[_Role, str], executable: Executable) -> dict[str, Sym
 
 
 def the_one(executable: Executable, name: str) -> Symbol:
-    """The function of this name, which all its callers use.
+    """Returns the function of this name, which all its callers use.
 
     Raises:
         CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
@@ -85,7 +85,7 @@ def the_one(executable: Executable, name: str) -> Symbol:
 
 
 def absent(name: str, executable: Executable) -> CannotResolve:
-    """An error that lists where we searched, and what would help."""
+    """Returns an error that lists where we searched, and what would help."""
     tables = " or ".join(executable.tables) if executable.tables else "a file without symbols"
     stripped = not set(executable.tables) & {".symtab", ".gnu_debugdata"}
     mend = "; it is stripped: use a build that is not" if stripped else ""
@@ -98,7 +98,7 @@ FOUND_MAX = 100_000  #: occurrences examined: a server has some hundreds
 
 
 def places(strings: bytes, name: bytes) -> Iterator[int]:
-    """Positions where a name begins.
+    """Yields positions where a name begins.
 
     Searching for a plain word takes a tenth of a second in 100 MB, whatever the content; a pattern
     takes minutes.
@@ -112,12 +112,12 @@ def places(strings: bytes, name: bytes) -> Iterator[int]:
 
 
 def is_whole(strings: bytes, begins: int, ends: int) -> bool:
-    """Whether this is the whole string between two zeros."""
+    """Returns true if this is a whole string between two zeros."""
     return strings[max(begins - 1, 0) : begins] == strings[ends : ends + 1] == b"\0"
 
 
 def the_function(executable: Executable, name: str) -> Symbol:
-    """The only function of this name, whose instructions will be inspected.
+    """Returns the only function of this name, whose instructions will be inspected.
 
     Raises:
         CannotResolve: there is none or several, or the code is not x86-64.
@@ -131,10 +131,10 @@ def the_function(executable: Executable, name: str) -> Symbol:
 
 
 def code_of(executable: Executable, function: Symbol, most: int) -> tuple[int, bytes]:
-    """Its offset in the file and its bytes, at most so many.
+    """Returns its offset in the file, and at most `most` of its bytes.
 
     Raises:
-        CannotResolve: no part of the file that is code has its address.
+        CannotResolve: no code segment of the file contains its address.
     """
     offset = executable.file_offset(function.vaddr)
     if offset is None:
@@ -143,12 +143,12 @@ def code_of(executable: Executable, function: Symbol, most: int) -> tuple[int, b
 
 
 def instructions(code: bytes, vaddr: int = 0) -> Iterator[Any]:
-    """capstone's instructions with their operands, up to the first invalid bytes."""
+    """Yields capstone's instructions with their operands, up to the first invalid bytes."""
     yield from _disassembler().disasm(code, vaddr)
 
 
 def load_disassembler() -> None:
-    """Loads what capstone would otherwise load, opening files, at the first instruction."""
+    """Loads files that capstone would otherwise open at the first instruction."""
     from capstone import x86  # noqa: F401, PLC0415 - see below
 
     list(_disassembler().disasm(b"\x90", 0))
@@ -156,14 +156,14 @@ def load_disassembler() -> None:
 
 @cache
 def _disassembler() -> Any:
-    import capstone  # noqa: PLC0415 - loads a shared library: only when code is looked at
+    import capstone  # noqa: PLC0415 - loads a shared library
 
     disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     disassembler.detail = True
     return disassembler
 
 
-MEMBER_MAX = 0xFFFF  #: no member is further into its struct
+MEMBER_MAX = 0xFFFF  #: largest offset of a member in its struct
 _REGISTER, _CONSTANT, _MEMORY = 1, 2, 3  #: capstone's types of operands
 #: Registers that a called function may change (System V ABI, AMD64).
 VOLATILE = frozenset({"rax", "rcx", "rdx", "rsi", "rdi", *(f"r{n}" for n in range(8, 12))})
@@ -171,9 +171,8 @@ VOLATILE = frozenset({"rax", "rcx", "rdx", "rsi", "rdi", *(f"r{n}" for n in rang
 
 @dataclass(frozen=True)
 class Place:
-    """A place in memory: a distance from a register, or from a segment's start without one. A
-    variable (`base` is "rip") has its address as distance.
-    """
+    """A place in memory: an offset from a register, or from a segment's start without one. For a
+    variable (`base` is "rip") the offset is its address."""
 
     base: str
     distance: int
@@ -186,28 +185,28 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """An instruction and those of its first two operands that these forms consist of."""
+    """An instruction and its first two operands, as far as the known forms need them."""
 
     name: str  #: its mnemonic, without prefixes
     to: str | Place | None = None
     source: str | Place | None = None
-    target: int | None = None  #: that it calls or jumps to
-    constant: int | None = None  #: in place of `source`
+    target: int | None = None  #: the address that it calls or jumps to
+    constant: int | None = None  #: an immediate value in place of `source`
 
     def loads(self) -> tuple[str, Place] | None:
-        """(register, place) of a move from memory into a register."""
+        """Returns (register, place) of a move from memory into a register."""
         if self.name == "mov" and isinstance(self.to, str) and isinstance(self.source, Place):
             return self.to, self.source
         return None
 
     def computes(self) -> tuple[str, Place] | None:
-        """(register, place) of an instruction that computes a place's address."""
+        """Returns (register, place) of an instruction that computes a place's address."""
         if self.name == "lea" and isinstance(self.to, str) and isinstance(self.source, Place):
             return self.to, self.source
         return None
 
     def compares(self) -> tuple[Place, str] | None:
-        """(place, register) of a comparison of these."""
+        """Returns (place, register) of a comparison of these."""
         if self.name != "cmp":
             return None
         for place, register in ((self.to, self.source), (self.source, self.to)):
@@ -220,14 +219,14 @@ class Step:
 
 
 def as_64_bits(register: str) -> str:
-    """The whole of a 32-bit register; any other register unchanged."""
+    """Returns the whole of a 32-bit register; any other register unchanged."""
     if register.startswith("e"):
         return "r" + register[1:]
     return register.removesuffix("d") if register.startswith("r") else register
 
 
 def body_steps(code: bytes, vaddr: int = 0) -> list[Step]:
-    """A short function's steps, up to the first return."""
+    """Returns a short function's steps, up to the first return."""
     body = []
     for step in steps(code, vaddr):
         if step.name == "ret":
@@ -237,7 +236,7 @@ def body_steps(code: bytes, vaddr: int = 0) -> list[Step]:
 
 
 def steps(code: bytes, vaddr: int = 0) -> Iterator[Step]:
-    """All steps of code at this address, up to the first invalid bytes."""
+    """Yields all steps of code at this address, up to the first invalid bytes."""
     for instruction in instructions(code, vaddr):
         operands = [_operand(instruction, operand) for operand in instruction.operands[:2]]
         first, second = (*operands, None, None)[:2]

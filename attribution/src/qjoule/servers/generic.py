@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers with an unknown protocol: any process that listens. They have named threads, but no
+"""Finds servers with an unknown protocol: any process that listens. They have named threads, but no
 queries.
 """
 
@@ -21,8 +21,8 @@ from qjoule.servers.support import Mode, Running, ServerSupport, Settings, Suppo
 from qjoule.servers.types import NO_PROTOCOL, Examined, Fact, Facts, Restart, Server
 
 _TRACER = "qjoule-tracer"
-#: A service manager holds the sockets of services that it has not started yet. Their work is not
-#: its own.
+#: Service managers hold the sockets of services that they have not started yet, but do not do
+#: their work.
 _SERVICE_MANAGERS = ("systemd", "init")
 _BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
 
@@ -30,13 +30,13 @@ _BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
 def find_generic(
     known: Iterable[Server], host: Host | None, itself: int | None = None
 ) -> list[Server]:
-    """The listening processes that are not among the `known` servers; ids are 0.
+    """Returns the listening processes that are not among the `known` servers; ids are 0.
 
     Those with ports come before those with only unix sockets, then by CPU time used, most first.
     Workers that share their parent's executable and sockets belong to its server.
 
     Args:
-        host: how to look; None: with this process's rights.
+        host: how to access processes; None: with this process's rights.
         itself: the process to leave out, by default this one.
     """
     left_out = {tgid for server in known for tgid in server.tgids}
@@ -83,7 +83,7 @@ def find_generic(
 def with_generic(
     known: Sequence[Server], pids: Collection[int], everything: bool, host: Host | None
 ) -> list[Server]:
-    """The known servers, then the generic ones: `everything` that listens, or `pids`.
+    """Returns the known servers, then the generic ones: all (`everything`), or those of `pids`.
 
     Raises:
         QjouleError: no process with one of these pids could be traced.
@@ -118,7 +118,7 @@ def with_generic(
 
 
 def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Server]:
-    """The same servers, with running ones that `plan` cannot trace turned into generic ones."""
+    """Replaces running servers that `plan` cannot trace by generic ones."""
     hopeless = {planned.server.tgids for planned in plan.servers if not planned.traced} - {()}
     return [
         replace(server, flavour=NO_PROTOCOL, name=server.flavour, restart=_BY_EXECUTABLE)
@@ -162,7 +162,7 @@ _BY_THREAD = Choice(
 
 
 def choose_attach_mode(_case: Case) -> Choice:
-    """By thread, whatever attach mode the user wants."""
+    """Always chooses tracing by thread."""
     return _BY_THREAD
 
 
@@ -187,5 +187,5 @@ SUPPORT = ServerSupport(
 )
 
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (Supported(NO_PROTOCOL, "any other process", (Mode("all"),)),)

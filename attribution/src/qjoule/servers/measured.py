@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of measured figures of all servers: CSV with a comment, a row per figure.
+"""Reads and writes the files of measured figures: CSV with a comment, a row per figure.
 
-`measured_costs.csv` has what a query was measured to cost on each attach mode, by `make
-bench-attach-modes`; `measured_overhead.csv` what tracing was measured to cost whole loads, by `make
-bench-overhead BENCH_ARGS=--save`.
+`measured_costs.csv` has the measured cost of a query on each attach mode (`make
+bench-attach-modes`), `measured_overhead.csv` the measured cost of tracing whole loads (`make
+bench-overhead BENCH_ARGS=--save`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FOLDER = Path(__file__).parent
 
 
 class Figure(Protocol):
-    """A dataclass of `int`, `int | None` and `str`."""
+    """A row: a dataclass with fields of `int`, `int | None` and `str`."""
 
     @property
     def server(self) -> str:
@@ -29,7 +29,7 @@ class Figure(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Identifies the figure; keys have an order."""
+        """Identifies the figure; keys can be sorted."""
 
 
 F = TypeVar("F", bound=Figure)
@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Figure)
 
 @dataclass(frozen=True)
 class FigureFile(Generic[F]):
-    """`name`: of the file; `about`: its first line; `empty_words`: whether a word may be empty."""
+    """A file of figures: its `name`, `about` (its first line), and whether words may be empty."""
 
     kind: type[F]
     name: str
@@ -45,28 +45,28 @@ class FigureFile(Generic[F]):
     empty_words: bool = False
 
     def load(self) -> dict[Any, F]:
-        """The figures by their keys, in order.
+        """Returns the figures by their keys, in order.
 
         Raises:
-            QjouleError: the file has not the format of such files.
+            QjouleError: the file does not have this format.
         """
         return dict(sorted(self.read((_FOLDER / self.name).read_text(encoding="utf-8")).items()))
 
     def save(self, figures: Iterable[F], *, alone: bool = False) -> None:
-        """Writes them to the file and keeps its other entries, unless they are to stay `alone`.
+        """Writes the figures to the file, and keeps its other figures unless `alone`.
 
         Raises:
-            QjouleError: the file has not the format of such files.
+            QjouleError: the file does not have this format.
         """
         before = {} if alone else self.load()
         every = before | {figure.key: figure for figure in figures}
         (_FOLDER / self.name).write_text(self.write(every.values()), encoding="utf-8")
 
     def read(self, text: str) -> dict[Any, F]:
-        """The figures in the text of a file, by their keys.
+        """Parses the text of a file; returns the figures by their keys.
 
         Raises:
-            QjouleError: the text has not the format of such files.
+            QjouleError: the text does not have this format.
         """
         reader = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
         if reader.fieldnames != self._columns:
@@ -75,7 +75,7 @@ class FigureFile(Generic[F]):
         return {figure.key: figure for figure in figures}
 
     def write(self, figures: Iterable[F]) -> str:
-        """The text of a file, in a fixed order."""
+        """Returns the text of a file, in a fixed order."""
         text = io.StringIO()
         text.write(f"# {self.about}\n")
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
@@ -117,8 +117,8 @@ COSTS_FILE = "measured_costs.csv"
 class MeasuredCost:
     """CPU time that tracing adds to the server per query: medians and their 95 % intervals.
 
-    `cost`: what the attach mode adds to a recording that leaves the server out. `whole`: what
-    tracing adds compared with no recording at all. `programs`: the part of the cost that the kernel
+    `cost`: cost of the attach mode, compared with a recording that leaves the server out. `whole`:
+    cost of tracing, compared with no recording. `programs`: the part of the cost that the kernel
     counts for the attach mode's BPF programs themselves, without the overhead of invoking them. For
     a server whose queries take a thousand times as long, only this part can be measured.
     """
@@ -132,7 +132,7 @@ class MeasuredCost:
     whole_ns: int
     whole_low_ns: int
     whole_high_ns: int
-    query: str  #: what was run
+    query: str  #: the query that was run
     cpu: str
     kernel: str
     date: str  #: ISO 8601
@@ -160,7 +160,7 @@ Key = tuple[str, str, str, str, str, str, str]
 
 @dataclass(frozen=True)
 class MeasuredOverhead:
-    """One figure: its median with a 95 % interval, and where, when and of which tree.
+    """One figure: its median with a 95 % interval, and the place, time and commit.
 
     `load`: saturated, fixed (60 % of that rate), or inside (by the kernel's accounts of BPF
     programs, at the fixed rate). `figure`: its unit is in its name. CPU times are per query.
@@ -171,7 +171,7 @@ class MeasuredOverhead:
     workload: str
     mode: str  #: record or top
     attach_mode: str
-    options: str  #: further ones of the command; empty: none
+    options: str  #: further options of the command; empty: none
     load: str
     figure: str
     median: int
@@ -179,7 +179,7 @@ class MeasuredOverhead:
     high: int
     rounds: int
     queries_per_s: int  #: while traced; 0: not measured
-    load_average: str  #: of the machine, the load included
+    load_average: str  #: the machine's, including the load
     cpu: str
     kernel: str
     date: str  #: ISO 8601
@@ -199,5 +199,5 @@ _OVERHEADS = FigureFile(
     "What tracing costs, by `make bench-overhead BENCH_ARGS=--save`.",
     empty_words=True,
 )
-#: By what they are of. See `FigureFile` for errors.
+#: Figures by their keys. See `FigureFile` for errors.
 known_overheads, save_overheads = _OVERHEADS.load, _OVERHEADS.save

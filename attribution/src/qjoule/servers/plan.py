@@ -5,21 +5,21 @@
                                  a server; KIND and ATTACH_MODE as in `registry.toml`. DEVICE and
                                  INODE are its executable's (stat(2)): processes that start from it
                                  later belong to the first server listed with it
-    --restart ID:never|HASH      which of them are this very server (`servers.examine`)
-    --running ID:TGID            the main process of the server, which runs already; its children
-                                 are the server's too
+    --restart ID:never|HASH      how a restart of this server is recognised (`servers.examine`)
+    --running ID:TGID            the main process of a server that runs already; its children
+                                 belong to the server too
     --probe ID:ROLE:HANDLE:OFFSET:CODE
-                                 a uprobe at this offset (0x...) of the file that the root part
-                                 calls HANDLE, the server's executable or a library of its; ROLE as
+                                 a uprobe at this offset (0x...) of the file to which the root part
+                                 gave HANDLE, the server's executable or library; ROLE as
                                  in `registry.toml`; CODE is the instruction there, in hexadecimal
     --fact ID:NAME:NUMBER        what this server's BPF programs need to know, as in
                                  `registry.toml`; a fact that is not listed is 0
 
 Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
 that run the same file share one attach mode, its probes are listed once, under the first of them,
-and a hit counts for the server of the process that was hit. The fact `pool` is of all of them or of
-none, because whichever restarts counts for the first: such a server may run a thread pool, or who
-logs in on its threads cannot be seen, so what they do between commands belongs to no query.
+and a hit counts for the server of the process that was hit. The fact `pool` is the same for all of
+them, because any of them that restarts counts as the first. It means that a server may run a thread
+pool, or that logins on its threads cannot be seen: work between commands then belongs to no query.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _NO_IDS = "ids that it gives to statements are not known"
 
 @dataclass(frozen=True)
 class PlannedServer:
-    """A server with its decision. If not `choice.traced`, it is left out of the arguments."""
+    """A server and its choice. If not `choice.traced`, it is left out of the arguments."""
 
     server: Server
     choice: Choice
-    probes: tuple[Probe, ...] = ()  #: of its executable, even if another server lists them
+    probes: tuple[Probe, ...] = ()  #: in its executable, even if another server lists them
     facts: Mapping[str, int] = field(default_factory=dict)  #: numbers for the BPF programs
     notes: tuple[str, ...] = ()  #: what will be incomplete, one line each
     lists_probes: bool = False
-    library: str = ""  #: path of the file with its probes, if that is not the executable
-    library_handle: int = 0  #: the root part's number for it
+    library: str = ""  #: path of the file with its probes, if not the executable
+    library_handle: int = 0  #: the root part's number for the library
     tells_children: bool = False  #: statements of its stored procedures are reported separately
-    pool: bool = False  #: the fact `pool`, set for it or for another server of its file
+    pool: bool = False  #: the fact `pool`, set for any server of its file
     next_read: bool = False  #: the fact `next-read`: reads of sockets end its queries
 
     @property
@@ -69,17 +69,17 @@ class PlannedServer:
 
     @property
     def hides_sessions(self) -> bool:
-        """Whether some of its sessions may not be readable on their sockets."""
+        """True if some of its sessions may be unreadable on their sockets."""
         return self.choice.attach_mode is AttachMode.SOCKET and not self.choice.exact
 
     @property
     def boundary_cost_ns(self) -> int:
-        """Total cost of the probes that every query passes, by the table of `probe_site`."""
+        """Total cost of the probes that every query hits, by the table of `probe_site`."""
         costs = {probe.role: probe.site.cost for probe in self.probes}
         return support_of(self.server.flavour).boundary_cost_ns(costs)
 
     def summary(self) -> dict[str, Any]:
-        """As `qjoule doctor --json` and a trace's meta.json show it."""
+        """Returns what `qjoule doctor --json` and a trace's meta.json show of it."""
         server = self.server
         return {
             "id": server.id,
@@ -103,7 +103,7 @@ class PlannedServer:
 
 
 def plan_bytes(planned: PlannedServer) -> bytes:
-    """`struct qj_server_plan` (bpf/shared.h) of this server."""
+    """Packs the server as `struct qj_server_plan` (bpf/shared.h)."""
     server, restart = planned.server, planned.server.restart
     device, inode = server.exe_id
     places = registry.server_of(server.flavour).facts
@@ -135,7 +135,7 @@ class AttachPlan:
         return tuple(planned for planned in self.servers if planned.traced)
 
     def arguments(self) -> list[str]:
-        """Arguments of `qjoule-tracer`, as at the top of this module."""
+        """Returns arguments of `qjoule-tracer`, as described above."""
         arguments: list[str] = []
         for planned in self.traced:
             arguments += _arguments(planned)
@@ -159,12 +159,12 @@ def build_plan(
         servers: as returned by `discovery.find_servers`, the most important first. Their ids are
             replaced by those of the plan, 0 for a server that cannot be traced.
         attach_mode_choice: the user's choice for all servers.
-        pids: trace only the servers with one of these processes; none or empty: all.
+        pids: trace only the servers with one of these processes; None or empty: all.
         agents: agents that were put into servers, by process.
-        children: also report statements of stored procedures, if that is possible.
-        ids: also have servers tell the ids that they give to statements.
-        fall_back: servers that cannot have `attach_mode_choice` get the attach mode that they would
-            have without it; otherwise they are left out, with the reason.
+        children: also report statements of stored procedures, where possible.
+        ids: also make servers report the ids that they give to statements.
+        fall_back: servers that cannot have `attach_mode_choice` get their mode without it;
+            otherwise they are left out, with the reason.
 
     Raises:
         QjouleError: a pid belongs to no server; or one with such a pid, or every server that runs,
@@ -217,7 +217,7 @@ def build_plan(
 def _planned(
     member: Member, choice: Choice, kernel: KernelFacts, *, pooled: bool, children: bool, ids: bool
 ) -> PlannedServer:
-    """One server, as if it were the first of its file. `pooled`: the file has the fact `pool`."""
+    """Plans a server as if it were the first of its file. `pooled`: the file's fact `pool`."""
     server, resolution = member.server, member.resolution
     on_symbols = choice.attach_mode is AttachMode.SYMBOL
     pool = pooled or (on_symbols and bool(resolution.no_names))
@@ -227,7 +227,7 @@ def _planned(
     return PlannedServer(
         server,
         choice,
-        # What is attached to one function last runs first: ids are of begun queries.
+        # The program that was attached to a function last runs first: ids are of begun queries.
         probes=(resolution.ids if ids else ())
         + (boundary + resolution.names if on_symbols else ())
         + resolution.parallel
@@ -251,7 +251,7 @@ def _planned(
 def _with_agent(
     server: Server, choice: Choice, agent: Agent, facts: Mapping[str, int]
 ) -> PlannedServer:
-    """Its probes are in a separate file, so no other server shares them."""
+    """Plans a server with an agent. Its probes are in a file that no other server shares."""
     note = "restarted, it has no agent: its requests then count as its background"
     return PlannedServer(
         server,
@@ -266,7 +266,7 @@ def _with_agent(
 
 
 def _lacking(what: str, wanted: bool, why: str) -> tuple[str, ...]:
-    """The note on what is wanted and cannot be had; `why` empty: it can."""
+    """Returns a note if something wanted is unavailable; `why` is empty if it is available."""
     return (f"{what}: {why}",) if wanted and why else ()
 
 

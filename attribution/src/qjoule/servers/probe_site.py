@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides where exactly to put a uprobe, and what it costs there.
+"""Decides where exactly to put a uprobe, and looks up its cost there.
 
 The kernel emulates a few kinds of first instructions and single-steps the rest in a copy, which
 costs ten times as much (arch/x86/kernel/uprobes.c: branch_setup_xol_ops, push_setup_xol_ops). Often
@@ -19,11 +19,11 @@ from qjoule.servers.function_code import instructions
 
 ENDBR64 = bytes.fromhex("f30f1efa")
 CODE_BYTES = 64  #: enough of a function to inspect
-_INSTRUCTIONS_MAX = 8  #: how far into the function a probe may go
+_INSTRUCTIONS_MAX = 8  #: most instructions before the probe
 
 
 class CannotProbe(QjouleError):
-    """The kernel would refuse a probe there."""
+    """The kernel would refuse this probe."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ProbeSite:
 
 
 def inspect_site(code: bytes, offset: int) -> ProbeSite:
-    """Choose the site in a function whose first bytes are `code`, at `offset` of the file.
+    """Chooses the site in a function whose first bytes are `code`, at `offset` of the file.
 
     Raises:
         CannotProbe: the bytes are no instruction, or one that the kernel refuses.
@@ -76,9 +76,7 @@ def inspect_site(code: bytes, offset: int) -> ProbeSite:
 
 
 def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:
-    """The first emulated instruction that is reached straight from the start, else the first
-    one.
-    """
+    """Returns the first emulated instruction in straight-line code, else the first instruction."""
     for index, instruction in enumerate(looked_at):
         raw = bytes(instruction.bytes)
         if _cost(raw) is not SINGLE_STEPPED and not _refusal(raw):
@@ -92,9 +90,7 @@ def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:
 
 
 def _harmless(instruction: Any) -> bool:
-    """Whether it continues to the next instruction and keeps the arguments and the stack
-    pointer.
-    """
+    """Returns true if it falls through, and keeps the arguments and the stack pointer."""
     import capstone  # noqa: PLC0415
 
     control = (capstone.CS_GRP_JUMP, capstone.CS_GRP_CALL, capstone.CS_GRP_RET, capstone.CS_GRP_INT)
@@ -146,7 +142,7 @@ _BAD_OPCODES_0F = frozenset(
 
 
 def _refusal(raw: bytes) -> str:
-    """Why the kernel would refuse it; empty if it would not."""
+    """Returns why the kernel would refuse the instruction; empty if it would not."""
     position = 0
     while position < len(raw) - 1 and raw[position] in _PREFIXES:
         if raw[position] in _BAD_PREFIXES:

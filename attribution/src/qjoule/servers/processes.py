@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process as listed: who runs it, how far that owner is trusted, and what it listens on, in any
+"""Describes processes: their owners, how far these are trusted, and what they listen on, in any
 network namespace.
 
 A user id alone says little: root of a container has id 0, a web server's account has one below
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from qjoule.servers.access import Access, ProcFile
 
-#: Candidates of one owner that are examined; of root's, all are.
+#: Most candidates of one owner that are examined; of the host's root, all are.
 EXAMINED_MAX = 32
 CONTAINER_ID = re.compile(r"[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
 CONTAINER_NAME = re.compile(
@@ -32,26 +32,26 @@ LINES_MAX = 64
 _SERVICE = re.compile(r"/system\.slice(?:/[^/]+\.slice)*/([^/]+\.service)(?=/|$)")
 _LOGIN = re.compile(r"/user\.slice/user-(\d{1,10})\.slice(?=/|$)")
 _HOST = re.compile(r"/?$|/(?:init\.scope|system\.slice|user\.slice)(?=/|$)")
-_TCP_LISTEN, _CLOSE = "0A", "07"  # include/net/tcp_states.h; an unconnected UDP socket is "closed"
+_TCP_LISTEN, _CLOSE = "0A", "07"  # include/net/tcp_states.h; unconnected UDP sockets are closed
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON, include/uapi/linux/net.h
-PORT_RANGE_DEFAULT = (32768, 60999)  #: of most kernels: ip(7), ip_local_port_range
-_LINES_MAX = 200_000  #: of one table
+PORT_RANGE_DEFAULT = (32768, 60999)  #: default of Linux: ip(7), ip_local_port_range
+_LINES_MAX = 200_000  #: most lines of one table
 
 
 class Trust(IntEnum):
-    """How far an owner is trusted, the most first."""
+    """How far an owner is trusted, the most trusted first."""
 
-    ROOT = 0  #: the host's
+    ROOT = 0  #: root of the host
     SERVICE = 1  #: a unit of the host's service manager
     STRANGER = 2
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who runs a process. Equal owners share one place in every queue.
+    """The owner of a process. Equal owners share one place in every queue.
 
-    `place` is the service, or the container; whatever users run there are one owner. For a login,
-    and a machine without systemd, it is empty and `uid` counts.
+    `place` is the service, or the container; all users in it are one owner. For a login, and on a
+    machine without systemd, it is empty and the owner is `uid`.
     """
 
     uid: int = 0
@@ -64,7 +64,7 @@ class Owner:
 
     @property
     def examined_max(self) -> int | None:
-        """How many of its candidates are examined; None: all."""
+        """Most candidates of this owner that are examined; None: all."""
         return None if self.trust is Trust.ROOT else EXAMINED_MAX
 
     def __str__(self) -> str:
@@ -75,11 +75,11 @@ ROOT = Owner()
 
 
 def owner_of(uid: int, control_groups: str) -> Owner:
-    """The owner of a process, by its user and its /proc/pid/cgroup."""
+    """Returns the owner of a process, by its user and its /proc/pid/cgroup."""
     container = container_of(control_groups)
     path = _systemd_path(control_groups)
     service, login = _SERVICE.match(path), _LOGIN.match(path)
-    if login and uid:  # before what is below: a user chooses names of groups there
+    if login and uid:  # checked first: users name the groups below their login
         return Owner(int(login[1]), "", Trust.STRANGER)
     if container:
         place = f"container {container}"
@@ -92,7 +92,7 @@ def owner_of(uid: int, control_groups: str) -> Owner:
 
 
 def _systemd_path(control_groups: str) -> str:
-    """The path in systemd's hierarchy, else in the unified one; empty: there is none."""
+    """Returns the path in systemd's hierarchy, else in the unified one; empty: there is none."""
     paths = {}
     for line in control_groups.splitlines():
         number, _, rest = line.partition(":")
@@ -103,9 +103,9 @@ def _systemd_path(control_groups: str) -> str:
 
 
 def container_of(control_groups: str) -> str:
-    """The outermost container of a process; empty: none.
+    """Returns the outermost container of a process; empty: none.
 
-    Inside it, its root may create control groups with any names.
+    Inner ones do not count: a container's root may create control groups with any names.
     """
     containers = [
         match
@@ -116,25 +116,25 @@ def container_of(control_groups: str) -> str:
     return min(containers, key=lambda match: match.start())[1] if containers else ""
 
 
-FIRST_USER = 1000  #: login.defs, UID_MIN: below are root and accounts of services
+FIRST_USER = 1000  #: login.defs, UID_MIN: lower ids are root and services
 
 Item = TypeVar("Item")
 
 
 def asking_user() -> int:
-    """The user who runs this command, also through sudo. This process may have another."""
+    """Returns the user who runs this command, also through sudo; this process may have another."""
     uid = os.environ.get("SUDO_UID", "")
     return int(uid) if uid.isascii() and uid.isdigit() and len(uid) < 11 else os.getuid()
 
 
 def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) -> list[Item]:
-    """The items in the order in which places are given out, where there is room for only a few.
+    """Sorts items for places that are limited.
 
-    Anybody may run programs that look like servers. Real root's come first, then those of the
-    host's system services, one of each service before the second of any. Then come all others,
-    likewise one of each owner before the second of any. The calling user's (`itself`) come last,
-    because fakes of that user would otherwise displace what is to be measured. Items of equal rank
-    keep their order.
+    Anybody may run programs that look like servers. The host's root comes first, then the host's
+    system services, one of each service before the second of any. Then come all others, likewise
+    one of each owner before the second of any. The calling user (`itself`) comes last, because
+    fakes of that user would otherwise displace what is to be measured. Items of equal rank keep
+    their order.
     """
     counts: Counter[Owner] = Counter()
     ranked: list[tuple[tuple[int, ...], int, Item]] = []
@@ -152,7 +152,7 @@ def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) 
 
 @dataclass(frozen=True)
 class Process:
-    """A process with an executable that can be seen."""
+    """A process whose executable can be seen."""
 
     pid: int
     parent: int
@@ -177,7 +177,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Listening:
-    """Ports and paths in order; `inodes` of all these sockets, unique over the machine."""
+    """Ports and paths, sorted; `inodes` of all these sockets, unique over the machine."""
 
     tcp: tuple[int, ...] = ()
     udp: tuple[int, ...] = ()
@@ -190,7 +190,7 @@ class Listening:
 
 @dataclass(frozen=True)
 class _Namespace:
-    """Listening sockets by inode."""
+    """Listening sockets of a network namespace, by inode."""
 
     tcp: dict[int, int]
     udp: dict[int, int]
@@ -201,14 +201,14 @@ class _Namespace:
 class SocketTables:
     """Reads each network namespace's tables once, however many processes live in it.
 
-    `port_range`: the ports that the kernel gives to clients (ip(7), ip_local_port_range).
+    `port_range`: the ports that the kernel assigns to clients (ip(7), ip_local_port_range).
     """
 
     port_range: tuple[int, int] = PORT_RANGE_DEFAULT
     _namespaces: dict[str, _Namespace] = field(default_factory=dict)
 
     def of(self, access: Access) -> Listening:
-        """What the process listens on; empty if that cannot be read.
+        """Returns what the process listens on; empty if that cannot be read.
 
         A UDP socket listens if it has no peer and the kernel did not choose its port.
         """
@@ -247,7 +247,7 @@ class SocketTables:
 
 
 def socket_ports(table: bytes, state: str) -> dict[int, int]:
-    """Local port by inode of the sockets in this state (proc_net(5), /proc/net/tcp)."""
+    """Returns the local port by inode of the sockets in this state (proc_net(5), /proc/net/tcp)."""
     ports = {}
     for line in _lines(table):
         with suppress(ValueError, IndexError):
@@ -259,7 +259,7 @@ def socket_ports(table: bytes, state: str) -> dict[int, int]:
 
 
 def unix_listeners(table: bytes) -> Iterator[tuple[int, str]]:
-    """(inode, path) of the unix sockets that accept (proc_net(5), /proc/net/unix)."""
+    """Yields (inode, path) of the unix sockets that accept (proc_net(5), /proc/net/unix)."""
     for line in _lines(table):
         with suppress(ValueError, IndexError):
             fields = line.split(maxsplit=7)
@@ -268,5 +268,5 @@ def unix_listeners(table: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _lines(table: bytes) -> list[str]:
-    """The lines without the heading."""
+    """Returns the lines without the heading."""
     return table.decode(errors="surrogateescape").split("\n", _LINES_MAX)[1:_LINES_MAX]

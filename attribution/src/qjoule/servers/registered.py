@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that qjoule knows: the exports of all servers in registry.toml.
+"""Looks up the servers that qjoule knows: the exports of all servers in registry.toml.
 
 The first call loads all of them. That must happen before a process gives up the right to open files
 (`examine.prepare`).
 
-By them a plan gets an examined server's attach mode (the cheapest that is exact for its
-configuration), what can be attached to, and what is never seen; and servers of kinds that have an
-agent get it.
+They determine a server's attach mode in a plan (the cheapest that is exact for its configuration),
+what can be attached to, what is never seen, and whether it can have an agent.
 
 A probe is hit by all processes that run the file, so servers that run the same executable share one
-attach mode. A server of one owner must not get a probe into a file that another owner's server does
-without: it is traced without, or not at all. Only the host's own services may, and servers that the
-user named.
+attach mode. A server of one owner must not get a probe into a file that another owner's server runs
+without probes: it is traced without probes, or not at all. Exempt are the host's own services and
+servers that the user named.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ from qjoule.servers.types import NO_PROTOCOL, Server
 
 @cache
 def supported() -> tuple[ServerSupport, ...]:
-    """All servers, in the order of registry.toml."""
+    """Returns all servers, in the order of registry.toml."""
     return tuple(_support(name) for name in servers())
 
 
 @cache
 def runtimes() -> frozenset[str]:
-    """Names of the programs that execute servers which are not executables themselves."""
+    """Returns the programs that execute servers which are not executables themselves."""
     return frozenset(support.runtime for support in supported() if support.runtime)
 
 
 @cache
 def documented() -> tuple[Supported, ...]:
-    """What all servers' folders have for docs/servers.md, in the registry's order."""
+    """Returns the rows of docs/servers.md from all servers' folders, in the registry's order."""
     return tuple(row for support in supported() for row in module_of(support.name).DOCUMENTED)
 
 
 def support_of(flavour: str) -> ServerSupport:
-    """The server that this product is.
+    """Returns the server of this product.
 
     Raises:
         KeyError: there is no such flavour.
@@ -61,13 +60,13 @@ def support_of(flavour: str) -> ServerSupport:
 
 
 def system_name(flavour: str) -> str:
-    """OpenTelemetry's `db.system.name` of a product; of an unknown one its own name."""
+    """Returns OpenTelemetry's `db.system.name` of a product; for an unknown one its own name."""
     support = _by_flavour().get(flavour)
     return (support.system if support else "") or flavour
 
 
 def libraries_of(flavour: str) -> tuple[str, ...]:
-    """`ServerSupport.libraries` of a product; of an unknown one none."""
+    """Returns `ServerSupport.libraries` of a product; empty for an unknown one."""
     support = _by_flavour().get(flavour)
     return support.libraries if support else ()
 
@@ -78,7 +77,7 @@ def _by_flavour() -> Mapping[str, ServerSupport]:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module `support` of a server's folder. A server that needs no other is a module alone."""
+    """Returns the module `support` of a server's folder, or the module that is the whole server."""
     module = import_module(f"qjoule.servers.{name}")
     return import_module(f"{module.__name__}.support") if hasattr(module, "__path__") else module
 
@@ -91,9 +90,9 @@ def _support(name: str) -> ServerSupport:
 
 
 def resolution_of(server: Server) -> Resolution:
-    """The result of its examination, plus what is never seen of such a server."""
+    """Returns the result of its examination, with what is never seen of such a server."""
     notes = support_of(server.flavour).blind_spots(server)
-    if server.flavour == NO_PROTOCOL:  # also a server whose protocol is deliberately not used
+    if server.flavour == NO_PROTOCOL:  # including servers whose protocol is not used on purpose
         return Resolution(server.exe_id, notes=notes)
     if server.resolution is None:
         return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")
@@ -109,12 +108,12 @@ def choose_attach_mode(
     *,
     agent: bool = False,
 ) -> Choice:
-    """Decide for one server.
+    """Decides on a server's attach mode.
 
     Args:
-        symbol_problem: why the symbol mode is not possible, empty when it is.
+        symbol_problem: why the symbol mode is impossible, empty when it is possible.
         wanted: the user's choice.
-        shared_executable: why another server that runs the same file needs probes in it.
+        shared_executable: why another server of the same file needs probes in it.
         agent: qjoule's agent has been put into it.
     """
     support = support_of(server.flavour)
@@ -138,7 +137,8 @@ def put_agents(
     *,
     client_tags: bool = False,
 ) -> dict[int, Agent]:
-    """Puts an agent into each running server that can have one, or those of `pids`; by process.
+    """Puts an agent into each running server that can have one, or those of `pids`; returns them by
+    process.
 
     `client_tags`: the agents also report tags that clients send with their requests.
 
@@ -173,7 +173,7 @@ def put_agents(
 
 @dataclass(frozen=True)
 class Member:
-    """A server beside others that may run its file."""
+    """A server and its wanted attach mode, among servers that may run the same file."""
 
     server: Server
     resolution: Resolution
@@ -189,7 +189,7 @@ class Member:
         return self.server.thread_pool.value is not False
 
     def choice(self, kernel: KernelFacts, problem: str = "", shared: str = "") -> Choice:
-        """`problem`: why there must be no probe for it; `shared`: why there are some anyway."""
+        """`problem`: why it must not get probes; `shared`: why the file gets probes anyway."""
         problem = self.resolution.problem or problem
         with_agent = self.agent is not None
         return choose_attach_mode(
@@ -200,11 +200,11 @@ class Member:
 @dataclass(frozen=True)
 class Decided:
     choices: list[Choice]
-    pooled: frozenset[FileKey]  #: files of which some server may run a thread pool
+    pooled: frozenset[FileKey]  #: files that some server with a possible thread pool runs
 
 
 def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> Decided:
-    """One choice per member. `named`: the user named all of these servers."""
+    """Makes one choice per member. `named`: the user named all of these servers."""
     alone = [(member, member.choice(kernel)) for member in members]
     on_symbols = [m for m, c in alone if c.attach_mode is AttachMode.SYMBOL]
     without = [m for m, c in alone if c.traced and c.attach_mode is not AttachMode.SYMBOL]
@@ -244,13 +244,13 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
 
 
 def falling_back(members: Sequence[Member], kernel: KernelFacts) -> list[Member]:
-    """The members, without the user's wish where some server of the file cannot have it."""
+    """Drops the user's choice for files of which some server cannot have it."""
     files = {member.file for member in members if member.choice(kernel).refused}
     return [replace(member, wanted=None) if member.file in files else member for member in members]
 
 
 def _stranger(member: Member, others: Iterable[Member]) -> Server | None:
-    """A server of the same file for which this one must not decide, if there is one."""
+    """Returns a server of another owner for which this one must not decide, if there is one."""
     owner = member.server.owner
     if owner.trusted:
         return None

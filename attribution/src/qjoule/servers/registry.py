@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of servers, `registry.toml`: reads it, checks it and looks things up.
+"""Reads and checks the registry of servers, `registry.toml`, and looks things up in it.
 
-A mistake in it is reported as one line with the server's name. Needs only the standard library,
+A mistake in it is reported as one line with the server's name. Only the standard library is needed,
 because `registry_header` makes C headers of it before anything is installed.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 
 TABLE = Path(__file__).with_name("registry.toml")
 
-#: Names that stand in `enum qj_attach_mode` and that a plan may ask for.
+#: Names in `enum qj_attach_mode` that a plan may contain.
 ATTACH_MODES = ("none", "socket", "symbol", "agent", "statistical")
 HOOKS = ("switched", "blocked", "labelled", "forked", "executed", "exited", "started", "sampled")
 NEEDS = ("inflate",)
-#: Texts that belong to no server: key='value' pairs from any server's client.
+#: Dialects of no server: key='value' pairs from any server's client.
 SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9, "unseen": 14})
 
 _KIND_MAX = 31  # a bit of a 32 bit mask
@@ -34,7 +34,7 @@ _C_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class RegistryError(ValueError):
-    """The table is wrong; the message is one line that names the server."""
+    """The table is invalid; the message is one line that names the server."""
 
 
 @dataclass(frozen=True)
@@ -51,41 +51,41 @@ class Server:
     thread: bool
     facts: Mapping[str, int]  #: the upper limit of each
     programs: Mapping[str, tuple[str, ...]]
-    programs_with: Mapping[str, str]  #: the fact that needs each
+    programs_with: Mapping[str, str]  #: the fact that each needs
     maps: Mapping[str, tuple[str, ...]]
     maps_with_tags: Mapping[str, tuple[str, ...]]
     needs: Mapping[str, tuple[str, ...]]
-    of: str = ""  #: the server whose table this one shares; "": it has its own
+    of: str = ""  #: the server whose table this one shares; "": none
 
 
 @cache
 def servers() -> Mapping[str, Server]:
-    """All servers by name, in the order of `registry.toml`."""
+    """Returns all servers by name, in the order of `registry.toml`."""
     return MappingProxyType({server.name: server for server in load()})
 
 
 @cache
 def dialects() -> Mapping[str, int]:
-    """The numbers of dialects in traces, by name, including those that belong to no server."""
+    """Returns the numbers of dialects in traces, by name, including those of no server."""
     of_servers = {name: n for server in servers().values() for name, n in server.dialects.items()}
     return MappingProxyType({**of_servers, **SHARED_DIALECTS})
 
 
 @cache
 def flavours() -> Mapping[str, Server]:
-    """All products with the server of each, in the order of `registry.toml`."""
+    """Returns all products with the server of each, in the order of `registry.toml`."""
     return MappingProxyType(
         {flavour: server for server in servers().values() for flavour in server.flavours}
     )
 
 
 def server_of(flavour: str) -> Server:
-    """The server that a product belongs to. Raises KeyError for an unknown product."""
+    """Returns the server that a product belongs to. Raises KeyError for an unknown product."""
     return flavours()[flavour]
 
 
 def kind_of(name: str) -> int:
-    """The number that a server has in traces; 0 for "none".
+    """Returns the number that a server has in traces; 0 for "none".
 
     Raises:
         KeyError: no server has this name.
@@ -94,7 +94,7 @@ def kind_of(name: str) -> int:
 
 
 def name_of(kind: int) -> str:
-    """The server with this number; "none" for 0.
+    """Returns the server with this number; "none" for 0.
 
     Raises:
         KeyError: no server has this number.
@@ -108,12 +108,12 @@ def name_of(kind: int) -> str:
 
 
 def dialect(name: str) -> int:
-    """The number of a dialect in traces. Raises KeyError for an unknown dialect."""
+    """Returns the number of a dialect in traces. Raises KeyError for an unknown dialect."""
     return dialects()[name]
 
 
 def roles(name: str) -> tuple[str, ...]:
-    """The probe roles of a server.
+    """Returns the probe roles of a server.
 
     Raises:
         KeyError: no server has this name.
@@ -122,7 +122,7 @@ def roles(name: str) -> tuple[str, ...]:
 
 
 def attach_modes(name: str) -> tuple[str, ...]:
-    """The attach modes that a plan may ask for, for a server.
+    """Returns the attach modes that a plan may contain for a server.
 
     Raises:
         KeyError: no server has this name.
@@ -131,10 +131,10 @@ def attach_modes(name: str) -> tuple[str, ...]:
 
 
 def load(path: Path = TABLE) -> tuple[Server, ...]:
-    """The servers of a table, checked, in its order.
+    """Reads and checks the servers of a table, in its order.
 
     Raises:
-        RegistryError: it is wrong.
+        RegistryError: the table is invalid.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -253,7 +253,7 @@ def _by_attach_mode(
     attach_modes: tuple[str, ...],
     allowed: tuple[str, ...] | None = None,
 ) -> Mapping[str, tuple[str, ...]]:
-    """A table of names to those of the server's attach modes that need them."""
+    """Reads a table of names to the server's attach modes that need them."""
     names = table.get(key, {})
     if not isinstance(names, dict):
         raise RegistryError(f"{name}: '{key}' is not a table")
@@ -268,7 +268,7 @@ def _by_attach_mode(
 
 
 def _by_fact(name: str, key: str, table: dict[str, Any]) -> Mapping[str, str]:
-    """A table of names to those of the server's facts that need them."""
+    """Reads a table of names to the server's facts that need them."""
     names = table.get(key, {})
     if not isinstance(names, dict):
         raise RegistryError(f"{name}: '{key}' is not a table")
@@ -281,7 +281,7 @@ def _by_fact(name: str, key: str, table: dict[str, Any]) -> Mapping[str, str]:
 
 
 def _check_together(servers: list[Server]) -> None:
-    """No number or dialect is two servers', and no two names are one in C."""
+    """Checks that no two servers share a number or dialect, and no two names are equal in C."""
     kinds: dict[int, str] = {}
     numbers = {number: f"the {name}" for name, number in SHARED_DIALECTS.items()}
     names = {c_name(name): f"the {name}" for name in SHARED_DIALECTS}
@@ -300,7 +300,7 @@ def _check_together(servers: list[Server]) -> None:
 
 
 def _check_flavours(every: tuple[Server, ...]) -> None:
-    """No product is two servers'."""
+    """Checks that no product belongs to two servers."""
     owners: dict[str, str] = {}
     for server in every:
         for flavour in server.flavours:
@@ -309,5 +309,5 @@ def _check_flavours(every: tuple[Server, ...]) -> None:
 
 
 def c_name(name: str) -> str:
-    """A role, dialect or fact as it is called in C."""
+    """Returns the name of a role, dialect or fact in C."""
     return name.replace("-", "_")

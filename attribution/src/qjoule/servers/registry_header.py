@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of servers as C headers: what the BPF programs, tracer and root part include.
+"""Writes the registry of servers as C headers for the BPF programs, tracer and root part.
 
 The Makefile runs it with the system's Python, before anything is installed:
 
     PYTHONPATH=attribution/src python3 -m qjoule.servers.registry_header build/bpf
 
-`registry.h` has X-macro lists, so that tables and enums of all servers are made where they are
-used, and an enum of each server's facts. `server_threads.h` and `server_hooks.h` include what the
-servers have for the core of the BPF programs.
+`registry.h` has X-macro lists, from which tables and enums of all servers are made, and an enum of
+each server's facts. `server_threads.h` and `server_hooks.h` include the servers' parts of the core
+of the BPF programs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qjoule.servers.registry import HOOKS, TABLE, RegistryError, Server, c_name,
 
 
 def headers(all_servers: Iterable[Server]) -> Mapping[str, str]:
-    """The C headers, by their file's name."""
+    """Returns the C headers, by file name."""
     servers = tuple(server for server in all_servers if not server.of)
     with_thread = tuple(server for server in servers if server.thread)
     with_hooks = tuple(server for server in servers if server.hooks)
@@ -129,7 +129,7 @@ def _fact(server: Server, fact: str) -> str:
 
 
 def _facts(servers: tuple[Server, ...]) -> list[str]:
-    """Each server's facts count from 0: they are indexes into the `facts` of its plan."""
+    """A server's facts count from 0: they are indexes into the `facts` of its plan."""
     lines: list[str] = []
     rows: list[str] = []
     for server in servers:
@@ -148,7 +148,7 @@ def _facts(servers: tuple[Server, ...]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the headers of a table, by default of qjoule's own, into a directory."""
+    """Writes the headers of a table, by default qjoule's own, into a directory."""
     if len(arguments) not in (1, 2):
         print("usage: registry_header DIRECTORY [registry.toml]", file=sys.stderr)
         return 2

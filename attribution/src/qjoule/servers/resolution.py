@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be attached to in a server's executable, as found by examining it.
+"""Describes what can be attached to in a server's executable, as found by examining it.
 
 Probes on an executable's functions are shared by the servers' `resolve`.
 """
@@ -18,7 +18,7 @@ from qjoule.servers.function_code import CannotResolve, code_of
 from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
 from qjoule.servers.registry import servers
 
-#: What a uprobe is attached to: (build id, else device; inode).
+#: Identity of a file for uprobes: (build id, or else device; inode).
 FileKey = tuple[str | int, int]
 
 
@@ -51,17 +51,17 @@ class Resolution:
     file: FileKey
     boundary: tuple[Probe, ...] = ()
     parallel: tuple[Probe, ...] = ()
-    children: tuple[Probe, ...] = ()  #: probes that report a procedure's statements, if requested
-    no_children: str = ""  #: why there are none
-    #: probes that report a session's user and database, beside `boundary`
+    children: tuple[Probe, ...] = ()  #: probes that report statements of procedures, if requested
+    no_children: str = ""  #: why `children` is empty
+    #: Probes that report a session's user and database, besides `boundary`.
     names: tuple[Probe, ...] = ()
     no_names: str = ""
     ids: tuple[Probe, ...] = ()  #: probes that report statements' ids, if requested
     no_ids: str = ""
-    #: Numbers for the BPF programs: all that `ServerSupport.resolved` lists, or none.
+    #: Numbers for the BPF programs: all in `ServerSupport.resolved`, or none.
     facts: Mapping[str, int] = field(default_factory=dict, hash=False)
-    symbol_notes: tuple[str, ...] = ()  #: what is missing on the symbol mode, one line each
-    #: path of the file with the probes, for messages, if that is not the executable
+    symbol_notes: tuple[str, ...] = ()  #: what the symbol mode misses, one line each
+    #: Path of the file with the probes, for messages, if that is not the executable.
     library: str = ""
     handle: int = 0  #: the root part's number for `library`
     problem: str = ""  #: why there is no symbol mode
@@ -70,7 +70,7 @@ class Resolution:
     def without_uprobes(
         self, missing: str = "there are no uprobes, or not with these rights"
     ) -> Resolution:
-        """What is left for the socket mode where none can be attached."""
+        """Returns what remains for the socket mode if no uprobe can be attached."""
         notes = self.notes
         if self.parallel:
             lacks = (
@@ -93,37 +93,37 @@ class Agent:
     """An agent that is in a JVM until `close()`."""
 
     library: str  #: path of the file with the marker functions, for messages
-    handle: int  #: the root part's number for it
+    handle: int  #: the root part's number for the library
     probes: tuple[Probe, ...]
     _lease: int
 
     def close(self) -> None:
-        """Has the agent removed, which takes a moment. May be called twice."""
+        """Makes the JVM remove the agent, which takes a moment. May be called twice."""
         lease, self._lease = self._lease, -1
         if lease >= 0:
             os.close(lease)
 
 
-OFFSET_MAX = 1 << 48  #: no file has probes beyond it
+OFFSET_MAX = 1 << 48  #: largest offset of a probe in a file
 
 
 def without_probes(candidate: Candidate, _version: str = "") -> Resolution:
-    """For a candidate whose executable is not examined."""
+    """Returns the resolution of a candidate whose executable is not examined."""
     return Resolution(candidate.exe_id or (0, 0))
 
 
 def file_key(executable: Executable) -> FileKey:
-    """What uprobes on an executable are attached to."""
+    """Returns the identity of an executable for uprobes."""
     device, inode = executable.identity.key
-    # The same image in two containers is one file of the lower layer: one inode number but several
-    # devices. A uprobe attaches to that one file.
+    # An image in two containers is one file of the lower layer: it has one inode number but several
+    # devices. A uprobe attaches to that file.
     return executable.build_id or device, inode
 
 
 def no_function_of(product: str) -> Callable[[Candidate, str], Resolution]:
-    """The `resolve` of a server without a function that probes would be attached to.
+    """Returns a `resolve` for a server without functions to attach probes to.
 
-    It raises QjouleError where not even the identity of the executable can be read.
+    It raises QjouleError if not even the identity of the executable can be read.
     """
 
     def resolve(candidate: Candidate, _version: str) -> Resolution:
@@ -142,7 +142,7 @@ def check_machine(executable: Executable) -> None:
 
 
 def probes_of(executable: Executable, functions: Mapping[str, Symbol]) -> tuple[Probe, ...]:
-    """A probe for each role.
+    """Makes a probe for each role.
 
     Raises:
         QjouleError: one is not in the file.
@@ -159,7 +159,7 @@ def probes_of(executable: Executable, functions: Mapping[str, Symbol]) -> tuple[
 def probes_or_why(
     executable: Executable, functions: Callable[[Executable], Mapping[str, Symbol]]
 ) -> tuple[tuple[Probe, ...], str]:
-    """The probes on these functions, or why there are none."""
+    """Returns the probes on these functions, or why there are none."""
     try:
         return probes_of(executable, functions(executable)), ""
     except QjouleError as error:
@@ -167,7 +167,7 @@ def probes_or_why(
 
 
 def within_bounds(server: str, facts: dict[str, int]) -> dict[str, int]:
-    """The facts, if they are within the registry's limits for the server.
+    """Returns the facts, if they are within the registry's limits for the server.
 
     Raises:
         CannotResolve: one is too large.

@@ -25,10 +25,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def read_file(root: Path, path: str) -> bytes | None:
-    """A regular file's content, None when there is no such file.
+    """Reads a regular file, None when there is no such file.
 
     Args:
-        root: a directory that stands for `/`, such as /proc/PID/root.
+        root: the directory that is the process's `/`, such as /proc/PID/root.
         path: absolute, as a process with that root would name it.
 
     Raises:
@@ -38,7 +38,7 @@ def read_file(root: Path, path: str) -> bytes | None:
     if there is None:
         return None
     try:
-        # Do not open a device or a named pipe that was put in the file's place.
+        # A device or a named pipe that was put in the file's place must not be opened.
         if not stat.S_ISREG(os.fstat(there).st_mode):
             raise Unreadable(f"{path} is not a regular file")
         descriptor = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_CLOEXEC)
@@ -54,7 +54,7 @@ def read_file(root: Path, path: str) -> bytes | None:
 
 
 def file_id(root: Path, path: str) -> tuple[int, int] | None:
-    """(device, inode) of a regular file.
+    """Returns (device, inode) of a regular file.
 
     Raises:
         Unreadable: permission.
@@ -70,7 +70,7 @@ def file_id(root: Path, path: str) -> tuple[int, int] | None:
 
 
 def list_directory(root: Path, path: str) -> list[str]:
-    """Names in a directory, sorted; none when there is no such directory.
+    """Returns names in a directory, sorted; none when there is no such directory.
 
     Raises:
         Unreadable: permission, not a directory, more than DIRECTORY_ENTRIES_MAX entries.
@@ -79,7 +79,7 @@ def list_directory(root: Path, path: str) -> list[str]:
     if descriptor is None:
         return []
     try:
-        with os.scandir(descriptor) as entries:  # a bound on what is listed, too
+        with os.scandir(descriptor) as entries:  # listing is bounded, too
             names = [entry.name for entry in islice(entries, DIRECTORY_ENTRIES_MAX + 1)]
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}") from None
@@ -91,7 +91,7 @@ def list_directory(root: Path, path: str) -> list[str]:
 
 
 def open_directory_below(top: int, path: str) -> int:
-    """A descriptor of a directory, to reach what is in it by name.
+    """Opens a directory, to reach entries in it by name; returns the descriptor.
 
     Args:
         top: descriptor of the root directory.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's process has mapped, for the tracer to follow its stacks with.
+"""Writes what a server's process has mapped, for the tracer to unwind its stacks with.
 
-The tables by which a caller is found (`.eh_frame`) are copied as they are: reading them is the
-tracer's work. Of a file only its headers are parsed here. `tracer/stacks.h` has the layout.
+The unwind tables (`.eh_frame`) are copied unchanged: the tracer parses them. Only the headers of a
+file are parsed here. `tracer/stacks.h` has the layout.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, MemorySource
 MAGIC, MODULES_MAX = 0x31544A51, 512
 #: struct stacks_head; struct stacks_module
 HEAD, MODULE = struct.Struct("<4I4Q"), struct.Struct("<9QII2Q")
-#: Memory for one process. The tables of a large server have some 20 MB.
+#: Memory for one process. A large server's tables have some 20 MB.
 SPACE_BYTES = 64 << 20
 VDSO = "[vdso]"
-#: In place of a file: what a JVM has compiled. Offsets in it are numbers of its code.
+#: In place of a file: the code that a JVM has compiled. Offsets in it are numbers of its code.
 JIT_CODE = "[JIT code]"
-#: The sections that say where a function's caller is: an index, and what it lists.
+#: The sections with unwind information: an index, and the tables.
 TABLES = (".eh_frame_hdr", ".eh_frame")
 _LINE = re.compile(
     r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) (\S+ \d{1,20}) *(.*)"
 )
-#: Of libraries that are not mapped: so many of a directory, by their names' end.
+#: Libraries that are not mapped: most per directory, and the end of their names.
 _LIBRARIES_MAX, LIBRARY = 256, ".so"
 _DELETED = " (deleted)"
 _PATH_MAX = 4096
@@ -64,7 +64,7 @@ class Mapped:
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """A file with code: where it is loaded from, and what identifies it."""
+    """A file with code: its path and identity."""
 
     path: str
     build_id: str
@@ -72,15 +72,15 @@ class ModuleFile:
 
 @dataclass(frozen=True)
 class _Tables:
-    """Of one file: segments of code (address, offset, size), and its sections in the room."""
+    """Tables of one file: segments of code (address, offset, size), and sections in the room."""
 
     number: int
     code: tuple[tuple[int, int, int], ...]
-    sections: tuple[int, ...]  #: place, size and address of each of `TABLES`
+    sections: tuple[int, ...]  #: offset in the room, size and address of each of `TABLES`
 
 
 def mapped(maps: bytes) -> Iterator[Mapped]:
-    """The lines of /proc/PID/maps."""
+    """Parses the lines of /proc/PID/maps."""
     for line in maps.decode(errors="replace").split("\n"):
         if match := _LINE.fullmatch(line):
             start, end, rights, offset, file, name = match.groups()
@@ -91,13 +91,13 @@ def mapped(maps: bytes) -> Iterator[Mapped]:
 
 
 def is_jvm(access: Access) -> bool:
-    """Whether the process is a HotSpot JVM."""
+    """Returns true if the process is a HotSpot JVM."""
     return bool(mapped_files(access.proc(ProcFile.MAPS), "libjvm.so"))
 
 
 @cache
 def own_vdso() -> bytes:
-    """The code that the kernel maps into every process of this machine, from our own memory."""
+    """Returns the code that the kernel maps into every process, from our own memory."""
     for mapping in mapped(Path("/proc/self/maps").read_bytes()):
         if mapping.name == VDSO:
             return ctypes.string_at(mapping.start, mapping.end - mapping.start)
@@ -106,23 +106,23 @@ def own_vdso() -> bytes:
 
 @dataclass
 class StackTables:
-    """Writes the tables of one process into `room`. Its modules are numbered from `first` on."""
+    """Writes the tables of one process into `room`. Its modules are numbered from `first`."""
 
     room: Room
     first: int
     vdso: bytes = b""
     modules: list[ModuleFile] = field(default_factory=list)
-    used: int = HEAD.size + MODULES_MAX * MODULE.size  #: bytes of the room
+    used: int = HEAD.size + MODULES_MAX * MODULE.size  #: bytes of the room in use
     _by_file: dict[str, _Tables | None] = field(default_factory=dict)
 
     def write(self, access: Access, libraries: Sequence[str] = ()) -> list[ModuleFile]:
-        """Returns the files in the order of their numbers. A file that cannot be read has none.
+        """Returns the files, ordered by module number. Files that cannot be read have no number.
 
         Args:
-            libraries: as `ServerSupport.libraries`.
+            libraries: see `ServerSupport.libraries`.
 
         Raises:
-            QjouleError: it cannot be seen what the process has mapped.
+            QjouleError: the process's mappings cannot be read.
         """
         every = list(mapped(access.proc(ProcFile.MAPS)))
         stack = next((m for m in every if m.name == "[stack]"), None)
@@ -131,7 +131,7 @@ class StackTables:
             raise QjouleError("what it has mapped cannot be read")
         executable = access.executable()
         executable.close()
-        #: The executable may be mapped in parts; the kernel tells where the first one begins.
+        #: The executable may be mapped in parts; the kernel reports where the first one begins.
         first = next((m for m in code if m.name == executable.path), code[0])
         rows = [row for m in code[:MODULES_MAX] if (row := self._row(access, m))]
         count = len(rows)
@@ -151,7 +151,7 @@ class StackTables:
         return mapping.name == VDSO and bool(self.vdso)
 
     def _row(self, access: Access, mapping: Mapped) -> bytes | None:
-        """One struct stacks_module; None: its file has no tables."""
+        """Packs one struct stacks_module; None: its file has no tables."""
         key = mapping.file + mapping.name
         if key not in self._by_file:
             try:
@@ -162,7 +162,7 @@ class StackTables:
         if tables is None:
             return None
         for vaddr, offset, size in tables.code:
-            # A segment is mapped from the begin of its first page on.
+            # A segment is mapped from the start of its first page.
             if offset - 0xFFFF <= mapping.offset < offset + size:
                 bias = (mapping.start - (vaddr + mapping.offset - offset)) & (1 << 64) - 1
                 numbers = *tables.sections, tables.number, 0, 0, 0
@@ -181,7 +181,7 @@ class StackTables:
     def _libraries(
         self, access: Access, beside: str, directories: Sequence[str], mapped_inodes: Set[int]
     ) -> Iterator[bytes]:
-        """Structs stacks_module of the first of these directories that has libraries."""
+        """Yields a struct stacks_module per library of the first directory that has any."""
         for directory in (posixpath.normpath(posixpath.join(beside, d)) for d in directories):
             names = []
             with suppress(Unreadable):
@@ -194,7 +194,7 @@ class StackTables:
 
     def _library(self, access: Access, path: str, mapped_inodes: Set[int]) -> Iterator[bytes]:
         identity, content = access.file_id(path), access.file(path)
-        # It may be replaced meanwhile: then this is not known to be the file of that identity.
+        # The file may be replaced meanwhile: then its identity is unknown.
         if not identity or not content or access.file_id(path) != identity:
             return
         if identity[1] in mapped_inodes or not (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses untrusted JSON: each value must have its type and be within bounds.
 
-A reader takes a value and its name for error messages, and returns the value or raises
+A reader gets a value and its name for error messages, and returns the value or raises
 `InvalidDocument`.
 """
 
@@ -19,11 +19,11 @@ _DIGITS_MAX = 20
 
 
 class InvalidDocument(QjouleError):
-    """The document is not one that an honest writer produces."""
+    """The document was not made by a correct writer."""
 
 
 def parse(document: bytes, most: int) -> Any:
-    """A document of at most `most` bytes, without fractions and without duplicate keys.
+    """Parses a document of at most `most` bytes, without fractions and without duplicate keys.
 
     Raises:
         InvalidDocument: it is not such a document.
@@ -69,7 +69,7 @@ def number(low: int, high: int) -> Reader:
 
 
 def text(most: int, *, single_line: bool = False) -> Reader:
-    """`single_line`: of one line, without spaces at its ends or two in a row."""
+    """`single_line`: one line, without spaces at its ends or two spaces in a row."""
 
     def read(value: Any, where: str) -> str:
         if type(value) is not str or len(value) > most or "\0" in value:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/servers.md: what is traced how, by asking the code that decides.
+"""Writes docs/servers.md: how each server is traced, from the code that decides.
 
 python -m qjoule.servers.support_table >docs/servers.md        (make docs)
 """
@@ -19,7 +19,7 @@ from qjoule.servers.types import Fact, Server
 
 _TODAY = KernelFacts(reads=True, sends=True, uprobes=True)
 _EARLY = KernelFacts(reads=False, sends=False, uprobes=True, early=True)
-#: Column titles, kernel, and why there is no symbol mode, for cases other than the usual.
+#: Column titles, kernel, and why the symbol mode is impossible, for unusual cases.
 _OTHERWISE = (
     ("Linux before 5.19", _EARLY, ""),
     ("function not found", _TODAY, "not found"),
@@ -79,7 +79,7 @@ written a title over its arguments, its executable alone counts if the title beg
 
 
 def document() -> str:
-    """The whole of docs/servers.md."""
+    """Returns the whole of docs/servers.md."""
     costs = known_costs()
     return "\n".join(
         [
@@ -125,7 +125,7 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
 
 
 def _choice(mode: Mode, flavour: str, kernel: KernelFacts, symbol_problem: str) -> Choice:
-    """How qjoule traces such a server on such a kernel (see `choose_attach_mode`)."""
+    """Returns how qjoule traces such a server on such a kernel (see `choose_attach_mode`)."""
     server = Server(
         id=0,
         flavour=flavour,
@@ -145,7 +145,7 @@ def _choice(mode: Mode, flavour: str, kernel: KernelFacts, symbol_problem: str) 
 
 
 def _machines(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
-    """Where and when each cost was measured, and of which query."""
+    """Yields where and when each cost was measured, and of which query."""
     if not costs:
         yield "None has been measured for this table yet.\n"
         return
@@ -168,7 +168,7 @@ def _versions() -> Iterator[str]:
     listed: set[str] = set()
     for server in documented():
         for functions in server.functions:
-            if functions.versions not in listed:  # flavours may share some
+            if functions.versions not in listed:  # flavours may share functions
                 names = ", ".join(f"`{name}`" for name in functions.names)
                 yield from _row(
                     functions.versions, names or "none: no symbol mode", functions.tested

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of functions at addresses of a file, after a recording or for the live view.
+"""Names the functions at addresses of a file, after a recording or for the live view.
 
-A file gives names only if it has the build id of the file that was traced: what was replaced since
-would give wrong ones. Names come from its symbol tables, its compressed ones (`.gnu_debugdata`),
-and from a debug file of that build id. Files and names are a stranger's.
+A file gives names only if it has the build id of the traced file: a file that was replaced since
+would give wrong names. Names come from its symbol tables, also compressed ones (`.gnu_debugdata`),
+and from a debug file of that build id. Files and names are untrusted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from qjoule.shapes.safe_text import sanitise
 DEBUG_FILES = Path("/usr/lib/debug/.build-id")
 _BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
 _NAME_BYTES_MAX = 4096
-#: Of what is given to the C++ library, which recurses with the depth of a name.
+#: Longest name given to the C++ library, which recurses with the depth of a name.
 _MANGLED_MAX = 1024
 _INDIRECT_FUNCTION = 10  #: STT_GNU_IFUNC: chooses one of several functions
 SHOWN_MAX = 200  #: characters of a name
-_NAMES_MAX = 1 << 17  #: that are remembered: the live view asks for as long as it runs
-#: Version, and codes: relative to the place, unsigned, relative to the index; 4 bytes each.
+_NAMES_MAX = 1 << 17  #: most cached names: a live view runs without end
+#: Version, and encodings: relative to the place, unsigned, relative to the index; 4 bytes each.
 _USUAL_INDEX, _INDEX_HEAD = b"\x01\x1b\x03\x3b", 12
-_ENTRY_SIZE = 12  #: where an entry has the size of its function
+_ENTRY_SIZE = 12  #: offset in an entry of its function's size
 
 Numbers = npt.NDArray[np.uint64]
 #: Opens a file by its path; the second argument is for messages. Raises `QjouleError`.
@@ -47,7 +47,7 @@ Unnamed = Callable[[int, str], object]
 
 
 def files_read(path: str, build_id: str, debug_files: Path = DEBUG_FILES) -> tuple[Path, ...]:
-    """The files that may name the functions of this module."""
+    """Returns the files that may name the functions of this module."""
     if not _BUILD_ID.fullmatch(build_id):
         return ()
     return debug_files / build_id[:2] / f"{build_id[2:]}.debug", Path(path)
@@ -55,7 +55,7 @@ def files_read(path: str, build_id: str, debug_files: Path = DEBUG_FILES) -> tup
 
 @dataclass(frozen=True)
 class FunctionTable:
-    """Functions of one symbol table: address, size, and place of the name in `strings`."""
+    """Functions of one symbol table: addresses, sizes, and positions of names in `strings`."""
 
     begins: Numbers
     sizes: Numbers
@@ -64,7 +64,7 @@ class FunctionTable:
 
 
 def function_tables(elf: ElfFile) -> list[FunctionTable]:
-    """Raises what `elf_file.MALFORMED` lists."""
+    """Reads the tables. Raises the errors in `elf_file.MALFORMED`."""
     tables = []
     for table in symbol_tables(elf):
         rows = table.symbols
@@ -77,9 +77,8 @@ def function_tables(elf: ElfFile) -> list[FunctionTable]:
 
 
 def function_bounds(elf: ElfFile) -> tuple[Numbers, Numbers]:
-    """Where functions begin and end, sorted, by `.eh_frame`, which stripped files have, too. None
-    if it is coded in an unusual way. Raises what `elf_file.MALFORMED` lists.
-    """
+    """Returns begins and ends of functions, sorted, from `.eh_frame`, which stripped files have,
+    too; none if it has an unusual encoding. Raises the errors in `elf_file.MALFORMED`."""
     none = np.zeros(0, np.uint64)
     sections = [elf.section(name) for name in TABLES]
     index, frames = (b"" if s is None or not s.is_in_file else elf.content(s) for s in sections)
@@ -108,7 +107,7 @@ class Functions:
         self._strings = [table.strings for table in tables]
 
     def at(self, address: int) -> str:
-        """The function that holds this address; empty: none is known."""
+        """Returns the function that contains this address; empty if none is known."""
         after = int(np.searchsorted(self._begins, np.uint64(address), "right"))
         if not after:
             return ""
@@ -117,7 +116,7 @@ class Functions:
         holding = np.flatnonzero(np.uint64(address) - begin < self._sizes[first:after])
         if not len(holding):
             return ""
-        place = first + int(holding[0])  # of several names the one that was listed first
+        place = first + int(holding[0])  # the first of several names
         strings, begins = self._strings[int(self._of[place])], int(self._names[place])
         name, zero, _ = strings[begins : begins + _NAME_BYTES_MAX].partition(b"\0")
         return name.decode(errors="replace") if zero else ""
@@ -130,7 +129,7 @@ class _File:
     ends: Numbers
 
     def begin(self, offset: int) -> int:
-        """Where the function begins that holds this address, or the address itself."""
+        """Returns the begin of the function at this address, or else the address itself."""
         before = int(np.searchsorted(self.begins, np.uint64(offset), "right")) - 1
         return int(self.begins[before]) if before >= 0 and offset < self.ends[before] else offset
 
@@ -139,10 +138,10 @@ class Symbols:
     """Names frames.
 
     Args:
-        module: what a frame's module is called: its path and build id.
+        module: returns path and build id of a frame's module.
         debug_files: the directory of debug files by build id.
         open_file: opens the modules' files and debug files.
-        unnamed: called once with each module that gives no names, and why.
+        unnamed: called once with each module that gives no names, and the reason.
     """
 
     def __init__(
@@ -158,8 +157,8 @@ class Symbols:
         self._names: dict[tuple[int, int], str] = {}
 
     def name(self, module: int, offset: int) -> str:
-        """The function; without a symbol the file and where the function begins there, or if not
-        even that is known the address itself. One line of printable text.
+        """Returns the function; without a symbol, the file and where the function begins in it, or
+        else the address. The result is one line of printable text.
         """
         key = module, offset
         if key not in self._names:
@@ -182,7 +181,7 @@ class Symbols:
         return f"{name}+{file.begin(offset):#x}"
 
     def _read(self, path: str, build_id: str) -> tuple[_File, str]:
-        """What the file and its debug file tell; why that is no names."""
+        """Reads the file and its debug file; also returns why they give no names."""
         bounds = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
         why = "it has no build id"
         parts: list[FunctionTable] = []
@@ -206,7 +205,8 @@ class Symbols:
 
     @contextmanager
     def _elf(self, path: Path) -> Iterator[ElfFile]:
-        """Raises `QjouleError`, `OSError`, and what `elf_file.MALFORMED` lists."""
+        """Opens the file. Raises `QjouleError`, `OSError`, and the errors in
+        `elf_file.MALFORMED`."""
         if str(path) == VDSO:
             yield ElfFile(MemorySource(own_vdso()))
             return
@@ -219,7 +219,7 @@ class Symbols:
 
 @cache
 def cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
-    """What demangles names of C++, and what frees its result; None: it is not installed."""
+    """Returns functions that demangle a C++ name and free the result; None: not installed."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
         free = ctypes.CDLL(None).free
@@ -230,7 +230,7 @@ def cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
 
 
 def demangled(name: str) -> str:
-    """A name of C++ as it was written; any other as it is."""
+    """Returns a C++ name as it was written; any other name unchanged."""
     functions = cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
     if functions is None:
         return name

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a database server before it is traced, of a candidate before its examination,
-and the examination's result.
+"""Types: a database server before it is traced, a candidate before its examination, and the
+examination's result.
 
 The latter two are plain data: a process without any rights returns its result as JSON
 (`examined_json`).
@@ -37,15 +37,15 @@ class Fact:
 
 @dataclass(frozen=True)
 class Restart:
-    """Which processes that start later are the same server. `why` is one line for messages."""
+    """How later processes are recognised as the same server. `why` is one line for messages."""
 
     how: Literal["executable", "arguments", "never"]
     why: str = ""
-    arguments: int = 0  #: hash of the command line, of `arguments`
+    arguments: int = 0  #: hash of the command line, if `how` is `arguments`
 
     @property
     def argument(self) -> str:
-        """The argument of `qjoule-tracer --restart`; empty: the executable is enough."""
+        """Returns the argument of `qjoule-tracer --restart`; empty: the executable decides."""
         if self.how == "executable":
             return ""
         return f"{self.arguments:#x}" if self.how == "arguments" else "never"
@@ -56,7 +56,7 @@ class Server:
     """A running server, or an installed executable that may start later (`tgids` empty)."""
 
     id: int  #: from 1, as in the attach plan
-    flavour: str  #: what product it is: one of `registered.flavours()`
+    flavour: str  #: its product: one of `registered.flavours()`
     version: str  #: "10.11.19", "" if the executable does not contain it
     exe_path: Path  #: for messages; `handle` identifies the file
     exe_name: str  #: the path as the server itself sees it
@@ -66,24 +66,24 @@ class Server:
     sockets: tuple[str, ...]
     encryption: Fact  #: may a session be encrypted?
     thread_pool: Fact  #: may a session change its thread?
-    name: str = ""  #: of a generic server: what the process is called
+    name: str = ""  #: of a generic server: the process's name
     udp_ports: tuple[int, ...] = ()  #: only determined for generic servers
     compression: Fact = Fact(False, "")  #: may requests be compressed?
     restart: Restart = Restart("executable")
-    #: Numbers of its configuration by name, as `ServerSupport.configured` lists them.
+    #: Numbers of its configuration by name, see `ServerSupport.configured`.
     facts: Mapping[str, int] = field(default_factory=dict, hash=False)
-    exe: FileIdentity | None = None  #: as it was when examined; None: it was not opened
+    exe: FileIdentity | None = None  #: its state when examined; None: it was not opened
     handle: int = 0  #: the root part's number for the executable; 0: none
-    resolution: Resolution | None = None  #: what can be attached to, as found by examining it
-    uid: int = 0  #: the user of these processes
-    owner: Owner = ROOT  #: who decides about them
-    container: str = ""  #: that it runs in: its id or name
-    unit: str = ""  #: of systemd, without `.service`
+    resolution: Resolution | None = None  #: what can be attached to
+    uid: int = 0  #: the user of its processes
+    owner: Owner = ROOT  #: whose server it is
+    container: str = ""  #: id or name of its container
+    unit: str = ""  #: its unit of systemd, without `.service`
     runs_as: str = ""  #: the name that it was started under, if its file has another one
-    #: Numbers that its parser gives to words, if ids are asked for, and why there are none.
+    #: Token numbers of its parser's keywords, if ids are asked for, and why there are none.
     vocabulary: Mapping[str, int] = field(default_factory=dict, hash=False, repr=False)
     no_vocabulary: str = ""
-    apart: str = ""  #: what tells it from servers with the same name (`place.make_labels_unique`)
+    apart: str = ""  #: a difference to servers of this name (`discovery.make_labels_unique`)
 
     @property
     def kind(self) -> int:
@@ -92,7 +92,7 @@ class Server:
 
     @property
     def program(self) -> str:
-        """Its executable's path as it sees it, under the name that it was started under."""
+        """Its executable's path as the server sees it, with the name that it was started under."""
         folder, _, name = self.exe_name.rpartition("/")
         return f"{folder}/{self.runs_as or name}"
 
@@ -102,7 +102,7 @@ class Server:
 
     @property
     def major(self) -> int | None:
-        """The first number of the version, None when unknown."""
+        """The first number of the version, None if unknown."""
         return major_of(self.version)
 
     @property
@@ -127,12 +127,12 @@ class Server:
 
 
 def major_of(version: str) -> int | None:
-    """The first number of a version, None when unknown."""
+    """Returns the first number of a version, None if unknown."""
     head = version.split(".", 1)[0]
     return int(head) if len(head) < 5 and head.isascii() and head.isdigit() else None
 
 
-#: Limit for the list of what one process listens on.
+#: Most ports and paths of one process.
 LISTED_MAX = 1024
 SOCKETS_MAX, SOCKET_PATH_MAX = 256, 128
 INODES_MAX = 8192
@@ -152,22 +152,21 @@ _BY_EXECUTABLE = Restart("executable")
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a candidate before it is examined."""
+    """Facts about a candidate before it is examined."""
 
-    exe_name: str  #: of its executable, as the process sees it
-    exe_id: tuple[int, int]  #: (device, inode) of it
+    exe_name: str  #: its executable's path, as the process sees it
+    exe_id: tuple[int, int]  #: its executable's (device, inode)
     pid: int = 0  #: 0: an executable that does not run
     any_protocol: bool = False  #: examine it as a generic server, whatever its protocol
     silent: bool = False  #: also accept a generic server that listens on nothing
-    vocabulary: bool = False  #: also read what ids of its statements depend on
+    vocabulary: bool = False  #: also read what the ids of its statements depend on
     port_range: tuple[int, int] = PORT_RANGE_DEFAULT  #: ports that the kernel assigns to clients
 
 
 @dataclass(frozen=True)
 class Examined:
-    """The result. `flavour` None: not a server; `problem` gives the reason if that is
-    unexpected.
-    """
+    """The result of an examination. `flavour` None: not a server; `problem` gives the reason if
+    that is unexpected."""
 
     flavour: str | None = None
     version: str = ""
@@ -175,24 +174,24 @@ class Examined:
     exe: FileIdentity | None = None  #: None: it could not be opened
     handle: int = 0
     exe_path: str = ""
-    runs_as: str = ""  #: the name of a server that its file has another name than
+    runs_as: str = ""  #: the name that it was started under, if its file has another one
     ports: tuple[int, ...] = ()
     sockets: tuple[str, ...] = ()
     udp_ports: tuple[int, ...] = ()
-    inodes: frozenset[int] = frozenset()  #: of the sockets that it listens on
+    inodes: frozenset[int] = frozenset()  #: inodes of the sockets that it listens on
     encryption: Fact = _NO_FACT
     thread_pool: Fact = _NO_FACT
     compression: Fact = _PLAIN
     restart: Restart = _BY_EXECUTABLE
-    facts: Mapping[str, int] = field(default_factory=dict, hash=False)  #: of its settings
-    name: str = ""  #: of a generic one
-    cpu_ticks: int = 0  #: of a generic one
+    facts: Mapping[str, int] = field(default_factory=dict, hash=False)  #: facts in its settings
+    name: str = ""  #: a generic server's
+    cpu_ticks: int = 0  #: a generic server's
     resolution: Resolution | None = None
     vocabulary: Mapping[str, int] = field(default_factory=dict, hash=False)
     no_vocabulary: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A document that `examined_json.examined_from_json` reads."""
+        """Returns a document that `examined_json.examined_from_json` reads."""
         return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
 
 

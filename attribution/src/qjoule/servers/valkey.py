@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Valkey, which speaks the protocol of Redis: recognising it, and its settings.
+"""Supports Valkey, which speaks the protocol of Redis: recognises it, and reads its settings.
 
 From 8.0 on, its io-threads both read requests and write replies (io_threads.c). TLS is detected as
 for Redis.
@@ -39,7 +39,7 @@ def identify(executable: Executable) -> Identified | None:
 
 
 def is_valkey_server(candidate: Candidate) -> bool:
-    """Whether it is a server, not one of the tools that are the same executable."""
+    """Returns true for a server, false for a tool that is the same executable."""
     return is_server(candidate, "valkey")
 
 
@@ -65,7 +65,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = ("8.1", "9.1")
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "valkey",
