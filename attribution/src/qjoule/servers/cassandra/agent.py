@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts qjoule's agent into a running Cassandra, and ensures that it is removed again.
 
-The agent (agent/ in the source tree) calls empty native functions whenever a thread takes up or
-leaves a request; the tracer's probes are on these functions. A process with the rights of the JVM's
-user (`agent_loader`) copies the agent's files to a place that the JVM can read, has the JVM load
-them and deletes them. A loaded file stays readable through /proc/PID/map_files.
+The agent (agent/ in the source tree) calls empty native functions whenever a thread starts or stops
+serving a request; the tracer's probes are on these functions. A process with the rights of the
+JVM's user (`agent_loader`) copies the agent's files to a place that the JVM can read, makes the JVM
+load them and deletes them. A loaded file stays readable through /proc/PID/map_files.
 
-The JVM holds one end of a pipe, we the other. When ours is closed, by `Agent.close()` or because
-this process ends for any reason, the agent removes its calls from the server.
+The JVM and we hold the ends of a pipe. When ours is closed, by `Agent.close()` or because this
+process ends for any reason, the agent removes its calls from the server.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from qjoule.servers.probe_site import CODE_BYTES, inspect_site
 from qjoule.servers.resolution import Agent, Probe
 from qjoule.shapes.safe_text import sanitise
 
-_MAPPINGS_MAX = 8  #: of files with the library's name; each costs a handle
+_MAPPINGS_MAX = 8  #: mapped files with the library's name; each costs a handle
 _MAPPING = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16})")
 
 
@@ -88,18 +88,18 @@ def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
 def _answer(
     loader: socket.socket, jvm: ReachedJvm, identity: Identity
 ) -> tuple[tuple[int, int], int]:
-    """The loader's answer: (device, inode) of its copy of the library, and the lease.
+    """Returns the loader's answer: (device, inode) of its copy of the library, and the lease.
 
-    The JVM's user might have tampered with it: a wrong answer only leads to an error.
+    The JVM's user may have changed it: a wrong answer only leads to an error.
     """
     pid = jvm.pid
     if not select.select([loader], [], [], TOTAL_SECONDS)[0]:
         raise CannotAttach(f"process {pid}: its agent was not loaded within {TOTAL_SECONDS:.0f} s")
-    most = 1 if jvm.brings_pipe(loader) else 0  # what is not received need not be closed
+    most = 1 if jvm.brings_pipe(loader) else 0  # descriptors that are not received need no closing
     try:
         flags = socket.MSG_CMSG_CLOEXEC
         answer, descriptors, _, _ = socket.recv_fds(loader, MESSAGE_BYTES_MAX, most, flags)
-    except OSError:  # it ended before it was asked
+    except OSError:  # the loader has ended
         answer, descriptors = b"", []
     if not answer:
         raise CannotAttach(
@@ -118,7 +118,7 @@ def _answer(
 
 
 def agent_files() -> tuple[Path, Path, Path]:
-    """The agent's files, the library last.
+    """Returns the paths of the agent's files, the library last.
 
     Raises:
         QjouleError: it is not installed.
@@ -131,7 +131,7 @@ def agent_files() -> tuple[Path, Path, Path]:
 
 
 def _mapped(jvm: ReachedJvm, uid: int, copied: tuple[int, int], content: bytes) -> Opened:
-    """The copied library, as mapped by the JVM; closed. Another qjoule's copy may be mapped, too.
+    """Returns the copied library, as mapped by the JVM; closed. Other copies may be mapped, too.
 
     It must belong to the JVM's user and have the library's content: probes in another file could
     break every process that executes it.
@@ -144,18 +144,18 @@ def _mapped(jvm: ReachedJvm, uid: int, copied: tuple[int, int], content: bytes) 
             if file.identity.uid == uid and same and file.handle:
                 return file
             raise CannotAttach(f"the agent's library in process {jvm.pid} is not qjoule's")
-    status_of(jvm)  # it may have ended
+    status_of(jvm)  # raises if the JVM has ended
     raise CannotAttach(f"process {jvm.pid} does not show the agent's library in its memory")
 
 
 def _mappings(access: Access) -> bytes:
-    """Where files with the library's name are mapped: START-END, in hexadecimal."""
+    """Returns where files with the library's name are mapped: START-END, in hexadecimal."""
     libraries = mapped_files(access.proc(ProcFile.MAPS), re.escape(LIBRARY))
     return b" ".join(library.area.encode() for library in libraries[:_MAPPINGS_MAX]) or b"none"
 
 
 def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, ...]:
-    """The positions of the requested markers in the library's file."""
+    """Returns the positions of the requested markers in the library's file."""
     executable = open_executable(library)
     probes = []
     for role, name in MARKERS.items():

@@ -2,7 +2,7 @@
 """Asks a Cassandra for the texts of its prepared statements: system.prepared_statements.
 
 A prepared statement's id is the MD5 of its keyspace, if it was prepared in one, and its text
-(QueryProcessor.computeId()). So each answer is proven, and one that is not is left out.
+(QueryProcessor.computeId()). So each answer can be checked; answers that do not match are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from qjoule.servers.client import Account, Text
 
 _ANSWER_S = 3.0
-_PROTOCOL = 4  #: from 2.2 on: nothing is negotiated
+_PROTOCOL = 4  #: since 2.2; fixed, so that nothing is negotiated
 _SELECT = (
     "SELECT prepared_id, logged_keyspace, query_string FROM system.prepared_statements "
     "WHERE prepared_id IN ({})"
@@ -56,7 +56,7 @@ class PreparedStatements:
             raise
 
     def texts(self, keys: Sequence[bytes]) -> Mapping[bytes, Text]:
-        """By the ids of the statements, of 16 bytes each."""
+        """`keys`: 16-byte ids of the statements."""
         literals = ", ".join(f"0x{key.hex()}" for key in keys)
         rows: Any = self._session.execute(_SELECT.format(literals))
         texts = {}
@@ -72,6 +72,6 @@ class PreparedStatements:
 
 
 def proven(key: bytes, keyspace: str | None, text: str) -> bool:
-    """Whether this is the text of the statement with this id."""
+    """Returns true if the statement with this id has this text."""
     spellings = (text, f"{keyspace or ''}{text}")
     return any(hashlib.md5(spelling.encode()).digest() == key for spelling in spellings)

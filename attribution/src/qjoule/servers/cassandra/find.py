@@ -27,7 +27,7 @@ from qjoule.servers.types import Fact
 
 
 class Role(StrEnum):
-    """What a probe reports: `roles` of the registry."""
+    """The registry's `roles`: what a probe reports."""
 
     REQUEST_BEGINS = "cassandra-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
     REQUEST_SAYS = "cassandra-request-says"  # (const void *tags, bytes)
@@ -51,7 +51,7 @@ MARKERS = {
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query with the agent."""
+    """Returns the cost of a query with the agent."""
     ends = (Role.REQUEST_BEGINS, Role.REQUEST_ENDS)
     return sum(costs[role].entry_ns for role in ends) if Role.REQUEST_ENDS in costs else 0
 
@@ -72,26 +72,26 @@ _JAR = re.compile(r"(?:apache-)?cassandra(?:-all)?-(\d{1,2}\.\d{1,3}[\w.-]{0,20}
 _CONFIG = "-Dcassandra.config="
 _ON, _OFF = ("true", "yes", "on"), ("false", "no", "off")
 _PORT = re.compile(r"[0-9]{1,5}")
-_ENTRIES_MAX = 256  #: of a class path, where the configuration is looked for
+_ENTRIES_MAX = 256  #: entries of a class path that are searched for the configuration
 _NOT_KNOWN = Fact(None, "its configuration is not known")
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What tracing needs of cassandra.yaml. `problem`: why the rest was not found."""
+    """Settings of cassandra.yaml that tracing needs. `problem`: why some are missing."""
 
-    port: int = 0  #: of the native transport; 0: unknown
+    port: int = 0  #: the native transport's; 0: unknown
     encryption: Fact = _NOT_KNOWN
     problem: str = ""
 
 
 def is_cassandra(candidate: Candidate) -> bool:
-    """Whether this is a JVM that was started to be a Cassandra node."""
+    """Returns true for a JVM that was started as a Cassandra node."""
     return candidate.base_name == "java" and main_class(candidate.arguments) == MAIN_CLASS
 
 
 def main_class(arguments: Sequence[str]) -> str:
-    """The class that a command line of `java` runs; empty for -jar, -m or no class."""
+    """Returns the class that a command line of `java` runs; empty for -jar, -m or no class."""
     rest = iter(arguments[1:])
     for argument in rest:
         if argument in _WITH_VALUE:
@@ -104,7 +104,7 @@ def main_class(arguments: Sequence[str]) -> str:
 
 
 def cassandra_version(candidate: Candidate) -> str:
-    """The version in the name of its jar on the class path, "" if there is none."""
+    """Returns the version in the name of its jar on the class path, "" if there is none."""
     for entry in _class_path(candidate):
         directory, name = posixpath.split(entry)
         try:
@@ -118,7 +118,7 @@ def cassandra_version(candidate: Candidate) -> str:
 
 
 def configuration(candidate: Candidate) -> Configuration:
-    """Reads its cassandra.yaml below its own root directory."""
+    """Reads the process's cassandra.yaml, below the process's root directory."""
     try:
         text, path = _find(candidate)
         settings = read_settings(text, path)
@@ -151,7 +151,7 @@ def _encryption(options: Any, path: str) -> Fact:
 
 
 def _find(candidate: Candidate) -> tuple[str, str]:
-    """(text, path) of its cassandra.yaml."""
+    """Returns (text, path) of its cassandra.yaml."""
     for path in _candidates(candidate):
         text = candidate.text(path)
         if text is not None:
@@ -180,7 +180,7 @@ def _candidates(candidate: Candidate) -> Iterator[str]:
 
 
 def _class_path(candidate: Candidate) -> list[str]:
-    """Its entries, as absolute paths in its root directory."""
+    """Returns the entries as absolute paths in the process's root directory."""
     class_path = candidate.environment.get("CLASSPATH", "")
     rest = iter(candidate.arguments[1:])
     for argument in rest:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Cassandra, for shared code."""
+"""Supports Apache Cassandra."""
 
 from __future__ import annotations
 
@@ -45,16 +45,15 @@ def settings(running: Running) -> Settings:
 
 _OWN_STAGES = "a request goes from stage to stage, each with threads of its own"
 _NEEDS_AGENT = "agent: exact, and dearer: with --agent, which changes its code while it runs"
-#: With qjoule's agent in it.
+#: For a server with qjoule's agent.
 WITH_AGENT = Choice(
     AttachMode.AGENT, "as asked for: an agent in its JVM tells which thread works for which request"
 )
 
 
 def choose_attach_mode(case: Case) -> Choice:
-    """A request goes through several threads, and nothing outside shows which request they work
-    for.
-    """
+    """The socket mode is impossible: a request passes several threads, and nothing outside shows
+    which request they work for."""
     server, missing = case.server, case.no_recv
     if case.wanted is not None and case.wanted is not AttachMode.STATISTICAL:
         return as_wanted(case, _OWN_STAGES, _OWN_STAGES)
@@ -103,7 +102,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = "5.0.9"
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "cassandra",

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes Cassandra's data: shapes of CQL, and tags in custom payloads.
 
-The kernel side hashes CQL by the table of `SLASHED_RULES`: strings without escapes, `$$`
-quotes, names in double quotes, comments that begin with `//` too and do not nest. CQL's additional
+The kernel side hashes CQL by the table `SLASHED_RULES`: strings without escapes, `$$` quotes, names
+in double quotes, comments that may also begin with `//` and do not nest. CQL's additional
 constants are folded here: UUIDs (`123e4567-e89b-…`), durations (`2h30m`, `P1DT2H`), `NaN`,
-`Infinity` and others that begin with a digit. So several hashes may share a shape, never the
-reverse. Source: cassandra src/antlr/Lexer.g.
+`Infinity` and others that begin with a digit. So several hashes may have the same shape, but never
+the reverse. Source: cassandra src/antlr/Lexer.g.
 
 A text of the dialect `cql-id` is the 16-byte id of a statement that was prepared before tracing
 began. It is empty for a compressed request that could not be inflated. A text of `cql-batch` holds
-the hashes of the batch's statements, 8 bytes each, equal ones in a row once. The statements
-themselves have been sent before.
+the hashes of the batch's statements, 8 bytes each, where equal neighbours appear once. The
+statements themselves were sent before.
 
 Custom payloads are those of native_protocol_v4.spec, 2.2: tags are entries with keys `qjoule.KEY`.
 """
@@ -39,9 +39,9 @@ COMPRESSED = "(compressed request)"
 _PREPARED = "(prepared before tracing began)"
 _UNKNOWN = "(statement not seen)"
 _DIGITS = rf"[0-9a-fA-F{NUMBER}]"
-_NAME = r'"[^"]*+(?:""[^"]*+)*+"?'  #: in quotes
+_NAME = r'"[^"]*+(?:""[^"]*+)*+"?'  #: a quoted name
 _BEFORE, _AFTER = rf"(?<![\w{NUMBER}-])", rf"(?![\w{NUMBER}-])"
-#: Of eight, three times four, and twelve digits; a number's are one mark.
+#: Groups of 8, 4, 4, 4 and 12 digits; a number has become one mark.
 _UUID = re.compile(
     rf"{_NAME}|{_BEFORE}((?=[^ ]*{NUMBER}){_DIGITS}{{1,8}}"
     rf"(?:-{_DIGITS}{{1,4}}){{2,3}}-{_DIGITS}{{1,12}}"
@@ -56,21 +56,20 @@ _WORDS = re.compile(
 
 
 def constants_folded(reduced: str) -> str:
-    """A reduced statement (`reduction.reduce_statement`) with CQL's own constants replaced by
-    values.
-    """
+    """Replaces CQL's own constants in a reduced statement (`reduction.reduce_statement`) by
+    marks."""
     for constant, mark in ((_UUID, STRING), (_WITH_UNITS, NUMBER), (_WORDS, NUMBER)):
         reduced = constant.sub(partial(_marked, mark), reduced)
     return reduced
 
 
 def _marked(mark: str, match: re.Match[str]) -> str:
-    """A constant's mark; a name in quotes stays."""
+    """Returns a constant's mark; a quoted name is kept."""
     return mark if match[1] else match[0]
 
 
 def id_shape(text: bytes) -> str:
-    """A placeholder for a statement of which only the id is known."""
+    """Returns a placeholder for a statement of which only the id is known."""
     if not text:
         return COMPRESSED
     return f"{_PREPARED[:-1]}: 0x{text.hex()})"
@@ -88,7 +87,7 @@ PREPARED = Language(
 
 
 class Batches:
-    """Texts of CQL shapes by hash, so that a batch can be shown by its statements.
+    """Texts of CQL shapes by hash, to show a batch by its statements.
 
     Keeps the most recently used texts: see `Texts`.
     """
@@ -97,7 +96,7 @@ class Batches:
         self._texts = Texts()
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """Takes the shape's text, once it is known."""
+        """Stores the shape's text."""
         if dialect == CQL:
             self._texts.add(shape, text)
         elif dialect == CQL_ID:
@@ -108,11 +107,11 @@ class Batches:
         self._texts.forget(shape)
 
     def waits(self, _text: bytes, _dialect: int) -> bool:
-        """Never: a batch's statements come before it, or not at all."""
+        """Returns false: a batch's statements come before it, or not at all."""
         return False
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """A batch's record as one CQL statement; any other text unchanged."""
+        """Returns a batch's record as one CQL statement; any other text unchanged."""
         if dialect != CQL_BATCH:
             return text, dialect
         hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])
@@ -122,9 +121,9 @@ class Batches:
 
 @lru_cache(maxsize=4096)
 def tags_in_payload(block: bytes) -> Tags:
-    """Tags by key, from entries of a custom payload as sent, without their count.
+    """Reads tags by key, from entries of a custom payload as sent, without their count.
 
-    Of several entries with one key the last counts, as at the server. Entries without a value are
+    Of several entries with one key the last counts, as in the server. Entries without a value are
     left out.
     """
     try:
@@ -134,7 +133,7 @@ def tags_in_payload(block: bytes) -> Tags:
 
 
 def _entries(block: bytes) -> Iterable[tuple[str, str]]:
-    """Raises IndexError if the block is cut off."""
+    """Yields key and value. Raises IndexError if the block is cut off."""
     while block:
         name, block = _sized(block, 2)
         value, block = _sized(block, 4)
@@ -144,7 +143,7 @@ def _entries(block: bytes) -> Iterable[tuple[str, str]]:
 
 
 def _sized(block: bytes, width: int) -> tuple[bytes | None, bytes]:
-    """A [string] or [bytes] with a length of `width` bytes (None: no value), and the rest."""
+    """Splits off a [string] or [bytes] with a length of `width` bytes (None: no value)."""
     size = int.from_bytes(block[:width], "big", signed=width > 2)
     end = width + max(size, 0)
     if end > len(block):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of a JVM from outside, and how an agent is loaded into one."""
+"""Reads a JVM from outside, and loads an agent into one."""

@@ -6,16 +6,16 @@
 OPTIONS is one word, written by the process that requests the agent. It holds options separated by
 blanks: `PID OWN_PID [--client-tags] [--no-signal] [--seconds N]`. PID is the JVM's number, for
 messages, OWN_PID that in its own pid namespace. The root part passes three descriptors, from 3 on:
-a socket (SOCK_SEQPACKET) to that process, the JVM's directory in /proc, which takes signals for it
-as a pidfd does, and its root directory (O_PATH). The agent's files are copied into a new
-directory below the JVM's root and are gone again when the JVM has loaded them.
+a socket (SOCK_SEQPACKET) to that process, the JVM's directory in /proc, which accepts signals as a
+pidfd does, and its root directory (O_PATH). The agent's files are copied into a new directory below
+the JVM's root, and are deleted once the JVM has loaded them.
 
 The result is one message on the socket: `ok DEVICE INODE` of the library's copy, with one end of
 the lease (a FIFO; the agent has the other) as SCM_RIGHTS, or `error` and a line of text. The
 receiver must not trust it: other processes of that user might have tampered with this one. This
 process ends by itself, within `TOTAL_SECONDS` and soon after the other end of the socket is closed.
 
-Imports only the standard library and modules that need nothing else, to start fast.
+It imports only the standard library and modules that need nothing else, to start fast.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from qjoule.servers.access import Unreadable
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
 from qjoule.servers.rootfs_reader import open_directory_below
 
-ATTACH_SECONDS = 30.0  #: a JVM in a long garbage collection answers after it
+ATTACH_SECONDS = 30.0  #: a JVM answers only after a garbage collection
 TOTAL_SECONDS = 45.0
 MESSAGE_BYTES_MAX = 1024
 ENTRY, HOOKS, LIBRARY = "qjoule-agent.jar", "hooks.jar", "libqjoule_agent.so"
 
 _CONNECTION, _HANDLE, _ROOT = 3, 4, 5  #: descriptors
-_END_SECONDS = 5.0  #: of the total: to take the files away again
+_END_SECONDS = 5.0  #: part of the total that is kept for deleting the files
 _LEASE, _STATUS = "lease", "status"
-_TAGS = "tags"  #: there, if the agent is to look for tags of clients
+_TAGS = "tags"  #: a file that makes the agent look for clients' tags
 _STATUS_BYTES_MAX = 1024
 _LIMITS = {
     resource.RLIMIT_CORE: 0,
     resource.RLIMIT_FSIZE: 32 << 20,  # the agent's files are much smaller
     resource.RLIMIT_NOFILE: 64,
 }
-_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
+_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: below the JVM's root
 
 
 def main() -> None:
     os.setsid()
     os.chdir("/")
-    # The descriptors lead where other processes of this user may not look: none may trace this one.
+    # Other processes of this user must not trace this one: its descriptors exceed their rights.
     hide()
     drop_capability()
     for limit, most in _LIMITS.items():
@@ -83,7 +83,7 @@ def main() -> None:
     message, lease = _message(jvm, client_tags=options.client_tags)
     with socket.socket(fileno=_CONNECTION) as parent, suppress(OSError):
         socket.send_fds(parent, [message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]], lease)
-    os._exit(0)  # the watching thread has nothing to finish
+    os._exit(0)  # does not wait for the watching thread
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _message(jvm: Jvm, *, client_tags: bool) -> tuple[str, list[int]]:
-    """The message to answer, and the descriptors that go with it."""
+    """Returns the message to answer, and the descriptors to send with it."""
     try:
         (device, inode), lease = _put(jvm, client_tags=client_tags)
         return f"ok {device} {inode}", [lease]
@@ -123,7 +123,7 @@ def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
             if client_tags:
                 os.close(_create(_TAGS, directory))
             os.mkfifo(_LEASE, 0o600, dir_fd=directory)
-            # Both ends: the agent's opening then waits for nobody, and ours is the last.
+            # With both ends open, the agent's open() does not block, and ours is the last end.
             flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
             lease = os.open(_LEASE, flags, dir_fd=directory)
             load_agent(jvm, f"{path}/{ENTRY}", path)
@@ -132,17 +132,17 @@ def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
             return library, lease
         except BaseException:
             if lease >= 0:
-                os.close(lease)  # the agent goes, if it has come
+                os.close(lease)  # removes the agent, if it was loaded
             raise
 
 
 @contextmanager
 def _directory(jvm: Jvm) -> Iterator[tuple[int, str]]:
-    """A new directory of its own that the JVM can execute from: descriptor, and the JVM's name for
-    it.
+    """Makes a new directory that the JVM can execute from; yields its descriptor, and its path as
+    the JVM sees it.
 
     The JVM's user may replace it or put anything into it, at any time. So no link in it is
-    followed, and what cannot be removed stays.
+    followed, and entries that cannot be removed stay.
     """
     name = f"qjoule-{secrets.token_hex(8)}"
     parent, path = _parent(jvm)
@@ -153,7 +153,7 @@ def _directory(jvm: Jvm) -> Iterator[tuple[int, str]]:
         descriptor = os.open(name, flags, dir_fd=parent)
         yield descriptor, f"{path}/{name}"
     finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # from here on only `_END_SECONDS` count
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # from here on only `_END_SECONDS` apply
         if descriptor >= 0:
             for file in (ENTRY, HOOKS, LIBRARY, _LEASE, _STATUS, _TAGS):
                 with suppress(OSError):
@@ -196,11 +196,11 @@ def _copy(name: str, directory: int) -> tuple[int, int]:
 
 
 def _status(directory: int) -> str:
-    """What the agent wrote of its start. The JVM's user may have put anything in its place."""
+    """Reads what the agent wrote at its start. The JVM's user may have replaced the file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(_STATUS, flags, dir_fd=directory)
-    except OSError:  # none, or a symbolic link
+    except OSError:  # no file, or a symbolic link
         return "it did not say why"
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -216,10 +216,10 @@ def _give_up(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _watch(main_thread: int) -> None:
-    """Ends this process when its time is up, or when nobody waits for its answer any more.
+    """Ends this process when its time is up, or when the receiver has gone.
 
     A file system of the JVM's user (FUSE) can block a system call forever. Then the process ends
-    without having deleted its files.
+    without deleting its files.
     """
     poll = select.poll()
     poll.register(_CONNECTION, 0)  # hanging up is always reported

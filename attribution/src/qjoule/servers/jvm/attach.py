@@ -35,32 +35,32 @@ _SHOWN_CHARACTERS = 200
 
 
 class CannotAttach(QjouleError):
-    """The JVM cannot be asked, or refused; one line with what to do about it."""
+    """The JVM cannot be attached to, or refused; one line with what to do about it."""
 
 
 @dataclass(frozen=True)
 class Jvm:
-    """A JVM, by what its caller opened."""
+    """A JVM, with what its caller opened of it."""
 
     pid: int  #: for messages
-    own_pid: int  #: in its own pid namespace
+    own_pid: int  #: its pid in its own pid namespace
     root: int  #: descriptor of its root directory
     handle: int  #: pidfd, or descriptor of its directory in /proc
-    may_signal: bool  #: it handles SIGQUIT, which would end it otherwise
-    seconds: float  #: it may take to listen, load the agent and answer
+    may_signal: bool  #: it handles SIGQUIT, which otherwise ends a process
+    seconds: float  #: its time to listen, load the agent and answer
 
 
 def load_agent(jvm: Jvm, jar: str, argument: str) -> None:
-    """Has the JVM load a Java agent and run its `agentmain`.
+    """Makes the JVM load a Java agent and run its `agentmain`.
 
     Args:
         jar: path as the JVM sees it; readable by its user.
 
     Raises:
-        CannotAttach: the JVM cannot be asked, or reports a failure.
+        CannotAttach: the JVM cannot be attached to, or reports a failure.
     """
     reply = command(jvm, "load", "instrument", "false", f"{jar}={argument}")
-    # The operation's own result, then the agent's: 100 no such class, 101 or 102 it threw.
+    # First the operation's own result, then the agent's: 100 no such class, 101 or 102 it threw.
     match = re.match(r"0\n(?:return code: )?(-?\d{1,9})?", reply)
     if match is None or match[1] not in (None, "0"):
         shown = " ".join(reply.split())[:_SHOWN_CHARACTERS] or "nothing"
@@ -80,7 +80,7 @@ def command(jvm: Jvm, *arguments: str) -> str:
         raise CannotAttach(f"process {jvm.pid}: {error}") from None
     try:
         with _connected(jvm, tmp, deadline) as connection:
-            # the protocol's version, the command, always three arguments
+            # the protocol's version, the command, and exactly three arguments
             padded = ["1", *arguments, "", "", ""][:5]
             connection.settimeout(_seconds_left(deadline))
             connection.sendall(b"".join(os.fsencode(word) + b"\0" for word in padded))
@@ -98,7 +98,7 @@ def command(jvm: Jvm, *arguments: str) -> str:
 
 
 def _seconds_left(deadline: float) -> float:
-    """Seconds until then, more than none."""
+    """Returns the seconds until then; always above 0."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -140,7 +140,7 @@ def _connected(jvm: Jvm, tmp: int, deadline: float) -> socket.socket:
 
 
 def _connect(jvm: Jvm, tmp: int, deadline: float) -> socket.socket | None:
-    """A connection to the socket of exactly this name, not to the target of a symbolic link."""
+    """Connects to the socket of exactly this name, not to the target of a symbolic link."""
     name = f".java_pid{jvm.own_pid}"
     try:
         descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tmp)

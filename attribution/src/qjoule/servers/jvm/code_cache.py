@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the code that a running HotSpot JVM has made: compiled methods, its interpreter and stubs.
+"""Lists the code that a running HotSpot JVM has made: compiled methods, interpreter and stubs.
 
 The code cache (src/hotspot/share/memory/heap.cpp) consists of heaps of blocks, each with a length
 in segments. A used block begins with a CodeBlob, which says where its code is and how large its
-frames are (src/hotspot/share/code/codeBlob.hpp). No two compiled methods (nmethod) of a JVM have
-the same compile id, so an address that has the same id twice had it all the time between.
+frames are (src/hotspot/share/code/codeBlob.hpp). Compile ids of methods (nmethod) are unique in a
+JVM, so an address that has the same id twice had the same code all the time between.
 
-Of Java 11 to 20, as `hotspot` says. The JVM goes on meanwhile: what contradicts itself is left out.
+Supports Java 11 to 20, see `hotspot`. The JVM runs meanwhile: inconsistent blocks are left out.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from operator import itemgetter
 
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
 
-_HEAPS_MAX = 8  #: Java has three: methods with profile, without, and all else
-_HEAP_BYTES_MAX = 2 << 30  #: ReservedCodeCacheSize is at most that
+_HEAPS_MAX = 8  #: Java has three: profiled methods, other methods, all else
+_HEAP_BYTES_MAX = 2 << 30  #: the largest ReservedCodeCacheSize
 BLOBS_MAX = 1 << 16
 _FRAME_WORDS_MAX = 1 << 16
 _NAME_BYTES_MAX = 1024
 
 
 class CodeKind(IntEnum):
-    """How a caller is found from such code: enum compiled_kind of tracer/compiled.h."""
+    """How the caller of such code is found: enum compiled_kind of tracer/compiled.h."""
 
-    OTHER = 0  #: not at all
+    OTHER = 0  #: it is not found
     METHOD = 1
     INTERPRETER = 2
-    LEAF = 3  #: stubs that call nothing, except for the one that calls Java
-    FRAME = 4  #: frames of a known size
+    LEAF = 3  #: stubs that call nothing, except the one that calls Java
+    FRAME = 4  #: frames of a fixed size
 
 
 _KINDS = {"nmethod": CodeKind.METHOD, "native nmethod": CodeKind.METHOD}
 _KINDS["Interpreter"] = CodeKind.INTERPRETER
 _LEAVES = "StubRoutines"
-#: Fields of a CodeBlob
+#: Fields of a CodeBlob.
 _BLOB = (
     *(("_name", "Q"), ("_size", "i"), ("_frame_size", "i"), ("_frame_complete_offset", "i")),
     *(("_code_begin", "Q"), ("_code_end", "Q")),
 )
-_Raw = tuple[int, ...]  #: of a block: length, used, the fields of `_BLOB`, method, compile id
+_Raw = tuple[int, ...]  #: a block: length, used, the fields of `_BLOB`, method, compile id
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Code at [begin, end). `complete`: bytes from `begin` on after which the frame is complete.
+    """Code at [begin, end). `complete`: offset from `begin` at which the frame is complete.
 
-    `method`: where the JVM describes the method; 0: it is none. `compile_id`: of a method.
+    `method`: address of the method's description; 0: no method. `compile_id`: of a method.
     """
 
     begin: int
@@ -68,10 +68,10 @@ class Code:
 
 
 class CodeCache:
-    """The code cache of one JVM, as it is at each call."""
+    """The code cache of one JVM, read anew at each call."""
 
     def __init__(self, jvm: HotSpot, memory: Memory) -> None:
-        """Raises `CannotRead`: this JVM keeps its code in another way."""
+        """Raises `CannotRead` if this JVM's code cache has an unknown layout."""
         self._memory = memory
         self._heaps = jvm.static(("CodeCache", "_heaps"))
         length = ("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")
@@ -97,9 +97,8 @@ class CodeCache:
         self._kind_name = lru_cache(4096)(memory.string)
 
     def code(self) -> list[Code]:
-        """All of it, by address. What has not changed is the same object as before. Raises
-        `CannotRead`.
-        """
+        """Returns all code, by address. Code that has not changed is the same object as before.
+        Raises `CannotRead`."""
         memory = self._memory
         array = memory.number(self._heaps)
         count, data = memory.number(array + self._count, 4), memory.number(array + self._data)
@@ -118,9 +117,8 @@ class CodeCache:
         return sorted(codes, key=lambda code: code.begin)
 
     def name(self, code: Code) -> str:
-        """The method, such as java.lang.String.hashCode, or what the JVM calls its stub; empty if
-        it is not this code any more.
-        """
+        """Returns the method, such as java.lang.String.hashCode, or the JVM's name for its stub;
+        empty if the code has been replaced."""
         with suppress(CannotRead):
             name = self._names.name(code.method) if code.method else code.name
             if self._code(code.block, self._block.read(self._memory, code.block)) == code:
@@ -128,7 +126,7 @@ class CodeCache:
         return ""
 
     def _blocks(self, heap: int) -> Iterator[tuple[int, _Raw]]:
-        """Addresses of the blocks that are used, and what they say."""
+        """Yields the addresses and fields of used blocks."""
         memory = self._memory
         low, high = memory.number(heap + self._low), memory.number(heap + self._high)
         log2 = memory.number(heap + self._log2_segment, 4)
@@ -144,13 +142,13 @@ class CodeCache:
                 raise
             length = raw[0] << log2
             if not 0 < length <= high - at:
-                return  # it is just being changed, or nothing follows
+                return  # it is being changed, or is the last
             if raw[1]:
                 yield at, raw
             at += length
 
     def _code(self, block: int, raw: _Raw) -> Code | None:
-        """None: it contradicts itself, since it is being changed."""
+        """Returns None if the block is inconsistent, because it is being changed."""
         _, _, name_at, size, words, complete, begin, end, method, compile_id = raw
         blob = block + self._blob
         if not blob < begin <= end <= blob + size:
@@ -169,7 +167,7 @@ class CodeCache:
 
 
 class _Fields:
-    """Reads some fields of a structure at a time. `fields`: offset, and format as of `struct`."""
+    """Reads several fields of a structure at once. `fields`: offset, and `struct` format."""
 
     def __init__(self, fields: Sequence[tuple[int, str]]) -> None:
         self.size = max(at + struct.calcsize(f"<{kind}") for at, kind in fields)
@@ -185,13 +183,13 @@ class _Fields:
         self._pick = itemgetter(*(order.index(number) for number in range(len(fields))))
 
     def read(self, memory: Memory, address: int) -> _Raw:
-        """The fields in the order in which they were given. Raises `CannotRead`."""
+        """Returns the fields in the given order. Raises `CannotRead`."""
         values: _Raw = self._pick(self._struct.unpack(memory.read(address, self.size)))
         return values
 
 
 class _MethodNames:
-    """Reads class and name of a Method."""
+    """Reads the class and the name of methods."""
 
     def __init__(self, jvm: HotSpot, memory: Memory) -> None:
         self._memory = memory
@@ -206,7 +204,7 @@ class _MethodNames:
         self._of_class = lru_cache(1 << 14)(self._read_class)
 
     def name(self, method: int) -> str:
-        """Raises `CannotRead`."""
+        """Returns both, joined by a dot. Raises `CannotRead`."""
         memory = self._memory
         const = memory.number(method + self._const)
         constants = memory.number(const + self._constants)

@@ -2,11 +2,11 @@
 """Finds the field offsets of objects in a running HotSpot JVM.
 
 The JVM lays objects out at its start, and describes its own structures in its memory for debuggers:
-`gHotSpotVMStructs` and related tables (src/hotspot/share/runtime/vmStructs.cpp). Through these a
-class is found by name, and in the class a field's offset. Java 11 to 20 keep fields as
+`gHotSpotVMStructs` and related tables (src/hotspot/share/runtime/vmStructs.cpp). These lead to a
+class by its name, and in the class to a field's offset. Java 11 to 20 keep fields as
 `InstanceKlass::_fields`. Other versions do not, and are refused.
 
-This writes nothing, runs no code in the JVM, and does not stop it. The data may change while being
+This module writes nothing, runs no code in the JVM, and does not stop it. Data may change while
 read: all loops are bounded, and inconsistent data is an error.
 """
 
@@ -22,12 +22,12 @@ from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, ProcFile, mapped_files
 from qjoule.servers.elf import Executable, open_executable
 
-_ENTRIES_MAX = 20_000  #: of one of the JVM's tables: Java 17 has 801 fields, 769 types
+_ENTRIES_MAX = 20_000  #: entries of one table: Java 17 has 801 fields, 769 types
 _CLASSES_MAX = 200_000
-#: Limit for everything read of one JVM. A big JVM takes a fifth of it, with three reads per class.
+#: Most bytes read of one JVM. A big JVM takes a fifth of it, with three reads per class.
 _READS_MAX, _BYTES_MAX = 700_000, 256 << 20
-_READ_BYTES_MAX = 1 << 20  #: at a time: 65535 fields of a class take less
-_STRUCT_BYTES_MAX = 65536  #: of one of the JVM's structures, and so of all offsets in it
+_READ_BYTES_MAX = 1 << 20  #: most bytes of one read: 65535 fields of a class take less
+_STRUCT_BYTES_MAX = 65536  #: largest structure of the JVM, and largest offset in one
 _NAME_BYTES_MAX = 512
 _STATIC = 0x0008  # JVM specification, table 4.5-A
 _SLOTS = 6  #: u2 per field: access, name, signature, value, offset low and high (fieldInfo.hpp)
@@ -47,10 +47,10 @@ class Memory:
         self.begin()
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes.
+        """Returns exactly `size` bytes.
 
         Raises:
-            CannotRead: some are missing, or more is being read than any JVM needs.
+            CannotRead: some cannot be read, or more has been read than any JVM needs.
         """
         self._reads += 1
         self._bytes += size
@@ -65,14 +65,14 @@ class Memory:
         return content
 
     def begin(self) -> None:
-        """Begins another look at the JVM: its bounds on reads start anew."""
+        """Resets the bound on reads, for another reading of the JVM."""
         self._reads, self._bytes = 0, 0
 
     def number(self, address: int, size: int = 8) -> int:
         return int.from_bytes(self.read(address, size), "little")
 
     def string(self, address: int) -> str:
-        """A C string of at most 512 bytes; empty at address 0."""
+        """Reads a C string of at most 512 bytes; empty at address 0."""
         if not address:
             return ""
         content = b""
@@ -102,12 +102,12 @@ class HotSpot:
         self._flags = dict(self._read_flags())
 
     def flag(self, name: str) -> bool:
-        """A boolean flag of the command line. A flag that this JVM lacks is false."""
+        """Reads a boolean flag of the command line. A flag that this JVM lacks is false."""
         address = self._flags.get(name)
         return address is not None and self._memory.number(address, 1) != 0
 
     def static(self, *names: tuple[str, str]) -> int:
-        """Address of the first of these static fields, (type, field), that exists."""
+        """Returns the address of the first of these static fields, (type, field), that exists."""
         for name in names:
             field = self._fields.get(name)
             if field is not None and field.static:
@@ -115,7 +115,7 @@ class HotSpot:
         raise CannotRead(f"this JVM does not show {names[0][0]}::{names[0][1]}")
 
     def offset(self, type_name: str, field_name: str) -> int:
-        """Offset of a field in one of the JVM's own structures."""
+        """Returns the offset of a field in one of the JVM's own structures."""
         field = self._fields.get((type_name, field_name))
         if field is None or field.static:
             raise CannotRead(f"this JVM does not show {type_name}::{field_name}")
@@ -124,7 +124,7 @@ class HotSpot:
         return field.offset
 
     def offset_of_first(self, *names: tuple[str, str]) -> int:
-        """Offset of the first of these fields, (type, field), that exists."""
+        """Returns the offset of the first of these fields, (type, field), that exists."""
         field = next((name for name in names if name in self._fields), names[0])
         return self.offset(*field)
 
@@ -136,7 +136,7 @@ class HotSpot:
         return self._sizes[type_name]
 
     def classes(self, names: set[str]) -> dict[str, int]:
-        """Addresses of the loaded classes of these names, `java/lang/String`.
+        """Returns addresses of the loaded classes of these names, `java/lang/String`.
 
         Raises:
             CannotRead: one is not loaded, or loaded twice.
@@ -153,9 +153,8 @@ class HotSpot:
         return by_name
 
     def field_offsets(self, klass: int, wanted: set[str]) -> dict[str, int]:
-        """Offsets of fields in the objects of a class, by name. Only fields that it declares
-        itself.
-        """
+        """Returns offsets of fields in the objects of a class, by name. Inherited fields are not
+        included."""
         memory = self._memory
         constants = memory.number(klass + self.offset("InstanceKlass", "_constants"))
         symbols = constants + self.size("ConstantPool")
@@ -178,7 +177,7 @@ class HotSpot:
         return offsets
 
     def _loaded(self, longest: int) -> Iterator[tuple[str, int]]:
-        """Names and addresses; "" for names that are longer than `longest`."""
+        """Yields names and addresses; "" for names that are longer than `longest`."""
         memory, count = self._memory, 0
         next_loader = self.offset("ClassLoaderData", "_next")
         classes = self.offset("ClassLoaderData", "_klasses")
@@ -243,7 +242,7 @@ class HotSpot:
             yield type_name, memory.number(entry + size)
 
     def _table(self, prefix: str, *columns: str) -> tuple[int, list[int]]:
-        """The address of a table, and its stride and columns."""
+        """Returns the address of a table, and its stride and columns."""
         names = ["ArrayStride", *columns]
         numbers = [self._variable(f"{prefix}Entry{name}") for name in names]
         if not numbers[0] or max(numbers) > _STRUCT_BYTES_MAX:
@@ -271,7 +270,7 @@ class HotSpot:
 
 @contextmanager
 def open_hotspot(access: Access) -> Iterator[tuple[HotSpot, Memory]]:
-    """The JVM that runs in a process.
+    """Opens the JVM that runs in a process.
 
     Raises:
         CannotRead: it is no HotSpot, or its memory may not be read.

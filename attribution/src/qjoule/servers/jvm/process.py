@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be known of a JVM before an agent can be loaded: its identity, and whether it listens.
+"""Reads a JVM's identity, and whether it listens, before an agent is loaded.
 
-Read before the loader is started, because the loader itself reads nothing of /proc.
+The loader itself reads nothing of /proc.
 """
 
 from __future__ import annotations
@@ -28,23 +28,22 @@ class Identity:
     uid: int
     gid: int
     pid: int
-    of_root: bool  #: one of its user ids is 0: it is root, or can become root again
+    of_root: bool  #: one of its user ids is 0: it is root or can become root
 
 
 class ReachedJvm(Protocol):
-    """One JVM of any user: the process that was found, not a later one with the same number."""
+    """One JVM of any user: the process that was found, not a later one with the same pid."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def access(self) -> Access:
-        """For what the kernel itself reports of it. Data that others wrote is parsed by
-        `examine`.
-        """
+        """Access to what the kernel reports of it. Data that others wrote is parsed by
+        `examine`."""
 
     def examine(self, look: Callable[[Access], bytes]) -> bytes:
-        """The result of `look`, at least one byte, run in a process without rights.
+        """Returns the result of `look`, at least one byte, run in a process without rights.
 
         Raises:
             CannotAttach: it returned nothing.
@@ -53,29 +52,28 @@ class ReachedJvm(Protocol):
     def loader(
         self, identity: Identity, *, client_tags: bool, may_signal: bool, seconds: float
     ) -> socket.socket:
-        """Starts `agent_loader` as the JVM's user; the socket on which its one message arrives.
-
-        It ends once the socket is closed, if it has not yet.
+        """Starts `agent_loader` as the JVM's user; returns the socket on which its one message
+        arrives. The loader ends at the latest when the socket is closed.
 
         Args:
-            client_tags: the agent looks for tags of clients.
+            client_tags: the agent looks for clients' tags.
             may_signal: the JVM handles SIGQUIT.
-            seconds: the JVM may take to answer.
+            seconds: the JVM's time to answer.
 
         Raises:
-            CannotAttach: that is not its user, or the JVM has ended.
+            CannotAttach: the identity is wrong, or the JVM has ended.
         """
 
     def brings_pipe(self, loader: socket.socket) -> bool:
-        """Whether the message that waits there has a pipe beside it.
+        """Returns true if the waiting message has a pipe attached.
 
-        Another process looks: one that closes a file of a program's file system (FUSE), as the
-        JVM's user may have sent, waits for that program, and cannot be killed (fuse_flush()).
+        Another process looks, because it may hang: closing a file of a FUSE file system, which the
+        JVM's user may have sent, waits for that user's program (fuse_flush()).
         """
 
 
-#: Reaches a JVM by its pid and its executable's (device, inode). Raises `CannotAttach` if it has
-#: ended.
+#: Reaches a JVM by its pid and its executable's (device, inode). Raises `CannotAttach` if the JVM
+#: has ended.
 Reach = Callable[[int, tuple[int, int]], AbstractContextManager[ReachedJvm]]
 
 
@@ -84,10 +82,10 @@ def ended(pid: int) -> CannotAttach:
 
 
 def status_of(jvm: ReachedJvm) -> str:
-    """Its /proc/PID/status.
+    """Reads the JVM's /proc/PID/status.
 
     Raises:
-        CannotAttach: it has ended.
+        CannotAttach: the JVM has ended.
     """
     status = jvm.access.proc(ProcFile.STATUS).decode(errors="replace")
     if not status:
@@ -116,7 +114,7 @@ def identity_of(pid: int, status: str) -> Identity:
 
 
 def handles_quit(status: str) -> bool:
-    """Whether the process handles SIGQUIT: otherwise the signal would end it."""
+    """Returns true if the process handles SIGQUIT: otherwise the signal would end it."""
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (signal.SIGQUIT - 1) & 1)
 

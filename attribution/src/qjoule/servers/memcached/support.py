@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memcached: recognising it, its settings, and its attach mode. It has no function to attach to."""
+"""Supports memcached: recognises it, reads its settings, and decides its attach mode. It has no
+function to attach probes to."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _OPTION = b"print memcached and libevent license"  # memcached.c, usage()
 
 
 def identify(executable: Executable) -> Identified | None:
-    """By two texts of its own; one of them has the version."""
+    """Recognises two texts of memcached; one of them has the version."""
     strings = executable.constants()
     if _OPTION not in strings:
         return None
@@ -37,7 +38,7 @@ def identify(executable: Executable) -> Identified | None:
     return Identified("memcached", match[1].decode() if match else "")
 
 
-#: Options of one letter that have a value (memcached -h).
+#: One-letter options that have a value (memcached -h).
 _WITH_VALUE = frozenset("pUsalumcPfnDtRbBIYeoN")
 _TLS = ("Z", "enable-ssl")
 _UDP = ("U", "udp-port")
@@ -45,15 +46,15 @@ _OWN_THREAD = Fact(False, "a connection stays with its worker thread")
 
 
 def settings(running: Running) -> Settings:
-    """Reads the settings from its command line, which it does not change.
+    """Reads the settings from its command line, which memcached does not change.
 
-    Its options come from no file and no environment variable (memcached.c, main()).
+    No option comes from a file or an environment variable (memcached.c, main()).
     """
     return Settings(encryption(running.candidate), _OWN_THREAD)
 
 
 def encryption(candidate: Candidate) -> Fact:
-    """Whether requests may arrive in a form that is not parsed: by TLS or UDP."""
+    """Returns whether requests may arrive in a form that is not parsed: by TLS or UDP."""
     if not candidate.arguments:
         return Fact(None, "its command line cannot be read")
     for name, value in _options(candidate.arguments[1:]):
@@ -65,7 +66,7 @@ def encryption(candidate: Candidate) -> Fact:
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, value) of each option; the value of one that has none is empty."""
+    """Yields (name, value) of each option; the value is empty if there is none."""
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":
@@ -112,7 +113,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = "1.6.18"
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "memcached",

@@ -3,7 +3,7 @@
 
 The shape of a command is its name and the pattern of its first key. Names are those of the text and
 meta protocols; binary requests have the same names, quiet forms included. Values, expiry times and
-flags are not looked at. memcached 1.6, doc/protocol.txt.
+flags are ignored. Source: memcached 1.6, doc/protocol.txt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEYED = frozenset(
     {"get", "gets", "gat", "gats", "set", "add", "replace", "append", "prepend", "cas"}
     | {"delete", "incr", "decr", "touch", "mg", "ms", "md", "ma", "me"}
 )
-#: Commands without a key. What follows their name is not shown.
+#: Commands without a key. Their arguments are not shown.
 PLAIN = frozenset(
     {"mn", "noop", "stats", "stat", "version", "verbosity", "verbose", "flush_all", "flush"}
     | {"quit", "sasl", "watch", "lru", "lru_crawler", "slabs", "cache_memlimit", "shutdown"}
@@ -27,7 +27,7 @@ PLAIN = frozenset(
 
 
 def memcached_shape(text: bytes, truncated: bool) -> str:
-    """The shape of a request, `get user:?` or `set user:?; get user:?`. Never raises."""
+    """Returns the shape of a request, `get user:?` or `set user:?; get user:?`. Never raises."""
     return joined_shapes((_command(*command) for command in commands_in(text)), truncated)
 
 
@@ -36,7 +36,7 @@ def _command(name: bytes, key: bytes | None) -> str:
     if command in PLAIN:
         return command
     if command not in KEYED:
-        return UNKNOWN  # what looks like a name may be a value that a client sent by mistake
+        return UNKNOWN  # the apparent name may be a value that was sent by mistake
     return command if key is None else f"{command} {key_pattern(key)}"
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MongoDB (mongod): one thread a connection."""
+"""MongoDB (mongod): one thread per connection."""

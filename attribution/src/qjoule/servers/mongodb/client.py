@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks a mongod for the users and applications of its connections: $currentOp.
 
-The user needs the privilege `inprog` (the role clusterMonitor has it), and is one of the database
-admin. Each connection is told twice: by its client's address, and by the name of its thread, which
-the server calls `desc` (`conn5`). On the attach mode `symbol` no address is known.
+The user needs the privilege `inprog` (the role clusterMonitor has it), and is defined in the
+database admin. Each connection is reported twice: by its client's address, and by the name of its
+thread, which the server calls `desc` (`conn5`). The attach mode `symbol` knows no address.
 
 MongoDB Manual, "$currentOp (aggregation stage)".
 """
@@ -55,7 +55,7 @@ class Connections:
 
 
 def named(operations: Iterable[Mapping[str, Any]]) -> Iterator[Told]:
-    """The connections that have a user or an application."""
+    """Yields the connections that have a user or an application."""
     for operation in operations:
         user, application = _user(operation), _text(operation.get("appName"))
         if not user and not application:
@@ -69,7 +69,7 @@ def named(operations: Iterable[Mapping[str, Any]]) -> Iterator[Told]:
 
 
 def _user(operation: Mapping[str, Any]) -> str:
-    """The first of those as whom the client has logged in."""
+    """Returns the first user as whom the client has logged in."""
     users = operation.get("effectiveUsers")
     first = users[0] if isinstance(users, list) and users else None
     return _text(first.get("user")) if isinstance(first, Mapping) else ""

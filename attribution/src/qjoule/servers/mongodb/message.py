@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses a MongoDB message without its values, into the symbols of ``bpf/mongodb/shape.h``, and
-these into a tree of keys.
+builds a tree of keys from them.
 
 The kernel side sends a message as: opcode and length of the body (uint32 each, little-endian); for
 a getMore the hash of the command that opened its cursor (uint64, 0 unknown); then the body's first
@@ -21,14 +21,13 @@ BODY_BYTES = 4080  #: QJ_MONGODB_BODY
 DEPTH_MAX = 62  #: QJ_MONGODB_DEPTH
 MESSAGE_MAX = 48_000_000  #: QJ_MONGODB_MAX
 _HAS_CHECKSUM = 1
-#: Before the body: opcode, length of the body, and the hash of the command behind a getMore.
+#: Sent before the body: opcode, length of the body, and hash of the command behind a getMore.
 HEAD = struct.Struct("<IIQ")
 
 
 class Opcode(IntEnum):
-    """Opcodes of requests. 2001 to 2007: of clients before 3.6; servers since 5.1 know only
-    2004.
-    """
+    """Opcodes of requests. 2001 to 2007 are of clients before 3.6; since 5.1 servers know only
+    2004."""
 
     UPDATE = 2001
     INSERT = 2002
@@ -41,7 +40,7 @@ class Opcode(IntEnum):
 
 
 class State(Enum):
-    """How a message ends: properly, beyond the bytes that were sent, or malformed."""
+    """How a message ends: complete, cut off before its end, or malformed."""
 
     WHOLE = "whole"
     CUT = "cut"
@@ -50,12 +49,12 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """Any value that is left out. In an array it stands for several in a row."""
+    """An omitted value; in an array, several in a row."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that is kept: the name of a collection, a database or a field."""
+    """A text that is shown: the name of a collection, a database or a field."""
 
     text: bytes
 
@@ -95,7 +94,7 @@ class Message:
 
 
 def fnv(name: bytes) -> int:
-    """FNV-1a, 32 bits. The kernel side distinguishes keys by it, so this must, too."""
+    """Returns FNV-1a, 32 bits, by which the kernel side, too, distinguishes keys."""
     value = 0x811C9DC5
     for byte in name:
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -137,12 +136,12 @@ _FIXED = {
 
 
 def origin_of(sent: bytes) -> int:
-    """Hash of the command that opened a getMore's cursor; 0: none, or unknown."""
+    """Returns the hash of the command that opened a getMore's cursor; 0: none, or unknown."""
     return int(HEAD.unpack_from(sent)[2]) if len(sent) >= HEAD.size else 0
 
 
 def read(sent: bytes) -> Message:
-    """The message, as far as it was sent. Never raises."""
+    """Parses the message, as far as it was sent. Never raises."""
     if len(sent) < HEAD.size:
         return Message(0, State.BAD)
     opcode, length, _ = HEAD.unpack_from(sent)
@@ -171,7 +170,7 @@ class _Ends(Exception):
 
 
 class _Reader:
-    """The bytes of a body, `length` long, of which `data` was sent."""
+    """Reads a body of `length` bytes, of which only `data` was sent."""
 
     def __init__(self, data: bytes, length: int) -> None:
         self._data = data[:length]

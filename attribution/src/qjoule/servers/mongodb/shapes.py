@@ -9,13 +9,13 @@ is shown with the command that opened its cursor: `shop.orders getMore of shop.o
 {customer: ?}`.
 
 Compressed messages (OP_COMPRESSED) are converted to the messages they contain. The kernel side
-inflates only Snappy (bpf/mongodb/packed.h). It sends other compressed requests as they are, cut
-like any message. So only the beginning is inflated here. zlib yields as much as there is. zstd has
+inflates only Snappy (bpf/mongodb/packed.h). It sends other compressed requests unchanged, cut like
+any message. So only the beginning is inflated here. zlib yields as much as there is. zstd has
 blocks of up to 128 KB, and a cut block yields nothing.
 
-Libraries refuse a truncated block, but of a long request only the first bytes are sent. What
-inflates takes any bytes and returns at most `limit` bytes: the valid ones, and never more than the
-whole input would give. It never raises.
+Libraries refuse a truncated block, but of a long request only the first bytes are sent. The
+functions that inflate accept any bytes and return at most `limit` bytes: only valid ones, and never
+more than the whole input would give. They never raise.
 
 The meaning of each command's arguments: MongoDB manual, "Database Commands". Compression: RFC 1950
 (zlib), RFC 8878 (Zstandard); MongoDB manual, "MongoDB Wire Protocol", OP_COMPRESSED; MongoDB's
@@ -49,11 +49,11 @@ from qjoule.servers.mongodb.message import (
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise
 from qjoule.shapes.summary import bounded
 
-_ZLIB_STEP = 64  #: bytes at a time; in a damaged step, what follows the damage is lost
+_ZLIB_STEP = 64  #: bytes per step; in a damaged step, the rest is lost
 
 
 def zlib_stream(data: bytes, limit: int) -> bytes:
-    """A zlib stream."""
+    """Inflates a zlib stream."""
     inflater = zlib.decompressobj()
     out = bytearray()
     for at in range(0, len(data), _ZLIB_STEP):
@@ -68,14 +68,14 @@ def zlib_stream(data: bytes, limit: int) -> bytes:
 
 
 def zstd_frame(data: bytes, limit: int) -> bytes:
-    """A Zstandard frame, as far as its blocks are complete: a truncated block yields nothing."""
+    """Inflates a Zstandard frame, as far as its blocks are complete."""
     wanted = limit
     while wanted:
         try:
             with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
                 return bytes(stream.read(wanted))
         except (OSError, pa.ArrowException):
-            # The truncated part raises only once it is requested.
+            # A truncated part raises only when it is read.
             wanted //= 2
     return b""
 
@@ -93,7 +93,7 @@ _INFLATE: dict[int, Callable[[bytes, int], bytes]] = {
 
 
 def inflated(sent: bytes) -> bytes | None:
-    """An OP_COMPRESSED message as the kernel side would have sent it uncompressed.
+    """Inflates an OP_COMPRESSED message to what the kernel side would send without compression.
 
     None if nothing was sent, if it is damaged, or if its length differs from the client's claim.
     Never raises. The result is no longer than a message that the kernel side sends.
@@ -148,7 +148,7 @@ BARE = _words(
     listIndexes logout ping refreshSessions replSetGetStatus replSetHeartbeat saslContinue saslStart
     serverStatus startSession whatsmyuri"""
 )
-#: Arguments that any command may have, and the number of documents per batch.
+#: Arguments that any command may have, and the size of batches.
 LEFT_OUT = frozenset(
     word.encode()
     for word in _words(
@@ -184,7 +184,7 @@ _IDENTIFIER = re.compile(
 
 
 def mongodb_shape(sent: bytes) -> str:
-    """The shape of a message as the kernel side sends it (`mongodb_message`). Never raises."""
+    """Returns the shape of a message as sent by the kernel side (`mongodb_message`). Never raises."""
     message = read(sent)
     if message.opcode == Opcode.COMPRESSED:
         compressor = COMPRESSORS.get(message.compressor or 0, "another compressor")
@@ -203,9 +203,7 @@ def mongodb_shape(sent: bytes) -> str:
 
 
 def _command(message: Message) -> list[str]:
-    """The words of a command; for OP_QUERY that is a document queried from the collection
-    `$cmd`.
-    """
+    """Returns the words of a command; in an OP_QUERY it is a query of the collection `$cmd`."""
     body, database = message.body, _text(message.body.get(b"$db"))
     if message.opcode == Opcode.QUERY:
         database, _, collection = message.namespace.partition(b".")
@@ -236,7 +234,7 @@ def _command(message: Message) -> list[str]:
 
 
 def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
-    """The main argument without a name, then the other arguments with their names."""
+    """Returns the main argument without a name, then the other arguments with their names."""
     main = b"ops" if command == "bulkWrite" else MAIN.get(command)
     parts = []
     for key, node in arguments:
@@ -251,7 +249,7 @@ def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
 
 
 def _bulk_namespaces(message: Message) -> str:
-    """The collections that a bulkWrite works on."""
+    """Returns the collections that a bulkWrite changes."""
     namespaces: list[str] = []
     for name, node in message.sections + message.body.elements:
         if name != b"nsInfo" or not isinstance(node, Array):
@@ -295,7 +293,7 @@ def _namespace(database: bytes, collection: bytes) -> str:
 
 
 def _name(name: bytes) -> str:
-    """A key or a name. Numbers and identifiers in a path count as values: `items.3.price`."""
+    """Returns a key or a name. Numbers and identifiers in a path become marks: `items.3.price`."""
     parts = name.decode("utf-8", "replace").split(".")
     path = ".".join(MARK if _IDENTIFIER.fullmatch(part) else part for part in parts)
     if _PLAIN.fullmatch(path) or not path:
@@ -308,7 +306,7 @@ def _text(node: Node | None) -> bytes:
 
 
 def _summary(text: str) -> str:
-    """The command and what it works on; a shape's text has them in reverse order."""
+    """Returns the command and its collection; a shape's text has them in reverse order."""
     return bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
 
 

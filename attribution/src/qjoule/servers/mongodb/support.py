@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MongoDB: recognising it, what can be attached to in a mongod, the cost per query, and how it is
-configured: its configuration file, then its command line.
+"""Supports MongoDB: recognises it, finds what to attach to in a mongod and its cost per query, and
+reads its configuration file, then its command line.
 
 MongoDB manual, "Configuration File Options", "mongod". A file that is not YAML has lines `name =
 value`, as before 2.6. Options are never abbreviated (util/options_parser).
@@ -38,7 +38,7 @@ from qjoule.servers.types import Fact, Server
 
 _DEPTH_MAX, _OPTIONS_MAX, _NAME_MAX = 8, 2000, 512
 _DEFAULT_COMPRESSORS = "snappy,zstd,zlib"
-#: Command line and old files: option to its path in a configuration file.
+#: Maps options of the command line and of old files to their paths in a configuration file.
 _PATHS = {
     "tlsMode": "net.tls.mode",
     "sslMode": "net.ssl.mode",
@@ -54,12 +54,12 @@ _SHARED_THREADS = {
     "initialServiceExecutorThreadingModel": "borrowed",
     "initialServiceExecutorUseDedicatedThread": "false",
 }
-#: Names of options, in every mongod since 2.6 and in no mongos.
+#: Names of options that every mongod since 2.6 has, and no mongos.
 _OPTIONS = (b"storage.dbPath", b"systemLog.destination")
 
 
 class Role(StrEnum):
-    """What a probe reports: `roles` of the registry."""
+    """The registry's `roles`: what a probe reports."""
 
     REQUEST = "mongodb-request"  # (result *, this, OperationContext *, const Message &)
     DONE = "mongodb-done"  # return of the same function
@@ -82,7 +82,7 @@ _PREFIXES = (
 
 
 def boundary_functions(executable: Executable) -> dict[str, Symbol]:
-    """The function that begins and ends a query, by role.
+    """Returns the function that begins and ends a query, by role.
 
     Raises:
         CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
@@ -100,7 +100,7 @@ def boundary_functions(executable: Executable) -> dict[str, Symbol]:
 def resolve(candidate: Candidate, _version: str) -> Resolution:
     """
     Raises:
-        QjouleError: not even the identity of its file can be read.
+        QjouleError: the identity of its file cannot be read.
     """
     executable = candidate.executable
     resolution = Resolution(file_key(executable))
@@ -113,7 +113,7 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query."""
+    """Returns the cost of a query."""
     return costs[Role.DONE].both_ns if Role.DONE in costs else 0
 
 
@@ -167,7 +167,7 @@ def _options(candidate: Candidate) -> dict[str, str]:
 
 
 def _command_line(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, value); a `--setParameter name=value` as `setParameter.name`."""
+    """Yields (name, value); a `--setParameter name=value` as `setParameter.name`."""
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("-"):
@@ -206,7 +206,7 @@ def _file(candidate: Candidate, path: str) -> dict[str, str]:
 def _flattened(
     settings: dict[str, Any], prefix: str, path: str, depth: int
 ) -> Iterator[tuple[str, str]]:
-    """`net: {tls: {mode: x}}` and `net.tls.mode: x` are the same."""
+    """Flattens nested keys: `net: {tls: {mode: x}}` and `net.tls.mode: x` are equal."""
     if depth > _DEPTH_MAX:
         raise Unreadable(f"{path} is nested too deeply")
     for key, value in settings.items():
@@ -223,7 +223,7 @@ def _flattened(
 
 def _word(value: Any) -> str:
     if isinstance(value, list):
-        return "(a list)"  # no option that matters here takes one
+        return "(a list)"  # no relevant option takes one
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -261,13 +261,13 @@ SUPPORT = ServerSupport(
 )
 
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "mongodb",
         "MongoDB",
         THREAD_MODES,
-        ("stand-in",),  # mongod_like of the tests: it reads, and is called, as a mongod does
+        ("stand-in",),  # the tests' mongod_like, which reads like a mongod
         tuple(Functions(versions, (name,)) for versions, name in SIGNATURES),
     ),
 )

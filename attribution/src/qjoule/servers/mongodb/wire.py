@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes MongoDB's data: who a client is, and which command opened a cursor.
+"""Decodes MongoDB's data: a client's names, and which command opened a cursor.
 
 A client names itself in the first message of a connection (hello, isMaster). The application is in
 `client.application.name`. The user is known if the client asks for the user's mechanisms
@@ -34,7 +34,7 @@ _FIXED = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 10: 0, 16: 4, 17: 8, 18: 8, 19: 16}
 
 
 def hello(message: bytes) -> Startup:
-    """The names in the first message of a connection, without its header. Never raises."""
+    """Reads the names in the first message of a connection, without its header. Never raises."""
     session: dict[str, Any] = {}
     for name, value in _names(message).items():
         note(session, name, value)
@@ -42,12 +42,12 @@ def hello(message: bytes) -> Startup:
 
 
 def user_name(name: bytes) -> Startup:
-    """The user that the server has told of a connection. Never raises."""
+    """Decodes a user that the server reported for a connection. Never raises."""
     return Startup(user=_decoded(name))
 
 
 def app_name(name: bytes) -> str | None:
-    """An application's name that the server has told. Never raises."""
+    """Decodes an application's name that the server reported. Never raises."""
     return _decoded(name)
 
 
@@ -56,7 +56,7 @@ def _decoded(name: bytes) -> str:
 
 
 def _names(message: bytes) -> dict[str, bytes]:
-    """`user`, `database` and `application`, as far as they are in the message. Never raises.
+    """Returns `user`, `database` and `application`, as far as the message has them. Never raises.
 
     Args:
         message: without its header, possibly cut.
@@ -79,7 +79,7 @@ def _names(message: bytes) -> dict[str, bytes]:
 
 
 def _texts(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
-    """(path, bytes) of each text and binary in a document whose elements begin at `at`."""
+    """Yields (path, bytes) of each text and binary in a document with elements from `at` on."""
     path: list[bytes] = []
     while at < len(data) and len(path) < _DEPTH_MAX:
         kind = data[at]
@@ -114,7 +114,7 @@ _MONGODB = number_of("mongodb")
 
 
 class Cursors:
-    """Texts of MongoDB shapes by hash.
+    """Texts of MongoDB shapes by hash, to show a getMore with its command.
 
     Keeps the most recently used texts: see `Texts`.
     """
@@ -123,14 +123,14 @@ class Cursors:
         self._texts = Texts()
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """Takes the shape's text, once it is known."""
+        """Stores the shape's text."""
         if dialect == _MONGODB:
             self._texts.add(shape, text)
 
     def waits(self, text: bytes, dialect: int) -> bool:
-        """Whether a message refers to a command that has not arrived yet.
+        """Returns true if a message refers to a command that has not arrived yet.
 
-        It may come later, because CPUs have separate buffers.
+        The command may come later, because CPUs have separate buffers.
         """
         if dialect != _MONGODB:
             return False
@@ -142,7 +142,7 @@ class Cursors:
         self._texts.forget(shape)
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """A getMore, followed by the command that opened its cursor; any other text unchanged."""
+        """Adds to a getMore the command that opened its cursor; any other text is unchanged."""
         if dialect != _MONGODB:
             return text, dialect
         return text + (self._texts.get(origin_of(text)) or "").encode(), dialect

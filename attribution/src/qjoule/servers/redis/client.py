@@ -30,7 +30,7 @@ class Connections:
             password=account.password or None,
             socket_connect_timeout=ANSWER_S,
             socket_timeout=ANSWER_S,
-            retry=Retry(NoBackoff(), 0),  # ten retries are the default, of a wrong password too
+            retry=Retry(NoBackoff(), 0),  # ten retries are the default, even for a wrong password
             single_connection_client=True,
         )
         self._connection.ping()
@@ -46,7 +46,7 @@ class Connections:
 
 
 def named(answer: str) -> Iterator[Told]:
-    """The connections in an answer that have a name and an address."""
+    """Yields the connections in an answer that have a name and an address."""
     for line in answer.split("\n", CONNECTIONS_MAX)[:CONNECTIONS_MAX]:
         fields = dict(word.partition("=")[::2] for word in line.split(" "))
         address, _, port = fields.get("addr", "").rpartition(":")

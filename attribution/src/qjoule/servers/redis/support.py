@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis: recognising it, how it is configured as far as can be seen from outside, its attach mode.
-It has no function that probes would be attached to.
+"""Supports Redis: recognises it, reads its settings as far as possible, and decides its attach
+mode. It has no function to attach probes to.
 
 Redis overwrites its command line and environment with a title (setproctitle.c). That removes the
 path of its configuration, which CONFIG SET can change anyway. So its threads, its sockets and some
@@ -42,37 +42,37 @@ from qjoule.servers.types import Fact, Server
 
 #: tls.c, from 6.0: created when TLS is first configured. Without it no port can use TLS.
 _TLS_CONTEXT = ("redis_tls_ctx", "valkey_tls_ctx")
-_TLS_OPTION = b"tls-cert-file"  #: in config.c if it was built with TLS
-#: config.c: the table of all options, from 7.0 on and before.
+_TLS_OPTION = b"tls-cert-file"  #: in config.c, if built with TLS
+#: config.c: names of the table of all options, from 7.0 on and before.
 _OPTIONS = ("static_configs", "configs")
-_OPTION_WORDS = 24  #: struct standardConfig has fewer
+_OPTION_WORDS = 24  #: more than struct standardConfig has
 _VARIABLE_BYTES_MAX = 1 << 20  #: `configs` has 60 KB
 _THREADS_OPTION = b"io-threads"
-_READS_OPTION = b"io-threads-do-reads"  #: from 6.0 to 7.4; later ones read whenever there are any
+_READS_OPTION = b"io-threads-do-reads"  #: from 6.0 to 7.4; in later versions all io-threads read
 _SETTINGS = "server"  #: the global struct redisServer, whose fields hold the options
 resolve = no_function_of("Redis")
 
 _BANNER = b"Redis version=%s, bits=%d"  # server.c; forks contain their own name instead
 _VERSION = re.compile(rb"[2-9]\.\d{1,2}\.\d{1,3}")
-_BYTES_MAX = 8 << 20  #: it has one
+_BYTES_MAX = 8 << 20  #: more than the executable of 1 MB
 
 
 def is_redis_server(candidate: Candidate) -> bool:
-    """Whether it is a server, not one of the tools that are the same executable."""
+    """Returns true for a server, false for a tool that is the same executable."""
     return is_server(candidate, "redis")
 
 
 def is_server(candidate: Candidate, product: str) -> bool:
-    """Whether it is a server, not one of the tools that are the same executable under another name.
+    """Returns true for a server, false for a tool that is the same executable by another name.
 
     The title may be anything (proc-title-template), so the tools are recognised instead: by the
-    name they were started with, by Sentinel's title, or by the kernel's name of the process.
+    name that they were started with, by Sentinel's title, or by the kernel's name of the process.
 
     Args:
-        product: what the names of the executable and its tools begin with.
+        product: the prefix of the names of the executable and its tools.
     """
     title = (candidate.arguments or ("",))[0]
-    # The path that it was started by may have blanks; so may a title with more behind the name.
+    # The path that started it may contain blanks; so may a title, after the name.
     names = {command.rpartition("/")[2] for command in (title, title.split(" ")[0])}
     sentinel = f"{product}-sentinel"
     tools = (f"{product}-check-rdb", f"{product}-check-aof", sentinel)
@@ -85,7 +85,7 @@ def settings(running: Running) -> Settings:
 
 
 def encryption(candidate: Candidate, listening: Listening) -> Fact:
-    """Whether its sessions may be encrypted."""
+    """Returns whether its sessions may be encrypted."""
     try:
         executable = candidate.executable
         if _TLS_OPTION not in executable.constants():
@@ -100,9 +100,9 @@ def encryption(candidate: Candidate, listening: Listening) -> Fact:
 
 
 def io_threads(candidate: Candidate, *, always_read: bool = False) -> Fact:
-    """Whether other threads than the main one read. Threads that only write do not matter.
+    """Returns whether other threads than the main one read. Threads that only write are ignored.
 
-    `always_read`: if there are any, they do.
+    `always_read`: all io-threads read.
     """
     try:
         names = candidate.access.threads()
@@ -118,21 +118,21 @@ def io_threads(candidate: Candidate, *, always_read: bool = False) -> Fact:
             with _memory_of(candidate, candidate.executable) as memory:
                 read = _threads_read(memory)
     except QjouleError as why:
-        # Requests are counted rightly if this is wrong. If it were the other way round, none were.
+        # If this is wrong, requests are still counted. If False were wrong, none would be.
         return Fact(True, f"{threads} io-threads, taken to read as this cannot be seen: {why}")
     return Fact(read, f"{threads} io-threads, which {'read and write' if read else 'only write'}")
 
 
 @dataclass(frozen=True)
 class _Memory:
-    """The process's memory, by addresses of its executable."""
+    """Reads the process's memory, by addresses of its executable."""
 
     descriptor: int
     executable: Executable
-    base: int  #: the address that file addresses are relative to
+    base: int  #: added to addresses of the file
 
     def symbol(self, *names: str) -> Symbol:
-        """The first of these global variables.
+        """Returns the first of these global variables that exists.
 
         Raises:
             QjouleError: the executable has none.
@@ -167,7 +167,7 @@ class _Memory:
 def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory]:
     """
     Raises:
-        QjouleError: its memory may not be read, or it is not known where in it.
+        QjouleError: its memory may not be read, or its load address is unknown.
     """
     base = 0
     if not executable.is_fixed:
@@ -184,9 +184,9 @@ def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory
 
 
 def _threads_read(memory: _Memory) -> bool:
-    """Whether io-threads read.
+    """Returns true if io-threads read.
 
-    From 8.0 on, each of them reads from clients of its own (iothread.c), and the option is gone.
+    From 8.0 on, each io-thread reads from its own clients (iothread.c), and the option is gone.
 
     Raises:
         QjouleError: that cannot be determined.
@@ -200,7 +200,7 @@ def _threads_read(memory: _Memory) -> bool:
 
 
 def _fields_of(memory: _Memory, option: bytes) -> Sequence[int] | None:
-    """The words behind an option's name in the table of options; None if it has no such option.
+    """Returns the words after an option's name in the table of options; None: no such option.
 
     Raises:
         QjouleError: the table cannot be read.
@@ -215,7 +215,7 @@ def _fields_of(memory: _Memory, option: bytes) -> Sequence[int] | None:
 
 
 def _is_set(memory: _Memory, option: bytes, fields: Sequence[int]) -> bool:
-    """The value of a yes-or-no option.
+    """Returns the value of a yes-or-no option.
 
     The option's row in the table begins with the address of its name. The first address in the row
     that points into `server` is that of the variable (struct standardConfig, boolConfigData).
@@ -256,7 +256,7 @@ def identify_by(executable: Executable, banner: bytes, flavour: str) -> Identifi
 
 
 def choose_attach_mode(case: Case) -> Choice:
-    """A command takes less time than a probe would: so it is the sockets or nothing.
+    """A command takes less time than a probe, so only the sockets can be traced.
 
     With reading io-threads, requests are seen, but the main thread executes what several threads
     have read without a system call in between. TLS sessions are recognised and counted when they
@@ -309,7 +309,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = ("7.0", "8.0")
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "redis",

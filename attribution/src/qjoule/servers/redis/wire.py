@@ -2,8 +2,8 @@
 """Decodes Redis' data: shapes of its commands, and names of connections.
 
 A shape is a command's name and the pattern of its key. The name is shown if Redis or a known
-module has such a command: those of Redis 7 (`COMMAND DOCS`) and some of 8, by what their first
-argument is. The first argument is shown as a pattern if it is a key, a channel, a function or a
+module has such a command: those of Redis 7 (`COMMAND DOCS`) and some of 8, grouped by the kind of
+their first argument, which is shown as a pattern if it is a key, a channel, a function or a
 subcommand. Other arguments (values, scripts, passwords) are ignored.
 """
 
@@ -70,7 +70,7 @@ CONTAINERS = frozenset(
     xgroup xinfo
     """.split()
 )
-#: Subcommands of all containers.
+#: Subcommands of all containers of commands.
 SUBCOMMANDS = frozenset(
     """
     addslots addslotsrange bumpepoch caching cat channels consumers count count-failure-reports
@@ -92,12 +92,12 @@ UNKNOWN = "(unknown command)"
 
 
 def redis_shape(text: bytes, truncated: bool) -> str:
-    """The shape of a request, `GET user:?` or `MULTI; INCR hits:?; EXEC`. Never raises."""
+    """Returns the shape of a request, `GET user:?` or `MULTI; INCR hits:?; EXEC`. Never raises."""
     return joined_shapes((command_shape(*command) for command in commands_in(text)), truncated)
 
 
 def command_shape(name: bytes, key: bytes | None) -> str:
-    """The shape of one command; `key` is its first argument, cut at KEY_BYTES, None if none."""
+    """Returns a command's shape; `key`: its first argument, cut at KEY_BYTES, None if none."""
     command = name.decode("latin-1").lower()
     pattern = None if key is None else key_pattern(key)
     if command in NOTHING_FIRST:
@@ -120,7 +120,7 @@ LANGUAGE = Language(
 
 
 def connection_name(name: bytes) -> str | None:
-    """The name that a client sets for its connection, "": none. None: the server refuses it.
+    """Returns the name that a client sets for its connection, "": none; None: invalid.
 
     Redis refuses blanks and anything but printable ASCII (clientSetNameOrReply(), networking.c).
     """
@@ -128,14 +128,14 @@ def connection_name(name: bytes) -> str | None:
 
 
 _COMMANDS = KEY_FIRST | NAME_FIRST | NOTHING_FIRST | CONTAINERS
-#: What executes a command, of a client or of a script (src/commands.def).
+#: Functions that execute a command of a client or of a script (src/commands.def).
 _COMMAND = re.compile(r"([a-z]+(?:Sha)?(?:Ro)?)Command")
-#: What EVAL, FCALL and the like jump to, so that these are often no frames.
+#: Functions that EVAL, FCALL and the like jump to, so that those are often no frames.
 _SCRIPTS = {"evalGenericCommand": "script", "fcallCommandGeneric": "function"}
 
 
 def plan_step(function: str) -> PlanStep | None:
-    """A script's commands are nodes below it."""
+    """A script is a node; the commands that it executes are nodes below it."""
     if function in _SCRIPTS:
         return PlanStep(_SCRIPTS[function])
     command = _COMMAND.fullmatch(function)

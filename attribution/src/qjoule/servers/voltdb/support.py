@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VoltDB: a JVM whose site threads execute plan fragments in a native library. Recognising it, its
-settings, and its attach mode: probes on the function of all its SQL.
+"""Supports VoltDB, a JVM whose site threads execute plan fragments in a native library: recognises
+it, reads its settings, and decides its attach mode: probes on the function of all its SQL.
 
 A partition's site thread runs one procedure after the other. All their SQL goes through one native
 function, `ExecutionEngine.nativeExecutePlanFragments`, which gets the transaction's id. The
@@ -46,16 +46,16 @@ from qjoule.servers.support import (
 from qjoule.servers.types import Fact, Server
 
 MAIN_CLASS = "org.voltdb.VoltDB"
-#: Versions whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.
+#: Versions whose native function has the arguments read by bpf/voltdb/symbol.bpf.c.
 VERSIONS = ("10.",)
-#: NativeLibraryLoader.java unpacks it under a new name at every start.
+#: Its native library; NativeLibraryLoader.java unpacks it under a new name at every start.
 _LIBRARY = re.compile(r"(?:voltdb-[0-9a-f-]+-)?libvoltdb-(?P<version>[0-9][0-9.]{0,20})\.so")
 _CLIENT_PORT = 21212
 _PORT = re.compile(r"[0-9]{1,5}")
 _PREPARES_ONLY = ("initialize", "get")  # VoltDB.java: actions that start no server
 _ENGINE, _STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
 _PROCEDURE, _STATEMENTS = "m_currentProcedureName", "m_sqlTexts"
-#: These move objects while threads run, so no other process can read objects consistently.
+#: Collectors that move objects while threads run, so other processes cannot read objects.
 _CONCURRENT_COLLECTORS = ("UseZGC", "UseShenandoahGC")
 _NO_LIBRARY = (
     "its native library is not loaded: it is starting, or only root may look at what it has mapped"
@@ -68,21 +68,21 @@ class HeapLayout:
 
     oop_base: int
     oop_shift: int
-    oop_bytes: int  #: of a reference in the heap: 4 compressed, 8 plain
-    procedure: int  #: of the name in an engine
-    statements: int  #: of the array of SQL texts in an engine
+    oop_bytes: int  #: size of a reference in the heap: 4 compressed, 8 plain
+    procedure: int  #: offset of the name in an engine
+    statements: int  #: offset of the array of SQL texts in an engine
     string_value: int
     string_coder: int
     array_length: int
     array_data: int
 
     def facts(self) -> dict[str, int]:
-        """By their names in the registry."""
+        """Returns the offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def is_voltdb(candidate: Candidate) -> bool:
-    """A JVM with VoltDB's main class that serves, or is about to."""
+    """Returns true for a JVM with VoltDB's main class that serves, or is about to."""
     arguments = candidate.arguments
     if candidate.base_name != "java" or MAIN_CLASS not in arguments:
         return False
@@ -91,7 +91,7 @@ def is_voltdb(candidate: Candidate) -> bool:
 
 
 def client_port(arguments: tuple[str, ...]) -> int:
-    """The port that its clients use (VoltDB.java, Configuration: `port [INTERFACE:]NUMBER`)."""
+    """Returns its clients' port (VoltDB.java, Configuration: `port [INTERFACE:]NUMBER`)."""
     for name, value in pairwise(arguments):
         number = value.rpartition(":")[2]
         if name == "port" and _PORT.fullmatch(number):
@@ -100,14 +100,14 @@ def client_port(arguments: tuple[str, ...]) -> int:
 
 
 def voltdb_version(access: Access) -> str:
-    """The version in the name of its native library; empty while none is loaded."""
+    """Returns the version in the name of its native library; empty while none is loaded."""
     library = _library_of(access)
     match = _LIBRARY.fullmatch(library.name.rpartition("/")[2]) if library else None
     return match["version"] if match else ""
 
 
 def native_library(access: Access, version: str) -> MappedFile:
-    """The library that the process has unpacked and loaded.
+    """Finds the library that the process has unpacked and loaded.
 
     Args:
         version: as returned by `voltdb_version`.
@@ -127,10 +127,10 @@ def native_library(access: Access, version: str) -> MappedFile:
 
 
 def heap_layout(access: Access) -> HeapLayout:
-    """Where names and SQL texts are in the heap of this JVM.
+    """Reads where names and SQL texts are in the heap of this JVM.
 
     Raises:
-        CannotRead: the JVM does not reveal it, or its collector moves objects while we read.
+        CannotRead: the JVM does not describe it, or its collector moves objects meanwhile.
     """
     with open_hotspot(access) as (jvm, memory):
         return layout_of(jvm, memory)
@@ -146,7 +146,7 @@ def layout_of(jvm: HotSpot, memory: Memory) -> HeapLayout:
     string = jvm.field_offsets(classes[_STRING], {"value", "coder"})
     compressed = jvm.flag("UseCompressedOops")
     base = shift = 0
-    if compressed:  # Universe's in Java 11
+    if compressed:  # fields of Universe in Java 11
         base = memory.number(jvm.static(*_narrow("_narrow_oop._base")))
         shift = memory.number(jvm.static(*_narrow("_narrow_oop._shift")), 4)
     # arrayOop.hpp: the length follows the class, and the elements follow in the next word
@@ -174,7 +174,7 @@ def _library_of(access: Access) -> MappedFile | None:
 
 
 class Role(StrEnum):
-    """What a probe reports: `roles` of the registry."""
+    """The registry's `roles`: what a probe reports."""
 
     BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb/symbol.bpf.c
     END = "voltdb-end"  # return of the same function
@@ -186,7 +186,7 @@ FUNCTION = "Java_org_voltdb_jni_ExecutionEngine_nativeExecutePlanFragments"
 
 
 def boundary_functions(library: Executable) -> dict[str, Symbol]:
-    """The function that begins and ends a query, by role.
+    """Returns the function that begins and ends a query, by role.
 
     Raises:
         CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
@@ -195,7 +195,7 @@ def boundary_functions(library: Executable) -> dict[str, Symbol]:
     return {Role.BEGIN: fragments, Role.END: fragments}
 
 
-#: What is found, by its names in the registry.
+#: Facts found here, by their names in the registry.
 FACTS = tuple(field.name.replace("_", "-") for field in fields(HeapLayout))
 
 
@@ -203,7 +203,7 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
     """Finds the native function and the heap's layout.
 
     Raises:
-        QjouleError: there is no library, it lacks the functions, or the JVM does not reveal enough.
+        QjouleError: no library, its functions are missing, or the JVM describes too little.
     """
     access = candidate.access
     mapping = native_library(access, version)
@@ -221,12 +221,12 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query."""
+    """Returns the cost of a query."""
     return costs[Role.END].both_ns if Role.END in costs else 0
 
 
 def settings(running: Running) -> Settings:
-    """Nothing of its configuration changes how it is traced."""
+    """Returns no settings: its configuration does not change how it is traced."""
     return Settings(
         Fact(None, "procedures are seen behind it"),
         Fact(False, "a procedure's SQL stays on the threads of its partitions"),
@@ -249,7 +249,7 @@ def choose_attach_mode(case: Case) -> Choice:
     return Choice(AttachMode.SYMBOL, why, f"socket: not possible, {_OTHER_THREADS}")
 
 
-#: What is less than complete, one line each.
+#: What tracing sees only in part, one line each.
 _BLIND_SPOTS = (
     "procedures that execute no SQL, and bulk loads, count as the background of their site thread",
     "after a restart its threads are traced without procedures, until qjoule is started again",
@@ -283,7 +283,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = "10.0"
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "voltdb",

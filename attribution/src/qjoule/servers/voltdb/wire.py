@@ -10,7 +10,7 @@ from qjoule.shapes.summary import bounded
 
 
 def procedure_shape(name: bytes, truncated: bool) -> tuple[str, bool]:
-    """The procedure's name, and whether it is cut."""
+    """Returns the procedure's name, and whether it is cut."""
     return sanitise(ended(name.decode("latin-1"), truncated)), truncated
 
 
