@@ -184,7 +184,7 @@ _IDENTIFIER = re.compile(
 
 
 def mongodb_shape(sent: bytes) -> str:
-    """Returns the shape of a message as sent by the kernel side (`mongodb_message`). Never raises."""
+    """Returns the shape of a message from the kernel side (`mongodb_message`). Never raises."""
     message = read(sent)
     if message.opcode == Opcode.COMPRESSED:
         compressor = COMPRESSORS.get(message.compressor or 0, "another compressor")

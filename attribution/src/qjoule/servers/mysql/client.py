@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs in to a MySQL or MariaDB; asks for texts of prepared statements and programs of sessions.
+"""Asks a MySQL or MariaDB for texts of prepared statements and programs of sessions.
 
 performance_schema.prepared_statements_instances has the texts, session_connect_attrs the programs;
-in MariaDB only with `performance_schema = on`. A session is known by its thread's number in the
-operating system and its client's port, and a statement's number counts within its session. So this
-serves servers with a thread per connection and the host's process ids (`check_process`). The user
-needs SELECT on performance_schema, and PROCESS to see the ports of others' sessions.
+in MariaDB only with `performance_schema = on`. A session is identified by its thread's number in
+the operating system and its client's port; a statement's number counts within its session. So only
+servers with a thread per connection and the host's process ids can be asked (`check_process`). The
+user needs SELECT on performance_schema, and PROCESS to see the ports of others' sessions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _HAS_SCHEMA = "SELECT @@performance_schema"
 #: The main thread's number is that of the process (clone(2), CLONE_THREAD).
 _MAIN = "SELECT thread_os_id FROM performance_schema.threads WHERE name = 'thread/sql/main'"
-#: Ways to log in by which the server learns the password, or (the old one) nearly does.
+#: Authentication methods that show the server the password, or (the old one) nearly do.
 _SHOWING = ("mysql_clear_password", "dialog", "mysql_old_password")
 _REFUSED = "the server wants the password itself, which it does not get"
 
 
 class _Refusing:
-    """A handler of PyMySQL for a way to log in."""
+    """A handler of PyMySQL that refuses an authentication method."""
 
     def __init__(self, _connection: object) -> None: ...
 
@@ -42,8 +42,8 @@ class _Refusing:
 
 
 class _Connection(pymysql.Connection):
-    """Never encrypts the password with a key that came without TLS. PyMySQL reads the key before
-    it asks for one, and before it uses one (`_auth.py`)."""
+    """Never encrypts the password with a key that came without TLS. PyMySQL reads the property
+    before it asks for a key, and before it uses one (`_auth.py`)."""
 
     ctx: ssl.SSLContext
 
@@ -56,8 +56,8 @@ class _Connection(pymysql.Connection):
 
 
 def log_in(account: Account, port: int) -> pymysql.Connection[Cursor]:
-    """A connection whose answers come in time. Raises the driver's exceptions, and `QjouleError` if
-    the server wants the password in a way that shows it."""
+    """Connects with time limits. Raises the driver's exceptions, and `QjouleError` if the server
+    asks for the password in a way that reveals it."""
     connection = _Connection(
         host=account.host,
         port=port,
@@ -71,7 +71,7 @@ def log_in(account: Account, port: int) -> pymysql.Connection[Cursor]:
         auth_plugin_map=dict.fromkeys(_SHOWING, _Refusing),
         defer_connect=True,
     )
-    if not connection.ssl:  # from PyMySQL 1.2 on it is the default to encrypt where possible
+    if not connection.ssl:  # since PyMySQL 1.2 it encrypts where possible
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection.ssl, connection.ctx = True, context
@@ -80,13 +80,13 @@ def log_in(account: Account, port: int) -> pymysql.Connection[Cursor]:
 
 
 def check_process(cursor: Cursor, process: int) -> None:
-    """The server's thread numbers are those of the traced process.
+    """Checks that the server's thread numbers are those of the traced process.
 
-    In a container they are the container's, and behind a forwarded port those of another server. A
-    thread there may by chance have the number of one that is traced.
+    In a container they are the container's, and behind a forwarded port those of another server,
+    which may by chance be numbers of traced threads.
 
     Raises:
-        QjouleError: they are not, or the server cannot say.
+        QjouleError: they differ, or the server does not show them.
     """
     cursor.execute(_HAS_SCHEMA)
     ((on,),) = cursor.fetchall()
@@ -129,7 +129,7 @@ class Connections:
             check_process(cursor, self._process)
             cursor.execute(_SELECT_NAMES)
             rows = cursor.fetchall()
-            if any(host is None for _, host, _ in rows):  # or its session has just ended
+            if any(host is None for _, host, _ in rows):  # also if its session has just ended
                 self._note_privilege(cursor)
             for thread, host, name in rows:
                 if host is not None:
@@ -147,7 +147,7 @@ class Connections:
 
 
 def port_of(host: str) -> int:
-    """The port of `name:port` or `address:port`; 0: a unix socket, which has none."""
+    """Returns the port of `name:port` or `address:port`; 0: a unix socket, which has none."""
     port = host.rpartition(":")[2]
     return int(port) if ":" in host and port.isdecimal() else 0
 
@@ -170,7 +170,7 @@ class PreparedStatements:
         self._connection = log_in(account, port)
 
     def texts(self, keys: Sequence[bytes]) -> Mapping[bytes, Text]:
-        """By thread and number, as `KEY`."""
+        """`keys`: thread and number, packed as `KEY`."""
         wanted = ", ".join("({}, {})".format(*KEY.unpack(key)) for key in keys)
         texts: dict[bytes, Text] = {}
         with self._connection.cursor() as cursor:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL's DIGEST of a statement, as in performance_schema's tables and in its logs.
+"""Computes MySQL's DIGEST of a statement, as in performance_schema's tables and in its logs.
 
 It is the SHA-256 of the numbers of the statement's tokens and of its identifiers, after values and
 lists of values have become one token (Reference Manual, "Performance Schema Statement Digests and
-Sampling"). The numbers are the server's own, see `vocabulary`. What a session or the grammar
-decides cannot be told from the text alone; such a statement has no digest here, rather than one
-that may be wrong. ANSI_QUOTES and NO_BACKSLASH_ESCAPES have already decided what of the statement
-is left. IGNORE_SPACE and HIGH_NOT_PRECEDENCE change tokens: where a session has one of them, or its
-modes are not known, statements that they could change have no digest.
+Sampling"). The numbers are the server's own, see `vocabulary`. If the digest depends on the session
+or the grammar and not only on the text, the statement has no digest here, rather than one
+that may be wrong. ANSI_QUOTES and NO_BACKSLASH_ESCAPES were applied when literals were removed.
+IGNORE_SPACE and HIGH_NOT_PRECEDENCE change tokens: if a session has one of them, or its modes are
+unknown, statements that they could change have no digest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from qjoule.servers.mysql.vocabulary import (
 )
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, STRING
 
-#: `max_digest_length` unless configured: longer ones are of the statement's start.
+#: Default `max_digest_length`; a longer digest covers only the statement's start.
 MAX_BYTES = 1024
 _TOKEN_BYTES = 2
 _IDENTIFIER_BYTES_MAX = 0xFFFF
@@ -57,24 +57,24 @@ _SPACED = re.compile(rf"({_LETTER}++)[ ]++\(")
 _NOT = re.compile(rf"(?<![`\".@A-Za-z0-9_$\x80-\xff])NOT(?!{_LETTER})", re.IGNORECASE)
 _DOTTED = re.compile(rf"\.{_LETTER}")
 _DEFINITIONS = frozenset(("CREATE", "ALTER"))
-#: What follows ORDER BY or GROUP BY and its list.
+#: Tokens that follow ORDER BY or GROUP BY and its list.
 _ENDS_LIST = frozenset(
     ("HAVING", "LIMIT", "WINDOW", "ROWS", "RANGE", "FOR", "INTO", "UNION", "SEPARATOR", "ON")
 )
-#: Where NULL is no value: IS NULL, IS NOT NULL.
+#: Tokens before a NULL that is no value: IS NULL, IS NOT NULL.
 _NULL_AFTER = frozenset(("IS", "NOT"))
 
 
 class NoDigest(Exception):
-    """The digest cannot be told; the text gives the reason."""
+    """The digest cannot be computed; the text gives the reason."""
 
 
 def digest(reduced: str, vocabulary: Mapping[str, int], *, plain_modes: bool = True) -> str:
-    """The DIGEST of a reduced statement: 64 hex digits. `plain_modes`: its session is known to have
-    neither IGNORE_SPACE nor HIGH_NOT_PRECEDENCE.
+    """Returns the DIGEST of a reduced statement: 64 hex digits. `plain_modes`: its session is known
+    to have neither IGNORE_SPACE nor HIGH_NOT_PRECEDENCE.
 
     Raises:
-        NoDigest: it cannot be told from the text.
+        NoDigest: the text does not determine it.
     """
     if not plain_modes:
         _check_modes(reduced, vocabulary)
@@ -96,7 +96,7 @@ def _check_modes(reduced: str, vocabulary: Mapping[str, int]) -> None:
 
 
 def _lexed(reduced: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, str | None]]:
-    """Tokens as the vocabulary writes them, with the text of an identifier."""
+    """Yields tokens as the vocabulary writes them, and the text of identifiers."""
     columns = _NumberedColumns(NUMBERED_COLUMN in vocabulary)
     before, waiting, defines = "", "", False
     for match in _LEXER.finditer(reduced, 0, len(reduced.rstrip("; "))):
@@ -134,7 +134,7 @@ def _lexed(reduced: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, s
 def _token(
     kind: str, reduced: str, match: re.Match[str], vocabulary: Mapping[str, int], before: str
 ) -> tuple[str, str | None]:
-    """A token as the vocabulary writes it, and its name if it is an identifier."""
+    """Returns a token as the vocabulary writes it, and its name if it is an identifier."""
     if kind in ("value", "user"):
         if match[0] == NUMBER and _STICKS.match(reduced, match.end()):
             raise NoDigest("a name begins with a digit")
@@ -150,15 +150,15 @@ def _token(
 
 
 class _NumberedColumns:
-    """Refuses `ORDER BY 1` of versions that keep that number in the digest."""
+    """Refuses `ORDER BY 1` for versions that keep that number in the digest."""
 
     def __init__(self, are_kept: bool) -> None:
         self._are_kept = are_kept
         self._depth = 0
-        self._lists: set[int] = set()  #: depths of the lists that are open
+        self._lists: set[int] = set()  #: depths of the open lists
 
     def check(self, token: str, before: str, *, is_number: bool) -> None:
-        """Takes the next token, and the one before it."""
+        """Checks a token; `before`: the token before it."""
         if token == "(":
             self._depth += 1
         elif token == ")":
@@ -207,7 +207,7 @@ def _why_hidden(reduced: str, at: int) -> str:
 
 
 class _Tokens:
-    """The token array: what arrives is reduced with what came before (sql/sql_digest.cc)."""
+    """The token array: each new token is reduced with those before it (sql/sql_digest.cc)."""
 
     def __init__(self, vocabulary: Mapping[str, int]) -> None:
         self._vocabulary = vocabulary
@@ -228,7 +228,7 @@ class _Tokens:
             self._push(text)
 
     def content(self) -> bytes:
-        """The bytes that are hashed."""
+        """Returns the bytes that are hashed."""
         parts = []
         for text, identifier in self._out:
             number = self._number(text)
@@ -244,7 +244,7 @@ class _Tokens:
             raise NoDigest(f"no token for {text[:16]!r}") from None
 
     def _last(self, back: int) -> str:
-        """The token this far back; "": none, or an identifier is there or after it."""
+        """Returns the token `back` tokens ago; "": none, or one of them is an identifier."""
         if back > len(self._out):
             return ""
         if any(identifier is not None for _, identifier in self._out[-back:]):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where MySQL and MariaDB keep what bpf/mysql/memory.bpf.c reads: the running thread's
+"""Finds the members of MySQL and MariaDB that bpf/mysql/memory.bpf.c reads: the running thread's
 session, its prepared statements, its user, its default database, its sql_mode and its character
 set.
 
-Structs of a server differ between versions and builds. So each offset is read from the code of a
-function, named by its whole signature, that does nothing else than use the member in question. Code
-of another form gives no offset.
+Structs differ between versions and builds. So each offset is read from the code of a function,
+named by its whole signature, that only uses this member. Code of another form gives no offset.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from qjoule.servers.function_code import CannotResolve, code_of, the_function
 from qjoule.servers.mysql import memory_code as code
 
 _CODE_BYTES = 512
-_VARIABLE = "current_thd"  #: MySQL exports it
+_VARIABLE = "current_thd"  #: exported by MySQL
 
 #: MariaDB: sql/sql_class.cc and sql/sql_prepare.cc.
 _MARIADB_CURRENT, _MARIADB_CLOSE = "_current_thd", "_Z17mysqld_stmt_closeP3THDPc"
@@ -48,23 +47,23 @@ class SessionMemory:
     """Offsets in bytes; 0: unknown."""
 
     session: int = 0  #: of current_thd, below the thread pointer
-    last_found: int = 0  #: in THD, of the prepared statement that a command named last
-    statement_id: int = 0  #: in a prepared statement
-    statement_text: int = 0  #: likewise, of a pointer and a length
-    security: int = 0  #: in THD, of its security context
+    last_found: int = 0  #: in THD, the prepared statement that a command named last
+    statement_id: int = 0  #: in a prepared statement, its id
+    statement_text: int = 0  #: in a prepared statement, a pointer and a length
+    security: int = 0  #: in THD, its security context
     user: int = 0  #: in a security context; may be 0 if `security` is known
-    database: int = 0  #: in THD, of a pointer and a length
-    mode: int = 0  #: in THD, of sql_mode
-    client_charset: int = 0  #: in THD, of a pointer: character_set_client
-    vio: int = 0  #: in THD, of a pointer to its client's connection
+    database: int = 0  #: in THD, a pointer and a length
+    mode: int = 0  #: in THD, sql_mode
+    client_charset: int = 0  #: in THD, a pointer: character_set_client
+    vio: int = 0  #: in THD, a pointer to its client's connection
 
     def facts(self) -> dict[str, int]:
-        """The offsets by their names in the registry."""
+        """Returns the offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ...]]:
-    """The offsets found, and for each missing part a line with what is unknown without it."""
+    """Returns the offsets, and for each missing part a line with what is unknown without it."""
     is_mariadb = bool(executable.functions(_MARIADB_CURRENT))
     memory, notes = SessionMemory(), []
     statements = "statements prepared before tracing have no text without --credentials"
@@ -103,7 +102,7 @@ def _mariadb_statements(executable: Executable, memory: SessionMemory) -> Sessio
     if len(pairs) != 1:
         raise CannotResolve(f"{_MARIADB_CLOSE} finds statements in {len(pairs)} known ways")
     last_found, statement_id = pairs.pop()
-    # A THD is a Statement too. That this is its first part shows where both have their database.
+    # A THD is a Statement, too: if this is its first part, both have their database there.
     database = code.address_of(_code(executable, _MARIADB_DATABASE))
     if database not in code.stores(_code(executable, _MARIADB_SET_DATABASE)):
         raise CannotResolve(f"{_MARIADB_SET_DATABASE} does not store a name at {database:#x}")
@@ -118,7 +117,7 @@ def _mariadb_names(executable: Executable, memory: SessionMemory) -> SessionMemo
 
 
 def _rules(executable: Executable, memory: SessionMemory) -> SessionMemory:
-    """That the tested bits are those of the strict modes shows that the member is sql_mode."""
+    """Accepts a member as sql_mode if the tested bits are those of the strict modes."""
     is_mariadb = bool(executable.functions(_MARIADB_CURRENT))
     charset = _MARIADB_CHARSET if is_mariadb else _MYSQL_CHARSET
     strict = _MARIADB_STRICT if is_mariadb else _MYSQL_STRICT

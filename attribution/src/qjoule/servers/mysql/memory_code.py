@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of x86-64 code from which `memory` takes offsets of members.
+"""Reads offsets of members from known forms of x86-64 code, for `memory`.
 
-Each function takes a function's first bytes. Arguments are in rdi, rsi, rdx (System V ABI, AMD64).
+Each function gets a function's first bytes. Arguments are in rdi, rsi, rdx (System V ABI, AMD64).
 Code of another form gives nothing, or `CannotResolve`.
 """
 
@@ -18,18 +18,18 @@ from qjoule.servers.function_code import (
     steps,
 )
 
-_NEAR = 8  #: instructions between the parts of one form
+_NEAR = 8  #: most instructions between the parts of one form
 _FIRST, _SECOND, _THIRD = "rdi", "rsi", "rdx"
 
 
 def below_thread_pointer(code: bytes) -> int:
-    """How far below the thread pointer the variable is that a function returns (ELF TLS, "local
-    exec").
+    """Returns how far below the thread pointer the variable is that a function returns (ELF TLS,
+    "local exec").
 
     Raises:
         CannotResolve: the function does not read one such variable.
     """
-    places: dict[str, int] = {}  # distance from the thread pointer of what a register holds
+    places: dict[str, int] = {}  # distance of a register's value from the thread pointer
     candidates = set()
     for step in body_steps(code):
         part = step.loads() or step.computes()
@@ -51,9 +51,9 @@ def below_thread_pointer(code: bytes) -> int:
 
 
 class _Copies:
-    """Registers that hold one argument of a function, followed in the order of the code.
+    """Follows the registers that hold a certain argument of a function.
 
-    The code behind a jump or a return is reached from elsewhere: the argument may be there again.
+    Code after a jump or a return is reached from elsewhere: there the argument may be back.
     """
 
     def __init__(self, argument: str) -> None:
@@ -73,13 +73,14 @@ class _Copies:
 
 
 def found_by_id(code: bytes, *, in_packet: bool = False) -> set[tuple[int, int]]:
-    """Pairs (member of the first argument that points to a struct, member of that struct that is
-    compared with the second argument). `in_packet`: with what the second argument points to.
+    """Returns pairs (member of the first argument that points to a struct, member of that struct
+    that is compared with the second argument). `in_packet`: with the value that the second argument
+    points to.
     """
     pairs: set[tuple[int, int]] = set()
     first, second = _Copies(_FIRST), _Copies(_SECOND)
     read: set[str] = set()  # 32-bit registers with the packet's first word
-    pointers: dict[str, tuple[int, int]] = {}  # register: (member, number of its step)
+    pointers: dict[str, tuple[int, int]] = {}  # by register: (member, its step's number)
     for number, step in enumerate(steps(code)):
         if (compared := step.compares()) is not None:
             place, register = compared
@@ -104,7 +105,7 @@ def found_by_id(code: bytes, *, in_packet: bool = False) -> set[tuple[int, int]]
 
 
 def address_of(code: bytes) -> int:
-    """The member of the first argument whose address a function returns.
+    """Returns the member of the first argument whose address a function returns.
 
     Raises:
         CannotResolve: it does something else.
@@ -115,7 +116,7 @@ def address_of(code: bytes) -> int:
 
 
 def stores(code: bytes) -> set[int]:
-    """Members of the first argument that get a value."""
+    """Returns the members of the first argument that get a value."""
     return {
         step.to.distance
         for step in steps(code)
@@ -124,7 +125,7 @@ def stores(code: bytes) -> set[int]:
 
 
 def returned_value(code: bytes) -> int:
-    """The member of the first argument whose value a function returns.
+    """Returns the member of the first argument whose value a function returns.
 
     Raises:
         CannotResolve: it does something else.
@@ -136,8 +137,8 @@ def returned_value(code: bytes) -> int:
 
 
 def member_tested(code: bytes, bits: int) -> int:
-    """The member of the first argument of which a function tests these bits and nothing else. The
-    compiler may test only the byte that holds them.
+    """Returns the member of the first argument of which a function tests only these bits. The
+    compiler may test only the byte that contains them.
 
     Raises:
         CannotResolve: it does something else.
@@ -152,7 +153,7 @@ def member_tested(code: bytes, bits: int) -> int:
 
 
 def pointer_in_pointer(code: bytes) -> tuple[int, int]:
-    """(member of the first argument that points to a struct, member of that which is returned).
+    """Returns (member of the first argument that points to a struct, member of that is returned).
 
     Raises:
         CannotResolve: it does something else.
@@ -164,7 +165,7 @@ def pointer_in_pointer(code: bytes) -> tuple[int, int]:
 
 
 def returned_member(code: bytes) -> int:
-    """The member of the first argument that is stored where the second one points.
+    """Returns the member of the first argument that is stored where the second one points.
 
     Raises:
         CannotResolve: it does something else.
@@ -180,7 +181,7 @@ def returned_member(code: bytes) -> int:
 
 
 def compared_members(code: bytes) -> int:
-    """The member of both arguments with which they are compared.
+    """Returns the member by which both arguments are compared.
 
     Raises:
         CannotResolve: it does something else.
@@ -197,7 +198,7 @@ def compared_members(code: bytes) -> int:
 
 
 def compared_string(code: bytes) -> int:
-    """A pointer whose length, the next word, is compared with another string's.
+    """Returns the member, a pointer before a length, whose length is compared with another length.
 
     Raises:
         CannotResolve: there is none, or several.
@@ -215,7 +216,7 @@ def compared_string(code: bytes) -> int:
 
 
 def cleared_pointer(code: bytes) -> int:
-    """The first member of the first argument that is read; a constant is stored there later.
+    """Returns the first member of the first argument that is read; it is set to a constant later.
 
     Raises:
         CannotResolve: it does something else.
@@ -234,12 +235,12 @@ def cleared_pointer(code: bytes) -> int:
 
 
 def calls(code: bytes, vaddr: int) -> list[int]:
-    """Addresses that a short function calls directly."""
+    """Returns addresses that a short function calls directly."""
     return [step.target for step in body_steps(code, vaddr) if step.name == "call" and step.target]
 
 
 def first_arguments(code: bytes, vaddr: int, target: int) -> set[int]:
-    """Members whose address is the first argument of the calls of `target`; empty: uncertain."""
+    """Returns members whose address is the first argument of calls of `target`; empty: unknown."""
     candidates: set[int] = set()
     member = 0
     for step in steps(code, vaddr):
@@ -254,7 +255,7 @@ def first_arguments(code: bytes, vaddr: int, target: int) -> set[int]:
 
 
 def returned_string(code: bytes) -> int:
-    """The member of the first argument, a pointer before a length, that a function returns.
+    """Returns the member of the first argument, a pointer before a length, that is returned.
 
     Raises:
         CannotResolve: it does something else.
@@ -267,8 +268,8 @@ def returned_string(code: bytes) -> int:
 
 
 def passed_strings(code: bytes, vaddr: int, target: int) -> set[int]:
-    """Members of the second argument, pointers before lengths, that calls of `target` get as
-    second and third arguments; empty: uncertain.
+    """Returns members of the second argument, pointers before lengths, that calls of `target` get
+    as second and third arguments; empty: uncertain.
     """
     candidates: set[int] = set()
     second = _Copies(_SECOND)

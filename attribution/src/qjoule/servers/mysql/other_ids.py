@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids by which pt-query-digest and the server's own statistics know a statement.
+"""Computes the ids by which pt-query-digest and the server's own statistics know a statement.
 
 The fingerprint of pt-query-digest is made by the rules that Percona publishes: percona-toolkit,
 lib/QueryRewriter.pm `fingerprint` and Transformers.pm `make_checksum`. Their published test cases
-are in the golden tests. There are known differences, all because this starts from the lexed
-statement: literals are found by the server's rules (so `'\\\\'` or a quote in a comment cannot
-derail it), `--` needs a blank after it in MySQL, a comment leaves a blank, trailing whitespace is
-removed, PostgreSQL's "names" are names, and the comment that marks Percona's own statements is
-ignored.
+are in the golden tests. The known differences come from starting with the lexed statement:
+literals are found by the server's rules (so `'\\\\'` or a quote in a comment cannot derail it),
+`--` needs a blank after it in MySQL, a comment leaves a blank, trailing whitespace is removed,
+PostgreSQL's "names" are names, and the comment that marks Percona's own statements is ignored.
 
 The tool works on a statement's raw text with regular expressions, so some statements derail it: a
 quote within a string, an upper-case digit, a dash in front of a dash. Its versions differ there,
@@ -53,14 +52,14 @@ _UNION = re.compile(r"\sunion(?:\sall)?(?=\s)")
 _SELECT = re.compile(r"\bselect\s")
 _LIMIT = re.compile(r"\blimit \?(?:, ?\?| offset \?)?")
 _ASCENDING = re.compile(r"\s++asc\b")
-_SELECTS_TRIED = 8  #: per UNION branch; bounds the time for hostile statements
+_SELECTS_TRIED = 8  #: selects per UNION branch; bounds the time for hostile statements
 
 
 def percona_fingerprint(reduced: str) -> str:
-    """The fingerprint of a reduced statement, as safe text.
+    """Returns the fingerprint of a reduced statement, as safe text.
 
-    A comment in front leaves a blank, as in the published rules: those for CALL, USE and many rows
-    hold only at the very start.
+    A comment at the begin leaves a blank, as in the published rules: the rules for CALL, USE and
+    many rows only apply at the very start.
     """
     if reduced.startswith(_MYSQLDUMP):
         return "mysqldump"
@@ -78,15 +77,14 @@ def percona_fingerprint(reduced: str) -> str:
 
 
 def percona_checksum(fingerprint: str) -> str:
-    """pt-query-digest's query id: the MD5, in upper case. Versions before 3 show its last 16
-    digits.
-    """
+    """Returns pt-query-digest's query id: the MD5, in upper case. Versions before 3 show its last
+    16 digits."""
     digest = hashlib.md5(fingerprint.encode("utf-8", "replace"), usedforsecurity=False)
     return digest.hexdigest().upper()
 
 
 def _first_row(reduced: str) -> str:
-    """INSERT ... VALUES (...), (...) up to the end of its first row, as the published rule does."""
+    """Cuts INSERT ... VALUES (...), (...) after its first row, as the published rule does."""
     if not _MANY_ROWS.match(reduced):
         return reduced
     values = _VALUES.search(reduced)
@@ -95,7 +93,7 @@ def _first_row(reduced: str) -> str:
 
 
 def _unions(text: str) -> str:
-    """Equal branches of a UNION as one: `select ? /*repeat union*/`."""
+    """Merges equal branches of a UNION: `select ? /*repeat union*/`."""
     unions = list(_UNION.finditer(text))
     if not unions:
         return text
@@ -121,7 +119,7 @@ def _unions(text: str) -> str:
 def _repeats(
     text: str, part: str, starts: list[int], ends: list[int], branch: int
 ) -> tuple[int, str]:
-    """How many following branches begin with a select at the end of `part`, and what follows."""
+    """Counts following branches that begin with a select at the end of `part`; returns the rest."""
     for tried, select in enumerate(_SELECT.finditer(part)):
         if tried == _SELECTS_TRIED:
             break
@@ -154,10 +152,10 @@ class NoChecksum(Exception):
 
 
 def checksum(text: bytes, reduced: str) -> str:
-    """The checksum of a whole statement, of which `reduced` is left without literals.
+    """Returns the checksum of a whole statement; `reduced` is the same without literals.
 
     Raises:
-        NoChecksum: the tool may take something else for literals.
+        NoChecksum: the tool may find other literals.
     """
     raw = text.decode("latin-1")
     if _OF_TOOLKIT.search(raw):
@@ -177,7 +175,7 @@ def checksum(text: bytes, reduced: str) -> str:
 
 
 def _without_comments(raw: str) -> str:
-    """Without /* ... */, but with code in such comments."""
+    """Removes /* ... */, but keeps code in such comments."""
     out, at = [], 0
     while (begins := raw.find("/*", at)) >= 0:
         if raw.startswith("!", begins + 2):
@@ -203,10 +201,10 @@ def _stays_in_lower_case(bare: str) -> bool:
 
 CHECKSUM, DIGEST = "pt_checksum", "mysql_digest"
 _PERCONA = "pt-query-digest 3"
-_FIRST_MAJOR = 8  #: the first with these digests: 5.7 and before have MD5
+_FIRST_MAJOR = 8  #: first version with these digests: earlier ones have MD5
 _CUT = "the statement is too long: only its beginning is known"
 _UNSURE = "a setting that is not known decides what is a literal"
-#: What is left open by settings that are not known.
+#: Quoting rules that are possible if settings are unknown.
 _READINGS = {
     Quoting.UNKNOWN: (Quoting.STRINGS, Quoting.NAMES, Quoting.PLAIN, Quoting.PLAIN_NAMES),
     Quoting.ESCAPES: (Quoting.STRINGS, Quoting.NAMES),
@@ -217,7 +215,7 @@ _NOT_ASCII = re.compile(rf"[\x80-\xff{SECOND}]")
 
 
 def ids_of(text: bytes, truncated: bool, rules: int, build: Build) -> Iterator[OtherId]:
-    """The checksum and the DIGEST of a statement, or why there is none.
+    """Yields the checksum and the DIGEST of a statement, or why there is none.
 
     `rules`: number of its session's settings (`qjoule.shapes.rules`).
     """
@@ -228,7 +226,7 @@ def ids_of(text: bytes, truncated: bool, rules: int, build: Build) -> Iterator[O
 
 
 def _why_unsure(text: bytes, reduced: str, rules: int) -> str:
-    """Why the server's tokens are not certain, by settings that are not known or not followed."""
+    """Returns why the server's tokens are uncertain, by unknown or unsupported settings."""
     quoting, charset = backtick_settings(rules)
     readings = (backtick_rules(reading, charset) for reading in _READINGS.get(quoting, ()))
     if any(reduce_statement(text, Lexis.BACKTICK, reading)[0] != reduced for reading in readings):
@@ -241,7 +239,7 @@ def _why_unsure(text: bytes, reduced: str, rules: int) -> str:
 def _checksum(text: bytes, why: str) -> OtherId:
     if why:
         return OtherId(CHECKSUM, None, _PERCONA, why)
-    # The tool knows no session: it takes what double quotes enclose for a string, as by default.
+    # The tool knows no session: double quotes enclose strings, as by default.
     reduced, _ = reduce_statement(text, Lexis.BACKTICK)
     try:
         return OtherId(CHECKSUM, checksum(text, reduced), _PERCONA)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of plans of MySQL and MariaDB, by the functions that execute them.
+"""Finds nodes of plans of MySQL and MariaDB, by the functions that execute them.
 
 MariaDB's executor reads a table of a join in sub_select(), which calls itself for the next table
 with each row (sql/sql_select.cc). Rows may be collected first: JOIN_CACHE::join_records() then
-reads the next table (sql/sql_join_cache.cc). So tables are counted from a select's first on, in the
-order in which EXPLAIN shows them, but for those that the optimiser has read (`const`). What is done
-with a row of the last table, such as grouping, belongs to that table. Selects of one UNION cannot
-be told apart: st_select_lex_unit::exec() executes them all by one call in a loop. What differs are
-addresses of their JOINs, which are others in each execution.
+reads the next table (sql/sql_join_cache.cc). So tables are counted from a select's first table, in
+EXPLAIN's order, but without those that the optimiser has read (`const`). Work on a row of the last
+table, such as grouping, belongs to that table. Selects of one UNION cannot be distinguished:
+st_select_lex_unit::exec() executes them all by one call in a loop, and the addresses of their JOINs
+differ in each execution.
 
 MySQL's executor is a tree of iterators (sql/iterators/row_iterator.h): Init() and Read() of one
 call those of others. A hash join reads its build input, below a node that EXPLAIN calls Hash, in a
-function of its own. Other children of one iterator that are of one kind cannot be told apart: where
-they are called differs, but a compiler may call one from several places.
+separate function. Other children of one kind below one iterator cannot be distinguished: their
+callers' addresses differ, but a compiler may call one child from several places.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEPS = {
     "JOIN_CACHE::join_records": PlanStep(
         "table", counted=True, goes_on=("sub_select_cache(JOIN*, st_join_table*, bool)",)
     ),
-    "AGGR_OP::end_send": PlanStep("temporary table"),  # reads what was grouped
+    "AGGR_OP::end_send": PlanStep("temporary table"),  # reads the grouped rows
     "filesort": PlanStep("sort"),
     "JOIN::exec_inner": PlanStep("", begins=True),
     "Item_subselect::exec": PlanStep("subquery", begins=True),
@@ -47,12 +47,12 @@ _TIMES_ANOTHER = "Timing"  #: of EXPLAIN ANALYZE
 
 @lru_cache(1 << 12)
 def plan_step(function: str) -> PlanStep | None:
-    """`function`: with its parameters, as it was demangled."""
+    """`function`: demangled, with its parameters."""
     iterator = _ITERATOR.fullmatch(function)
     if iterator is not None and iterator[1] != _TIMES_ANOTHER:
         node = " ".join(_WORD.findall(iterator[1])).capitalize()
         caller = function.replace("::Do", "::")
         return PlanStep(node, goes_on=() if caller == function else (caller,)) if node else None
-    if "RowIterator" in function:  # what an iterator calls for its own work, such as filesort()
+    if "RowIterator" in function:  # called by an iterator for its own work, such as filesort()
         return None
     return _STEPS.get(function.partition("(")[0])

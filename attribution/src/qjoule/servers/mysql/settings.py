@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads how a MySQL or MariaDB is configured: option files, then the command line, then what
-MySQL's SET PERSIST has stored; the last one wins.
+"""Reads how a MySQL or MariaDB is configured: option files, then the command line, then MySQL's
+SET PERSIST; the last one wins.
 
 MySQL manual, "Using Option Files" and "Program Option Modifiers"; MariaDB knowledge base,
 "Configuring MariaDB with Option Files".
@@ -47,7 +47,7 @@ class Options:
     problem: str = ""
 
     def set(self, text: str, source: str) -> None:
-        """Take one option as written, `name`, `name=value`, without leading dashes."""
+        """Sets one option as written, `name`, `name=value`, without leading dashes."""
         name, equals, value = text.partition("=")
         name = name.strip().replace("_", "-").removeprefix("loose-")
         setting: str | None = value.strip().strip("'\"") if equals else None
@@ -60,7 +60,7 @@ class Options:
             self.problem = self.problem or f"abbreviated option {name} in {source}"
 
     def text(self, name: str) -> str | None:
-        """The value given, "" for an option without one, None when it is not set."""
+        """Returns the value, "" for an option without one, None when it is not set."""
         value, _ = self.values.get(name, (None, ""))
         return value if name not in self.values or value is not None else ""
 
@@ -80,7 +80,7 @@ def settings(running: Running) -> Settings:
 
 
 def read_options(candidate: Candidate, flavour: str, version: str) -> Options:
-    """The watched options of a running server. Never raises; `problem` describes what is
+    """Returns the watched options of a running server. Never raises; `problem` describes what is
     missing.
     """
     options = Options()
@@ -106,9 +106,8 @@ def read_options(candidate: Candidate, flavour: str, version: str) -> Options:
 
 
 def _add_persisted(options: Options, candidate: Candidate) -> None:
-    """Variables that SET PERSIST has stored, which a start applies after all others (MySQL manual,
-    "Persisted System Variables"). The server works in its data directory.
-    """
+    """Adds variables of SET PERSIST, which a start applies after all others (MySQL manual,
+    "Persisted System Variables"). They are in the data directory, where the server works."""
     path = posixpath.join(candidate.working_directory or "/", _PERSISTED)
     try:
         content = candidate.access.file(path)
@@ -119,7 +118,7 @@ def _add_persisted(options: Options, candidate: Candidate) -> None:
 
 
 def _persisted(document: object, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Names and values, whatever sections this version has them in."""
+    """Yields names and values, from all sections of the document."""
     for name, entry in document.items() if isinstance(document, dict) else ():
         if isinstance(entry, dict) and isinstance(value := entry.get("Value"), str):
             yield name, value
@@ -168,7 +167,7 @@ def _groups(flavour: str, version: str) -> set[str]:
 
 
 def _named(arguments: tuple[str, ...], name: str) -> str | None:
-    """The value of `--name=value`, written with dashes or underscores."""
+    """Returns the value of `--name=value`, written with dashes or underscores."""
     for argument in arguments:
         option, _, value = argument.removeprefix("--").partition("=")
         if argument.startswith("--") and option.replace("_", "-") == name:
@@ -195,7 +194,7 @@ def _default_files(candidate: Candidate, arguments: tuple[str, ...]) -> list[str
 
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
-        # It was relative to where the server started; now the server works in its data directory.
+        # The server has left the directory where it started, to which the path is relative.
         raise Unreadable("an option file has no absolute path")
     return path
 
@@ -206,7 +205,7 @@ class _OptionFiles:
     groups: set[str]
 
     def lines(self, paths: list[str], depth: int = 0) -> Iterator[tuple[str, str]]:
-        """(option, file) of every line in our groups, in the order the server reads them."""
+        """Yields (option, file) of every line in our groups, in the order the server reads them."""
         for path in paths:
             yield from self._file(path, depth)
 
@@ -229,5 +228,5 @@ class _OptionFiles:
 
 
 def _without_comment(line: str) -> str:
-    """`name = value # why`: a # in quotes belongs to the value."""
+    """Removes the comment of `name = value # why`; a # in quotes belongs to the value."""
     return re.sub(r"""^((?:[^#'"]|'[^']*'|"[^"]*")*)#.*$""", r"\1", line)

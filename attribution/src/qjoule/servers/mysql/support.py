@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL and MariaDB: which of them an executable is, its version, what can be attached to, and how
-they are traced.
+"""Supports MySQL and MariaDB: recognises product and version, finds what can be attached to, and
+decides the attach mode.
 
-Functions are known by their mangled names. The arguments of `dispatch_command` changed in MySQL 5.7
-and in MariaDB 10.5 and 10.6. MySQL has another function of that name in `xpl::dispatcher`.
+Functions are found by mangled name. The arguments of `dispatch_command` changed in MySQL 5.7 and in
+MariaDB 10.5 and 10.6. MySQL has another function of that name in `xpl::dispatcher`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from qjoule.servers.types import Server
 
 #: MySQL manual, "X Plugin Options and System Variables", "Administrative Connection Management"
 _X_PORT, _ADMIN_PORT = 33060, 33062
-_X_SOCKET = "mysqlx"  #: how the name of its unix socket begins
+_X_SOCKET = "mysqlx"  #: prefix of its unix socket's name
 
 
 class Role(StrEnum):
-    """What a probe reports: `roles` of the registry."""
+    """The registry's `roles`: what a probe reports."""
 
     BEGIN_COMMAND_FIRST = "mysql-begin-command-first"  # (command, THD *, text, length)
     BEGIN_THD_FIRST = "mysql-begin-thd-first"  # (THD *, const COM_DATA *, command)
@@ -53,7 +53,7 @@ class Role(StrEnum):
     DATABASE_END = "mysql-database-end"  # return of the same function
     CHILD_BEGIN = "mysql-child-begin"  # a statement of a procedure: bpf/mysql/children.bpf.c
     CHILD_TEXT = "mysql-child-text"  # (THD *, const char *text, size_t length)
-    CHILD_END = "mysql-child-end"  # return of the first
+    CHILD_END = "mysql-child-end"  # return of CHILD_BEGIN's function
 
 
 _DISPATCH = "_Z16dispatch_command"
@@ -82,9 +82,9 @@ SIGNATURES = (
     ),
 )
 
-#: Sets up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
+#: Called to set up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
 CLIENTS = ("vio_keepalive", "_Z13vio_keepaliveP3Viob")
-#: Logins are reported here, bpf/mysql/session.bpf.c: sql/log.h.
+#: Called to log logins, bpf/mysql/session.bpf.c: sql/log.h.
 LOGS = (
     ("_Z17general_log_printP3THD19enum_server_commandPKcz", Role.LOG_THD_FIRST),
     (
@@ -108,7 +108,7 @@ CHILDREN = {
 
 
 def boundary_functions(executable: Executable) -> dict[str, Symbol]:
-    """The functions that begin and end a query, by role.
+    """Returns the functions that begin and end a query, by role.
 
     Raises:
         CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
@@ -124,10 +124,10 @@ child_functions = partial(by_role, CHILDREN)
 
 
 def name_functions(executable: Executable) -> dict[str, Symbol]:
-    """Functions to which MySQL and MariaDB pass a session's socket, user and database, by role.
+    """Returns functions that get a session's socket, user and database, by role.
 
     Raises:
-        CannotResolve: as `boundary_functions`.
+        CannotResolve: see `boundary_functions`.
     """
     logs = dict(LOGS)
     log = the_only(executable, "general_log_print", tuple(logs))
@@ -146,13 +146,11 @@ _MYSQL_NAMES = (b"mysql-", b"MySQL ", b"percona-server-")
 _MYSQL_VERSION = re.compile(rb"(" + NUMBER + rb")[^\d.]")
 _GROUP = b"\0mysqld-"
 _SERIES = re.compile(rb"(\d{1,2}\.\d{1,2})\0")
-_PLUGIN = b"mysql_native_password"  #: clients of MySQL mention it too
+_PLUGIN = b"mysql_native_password"  #: MySQL's clients contain it, too
 
 
 def identify(executable: Executable) -> Identified | None:
-    """MariaDB has its version before its name. A MySQL is recognised by what every MySQL
-    contains.
-    """
+    """Recognises MariaDB by its version before its name, and MySQL by texts in every version."""
     strings = executable.constants()
     for position in places(strings, _MARIADB_NAME):
         match = _MARIADB_VERSION.search(strings[max(position - BEFORE, 0) : position])
@@ -164,9 +162,8 @@ def identify(executable: Executable) -> Identified | None:
 
 
 def _mysql_version(strings: bytes) -> bytes:
-    """Help texts name other versions, too. So only one of the server's own series counts, if that
-    is known; without it, the one that file names and banners name most often.
-    """
+    """Returns the version of the server's own series, if that is known: help texts name other
+    versions, too. Otherwise returns the version that file names and banners name most often."""
     series = _mysql_series(strings)
     versions = Counter(
         version
@@ -177,9 +174,8 @@ def _mysql_version(strings: bytes) -> bytes:
 
 
 def _mysql_series(strings: bytes) -> bytes:
-    """From the name of the option group that the server reads for its own series, as in
-    `mysqld-9.7` (MYSQL_BASE_VERSION of its build); empty if there is not exactly one.
-    """
+    """Reads the series from the option group that the server reads for it, as in `mysqld-9.7`
+    (MYSQL_BASE_VERSION of its build); empty if there is not exactly one."""
     series = set()
     for position in places(strings, _GROUP):
         begins = position + len(_GROUP)
@@ -199,7 +195,7 @@ def _mysql_versions(strings: bytes) -> Iterator[bytes]:
 _BEGINS = (Role.BEGIN_COMMAND_FIRST, Role.BEGIN_THD_FIRST)
 #: Facts found here, by their names in the registry.
 FACTS = tuple(SessionMemory().facts())
-#: The server keeps connection attributes in its performance schema alone.
+#: The server keeps connection attributes only in its performance schema.
 _NO_APPLICATION = (
     "sessions opened before tracing have no application (program_name) without --credentials FILE"
 )
@@ -211,7 +207,7 @@ _NO_APPLICATIONS = (
 def resolve(candidate: Candidate, _version: str) -> Resolution:
     """
     Raises:
-        QjouleError: not even the identity of its file can be read.
+        QjouleError: the identity of its file cannot be read.
     """
     executable = candidate.executable
     memory, notes = session_memory(executable)
@@ -236,14 +232,14 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query: of a probe on the beginning, and of one on the end if there is one."""
+    """Returns the cost of a query: a probe on the begin, and one on the end if there is one."""
     if Role.END in costs:
         return costs[Role.END].both_ns
     return next((costs[role].entry_ns for role in _BEGINS if role in costs), 0)
 
 
 def _x_protocol(server: Server) -> str:
-    """The sessions that do not speak MySQL's classic protocol; empty: there are none.
+    """Describes the sessions that do not speak MySQL's classic protocol; empty: there are none.
 
     Any further port may be the X Plugin's, which an option can move.
     """
@@ -257,7 +253,7 @@ def _x_protocol(server: Server) -> str:
 
 
 def _choose_attach_mode(case: Case) -> Choice:
-    """The X Plugin hands its statements to the function that the symbol mode probes."""
+    """The X Plugin passes its statements to the function that the symbol mode probes."""
     return attach_mode_by_connection(case, unseen=_x_protocol(case.server))
 
 
@@ -286,7 +282,7 @@ _MARIADB, _MYSQL = ("10.11", "11.8"), ("8.0.15", "9.7")
 
 
 def _functions(newest: str, tested: tuple[str, ...]) -> tuple[Functions, ...]:
-    """The signatures of one of the two; `newest` is the line that the tests run."""
+    """Returns the signatures of one product; `newest`: the version line that the tests run."""
     name = newest.partition(" ")[0]
     in_tests = f"{name} {', '.join(tested)}"
     return tuple(
@@ -296,7 +292,7 @@ def _functions(newest: str, tested: tuple[str, ...]) -> tuple[Functions, ...]:
     )
 
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "mariadb",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes MySQL's and MariaDB's data: logins, tags in attributes, and what a server may be asked.
+"""Decodes MySQL's and MariaDB's data: logins, and tags in attributes; says how to ask a server.
 
 Logins: Protocol::HandshakeResponse41 and 320 (MySQL Source Code Documentation, "Connection Phase
 Packets"), and COM_CHANGE_USER. Tags: attributes of queries and of connections with names
@@ -53,14 +53,14 @@ class _Packet(Fields):
     """A packet without its header."""
 
     def lenenc(self) -> int:
-        """A length-encoded integer (MySQL: "Integer Types")."""
+        """Reads a length-encoded integer (MySQL: "Integer Types")."""
         first = self.uint(1)
         widths = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         return self.uint(widths[first]) if first in widths else first
 
 
 def login(packet: bytes) -> Startup:
-    """The names in the client's answer to the server's greeting. Never raises."""
+    """Reads the names in the client's answer to the server's greeting. Never raises."""
     session: dict[str, Any] = {}
     with suppress(ShortMessage):
         _login(_Packet(packet), session)
@@ -68,7 +68,7 @@ def login(packet: bytes) -> Startup:
 
 
 def change_user(packet: bytes) -> Startup:
-    """The names in a COM_CHANGE_USER, without its command byte. Never raises.
+    """Reads the names in a COM_CHANGE_USER, without its command byte. Never raises.
 
     The database is not found for clients older than the 4.1 protocol.
     """
@@ -85,7 +85,7 @@ def change_user(packet: bytes) -> Startup:
 
 
 def program_name(name: bytes) -> str | None:
-    """A program's name that the server has told. Never raises."""
+    """Decodes a program's name that the server reported. Never raises."""
     return name[:MAX_NAME_BYTES].decode("utf-8", "replace")
 
 
@@ -116,7 +116,7 @@ def _login(fields: _Packet, session: dict[str, Any]) -> None:
 
 
 def _login_attributes(fields: _Packet, session: dict[str, Any]) -> None:
-    """Reads attributes; `ShortMessage` ends it at their end."""
+    """Reads attributes, until `ShortMessage` at their end."""
     attributes: list[tuple[bytes, bytes]] = []
     try:
         while True:
@@ -134,12 +134,12 @@ _STRINGS = {15, 252, 253, 254}  #: VARCHAR, BLOB, VAR_STRING, STRING
 #: Bytes of numbers: TINY, SHORT, LONG, LONGLONG, INT24, YEAR.
 _NUMBER_BYTES = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}
 _NULL_TYPE = 6
-_UNSIGNED = 0x80  #: in the byte behind a type
+_UNSIGNED = 0x80  #: flag in the byte after a type
 
 
 @lru_cache(maxsize=4096)
 def tags_in_attributes(block: bytes) -> Tags:
-    """Tags by key, from query attributes as sent, from their count to their last value.
+    """Reads tags by key, from query attributes as sent, from their count to their last value.
 
     Attributes with other names are left out. A value that is neither a string nor a whole number
     makes all of them unreadable.
@@ -151,7 +151,8 @@ def tags_in_attributes(block: bytes) -> Tags:
 
 
 def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
-    """Tags by key, from attributes of a connection. Attributes with other names are left out."""
+    """Returns tags by key, from attributes of a connection. Attributes with other names are
+    ignored."""
     pairs = ((key.decode("utf-8", "replace"), value) for key, value in attributes)
     return believed(
         (key.removeprefix(PREFIX), value.decode("utf-8", "replace"))
@@ -184,7 +185,7 @@ def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
 
 
 def _value(block: bytes, at: int, kind: int, *, signed: bool) -> tuple[str, int]:
-    """The value as text, and where it ends."""
+    """Returns the value as text, and where it ends."""
     if kind in _STRINGS:
         data, at = _counted(block, at)
         return data.decode("utf-8", "replace"), at
@@ -195,7 +196,7 @@ def _value(block: bytes, at: int, kind: int, *, signed: bool) -> tuple[str, int]
 
 
 def _counted(block: bytes, at: int) -> tuple[bytes, int]:
-    """A length-encoded string, and where it ends."""
+    """Returns a length-encoded string, and where it ends."""
     size, at = block[at], at + 1
     if size == 0xFC:
         size, at = block[at] | block[at + 1] << 8, at + 2
@@ -211,7 +212,7 @@ _STATEMENTS_MAX = 1 << 32
 
 
 def key_of(text: bytes, thread: int) -> bytes | None:
-    """What names the statement of a `struct qj_unseen`; None: it has no number."""
+    """Returns the key of the statement in a `struct qj_unseen`; None: it has no number."""
     if len(text) != UNSEEN.itemsize:
         return None
     statement = int(np.frombuffer(text, UNSEEN)[0]["statement"])
@@ -244,7 +245,7 @@ _NAME = re.compile(r"`((?:[^`]|``)+)` *;?|([^\s`;?]+) *;?")
 
 
 def database_change(shape_text: str) -> DatabaseChange | None:
-    """The database of a `USE`. Its name is None if more than the statement's end follows it."""
+    """Returns the database of a `USE`; without a name if more than the statement's end follows."""
     used = _USE.search(shape_text)
     if used is None:
         return None

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL's functions that probes are attached to, and the states passed to them.
-
-Resolves them in an executable, with what is read from its memory, and the cost per query.
+"""Finds PostgreSQL's functions to attach probes to, the states passed to them, what is read from
+its memory, and the cost per query.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from qjoule.servers.types import major_of
 
 
 class Role(StrEnum):
-    """What a probe reports: `roles` of the registry."""
+    """The registry's `roles`: what a probe reports."""
 
     ACTIVITY = "postgres-activity"  # (BackendState, const char *text)
     PORTAL_RUN = "postgres-portal-run"  # (Portal, long count, bool isTopLevel, ...)
@@ -58,7 +57,7 @@ class Role(StrEnum):
     QUERY_ID = "postgres-query-id"  # as PORTAL_RUN, also on sockets
 
 
-#: C functions have no types in their names; the arguments read are the same from 13 to 18
+#: C functions have no types in their names; the arguments that are read are equal from 13 to 18
 #: (src/include/utils/backend_status.h and portal.h, tcop/pquery.h, access/parallel.h,
 #: storage/proc.h).
 FUNCTIONS = {
@@ -66,7 +65,7 @@ FUNCTIONS = {
     Role.PORTAL_RUN: "PortalRun",
     Role.FAILED: "PortalErrorCleanup",
 }
-#: Beside reads of sockets.
+#: Used in addition to reads of sockets.
 READING = {
     Role.EXECUTE: "PortalRun",
     Role.REPLICATION: "exec_replication_command",
@@ -76,7 +75,7 @@ PARALLEL = {
     Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
     Role.JOIN_LEADER: "BecomeLockGroupMember",
 }
-#: From 18 on: src/include/storage/aio_internal.h.
+#: Since 18: src/include/storage/aio_internal.h.
 IO = {
     Role.IO_SUBMIT: "pgaio_io_prepare_submit",
     Role.IO_BEGIN: "pgaio_io_reopen",
@@ -88,7 +87,7 @@ MAJORS = range(13, 19)
 
 @dataclass(frozen=True)
 class BackendStates:
-    """PostgreSQL's enum BackendState, as `pgstat_report_activity` gets it."""
+    """Values of PostgreSQL's enum BackendState, as `pgstat_report_activity` gets it."""
 
     idle: int
     running: int
@@ -97,12 +96,12 @@ class BackendStates:
     aborted: int
 
     def facts(self) -> dict[str, int]:
-        """By their names in the registry."""
+        """Returns the states by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def backend_states(major: int | None) -> BackendStates:
-    """The states of a major version; 18 put STATE_STARTING before all others.
+    """Returns the states of a major version; 18 put STATE_STARTING before all others.
 
     Raises:
         CannotResolve: this version's states are not known.
@@ -115,25 +114,25 @@ def backend_states(major: int | None) -> BackendStates:
     return BackendStates(first, first + 1, first + 2, first + 3, first + 4)
 
 
-#: The functions that begin and end a query, by role.
+#: Functions that begin and end a query, by role.
 boundary_functions = partial(by_role, FUNCTIONS)
-#: Those that show a query beside reads of sockets.
+#: Functions that show a query in addition to reads of sockets.
 reading_functions = partial(by_role, READING)
-#: Those that join a parallel worker to its leader.
+#: Functions that join a parallel worker to its leader.
 parallel_functions = partial(by_role, PARALLEL)
-#: The one after which the rest of a pipeline is skipped.
+#: The function after which the rest of a pipeline is skipped.
 skip_functions = partial(by_role, SKIPS)
-#: The one that executes what has a queryid.
+#: The function that executes a plan with a queryid.
 id_functions = partial(by_role, IDS)
 
 
 def io_functions(executable: Executable) -> dict[str, Symbol]:
-    """PostgreSQL's functions that join an io worker to the backend it reads for, by role.
+    """Returns functions that join an io worker to the backend it reads for, by role.
 
-    None before 18, which has no io workers.
+    Empty before 18, which has no io workers.
 
     Raises:
-        CannotResolve: as `by_role`, or one of the two is missing.
+        CannotResolve: see `by_role`; or one of the two is missing.
     """
     if not any(executable.functions(name) for name in IO.values()):
         return {}
@@ -147,7 +146,7 @@ WAIT_EVENT = "wait-event"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
 _SKIPPED = "on the socket mode, executions that it skips after an error in a pipeline are counted"
-#: Facts found here, by their names in the registry, and those that only the symbol mode needs.
+#: Facts found here, by their names in the registry, and those needed only by the symbol mode.
 SYMBOL_FACTS = (
     *_UNKNOWN_STATES.facts(),
     *("client", "portal-start", "statement", "authenticates"),
@@ -170,7 +169,7 @@ FACTS = (
 def resolve(candidate: Candidate, version: str) -> Resolution:
     """
     Raises:
-        QjouleError: not even the identity of its file can be read.
+        QjouleError: the identity of its file cannot be read.
     """
     executable = candidate.executable
     resolution = Resolution(file_key(executable))
@@ -215,7 +214,7 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
             resolution, parallel=parallel + readers + skips, notes=notes, ids=ids, no_ids=no_ids
         )
         boundary = probes_of(executable, boundary_functions(executable))
-        reading, _ = probes_or_why(executable, reading_functions)  # else there are more probes
+        reading, _ = probes_or_why(executable, reading_functions)  # else it takes more probes
         states = backend_states(major_of(version)).facts()
     except QjouleError as error:
         return replace(resolution, problem=str(error))
@@ -247,12 +246,12 @@ def _query_ids(executable: Executable) -> tuple[QueryIds, str]:
 def _node_functions(executable: Executable) -> dict[str, int]:
     try:
         return node_functions(executable)
-    except QjouleError:  # `record --stacks` then shows functions alone
+    except QjouleError:  # `record --stacks` then shows functions only
         return dict.fromkeys(NODE_FACTS, 0)
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query: one probe beside reads; else activity is reported twice, and it runs."""
+    """Returns a query's cost: one probe besides reads; otherwise two on activity, one on a portal."""
     if Role.EXECUTE in costs:
         return costs[Role.EXECUTE].entry_ns
     activity, portal = costs.get(Role.ACTIVITY), costs.get(Role.PORTAL_RUN)

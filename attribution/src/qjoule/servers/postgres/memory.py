@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where a PostgreSQL backend keeps what the BPF programs read from its memory.
+"""Finds the members of a PostgreSQL backend's memory that the BPF programs read.
 
 `MyProcPort` (src/include/miscadmin.h), `debug_query_string` (tcop/tcopprot.h),
 `ClientAuthInProgress` (postmaster/postmaster.h) and `application_name` (utils/misc/guc_tables.c)
@@ -8,13 +8,12 @@ PortalData (src/include/utils/portal.h), whose layout differs between versions. 
 from the code of `CreatePortal()`, which initialises the end of the struct. From 13 to 18 that is
 atStart and atEnd in one word, portalPos, creation_time and visible, with the flags set to true.
 
-The reply that it is about to send is a static variable (`PqSendBuffer`, src/backend/libpq/
-pqcomm.c), so it has no symbol. Every version since 9.2 sets it in `pq_init()`, which is exported,
-to the result of `MemoryContextAlloc(TopMemoryContext, PQ_SEND_BUFFER_SIZE)`. Its address is taken
-from that code.
+The buffer of the next reply is a static variable (`PqSendBuffer`, src/backend/libpq/pqcomm.c), so
+it has no symbol. Every version since 9.2 sets it in `pq_init()`, which is exported, to the result
+of `MemoryContextAlloc(TopMemoryContext, PQ_SEND_BUFFER_SIZE)`. Its address is taken from that code.
 
-Of what it has read, `PqRecvPointer` is where the next byte is taken from, and `PqRecvLength` where
-it ends, static too. `pq_peekbyte()`, which is exported, begins by comparing the two.
+`PqRecvPointer` and `PqRecvLength`, position and end of the received bytes, are static, too.
+`pq_peekbyte()`, which is exported, begins by comparing the two.
 """
 
 from __future__ import annotations
@@ -47,21 +46,19 @@ _STRUCT_BYTES_MAX = 1024
 class BackendMemory:
     """Offsets in bytes; 0: unknown."""
 
-    client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres.replies`)
-    application: int = 0  #: of application_name, likewise
-    portal_start: int = 0  #: of atStart, in PortalData
-    statement: int = 0  #: of debug_query_string, from the start of the executable's data
-    authenticates: int = 0  #: of ClientAuthInProgress, likewise
+    client: int = 0  #: MyProcPort, from the start of the executable's data (`postgres.replies`)
+    application: int = 0  #: application_name, from the start of the executable's data
+    portal_start: int = 0  #: atStart, in PortalData
+    statement: int = 0  #: debug_query_string, from the start of the executable's data
+    authenticates: int = 0  #: ClientAuthInProgress, from the start of the executable's data
 
     def facts(self) -> dict[str, int]:
-        """The offsets by their names in the registry."""
+        """Returns the offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:
-    """The offsets found, and for each missing one a line with what the symbol mode lacks without
-    it.
-    """
+    """Returns the offsets, and for each missing one a line with what the symbol mode then lacks."""
     notes = []
     client = _distance(executable, _CLIENT)
     if not client:
@@ -79,7 +76,7 @@ def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ..
 
 
 def portal_start_offset(executable: Executable) -> int:
-    """The offset of atStart in PortalData.
+    """Returns the offset of atStart in PortalData.
 
     Raises:
         CannotResolve: the code is not as expected; the message describes how.
@@ -93,12 +90,12 @@ def portal_start_offset(executable: Executable) -> int:
 
 
 def conforming_strings(executable: Executable) -> int:
-    """The distance of standard_conforming_strings from the start of the data; 0: unknown."""
+    """Returns the offset of standard_conforming_strings from the start of the data; 0: unknown."""
     return _distance(executable, _CONFORMING)
 
 
 def wait_event(executable: Executable) -> int:
-    """The distance of my_wait_event_info (since 14) from the start of the data; 0: unknown."""
+    """Returns the offset of my_wait_event_info (since 14) from the data's start; 0: unknown."""
     return _distance(executable, _WAIT_EVENT)
 
 
@@ -109,10 +106,9 @@ def _distance(executable: Executable, name: str) -> int:
 
 
 def _stores(code: bytes) -> tuple[set[int], set[int]]:
-    """Offsets at which the code sets one byte to 1, and at which it sets two neighbours, both to
-    1.
-    """
-    from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
+    """Returns offsets at which the code sets one byte to 1, and at which it sets two neighbours to
+    1."""
+    from capstone import x86  # noqa: PLC0415 - loads a shared library
 
     flags: set[int] = set()
     pairs: set[int] = set()
@@ -141,7 +137,7 @@ _PEEK = "pq_peekbyte"
 
 
 def send_buffer(executable: Executable) -> int:
-    """The address of the pointer, in bytes from the start of the executable's data.
+    """Returns the address of the pointer, in bytes from the start of the executable's data.
 
     The start of data is the start of the last loadable segment, as in the kernel (`start_data` of
     `struct mm_struct`, fs/binfmt_elf.c).
@@ -162,7 +158,7 @@ def send_buffer(executable: Executable) -> int:
 
 
 def read_bounds(executable: Executable) -> tuple[int, int]:
-    """The two variables, in no particular order, likewise in bytes from the start of the data.
+    """Returns both variables, in no particular order, in bytes from the start of the data.
 
     Raises:
         CannotResolve: the code is not as expected.
@@ -188,8 +184,8 @@ def read_bounds(executable: Executable) -> tuple[int, int]:
 
 
 def _kept_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:
-    """Where the first block of the right size from one of these functions is stored."""
-    from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
+    """Returns where the first block of the right size from one of these functions is stored."""
+    from capstone import x86  # noqa: PLC0415 - loads a shared library
 
     size, returned = 0, False
     for instruction in instructions(code, vaddr):
@@ -214,7 +210,6 @@ def _is(operand: Any, register: int, x86: Any) -> bool:
 
 
 def _is_variable(operand: Any, x86: Any) -> bool:
-    """Whether it is addressed relative to the instruction, like all data of a relocatable
-    executable.
-    """
+    """Returns true for an address relative to the instruction, as of all data of a relocatable
+    executable."""
     return bool(operand.type == x86.X86_OP_MEM and operand.mem.base == x86.X86_REG_RIP)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of PostgreSQL's plans: what bpf/postgres/plan_nodes.bpf.h needs to find them on a stack,
-and what they are called.
+"""Reads what bpf/postgres/plan_nodes.bpf.h needs to find nodes of PostgreSQL's plans on a stack,
+and the names of these nodes.
 
-Each node is executed by the function that its PlanState points to (`ExecProcNodeReal`), but for
-nodes that hand over all of their rows at once, of which `MultiExecProcNode()` calls a function of
-each kind, and for scans: `ExecSeqScan()` and its siblings end in a call of
-`ExecScan(node, SeqNext, ...)`, and where nothing is filtered that one in a call of `SeqNext()`.
+Each node is executed by the function that its PlanState points to (`ExecProcNodeReal`), with two
+exceptions. For nodes that return all of their rows at once, `MultiExecProcNode()` calls a function
+of each kind. For scans, `ExecSeqScan()` and its siblings end in a call of
+`ExecScan(node, SeqNext, ...)`, which without a filter ends in a call of `SeqNext()`.
 `ExecSetExecProcNode(node, function)` shows where the pointers are
 (src/backend/executor/execProcnode.c, the same from 11 to 18).
 
@@ -60,10 +60,10 @@ ACCESS = {
 }
 NODE_FACTS = (*SHARED, *(fact for facts in ACCESS.values() for fact in facts))
 _SET = "ExecSetExecProcNode"
-_EXECUTE, _EXECUTE_REAL = 24, 32  #: in a PlanState
+_EXECUTE, _EXECUTE_REAL = 24, 32  #: offsets in a PlanState
 _TAG_MAX = 1023
 _CODE_BYTES, _INIT_BYTES, _SCAN_BYTES = 8192, 256, 160
-#: As EXPLAIN names them (src/backend/commands/explain.c), by the end of `ExecInit...`.
+#: EXPLAIN's names (src/backend/commands/explain.c), by the end of `ExecInit...`.
 _NAMES = (
     *("Agg", "Append", "BitmapAnd", "BitmapHeapScan", "BitmapIndexScan", "BitmapOr", "CteScan"),
     *("CustomScan", "ForeignScan", "FunctionScan", "Gather", "GatherMerge", "Group", "Hash"),
@@ -90,10 +90,10 @@ _TITLES = {
 
 
 def node_functions(executable: Executable) -> dict[str, int]:
-    """The functions `NODE_FACTS`, in bytes from the start of the executable's code; 0: it has none.
+    """Returns the functions `NODE_FACTS`, in bytes from the start of the code; 0: there is none.
 
     Raises:
-        CannotResolve: one is missing, or nodes are not as they are known.
+        CannotResolve: a function is missing, or nodes have an unknown layout.
     """
     function = the_function(executable, _SET)
     stores = {
@@ -112,7 +112,7 @@ def node_functions(executable: Executable) -> dict[str, int]:
 
 
 def _access(executable: Executable, name: str) -> list[int]:
-    """The second arguments of the calls of `ExecScan()` in the function that this one sets."""
+    """Returns the second arguments of calls of `ExecScan()` in the function that this one sets."""
     init = the_function(executable, name)
     computed: dict[str, int] = {}
     executes = access = 0
@@ -139,7 +139,7 @@ def _access(executable: Executable, name: str) -> list[int]:
 
 
 def node_kinds(executable: Executable) -> Mapping[int, str]:
-    """Names of kinds of nodes, by their NodeTag; those that the code does not tell are left out."""
+    """Returns names of kinds of nodes by NodeTag, as far as the code shows them."""
     kinds: dict[int, str] = {}
     for name in _NAMES:
         functions = executable.functions(f"ExecInit{name}")
@@ -151,7 +151,7 @@ def node_kinds(executable: Executable) -> Mapping[int, str]:
 
 
 def kinds_of_file(file: Opened, build_id: str) -> Mapping[int, str]:
-    """`node_kinds` of a file, which is closed; empty if it has another build id by now."""
+    """Returns `node_kinds` of a file, which it closes; empty if the build id has changed."""
     with suppress(QjouleError, OSError, *MALFORMED):
         executable = open_executable(file)
         if build_id and executable.build_id == build_id:
@@ -166,8 +166,8 @@ def _title(name: str) -> str:
 
 
 def _stored_tag(code: bytes) -> int:
-    """The first number that is stored at the begin of a struct, which is what was just made."""
-    from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
+    """Returns the first number that is stored at the begin of a struct: that of the new node."""
+    from capstone import x86  # noqa: PLC0415 - loads a shared library
 
     for instruction in instructions(code):
         if instruction.id != x86.X86_INS_MOV or len(instruction.operands) != 2:

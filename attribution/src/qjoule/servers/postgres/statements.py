@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where a PostgreSQL backend keeps its prepared statements (bpf/postgres/prepared.bpf.c) and
-the queryid of what it executes (bpf/postgres/prepared.bpf.c).
+"""Finds where a PostgreSQL backend keeps its prepared statements and the queryid of the running
+statement (bpf/postgres/prepared.bpf.c).
 
-`prepared_queries` (src/backend/commands/prepare.c) is a static variable, so it has no symbol. It is
-what `FetchPreparedStatement()` hands to `hash_search()`. `pg_prepared_statement()`, behind the view
+`prepared_queries` (src/backend/commands/prepare.c) is a static variable, so it has no symbol.
+`FetchPreparedStatement()` passes it to `hash_search()`. `pg_prepared_statement()`, behind the view
 pg_prepared_statements, follows its entries to the texts. `hash_seq_search()` walks over any such
-table (src/backend/utils/hash/dynahash.c). All three are exported.
+table (src/backend/utils/hash/dynahash.c). All three functions are exported.
 
 `PortalDefineQuery(portal, ..., stmts, cplan)` stores its fifth argument into the portal
-(src/backend/utils/mmgr/portalmem.c). `ExecutorStart(queryDesc)` hands the queryId of the
+(src/backend/utils/mmgr/portalmem.c). `ExecutorStart(queryDesc)` passes the queryId of the
 PlannedStmt that its argument points to, to `pgstat_report_query_id()` (src/backend/executor/
-execMain.c, from 14 on). All three are exported.
+execMain.c, since 14). All three functions are exported.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _FETCH, _SEARCH = "FetchPreparedStatement", "hash_search"
 _VIEW, _TEXT = "pg_prepared_statement", "cstring_to_text"
 _WALK = "hash_seq_search"
 _CODE_BYTES = 1024
-#: dir, ssize and sshift of an HTAB, the same from 13 to 18.
+#: Offsets of dir, ssize and sshift in an HTAB, the same from 13 to 18.
 _TABLE_MEMBERS = {8, 0x50, 0x58}
-_FREE_LISTS = 0x100  #: a HASHHDR begins with lists of free entries that are longer than this
+_FREE_LISTS = 0x100  #: less than the lists of free entries at the begin of a HASHHDR
 _FIRST = "rdi"
 
 
@@ -42,13 +42,13 @@ _FIRST = "rdi"
 class PreparedStatements:
     """Offsets in bytes; 0: unknown."""
 
-    statements: int = 0  #: of prepared_queries, from the start of the executable's data
-    last_bucket: int = 0  #: of max_bucket in a HASHHDR; high_mask and low_mask follow it
-    plan: int = 0  #: of plansource in a PreparedStatement
-    plan_text: int = 0  #: of query_string in a CachedPlanSource
+    statements: int = 0  #: prepared_queries, from the start of the executable's data
+    last_bucket: int = 0  #: max_bucket in a HASHHDR; high_mask and low_mask follow it
+    plan: int = 0  #: plansource in a PreparedStatement
+    plan_text: int = 0  #: query_string in a CachedPlanSource
 
     def facts(self) -> dict[str, int]:
-        """The offsets by their names in the registry."""
+        """Returns the offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
@@ -68,7 +68,7 @@ def prepared_statements(executable: Executable) -> PreparedStatements:
 
 
 def _searched(code: list[Step], search: int) -> int:
-    """The address of the variable that is the first argument of the first call, of `search`."""
+    """Returns the address of the variable that the first call, of `search`, gets first."""
     holds: dict[str, int] = {}
     for step in code:
         if step.name == "call":
@@ -88,7 +88,7 @@ def _searched(code: list[Step], search: int) -> int:
 
 
 def _followed(code: list[Step], text: int) -> tuple[int, int]:
-    """(member of an entry, member of what it points to) of the one string that `text` gets so."""
+    """Returns (member of an entry, member of its struct) of the one string passed to `text`."""
     candidates: set[tuple[int, int]] = set()
     members: dict[str, int] = {}
     argument = 0, 0
@@ -147,18 +147,18 @@ _FIFTH = "r8"
 class QueryIds:
     """Offsets in bytes; 0: unknown."""
 
-    portal_plans: int = 0  #: of stmts in a PortalData
-    query_id: int = 0  #: of queryId in a PlannedStmt
+    portal_plans: int = 0  #: stmts in a PortalData
+    query_id: int = 0  #: queryId in a PlannedStmt
 
     def facts(self) -> dict[str, int]:
-        """The offsets by their names in the registry."""
+        """Returns the offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def query_ids(executable: Executable) -> QueryIds:
     """
     Raises:
-        CannotResolve: it has no queryids, or some code is not as expected; the message says which.
+        CannotResolve: there are no queryids, or some code is not as expected; says which.
     """
     report = the_function(executable, _REPORT).vaddr
     plans = _stored(_body(executable, _DEFINE))
@@ -171,7 +171,7 @@ def _body(executable: Executable, name: str) -> list[Step]:
 
 
 def _stored(code: list[Step]) -> int:
-    """The one member of the first argument that the fifth is stored into."""
+    """Returns the one member of the first argument that gets the fifth."""
     places = [step.to for step in code if step.name == "mov" and step.source == _FIFTH]
     members = [place for place in places if isinstance(place, Place) and place.base == _FIRST]
     if len(members) != 1 or not members[0].is_member:
@@ -180,7 +180,7 @@ def _stored(code: list[Step]) -> int:
 
 
 def _reported(code: list[Step], report: int) -> int:
-    """The member of what the first argument points to that is the first argument of `report`."""
+    """Returns the member, of the struct at the first argument, that `report` gets first."""
     pointed, member = "", 0
     for step in code:
         if step.name == "call":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL: recognising it, and how it is configured: postgresql.conf, postgresql.auto.conf, the
-command line.
+"""Supports PostgreSQL: recognises it, and reads its settings: postgresql.conf,
+postgresql.auto.conf, the command line.
 
 PostgreSQL manual, "Setting Parameters": the last value in a file counts, ALTER SYSTEM's file comes
 after it, and the command line wins.
@@ -49,7 +49,7 @@ _SHOWN = ("on", "off", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n
 NO_POOL = Fact(False, "one process per connection")
 _NAME = b"PostgreSQL "
 _VERSION = re.compile(rb"(\d{2}(?:\.\d{1,3})?)[^\d.]")
-_CHILD = b"postgres: "  #: how a child's title begins
+_CHILD = b"postgres: "  #: prefix of a child's title
 
 
 def settings(running: Running) -> Settings:
@@ -58,7 +58,7 @@ def settings(running: Running) -> Settings:
 
 
 def encryption(candidate: Candidate) -> Fact:
-    """May a session be encrypted? Sessions over unix sockets never are."""
+    """Returns whether a session may be encrypted. Sessions over unix sockets never are."""
     flags = dict(_command_line(candidate.arguments[1:]))
     if "ssl" in flags:
         return _fact(flags["ssl"], "command line")
@@ -86,7 +86,7 @@ def _fact(value: str, source: str) -> Fact:
 
 
 def _command_line(arguments: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Settings given as `-c name=value`, `-cname=value`, `--name=value`, `-l`."""
+    """Yields settings given as `-c name=value`, `-cname=value`, `--name=value`, `-l`."""
     waiting = False
     for argument in arguments:
         setting = ""
@@ -119,12 +119,12 @@ def _config_directory(candidate: Candidate, data: str) -> str:
     for position, argument in enumerate(arguments):
         if argument.startswith("-D"):
             named = argument[2:] or next(iter(arguments[position + 1 :]), "")
-    # A relative path was relative to where the server started, most likely its data directory.
+    # A relative path started where the server was started, most likely its data directory.
     return named if named.startswith("/") else data
 
 
 def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
-    """(name, value, file) of every setting, with includes expanded in place."""
+    """Yields (name, value, file) of every setting, with includes expanded in place."""
     for line in files.lines(path, depth):
         match = _LINE.match(line)
         if not match:
@@ -147,7 +147,7 @@ def _beside(path: str, name: str) -> str:
 
 
 def identify(executable: Executable) -> Identified | None:
-    """By a constant that is its name and version."""
+    """Recognises a constant that is its name and version."""
     strings = executable.constants()
     for position in places(strings, _NAME):
         begins = position + len(_NAME)
@@ -158,7 +158,7 @@ def identify(executable: Executable) -> Identified | None:
 
 
 def is_postmaster(candidate: Candidate) -> bool:
-    """Whether it is a postmaster. A child that outlived its postmaster serves no new clients."""
+    """Returns true for a postmaster. A child that outlived its postmaster serves no new clients."""
     return not candidate.command_line.startswith(_CHILD)
 
 
@@ -203,7 +203,7 @@ SUPPORT = ServerSupport(
 
 _TESTED = ("15", "17", "18")
 
-#: Of docs/servers.md.
+#: Rows of docs/servers.md.
 DOCUMENTED = (
     Supported(
         "postgres",

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes PostgreSQL's data: who a session is, what its process' title says, and its queryids.
+"""Decodes PostgreSQL's data: a session's names, process titles, and queryids.
 
 A session's names are in its first message (StartupMessage: PostgreSQL manual, "Message Formats"),
-in the title that a process has in place of its command line, and in statements that set the
-application name.
+in the title that a process shows as its command line, and in statements that set the application
+name.
 
-pg_stat_statements and pg_stat_activity know a statement by its queryid. PostgreSQL computes that
-from the parse tree with the numbers of tables and types, so it cannot be computed from a text. The
-kernel side reads it where the server reports it (bpf/postgres/prepared.bpf.c).
+pg_stat_statements and pg_stat_activity identify a statement by its queryid. PostgreSQL computes it
+from the parse tree with the numbers of tables and types, so a text is not enough. The kernel side
+reads it where the server reports it (bpf/postgres/prepared.bpf.c).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _APPLICATION_BYTES = 63
 
 
 def application_set(statement: bytes) -> str | None:
-    """The application name that a PostgreSQL statement sets; `RESET`; or None: it sets none.
+    """Returns the application name that a statement sets; `RESET`; None: it sets none.
 
     Of several statements the last one counts. SET LOCAL is ignored, since it holds only for a
     transaction. If the statement was cut, its missing end is ignored, too. Never raises.
@@ -77,20 +77,19 @@ def application_set(statement: bytes) -> str | None:
 
 
 def application_name(name: bytes) -> str | None:
-    """The name as the server stores it: printable ASCII (check_application_name(), utils/misc).
-    None: none.
-    """
+    """Returns the name as the server stores it: printable ASCII (check_application_name(),
+    utils/misc); None: none."""
     name = name[:_APPLICATION_BYTES]
     return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name) or None
 
 
 def renamed(name: bytes) -> str:
-    """The application's new name; "": none."""
+    """Returns the application's new name; "": none."""
     return application_name(name) or ""
 
 
 def first_message(message: bytes) -> Startup:
-    """The names in a StartupMessage, from its length on. Never raises."""
+    """Reads the names in a StartupMessage, from its length on. Never raises."""
     session: dict[str, Any] = {}
     with suppress(ShortMessage):
         _parameters(Fields(message), session)
@@ -98,9 +97,8 @@ def first_message(message: bytes) -> Startup:
 
 
 def names_of_title(message: bytes) -> Startup:
-    """User and database, each with a NUL, as `qjoule.stream.process_titles` takes them from the
-    title of a process whose login was not seen. Never raises.
-    """
+    """Reads user and database, each with a NUL, as `qjoule.stream.process_titles` takes them from
+    the title of a process whose login was not seen. Never raises."""
     session: dict[str, Any] = {}
     fields = Fields(message)
     with suppress(ShortMessage):
@@ -122,11 +120,11 @@ def _parameters(fields: Fields, session: dict[str, Any]) -> None:
         session.setdefault("database", session["user"])
 
 
-#: The role of a process that serves a client.
+#: Role of a process that serves a client.
 WITH_CLIENT = "backend"
-#: miscadmin.h's BackendType and the titles that PostgreSQL 13 to 18 give (GetBackendTypeDesc,
-#: utils/init/miscinit.c; replication/logical/launcher.c), to names of at most 15 bytes, as threads
-#: have. The longer of two that begin alike comes first.
+#: Titles of PostgreSQL 13 to 18 (miscadmin.h, BackendType; GetBackendTypeDesc, utils/init/
+#: miscinit.c; replication/logical/launcher.c), to names of at most 15 bytes, like threads'. Of two
+#: that begin alike, the longer comes first.
 _ROLES = (
     ("autovacuum launcher", "autovac launch"),
     ("autovacuum worker", "autovac worker"),
@@ -149,24 +147,24 @@ _ROLES = (
     ("logical replication worker", "apply worker"),
     ("logical replication tablesync worker", "tablesync"),
 )
-#: `postgres: `, and the cluster's name (`cluster_name`) if set, as on Debian: `15/main: `.
+#: Prefix `postgres: `, and the cluster's name (`cluster_name`) if set, as on Debian: `15/main: `.
 _TITLE = re.compile(r"postgres: (?:(?P<cluster>[^ ]*): )?(?P<rest>.*)", re.DOTALL)
-#: User, database, and where the client is: `[local]` or `host(port)`.
+#: User, database, and the client's place: `[local]` or `host(port)`.
 _CLIENT = re.compile(r" (?:\[local\]|[^ ]+\([0-9]+\))(?: |$)")
 
 
 def role_of_title(title: str) -> str:
-    """The role in a PostgreSQL process's title (`postgres: checkpointer`), at most 15 characters.
+    """Returns the role in a process's title (`postgres: checkpointer`), at most 15 characters.
 
-    Empty if it is no such title, as for the main process, or for a child that has none yet. A name
-    that no PostgreSQL version uses itself belongs to an extension's background worker and is shown
-    unchanged. Titles with users and databases are not shown but become `WITH_CLIENT`.
+    Empty if it is no such title, as for the main process, or for a child without one yet. A name
+    that no PostgreSQL version uses belongs to an extension's background worker and is shown
+    unchanged. Titles with users and databases become `WITH_CLIENT`.
     """
     match = _TITLE.match(title)
     if match is None:
         return ""
     rest = match["rest"].strip()
-    if rest.startswith("walsender "):  # it has a client, too
+    if rest.startswith("walsender "):  # a walsender has a client, too
         return "walsender"
     if _CLIENT.search(rest):
         return WITH_CLIENT
@@ -184,7 +182,7 @@ _SESSION = re.compile(
 
 
 def session_of_title(title: str) -> tuple[str, str] | None:
-    """User and database of the client that a PostgreSQL process serves; None: uncertain.
+    """Returns user and database of the client that a process serves; None: uncertain.
 
     Databases and users may have any name, even one that looks like the rest of a title. If there
     seem to be two clients, or more words than names, the result is None.
@@ -208,7 +206,7 @@ _NOT_TOLD = (
 
 
 def query_id(text: bytes) -> tuple[int, OtherId] | None:
-    """The shape and its queryid, a signed number as the views of PostgreSQL show it."""
+    """Returns the shape and its queryid, a signed number as in PostgreSQL's views."""
     if len(text) != TOLD_ID.itemsize:
         return None
     shape, number = np.frombuffer(text, TOLD_ID)[0].tolist()
@@ -216,7 +214,7 @@ def query_id(text: bytes) -> tuple[int, OtherId] | None:
 
 
 def ids_of(_text: bytes, _truncated: bool, _rules: int, _build: Build) -> Iterator[OtherId]:
-    """What holds of a statement until the server has reported its queryid."""
+    """Yields the note that holds until the server has reported the queryid."""
     yield OtherId(QUERY_ID, None, _OF, _NOT_TOLD)
 
 
@@ -237,7 +235,7 @@ DECODING = Decoding(
     application_set=application_set,
     application=renamed,
     causes={
-        "io worker": CAUSED_BY_READS,  # what it does between two requests
+        "io worker": CAUSED_BY_READS,  # its work between two requests
         "walwriter": CAUSED_BY_WRITES,
         "bgwriter": CAUSED_BY_WRITES,
         "checkpointer": CAUSED_BY_WRITES,
