@@ -19,7 +19,7 @@ import attribute_trace as hand
 from fake_attribution import query_row
 from qjoule.cli import cli
 from qjoule.contract import QueryFlag
-from qjoule.engine.advice import Advice, advise, worth_it
+from qjoule.engine.advice import Advice, advise, resolved_advice
 from qjoule.engine.attribute import AttributionRequest, attribute
 from qjoule.reporters.advice import render
 from qjoule.servers.decoding import AVOIDABLE, EXECUTES
@@ -274,7 +274,7 @@ def test_nothing_is_advised_whose_interval_touches_zero(
         Advice("scan", query_row(1, str(n)), saved, (max(saved - half, 0), saved + half), {})
         for n, (saved, half) in enumerate(savings)
     ]
-    worthwhile = worth_it(every, queries_nj)
+    worthwhile = resolved_advice(every, queries_nj)
     assert all(
         advice.saved_nj_ci95[0] > 0 and advice.saved_nj >= 0.01 * queries_nj
         for advice in worthwhile

@@ -205,7 +205,7 @@ def test_each_dialect_of_the_registry_has_one_decoder(server: str) -> None:
     if table.of or not table.dialects:
         return
     decoder = _decoding(server)
-    numbers = [*decoder.languages, *decoder.tag_readers, *decoder.told_ids]
+    numbers = [*decoder.languages, *decoder.tag_readers, *decoder.reported_ids]
     assert sorted(numbers) == sorted(table.dialects.values())
 
 

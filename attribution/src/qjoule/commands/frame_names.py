@@ -16,7 +16,7 @@ from qjoule.servers.direct_access import open_regular
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.registered import supported
 from qjoule.servers.stack_tables import JIT_CODE, own_vdso
-from qjoule.servers.symbols import SHOWN_MAX, OpenFile, Symbols, Unnamed, cxx
+from qjoule.servers.symbols import SHOWN_MAX, OpenFile, Symbols, Unnamed, cxx_demangler
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.meta import Module
 
@@ -69,7 +69,7 @@ def load_all() -> None:
     """Loads what naming would import later, before the process may open no more files."""
     supported()
     load_disassembler()
-    cxx()
+    cxx_demangler()
     own_vdso()
 
 

@@ -81,11 +81,11 @@ def advise(trace: Trace, request: AttributionRequest, name: Name) -> Advised:
     resolved = [s for s in rows if s.row.energy_nj > 0 and "below_resolution" not in s.row.flags]
     of_work = [*_by_stacks(resolved), *_by_calls(resolved, calls, texts)]
     every = [*of_work, *_by_waits(rows, calls, result)]
-    advice = worth_it(every, result.main.parts_nj["queries"])
+    advice = resolved_advice(every, result.main.parts_nj["queries"])
     return Advised(result, tuple(advice), _not_judged(trace, sampled, rows, calls))
 
 
-def worth_it(every: Iterable[Advice], queries_nj: int) -> list[Advice]:
+def resolved_advice(every: Iterable[Advice], queries_nj: int) -> list[Advice]:
     """Keeps advice with a resolved saving, largest first. `queries_nj`: energy of all queries."""
     least_nj = max(LEAST_SAVED * queries_nj, 0.0)
     chosen = [a for a in every if a.saved_nj_ci95[0] > 0 and a.saved_nj >= least_nj]

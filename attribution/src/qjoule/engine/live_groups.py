@@ -239,7 +239,7 @@ class LiveGroups:
         call_tags = self.names.tags(shape)
         attach_mode = self.names.attach_mode(server) if call_tags is None else BY_CALLS
         tags = query_tags if call_tags is None else call_tags
-        if not self._wants(server, tags):
+        if not self._is_selected(server, tags):
             label = GroupLabel("queries", (), "", server, attach_mode, named=True)
             return self.index.not_selected(label, (self.by,))
         if self.by.startswith(TAG):
@@ -260,7 +260,7 @@ class LiveGroups:
             self._group_of[shape] = number
         return number
 
-    def _wants(self, server: str, tags: Tagged) -> bool:
+    def _is_selected(self, server: str, tags: Tagged) -> bool:
         """Returns true if the selection includes the query. Queries without known tags carry the
         calls that clients report, so a selection by tag selects them by their server alone."""
         for key, values in self.where.wanted:

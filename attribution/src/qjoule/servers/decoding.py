@@ -10,7 +10,7 @@ statement of each session that was prepared before tracing began gets its own ro
 that takes much energy stands out. Lost texts have a row per cause.
 
 On request, statements also get the ids of the tools that a server's administrators use: computed
-from the statement (`Language.ids`), or reported by the server (`Decoding.told_ids`).
+from the statement (`Language.ids`), or reported by the server (`Decoding.reported_ids`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ TAG_READERS: Mapping[int, Callable[[bytes], Tags]] = {
 }
 #: Readers of texts that hold an id of a shape, by the dialect's number.
 TOLD_IDS: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = {
-    number: read for d in _BY_NAME.values() for number, read in d.told_ids.items()
+    number: read for d in _BY_NAME.values() for number, read in d.reported_ids.items()
 }
 #: Prefixes of the names of threads that work for requests, of all servers.
 SERVING_THREADS = tuple(name for d in _BY_NAME.values() for name in d.serving_threads)

@@ -162,7 +162,7 @@ class Decoding:
     tag_readers: Mapping[int, Callable[[bytes], Tags]] = field(default_factory=dict)
     #: Readers of texts that hold a shape's hash and its id in another tool, by the dialect's
     #: number. None: the text is invalid.
-    told_ids: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = field(
+    reported_ids: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = field(
         default_factory=dict
     )
     references: Callable[[], References] | None = None

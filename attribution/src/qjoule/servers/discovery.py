@@ -30,7 +30,7 @@ from qjoule.servers.processes import (
     Owner,
     Process,
     asking_user,
-    fair,
+    order_fairly,
 )
 from qjoule.servers.registered import runtimes, supported
 from qjoule.servers.support import ServerSupport
@@ -79,7 +79,7 @@ def discover(
         ([process], process) for process in listed.processes if process.base_name in runtimes()
     ]
     running: list[Server] = []
-    chosen = list(_examined_of_each_owner(families, unreadable))
+    chosen = list(_limit_per_owner(families, unreadable))
     range_ = host.port_range()
     results = host.examine_all(
         [
@@ -93,7 +93,7 @@ def discover(
         if examined.flavour is not None:
             running.append(server_of(examined, members))
     running.sort(key=lambda server: (server.flavour, server.ports, server.tgids))
-    running = fair(running, lambda server: server.owner, asking_user())
+    running = order_fairly(running, lambda server: server.owner, asking_user())
     ids = {process.exe_id for process in named}
     installed = _installed(host, ids, unreadable)
     every = make_labels_unique([*running, *installed])
@@ -172,12 +172,12 @@ def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process
         yield main, [main, *(member for member in members if member is not main)]
 
 
-def _examined_of_each_owner(
+def _limit_per_owner(
     families: list[tuple[list[Process], Process]], unreadable: list[str]
 ) -> Iterator[tuple[list[Process], Process]]:
     """Chooses the candidates to examine, so that no owner's programs keep the others waiting."""
     counts: Counter[Owner] = Counter()
-    for members, main in fair(families, lambda family: family[1].owner, asking_user()):
+    for members, main in order_fairly(families, lambda family: family[1].owner, asking_user()):
         owner = main.owner
         counts[owner] += 1
         if owner.examined_max is None or counts[owner] <= owner.examined_max:

@@ -200,7 +200,7 @@ class ElfFile:
         packed = self.section(".gnu_debugdata")
         if packed is None or packed.type != _SHT_PROGBITS:
             return None
-        return ElfFile(MemorySource(_unpacked(self.content(packed, _DEBUGDATA_BYTES_MAX))))
+        return ElfFile(MemorySource(_decompressed(self.content(packed, _DEBUGDATA_BYTES_MAX))))
 
     @cached_property
     def _by_name(self) -> dict[str, Section]:
@@ -247,7 +247,7 @@ def _name(names: bytes, position: int) -> str:
     return names[position:end].decode(errors="replace")
 
 
-def _unpacked(packed: bytes) -> bytes:
+def _decompressed(packed: bytes) -> bytes:
     # memlimit bounds the dictionary, max_length the output.
     inflater = lzma.LZMADecompressor(memlimit=2 * _DEBUGDATA_BYTES_MAX)
     plain = inflater.decompress(packed, max_length=_DEBUGDATA_BYTES_MAX)

@@ -152,7 +152,7 @@ def examine(access: Access, facts: Facts, tables: SocketTables | None = None) ->
 def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
     candidate = Candidate(access, facts.exe_name, facts.pid, facts.exe_id)
     if facts.any_protocol:
-        return _of_any_protocol(candidate, facts, tables)
+        return _examine_generic(candidate, facts, tables)
     identified = _recognised(candidate)
     if identified is None:
         return Examined()
@@ -227,7 +227,7 @@ def _installed(identified: Identified) -> Examined:
     )
 
 
-def _of_any_protocol(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examined:
+def _examine_generic(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examined:
     listening = Listening() if facts.silent else tables.of(candidate.access)
     if not listening and not facts.silent:
         return Examined()

@@ -15,7 +15,7 @@ from qjoule.servers.choice import Case, Choice
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examine import DirectHost, Host
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.processes import Process, asking_user, fair
+from qjoule.servers.processes import Process, asking_user, order_fairly
 from qjoule.servers.resolution import without_probes
 from qjoule.servers.support import Mode, Running, ServerSupport, Settings, Supported
 from qjoule.servers.types import NO_PROTOCOL, Examined, Fact, Facts, Restart, Server
@@ -77,7 +77,7 @@ def find_generic(
             server.tgids,
         ),
     )
-    return fair(servers, lambda server: server.owner, asking_user())
+    return order_fairly(servers, lambda server: server.owner, asking_user())
 
 
 def with_generic(

@@ -59,7 +59,7 @@ class PlannedServer:
     lists_probes: bool = False
     library: str = ""  #: path of the file with its probes, if not the executable
     library_handle: int = 0  #: the root part's number for the library
-    tells_children: bool = False  #: statements of its stored procedures are reported separately
+    reports_children: bool = False  #: statements of its stored procedures are reported separately
     pool: bool = False  #: the fact `pool`, set for any server of its file
     next_read: bool = False  #: the fact `next-read`: reads of sockets end its queries
 
@@ -182,8 +182,8 @@ def build_plan(
     if fall_back:
         members = falling_back(members, kernel)
     decided = decide(members, kernel, named=bool(pids))
-    _refuse(chosen, decided.choices, named=bool(pids))
-    choices = _at_most(SERVERS_MAX, decided.choices)
+    _check_wanted(chosen, decided.choices, named=bool(pids))
+    choices = _limit_servers(SERVERS_MAX, decided.choices)
     planned: list[PlannedServer] = []
     listed: set[FileKey] = set()
     probes = 0
@@ -237,12 +237,12 @@ def _planned(
         library_handle=resolution.handle,
         notes=(
             *resolution.notes,
-            *_lacking(_NO_NAMES, on_symbols, resolution.no_names),
+            *_unavailable_note(_NO_NAMES, on_symbols, resolution.no_names),
             *(resolution.symbol_notes if on_symbols else ()),
-            *_lacking(_NO_CHILDREN, children, resolution.no_children),
-            *_lacking(_NO_IDS, ids, resolution.no_ids),
+            *_unavailable_note(_NO_CHILDREN, children, resolution.no_children),
+            *_unavailable_note(_NO_IDS, ids, resolution.no_ids),
         ),
-        tells_children=children and bool(resolution.children),
+        reports_children=children and bool(resolution.children),
         pool=pool,
         next_read=on_symbols and reads,
     )
@@ -265,7 +265,7 @@ def _with_agent(
     )
 
 
-def _lacking(what: str, wanted: bool, why: str) -> tuple[str, ...]:
+def _unavailable_note(what: str, wanted: bool, why: str) -> tuple[str, ...]:
     """Returns a note if something wanted is unavailable; `why` is empty if it is available."""
     return (f"{what}: {why}",) if wanted and why else ()
 
@@ -282,7 +282,7 @@ def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[
     return [server for server in servers if set(server.tgids) & set(pids)]
 
 
-def _refuse(servers: Sequence[Server], choices: Sequence[Choice], *, named: bool) -> None:
+def _check_wanted(servers: Sequence[Server], choices: Sequence[Choice], *, named: bool) -> None:
     """Raises `QjouleError` for a server that the user named, or if no server can be traced."""
     if not named and any(choice.traced for choice in choices):
         return
@@ -292,7 +292,7 @@ def _refuse(servers: Sequence[Server], choices: Sequence[Choice], *, named: bool
             raise QjouleError(f"{server.label} {choice.why}; {advice}")
 
 
-def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
+def _limit_servers(limit: int, choices: list[Choice]) -> list[Choice]:
     """Applies the tracer's limit on servers. Those beyond it are named, not dropped silently."""
     full = Choice(
         AttachMode.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False

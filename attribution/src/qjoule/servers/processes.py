@@ -127,7 +127,9 @@ def asking_user() -> int:
     return int(uid) if uid.isascii() and uid.isdigit() and len(uid) < 11 else os.getuid()
 
 
-def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) -> list[Item]:
+def order_fairly(
+    items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int
+) -> list[Item]:
     """Sorts items for places that are limited.
 
     Anybody may run programs that look like servers. The host's root comes first, then the host's

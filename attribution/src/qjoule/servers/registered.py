@@ -210,20 +210,22 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
     without = [m for m, c in alone if c.traced and c.attach_mode is not AttachMode.SYMBOL]
     probed: dict[FileKey, str] = {}
     for member in on_symbols:
-        if named or _stranger(member, without) is None:
+        if named or _other_owner(member, without) is None:
             why = f"{member.server.label} runs the same executable and needs its probes"
             probed.setdefault(member.file, why)
     pooled = frozenset(
         member.file
         for member in members
-        if member.may_pool and (named or _stranger(member, members) is None)
+        if member.may_pool and (named or _other_owner(member, members) is None)
     )
 
     def problem(member: Member) -> str:
         if member.file not in probed:
-            return _why(_stranger(member, without), "does without probes")
+            return _why_other(_other_owner(member, without), "does without probes")
         if member.may_pool and member.file not in pooled:
-            return _why(_stranger(member, members), "needs other probes, without a thread pool")
+            return _why_other(
+                _other_owner(member, members), "needs other probes, without a thread pool"
+            )
         return ""
 
     choices = [
@@ -249,7 +251,7 @@ def falling_back(members: Sequence[Member], kernel: KernelFacts) -> list[Member]
     return [replace(member, wanted=None) if member.file in files else member for member in members]
 
 
-def _stranger(member: Member, others: Iterable[Member]) -> Server | None:
+def _other_owner(member: Member, others: Iterable[Member]) -> Server | None:
     """Returns a server of another owner for which this one must not decide, if there is one."""
     owner = member.server.owner
     if owner.trusted:
@@ -264,7 +266,7 @@ def _stranger(member: Member, others: Iterable[Member]) -> Server | None:
     )
 
 
-def _why(other: Server | None, what: str) -> str:
+def _why_other(other: Server | None, what: str) -> str:
     if other is None:
         return ""
     return f"{other.label} ({other.owner}) runs the same executable and {what}: choose with --pid"

@@ -140,18 +140,20 @@ def load(path: Path = TABLE) -> tuple[Server, ...]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RegistryError(str(error)) from None
-    servers = [_server(name, table) for name, table in tables.items() if not _is_alike(name, table)]
+    servers = [
+        _server(name, table) for name, table in tables.items() if not _shares_table(name, table)
+    ]
     by_name = {server.name: server for server in servers}
     _check_together(servers)
     every = tuple(
-        by_name[name] if name in by_name else _alike(name, table, by_name)
+        by_name[name] if name in by_name else _with_shared_table(name, table, by_name)
         for name, table in tables.items()
     )
     _check_flavours(every)
     return every
 
 
-def _is_alike(name: str, table: object) -> bool:
+def _shares_table(name: str, table: object) -> bool:
     if not _SERVER.fullmatch(name) or name == "none":
         raise RegistryError(f"{name}: a server's name is lower-case letters and digits, not 'none'")
     if not isinstance(table, dict):
@@ -159,7 +161,7 @@ def _is_alike(name: str, table: object) -> bool:
     return "of" in table
 
 
-def _alike(name: str, table: dict[str, Any], by_name: Mapping[str, Server]) -> Server:
+def _with_shared_table(name: str, table: dict[str, Any], by_name: Mapping[str, Server]) -> Server:
     if set(table) != {"of"}:
         raise RegistryError(f"{name}: a table with 'of' has no other key")
     if not isinstance(table["of"], str) or table["of"] not in by_name:

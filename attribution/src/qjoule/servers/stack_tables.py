@@ -171,10 +171,10 @@ class StackTables:
 
     def _read(self, access: Access, mapping: Mapped) -> _Tables | None:
         if mapping.name == VDSO:
-            return self._copied(ElfFile(MemorySource(self.vdso)), VDSO)
+            return self._copy_tables(ElfFile(MemorySource(self.vdso)), VDSO)
         file = access.mapped(mapping.start, mapping.end)
         try:
-            return self._copied(ElfFile(FileSource(file.fd)), mapping.name)
+            return self._copy_tables(ElfFile(FileSource(file.fd)), mapping.name)
         finally:
             file.close()
 
@@ -198,7 +198,7 @@ class StackTables:
         if not identity or not content or access.file_id(path) != identity:
             return
         if identity[1] in mapped_inodes or not (
-            tables := self._copied(ElfFile(MemorySource(content)), path)
+            tables := self._copy_tables(ElfFile(MemorySource(content)), path)
         ):
             return
         for vaddr, offset, size in tables.code:
@@ -206,16 +206,16 @@ class StackTables:
             numbers = *tables.sections, tables.number, 0, identity[1], len(content)
             yield MODULE.pack(offset, offset + size, bias, *numbers)
 
-    def _copied(self, elf: ElfFile, name: str) -> _Tables | None:
+    def _copy_tables(self, elf: ElfFile, name: str) -> _Tables | None:
         sections = [elf.section(section) for section in TABLES]
         if not elf.is_64_bit_little_endian or elf.machine != "x64" or not all(sections):
             return None
-        placed = tuple(n for s in sections if s is not None for n in self._placed(elf, s))
+        placed = tuple(n for s in sections if s is not None for n in self._copy_section(elf, s))
         code = tuple((s.vaddr, s.offset, s.size) for s in elf.segments() if s.executable)
         self.modules.append(ModuleFile(name[:_PATH_MAX], build_id_of(elf)))
         return _Tables(self.first + len(self.modules) - 1, code, placed)
 
-    def _placed(self, elf: ElfFile, section: Section) -> tuple[int, int, int]:
+    def _copy_section(self, elf: ElfFile, section: Section) -> tuple[int, int, int]:
         content = elf.content(section, len(self.room) - self.used)
         at, self.used = self.used, self.used + len(content)
         self.room[at : self.used] = content

@@ -36,7 +36,7 @@ def parse(document: bytes, most: int) -> Any:
             parse_int=_parsed_int,
             parse_float=_refused,
             parse_constant=_refused,
-            object_pairs_hook=_without_twins,
+            object_pairs_hook=_without_duplicates,
         )
     except (ValueError, RecursionError):
         raise InvalidDocument("a document that is no JSON") from None
@@ -52,7 +52,7 @@ def _refused(text: str) -> Any:
     raise ValueError(text[:20])
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError("a key comes twice")

@@ -116,7 +116,7 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
                 mode.title,
                 _attach_mode(choice),
                 _exactness(choice),
-                _spoken(cost) if cost else "",
+                _cost_text(cost) if cost else "",
                 *(
                     _described(_choice(mode, server.flavour, kernel, problem))
                     for _, kernel, problem in _OTHERWISE
@@ -154,7 +154,7 @@ def _machines(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
     for cost in costs.values():
         where = f"{cost.cpu}, Linux {cost.kernel}, {cost.date}"
         name = f"{_name(cost.server)} {cost.version}"
-        yield from _row(name, cost.attach_mode, _spoken(cost), f"`{cost.query}`", where)
+        yield from _row(name, cost.attach_mode, _cost_text(cost), f"`{cost.query}`", where)
     yield ""
 
 
@@ -193,7 +193,7 @@ def _exactness(choice: Choice) -> str:
     return "no queries" if choice.by_thread else ""
 
 
-def _spoken(cost: MeasuredCost) -> str:
+def _cost_text(cost: MeasuredCost) -> str:
     attach_mode = _microseconds(cost.cost_ns, cost.low_ns, cost.high_ns)
     whole = _microseconds(cost.whole_ns, cost.whole_low_ns, cost.whole_high_ns)
     programs = "" if cost.programs_ns is None else f", programs {cost.programs_ns / 1000:.2f} µs"

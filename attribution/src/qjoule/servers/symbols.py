@@ -218,7 +218,7 @@ class Symbols:
 
 
 @cache
-def cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
+def cxx_demangler() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
     """Returns functions that demangle a C++ name and free the result; None: not installed."""
     try:
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
@@ -231,7 +231,7 @@ def cxx() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
 
 def demangled(name: str) -> str:
     """Returns a C++ name as it was written; any other name unchanged."""
-    functions = cxx() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
+    functions = cxx_demangler() if name.startswith("_Z") and len(name) <= _MANGLED_MAX else None
     if functions is None:
         return name
     demangle, free = functions

@@ -216,5 +216,5 @@ def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
             reasons.setdefault(planned.choice.why, []).append(planned.server.label)
     for why, labels in reasons.items():
         yield f"left out: {', '.join(labels)} ({why})"
-    if children and not any(planned.tells_children for planned in plan.traced):
+    if children and not any(planned.reports_children for planned in plan.traced):
         yield "--children: no server that is traced can tell what its procedures execute"

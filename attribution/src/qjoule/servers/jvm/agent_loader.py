@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 def _message(jvm: Jvm, *, client_tags: bool) -> tuple[str, list[int]]:
     """Returns the message to answer, and the descriptors to send with it."""
     try:
-        (device, inode), lease = _put(jvm, client_tags=client_tags)
+        (device, inode), lease = _copy_and_load(jvm, client_tags=client_tags)
         return f"ok {device} {inode}", [lease]
     except CannotAttach as reason:
         problem = str(reason)
@@ -112,7 +112,7 @@ def _message(jvm: Jvm, *, client_tags: bool) -> tuple[str, list[int]]:
     return f"error {' '.join(problem.split())}", []
 
 
-def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
+def _copy_and_load(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
     """Loads the agent; returns (device, inode) of the library's copy, and the lease."""
     lease = -1
     with _directory(jvm) as (directory, path):

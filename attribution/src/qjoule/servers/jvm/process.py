@@ -125,14 +125,14 @@ def check_attach_enabled(jvm: ReachedJvm) -> None:
     Raises:
         CannotAttach: the JVM was started with an option that prevents it.
     """
-    if jvm.examine(_whether_disabled) == b"disabled":
+    if jvm.examine(_attach_disabled) == b"disabled":
         raise CannotAttach(
             f"the JVM of process {jvm.pid} runs with -XX:{DISABLED}: "
             "restart it without, or leave out --agent"
         )
 
 
-def _whether_disabled(access: Access) -> bytes:
+def _attach_disabled(access: Access) -> bytes:
     candidate = Candidate(access, "java")
     options = list(candidate.arguments)
     for name in _OPTION_VARIABLES:

@@ -159,12 +159,12 @@ def read(sent: bytes) -> Message:
         elif opcode == Opcode.COMPRESSED:
             reader.skip(8)  # the original opcode, the size before compression
             message.compressor = reader.byte()
-    except _Ends as ends:
+    except _EndOfMessage as ends:
         message.state = ends.state
     return message
 
 
-class _Ends(Exception):
+class _EndOfMessage(Exception):
     def __init__(self, state: State) -> None:
         self.state = state
 
@@ -184,7 +184,7 @@ class _Reader:
 
     def _need(self, size: int) -> None:
         if self._at + size > len(self._data):
-            raise _Ends(State.BAD if len(self._data) == self._length else State.CUT)
+            raise _EndOfMessage(State.BAD if len(self._data) == self._length else State.CUT)
 
     def byte(self) -> int:
         self._need(1)
@@ -214,12 +214,12 @@ class _Reader:
         beyond = self._at + size > len(self._data) and len(self._data) < self._length
         rest = self.left - size
         if size > self.left:
-            raise _Ends(State.BAD if not beyond else State.CUT)
+            raise _EndOfMessage(State.BAD if not beyond else State.CUT)
         if beyond and rest and not (ends_section and rest == self.checksum):
-            raise _Ends(State.CUT)
+            raise _EndOfMessage(State.CUT)
         self._at += size
         if beyond and not rest and not ends_section:
-            raise _Ends(State.BAD)  # the message ends within a document
+            raise _EndOfMessage(State.BAD)  # the message ends within a document
 
 
 def _msg(reader: _Reader, message: Message) -> None:
@@ -233,13 +233,13 @@ def _msg(reader: _Reader, message: Message) -> None:
         elif kind == 1:
             _items(reader, message)
         else:
-            raise _Ends(State.BAD)
+            raise _EndOfMessage(State.BAD)
 
 
 def _items(reader: _Reader, message: Message) -> None:
     size = reader.number()
     if size < 5 or size - 4 > reader.left:
-        raise _Ends(State.BAD)
+        raise _EndOfMessage(State.BAD)
     end = reader.left - (size - 4)
     name = reader.cstring()
     if reader.left > end and fnv(name) in _VALUES:
@@ -260,7 +260,7 @@ def _fill_document(
     """Adds the elements of a document or array at `depth`, up to its end."""
     length = reader.number()
     if length < 5 or length - 4 > reader.left or depth >= DEPTH_MAX:
-        raise _Ends(State.BAD)
+        raise _EndOfMessage(State.BAD)
     first = is_body
     while kind := reader.byte():
         key = reader.cstring()
@@ -274,7 +274,7 @@ def _fill_document(
             _add(node, key, Text(_string(reader)))
         else:
             _add(node, key, VALUE)
-            _pass_value(reader, kind)
+            _skip_value(reader, kind)
         first = False
 
 
@@ -288,11 +288,11 @@ def _add(node: Document | Array, key: bytes, child: Node) -> None:
 def _string(reader: _Reader) -> bytes:
     size = reader.number()
     if size > reader.left:
-        raise _Ends(State.BAD)
+        raise _EndOfMessage(State.BAD)
     return reader.text(size).partition(b"\0")[0]
 
 
-def _pass_value(reader: _Reader, kind: int) -> None:
+def _skip_value(reader: _Reader, kind: int) -> None:
     if kind in _FIXED:
         reader.skip(_FIXED[kind])
         return
@@ -301,11 +301,11 @@ def _pass_value(reader: _Reader, kind: int) -> None:
         reader.cstring()
         return
     if kind > _SIZED_MAX:
-        raise _Ends(State.BAD)
+        raise _EndOfMessage(State.BAD)
     size = reader.number()
     if kind in (_DOCUMENT, _ARRAY, _SCOPED_CODE):  # sizes that count themselves
         size -= 4
     more = {_BINARY: 1, _REFERENCE: 12}.get(kind, 0)  # the subtype; an object id
     if size < 0 or size + more > reader.left:
-        raise _Ends(State.BAD)
+        raise _EndOfMessage(State.BAD)
     reader.skip(size + more)

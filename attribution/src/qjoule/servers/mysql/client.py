@@ -32,7 +32,7 @@ _SHOWING = ("mysql_clear_password", "dialog", "mysql_old_password")
 _REFUSED = "the server wants the password itself, which it does not get"
 
 
-class _Refusing:
+class _RefusedMethod:
     """A handler of PyMySQL that refuses an authentication method."""
 
     def __init__(self, _connection: object) -> None: ...
@@ -68,7 +68,7 @@ def log_in(account: Account, port: int) -> pymysql.Connection[Cursor]:
         write_timeout=ANSWER_S,
         autocommit=True,
         charset="utf8mb4",
-        auth_plugin_map=dict.fromkeys(_SHOWING, _Refusing),
+        auth_plugin_map=dict.fromkeys(_SHOWING, _RefusedMethod),
         defer_connect=True,
     )
     if not connection.ssl:  # since PyMySQL 1.2 it encrypts where possible

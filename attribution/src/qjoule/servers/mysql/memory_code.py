@@ -47,10 +47,10 @@ def below_thread_pointer(code: bytes) -> int:
             places[register] = base + place.distance
         elif base is not None:
             candidates.add(-(base + place.distance))
-    return _only(candidates - {0}, "does not return a variable of its thread")
+    return _single(candidates - {0}, "does not return a variable of its thread")
 
 
-class _Copies:
+class _ArgumentCopies:
     """Follows the registers that hold a certain argument of a function.
 
     Code after a jump or a return is reached from elsewhere: there the argument may be back.
@@ -78,7 +78,7 @@ def found_by_id(code: bytes, *, in_packet: bool = False) -> set[tuple[int, int]]
     points to.
     """
     pairs: set[tuple[int, int]] = set()
-    first, second = _Copies(_FIRST), _Copies(_SECOND)
+    first, second = _ArgumentCopies(_FIRST), _ArgumentCopies(_SECOND)
     read: set[str] = set()  # 32-bit registers with the packet's first word
     pointers: dict[str, tuple[int, int]] = {}  # by register: (member, its step's number)
     for number, step in enumerate(steps(code)):
@@ -112,7 +112,7 @@ def address_of(code: bytes) -> int:
     """
     parts = [part for step in body_steps(code) if (part := step.computes()) is not None]
     candidates = {place.distance for _, place in parts if place.base == _FIRST}
-    return _only(candidates, "does not return a member's address")
+    return _single(candidates, "does not return a member's address")
 
 
 def stores(code: bytes) -> set[int]:
@@ -149,7 +149,7 @@ def member_tested(code: bytes, bits: int) -> int:
             continue
         skipped = [n for n in range(8) if step.constant and step.constant << 8 * n == bits]
         candidates.add(step.to.distance - skipped[0] if skipped else -1)
-    return _only(candidates, f"does not test the bits {bits:#x} of a member")
+    return _single(candidates, f"does not test the bits {bits:#x} of a member")
 
 
 def pointer_in_pointer(code: bytes) -> tuple[int, int]:
@@ -177,7 +177,7 @@ def returned_member(code: bytes) -> int:
             last[loaded[0]] = loaded[1].distance
         elif step.to == Place(_SECOND, 0, "") and isinstance(step.source, str):
             candidates |= {last[step.source]} if step.source in last else set()
-    return _only(candidates, "does not store a member for its caller")
+    return _single(candidates, "does not store a member for its caller")
 
 
 def compared_members(code: bytes) -> int:
@@ -194,7 +194,7 @@ def compared_members(code: bytes) -> int:
             read[loaded[0]].add(loaded[1].distance)
     if read[_FIRST] != read[_SECOND]:
         raise CannotResolve("a function compares two different members")
-    return _only(read[_FIRST], "does not compare a member of both arguments")
+    return _single(read[_FIRST], "does not compare a member of both arguments")
 
 
 def compared_string(code: bytes) -> int:
@@ -212,7 +212,7 @@ def compared_string(code: bytes) -> int:
             place = compared[0]
             if (place.base, place.distance - 8) in read[-_NEAR:]:
                 candidates.add(place.distance - 8)
-    return _only(candidates, "compares no string")
+    return _single(candidates, "compares no string")
 
 
 def cleared_pointer(code: bytes) -> int:
@@ -222,14 +222,14 @@ def cleared_pointer(code: bytes) -> int:
         CannotResolve: it does something else.
     """
     read = 0
-    first = _Copies(_FIRST)
+    first = _ArgumentCopies(_FIRST)
     for step in body_steps(code):
         loaded = step.loads()
         if not read and loaded is not None:
             read = loaded[1].distance if loaded[1].base in first.registers else -1
         is_constant = step.name in ("mov", "and") and step.source is None
         if isinstance(step.to, Place) and is_constant and step.to.distance == read > 0:
-            return _only({read}, "does not clear a member")
+            return _single({read}, "does not clear a member")
         first.follow(step)
     raise CannotResolve("a function does not clear a member that it reads first")
 
@@ -272,7 +272,7 @@ def passed_strings(code: bytes, vaddr: int, target: int) -> set[int]:
     as second and third arguments; empty: uncertain.
     """
     candidates: set[int] = set()
-    second = _Copies(_SECOND)
+    second = _ArgumentCopies(_SECOND)
     read: dict[str, int] = {}
     for step in steps(code, vaddr):
         if step.name == "call":
@@ -288,7 +288,7 @@ def passed_strings(code: bytes, vaddr: int, target: int) -> set[int]:
     return candidates if 0 not in candidates else set()
 
 
-def _only(candidates: set[int], problem: str) -> int:
+def _single(candidates: set[int], problem: str) -> int:
     if len(candidates) != 1 or not 0 <= min(candidates) <= MEMBER_MAX:
         raise CannotResolve(f"a function {problem}")
     return candidates.pop()

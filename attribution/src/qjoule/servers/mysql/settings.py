@@ -88,7 +88,7 @@ def read_options(candidate: Candidate, flavour: str, version: str) -> Options:
     if not arguments and not candidate.arguments:
         options.problem = "its command line cannot be read"
     try:
-        suffix = _named(arguments, "defaults-group-suffix")
+        suffix = _option_value(arguments, "defaults-group-suffix")
         suffix = suffix or candidate.environment.get("MYSQL_GROUP_SUFFIX") or ""
         groups = _groups(flavour, version)
         groups |= {group + suffix for group in groups}
@@ -166,7 +166,7 @@ def _groups(flavour: str, version: str) -> set[str]:
     return groups
 
 
-def _named(arguments: tuple[str, ...], name: str) -> str | None:
+def _option_value(arguments: tuple[str, ...], name: str) -> str | None:
     """Returns the value of `--name=value`, written with dashes or underscores."""
     for argument in arguments:
         option, _, value = argument.removeprefix("--").partition("=")
@@ -178,14 +178,14 @@ def _named(arguments: tuple[str, ...], name: str) -> str | None:
 def _default_files(candidate: Candidate, arguments: tuple[str, ...]) -> list[str]:
     if "--no-defaults" in arguments:
         return []
-    only = _named(arguments, "defaults-file")
+    only = _option_value(arguments, "defaults-file")
     if only is not None:
         return [_absolute(only)]
     files = ["/etc/my.cnf", "/etc/mysql/my.cnf"]
     for variable in ("MYSQL_HOME", "MARIADB_HOME"):
         if home := candidate.environment.get(variable):
             files.append(_absolute(f"{home}/my.cnf"))
-    if extra := _named(arguments, "defaults-extra-file"):
+    if extra := _option_value(arguments, "defaults-extra-file"):
         files.append(_absolute(extra))
     if home := candidate.environment.get("HOME"):
         files.append(_absolute(f"{home}/.my.cnf"))

@@ -251,7 +251,7 @@ def _node_functions(executable: Executable) -> dict[str, int]:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Returns a query's cost: one probe besides reads; otherwise two on activity, one on a portal."""
+    """Returns a query's cost: one probe besides reads, or two on activity and one on a portal."""
     if Role.EXECUTE in costs:
         return costs[Role.EXECUTE].entry_ns
     activity, portal = costs.get(Role.ACTIVITY), costs.get(Role.PORTAL_RUN)

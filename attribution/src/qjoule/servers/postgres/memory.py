@@ -148,7 +148,7 @@ def send_buffer(executable: Executable) -> int:
     function = the_function(executable, _INIT)
     _, code = code_of(executable, function, _REPLY_CODE_BYTES)
     allocators = {symbol.vaddr for symbol in executable.functions(_ALLOCATE)}
-    pointer = _kept_result(code, function.vaddr, allocators)
+    pointer = _stored_result(code, function.vaddr, allocators)
     if pointer is None:
         raise CannotResolve(f"{_INIT} does not keep what {_ALLOCATE} returns as expected")
     distance = pointer - executable.data_vaddr
@@ -183,7 +183,7 @@ def read_bounds(executable: Executable) -> tuple[int, int]:
     raise CannotResolve(f"{_PEEK} does not compare two variables as expected")
 
 
-def _kept_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:
+def _stored_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:
     """Returns where the first block of the right size from one of these functions is stored."""
     from capstone import x86  # noqa: PLC0415 - loads a shared library
 
@@ -198,14 +198,14 @@ def _kept_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:
             to, of = operands
             if to.type == x86.X86_OP_REG and to.reg in (x86.X86_REG_ESI, x86.X86_REG_RSI):
                 size = of.imm if of.type == x86.X86_OP_IMM else 0
-            elif returned and _is(of, x86.X86_REG_RAX, x86) and _is_variable(to, x86):
+            elif returned and _is_register(of, x86.X86_REG_RAX, x86) and _is_variable(to, x86):
                 return int(instruction.address + instruction.size + to.mem.disp)
-            elif returned and _is(to, x86.X86_REG_RAX, x86):
+            elif returned and _is_register(to, x86.X86_REG_RAX, x86):
                 returned = False
     return None
 
 
-def _is(operand: Any, register: int, x86: Any) -> bool:
+def _is_register(operand: Any, register: int, x86: Any) -> bool:
     return bool(operand.type == x86.X86_OP_REG and operand.reg == register)
 
 

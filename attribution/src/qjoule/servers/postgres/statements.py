@@ -58,16 +58,16 @@ def prepared_statements(executable: Executable) -> PreparedStatements:
         CannotResolve: some code is not as expected; the message names it.
     """
     search = the_function(executable, _SEARCH).vaddr
-    table = _searched(_steps(executable, _FETCH), search)
+    table = _hash_table_address(_steps(executable, _FETCH), search)
     distance = table - executable.data_vaddr
     if not 0 < distance < executable.data_size:
         raise CannotResolve(f"{_FETCH} searches no table in the data")
     text = the_function(executable, _TEXT).vaddr
-    plan, plan_text = _followed(_steps(executable, _VIEW), text)
+    plan, plan_text = _string_members(_steps(executable, _VIEW), text)
     return PreparedStatements(distance, _last_bucket(_steps(executable, _WALK)), plan, plan_text)
 
 
-def _searched(code: list[Step], search: int) -> int:
+def _hash_table_address(code: list[Step], search: int) -> int:
     """Returns the address of the variable that the first call, of `search`, gets first."""
     holds: dict[str, int] = {}
     for step in code:
@@ -87,7 +87,7 @@ def _searched(code: list[Step], search: int) -> int:
     raise CannotResolve(f"{_FETCH} does not search a table as expected")
 
 
-def _followed(code: list[Step], text: int) -> tuple[int, int]:
+def _string_members(code: list[Step], text: int) -> tuple[int, int]:
     """Returns (member of an entry, member of its struct) of the one string passed to `text`."""
     candidates: set[tuple[int, int]] = set()
     members: dict[str, int] = {}
@@ -161,8 +161,8 @@ def query_ids(executable: Executable) -> QueryIds:
         CannotResolve: there are no queryids, or some code is not as expected; says which.
     """
     report = the_function(executable, _REPORT).vaddr
-    plans = _stored(_body(executable, _DEFINE))
-    return QueryIds(plans, _reported(_body(executable, _START), report))
+    plans = _stored_member(_body(executable, _DEFINE))
+    return QueryIds(plans, _reported_member(_body(executable, _START), report))
 
 
 def _body(executable: Executable, name: str) -> list[Step]:
@@ -170,7 +170,7 @@ def _body(executable: Executable, name: str) -> list[Step]:
     return body_steps(code_of(executable, function, _ID_CODE_BYTES)[1], function.vaddr)
 
 
-def _stored(code: list[Step]) -> int:
+def _stored_member(code: list[Step]) -> int:
     """Returns the one member of the first argument that gets the fifth."""
     places = [step.to for step in code if step.name == "mov" and step.source == _FIFTH]
     members = [place for place in places if isinstance(place, Place) and place.base == _FIRST]
@@ -179,7 +179,7 @@ def _stored(code: list[Step]) -> int:
     return members[0].distance
 
 
-def _reported(code: list[Step], report: int) -> int:
+def _reported_member(code: list[Step], report: int) -> int:
     """Returns the member, of the struct at the first argument, that `report` gets first."""
     pointed, member = "", 0
     for step in code:

@@ -132,9 +132,9 @@ def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[s
         name, quoted, bare = match.groups()
         value = quoted.replace("''", "'") if quoted is not None else bare
         if name.lower() in ("include", "include_if_exists"):
-            yield from _settings(files, _beside(path, value), depth + 1)
+            yield from _settings(files, _relative_to(path, value), depth + 1)
         elif name.lower() == "include_dir":
-            directory = _beside(path, value)
+            directory = _relative_to(path, value)
             for entry in files.candidate.access.names(directory):
                 if entry.endswith(".conf") and not entry.startswith("."):
                     yield from _settings(files, posixpath.join(directory, entry), depth + 1)
@@ -142,7 +142,7 @@ def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[s
             yield name.lower(), value, path
 
 
-def _beside(path: str, name: str) -> str:
+def _relative_to(path: str, name: str) -> str:
     return posixpath.join(posixpath.dirname(path), name)
 
 

@@ -229,7 +229,7 @@ LANGUAGE = Language(
 
 DECODING = Decoding(
     languages={dialect("postgres"): LANGUAGE},
-    told_ids={dialect("postgres-query-id"): query_id},
+    reported_ids={dialect("postgres-query-id"): query_id},
     startup=first_message,
     change=names_of_title,
     application_set=application_set,
