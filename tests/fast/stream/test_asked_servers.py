@@ -11,18 +11,18 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent
-from qjoule.servers.client import NamesBefore, TextsById, Told
-from qjoule.servers.mongodb.client import named as operations_named
-from qjoule.servers.redis.client import named as clients_named
+from qjoule.servers.client import NamedConnection, NamesBefore, TextsById
+from qjoule.servers.mongodb.client import named_connections as operations_named
+from qjoule.servers.redis.client import named_connections as clients_named
 from qjoule.servers.registry import dialect
 from qjoule.stream.before_tracing import (
     OFTEN,
     PAUSE_NS,
     WAIT_NS,
-    Answer,
     NamedStream,
     Names,
     PreparedTextStream,
+    StatementText,
 )
 from qjoule.stream.blocks import Stream
 
@@ -54,12 +54,12 @@ class TextServer:
         self.asked.append(key)
         self._open.append((shape, key))
 
-    def take(self, wait_s: float = 0.0) -> list[Answer]:
+    def take(self, wait_s: float = 0.0) -> list[StatementText]:
         if not self.answers and not wait_s:
             return []
         answered, self._open = self._open, []
         texts = [(shape, self._texts.get(key, b"")) for shape, key in answered]
-        return [Answer(shape, text, len(text)) for shape, text in texts]
+        return [StatementText(shape, text, len(text)) for shape, text in texts]
 
 
 def text(shape: int, content: bytes, *, kind: int = IDS, server: int = 1) -> bytes:
@@ -107,9 +107,11 @@ MET, OPEN = SessionEvent.MET, SessionEvent.OPEN
 class NameServer:
     """Answers each question with the names that it has by then, if it `answers`."""
 
-    def __init__(self, *told: Told, kind: NamesBefore = BY_ADDRESS, answers: bool = True) -> None:
+    def __init__(
+        self, *connections: NamedConnection, kind: NamesBefore = BY_ADDRESS, answers: bool = True
+    ) -> None:
         self.named: Mapping[int, NamesBefore] = {1: kind, 2: kind}
-        self.told, self.answers = told, answers
+        self.connections, self.answers = connections, answers
         self.asked = 0
         self._open = False
 
@@ -122,7 +124,7 @@ class NameServer:
         if not self._open or not (self.answers or wait_s):
             return []
         self._open = False
-        return [Names(1, self.told)]
+        return [Names(1, self.connections)]
 
 
 def session(number: int, event: SessionEvent, t_ns: int = 1, **fields: Any) -> bytes:
@@ -141,7 +143,9 @@ def given(server: NameServer, *blocks: bytes) -> list[tuple[int, int, int, bytes
 
 
 def test_a_session_gets_the_names_of_its_connection_once() -> None:
-    server = NameServer(Told("10.0.0.7 5", "app", "shop"), Told("10.0.0.7 6", "x", "y"))
+    server = NameServer(
+        NamedConnection("10.0.0.7 5", "app", "shop"), NamedConnection("10.0.0.7 6", "x", "y")
+    )
     names = given(server, session(9, MET, 3), ft.flush(4), session(9, MET, 5), ft.flush(6))
     assert names == [(9, SessionEvent.USER, 3, b"app"), (9, SessionEvent.APPLICATION, 3, b"shop")]
     assert server.asked == 1
@@ -149,22 +153,24 @@ def test_a_session_gets_the_names_of_its_connection_once() -> None:
 
 @pytest.mark.parametrize("port", [5, 0])
 def test_a_session_is_known_by_its_thread_and_port(port: int) -> None:
-    server = NameServer(Told("70 5", "", "tcp"), Told("70 0", "", "local"), kind=BY_THREAD)
+    server = NameServer(
+        NamedConnection("70 5", "", "tcp"), NamedConnection("70 0", "", "local"), kind=BY_THREAD
+    )
     names = given(server, session(9, MET, port=port), ft.flush(4))
     assert [text for *_, text in names] == [b"tcp" if port else b"local"]
 
 
 def test_a_session_whose_login_was_seen_keeps_its_own_names() -> None:
-    server = NameServer(Told("10.0.0.7 5", "", "shop"))
+    server = NameServer(NamedConnection("10.0.0.7 5", "", "shop"))
     assert not given(server, session(9, OPEN), session(9, MET), ft.flush(PAUSE_NS))
     assert not server.asked
-    server = NameServer(Told("10.0.0.7 5", "", "former"), answers=False)
+    server = NameServer(NamedConnection("10.0.0.7 5", "", "former"), answers=False)
     assert not given(server, session(9, MET), ft.flush(2), session(10, OPEN, 3), ft.flush(4))
 
 
 def test_a_session_met_after_the_question_waits_for_the_next() -> None:
     """The connection in the answer may be one that had its address before."""
-    server = NameServer(Told("10.0.0.7 6", "", "shop"), answers=False)
+    server = NameServer(NamedConnection("10.0.0.7 6", "", "shop"), answers=False)
     sessions = session(9, MET, 1), session(10, MET, 2, port=6)
     names = given(server, *sessions, ft.flush(PAUSE_NS // 2), ft.flush(PAUSE_NS))
     assert [text for *_, text in names] == [b"shop"]
@@ -209,9 +215,9 @@ def test_operations_of_mongodb_are_read() -> None:
         {"desc": 9, "client": None, "appName": ["x"], "effectiveUsers": [3]},
     ]
     assert list(operations_named(operations)) == [
-        Told("10.0.0.7 5", "app", "shop"),
-        Told("conn5", "app", "shop"),
-        Told("::1 6", "app", ""),
-        Told("conn6", "app", ""),
-        Told("conn7", "", "local"),
+        NamedConnection("10.0.0.7 5", "app", "shop"),
+        NamedConnection("conn5", "app", "shop"),
+        NamedConnection("::1 6", "app", ""),
+        NamedConnection("conn6", "app", ""),
+        NamedConnection("conn7", "", "local"),
     ]

@@ -91,7 +91,7 @@ CONNECTIONS_MAX = 10_000
 ANSWER_S = 3
 
 
-class Told(NamedTuple):
+class NamedConnection(NamedTuple):
     """Names of a connection, as its server reports them; empty: none."""
 
     key: str  #: `by_address`, `by_thread` or `by_name`
@@ -122,7 +122,7 @@ class NamesSource(Protocol):
 
     unseen: str  #: which connections `names` leaves out, and why; "": none
 
-    def names(self) -> Iterable[Told]:
+    def names(self) -> Iterable[NamedConnection]:
         """Returns the names of at most `CONNECTIONS_MAX` connections. Raises whatever its driver
         raises, and `QjouleError` if the server has no such names."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from qjoule.children import fork_helper, wait_shortly
 from qjoule.contract import TEXT_BYTES
-from qjoule.servers.client import CONNECTIONS_MAX, NamesBefore, TextsById, Told
+from qjoule.servers.client import CONNECTIONS_MAX, NamedConnection, NamesBefore, TextsById
 from qjoule.servers.decoding import decoding_of
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Server
@@ -34,7 +34,7 @@ from qjoule.session.credential_helper_process import (
     answer,
 )
 from qjoule.session.credentials import open_credentials, traced_process
-from qjoule.stream.before_tracing import Answer, Names
+from qjoule.stream.before_tracing import Names, StatementText
 
 
 class CredentialHelper:
@@ -50,8 +50,8 @@ class CredentialHelper:
         connection.setblocking(False)
         self._connection, self._pid = connection, pid
         self._unsent: deque[bytes] = deque()
-        self._answers: list[Answer] = []
-        self._partial: defaultdict[int, list[Told]] = defaultdict(list)  #: incomplete
+        self._answers: list[StatementText] = []
+        self._partial: defaultdict[int, list[NamedConnection]] = defaultdict(list)  #: incomplete
         self._names: list[Names] = []
         self.kinds, self.named = kinds, named
         #: Reasons why servers cannot be asked, by the server's number.
@@ -67,7 +67,7 @@ class CredentialHelper:
         self._unsent.append(QUESTION.pack(server, NAMES))
         self._send()
 
-    def take(self, wait_s: float = 0.0) -> list[Answer]:
+    def take(self, wait_s: float = 0.0) -> list[StatementText]:
         """Returns the answers that have come. Waits up to `wait_s` for the first."""
         self._wait(self._answers, wait_s)
         answers, self._answers = self._answers, []
@@ -79,7 +79,7 @@ class CredentialHelper:
         names, self._names = self._names, []
         return names
 
-    def _wait(self, wanted: list[Answer] | list[Names], wait_s: float) -> None:
+    def _wait(self, wanted: list[StatementText] | list[Names], wait_s: float) -> None:
         self._send()
         deadline = time.monotonic() + wait_s
         while self._receive() and not wanted and time.monotonic() < deadline:
@@ -105,11 +105,11 @@ class CredentialHelper:
         if not shape:
             self.refused[server] = content.decode("utf-8", "replace")
         elif shape != NAMES:
-            self._answers.append(Answer(shape, content, length))
+            self._answers.append(StatementText(shape, content, length))
         elif content:
             fields = content.decode("utf-8", "replace").split("\0")
             if len(fields) == FIELDS and len(self._partial[server]) < CONNECTIONS_MAX:
-                self._partial[server].append(Told(*fields))
+                self._partial[server].append(NamedConnection(*fields))
         else:
             self._names.append(Names(server, tuple(self._partial.pop(server, ()))))
 

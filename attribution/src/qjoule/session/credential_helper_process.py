@@ -22,12 +22,12 @@ from qjoule.servers.client import (
     BATCH,
     CONNECTIONS_MAX,
     Account,
+    NamedConnection,
     NamesBefore,
     NamesSource,
     Text,
     TextsById,
     TextSource,
-    Told,
 )
 from qjoule.session.credentials import Peer, Peers, TracedProcess, account_for, read_credentials
 
@@ -36,7 +36,7 @@ ANSWER = struct.Struct("=HQI")  #: server, shape, length of the statement; its t
 KEY_BYTES_MAX = 64
 #: In place of a shape: asks for names. Each answer has a name; the last is empty.
 NAMES = (1 << 64) - 1
-FIELDS = len(Told._fields)  #: of a name, separated by NULs
+FIELDS = len(NamedConnection._fields)  #: of a name, separated by NULs
 _FIELD_CHARACTERS = 128  #: most per field
 _WHY_BYTES_MAX = 200
 _FILE, _COMMAND = FIRST, FIRST + 1  #: descriptors: the credentials, and the socket to the command
@@ -180,7 +180,7 @@ class _Source:
             yield ANSWER.pack(number, shape, text.length) + text.start[:TEXT_BYTES]
 
     def _name_answers(self, number: int) -> Iterator[bytes]:
-        names: list[Told] = []
+        names: list[NamedConnection] = []
         why = self._why
         if not why and self._names is not None:
             (names, unseen), why = self._names.ask(_all_names, (names, ""))
@@ -193,7 +193,7 @@ class _Source:
         yield head
 
 
-def _all_names(source: NamesSource) -> tuple[list[Told], str]:
+def _all_names(source: NamesSource) -> tuple[list[NamedConnection], str]:
     names = list(islice(source.names(), CONNECTIONS_MAX))
     return names, source.unseen
 

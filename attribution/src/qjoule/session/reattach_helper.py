@@ -28,8 +28,8 @@ from qjoule.typed_json import read_as
 _ANSWER_BYTES = 1 << 14
 _PROGRAM = "from qjoule.session.reattach_helper_process import main; main()"
 
-#: Follows a process: yields facts, the final answer last (`session.turns.Look`). Its first argument
-#: is the root part. It can be pickled.
+#: Follows a process: yields facts, the final answer last (`session.turns.Examine`). Its first
+#: argument is the root part. It can be pickled.
 Follow = Callable[[socket.socket, int, bool], Iterable[Followed]]
 
 

@@ -21,9 +21,9 @@ from qjoule.errors import QjouleError
 from qjoule.servers.processes import Owner, Trust
 from qjoule.stream.context import Followed
 
-#: A server that has just started does not listen yet. The root part allows one look per second.
+#: A new server does not listen yet. The root part allows one examination per second.
 TRIES, PAUSE_S = 8, 1.1
-#: (most looks at once, seconds until the next), a little below the root part's limit: for all
+#: (most at once, seconds until the next), a little below the root part's limit: for all
 #: together, for one owner, and for all untrusted owners.
 OF_ALL, OF_ONE, OF_STRANGERS = (60, 10.0), (16, 40.0), (32, 20.0)
 MAX_WAITING, MAX_WAITING_OF_ONE = 1024, 32
@@ -34,12 +34,12 @@ class NotReadyError(QjouleError):
 
 
 #: Examines a process (pid); true for the last attempt. Raises `NotReadyError` before that.
-Look = Callable[[int, bool], Iterable[Followed]]
+Examine = Callable[[int, bool], Iterable[Followed]]
 
 
 @dataclass
 class _TokenBucket:
-    """A token bucket of looks: at most `most`, with a new one every `every_s`."""
+    """A token bucket: at most `most` tokens, and a new one every `every_s`."""
 
     most: int
     every_s: float
@@ -66,12 +66,12 @@ class _Turn:
 class Turns:
     """A queue of processes to examine. Times are of one monotonic clock, in seconds."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, examine: Examine) -> None:
+        self._examine = examine
         self._waiting: list[_Turn] = []
         self._buckets: dict[Owner, _TokenBucket] = {}
         self._all, self._strangers = _TokenBucket(*OF_ALL), _TokenBucket(*OF_STRANGERS)
-        self._next_s = 0.0  #: earliest time of the next look
+        self._next_s = 0.0  #: earliest time of the next examination
 
     def add(self, pid: int, owner: Owner, now_s: float) -> None:
         """Queues a process; ignores it if too many wait."""
@@ -88,26 +88,26 @@ class Turns:
 
     def take(self, now_s: float) -> Iterable[Followed]:
         """Examines the next process that is due: of the most trusted owners, that of the one with
-        the fewest recent looks. Yields answers."""
+        the fewest recent examinations. Yields answers."""
         if self.wait_s(now_s) != 0.0:
             return
         due = [turn for turn in self._waiting if turn.due_s <= now_s]
         turn = min(due, key=lambda turn: (turn.owner.trust, self._bucket(turn.owner).used_s(now_s)))
         self._waiting.remove(turn)
-        if not self._take_looks(turn.owner, now_s):
+        if not self._take_tokens(turn.owner, now_s):
             why = f"too many programs of {turn.owner} that may be servers have started lately"
             yield Followed(turn.pid, why=why)
             return
         turn.tries += 1
         self._next_s = now_s + PAUSE_S
         try:
-            yield from self._look(turn.pid, turn.tries == TRIES)
+            yield from self._examine(turn.pid, turn.tries == TRIES)
         except NotReadyError:
             turn.due_s = self._next_s
             self._waiting.append(turn)
 
-    def _take_looks(self, owner: Owner, now_s: float) -> bool:
-        """Takes a look from each bucket that the owner counts for; false if one is empty."""
+    def _take_tokens(self, owner: Owner, now_s: float) -> bool:
+        """Takes a token from each bucket that the owner counts for; false if one is empty."""
         buckets = [self._all]
         buckets += [] if owner.trust is Trust.ROOT else [self._bucket(owner)]
         buckets += [] if owner.trusted else [self._strangers]
@@ -126,12 +126,12 @@ def serve(
     asking: socket.socket,
     first: int,
     receive: Callable[[], int | None],
-    look: Look,
+    examine: Examine,
     owner_of: Callable[[int], Owner | None],
 ) -> None:
     """Answers requests on `asking` until it ends. `receive` reads the next; `first` was read
     already."""
-    turns = Turns(look)
+    turns = Turns(examine)
     pid: int | None = first
     while pid is not None:
         owner = owner_of(pid)

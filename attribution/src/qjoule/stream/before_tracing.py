@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from qjoule.contract import Block, SessionEvent, TaskEvent
-from qjoule.servers.client import NamesBefore, TextsById, Told, by_address, by_name, by_thread
+from qjoule.servers.client import (
+    NamedConnection,
+    NamesBefore,
+    TextsById,
+    by_address,
+    by_name,
+    by_thread,
+)
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.session_updates import address_of
 
@@ -41,7 +48,7 @@ class Names(NamedTuple):
     """A server's answer about its connections."""
 
     server: int
-    connections: tuple[Told, ...]
+    connections: tuple[NamedConnection, ...]
 
 
 class AskingNames(Protocol):
@@ -167,7 +174,7 @@ class NamedStream(Stream):
             waiting.asked_ns = 0
 
 
-def _frames(frame: Frame, connection: Told) -> Iterator[Frame]:
+def _frames(frame: Frame, connection: NamedConnection) -> Iterator[Frame]:
     for event, name in (
         (SessionEvent.USER, connection.user),
         (SessionEvent.APPLICATION, connection.application),
@@ -180,7 +187,7 @@ def _frames(frame: Frame, connection: Told) -> Iterator[Frame]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StatementText:
     """A server's answer about a statement."""
 
     shape: int  #: of the placeholder
@@ -197,7 +204,7 @@ class Asking(Protocol):
 
     def ask(self, server: int, shape: int, key: bytes) -> None: ...
 
-    def take(self, wait_s: float = 0.0) -> list[Answer]:
+    def take(self, wait_s: float = 0.0) -> list[StatementText]:
         """The answers since the last call; waits for some up to this time."""
 
 
@@ -300,7 +307,7 @@ class PreparedTextStream(Stream):
             behind, self._behind = self._behind, []
             yield from behind
 
-    def _with_text(self, frame: Frame, answer: Answer) -> Frame:
+    def _with_text(self, frame: Frame, answer: StatementText) -> Frame:
         if answer.text:
             record = frame.records.copy()
             record["dialect"] = self._asking.kinds[int(record["server"][0])].statements

@@ -18,7 +18,14 @@ from typing import Any
 
 import pymongo
 
-from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, Told, by_address, by_name
+from qjoule.servers.client import (
+    ANSWER_S,
+    CONNECTIONS_MAX,
+    Account,
+    NamedConnection,
+    by_address,
+    by_name,
+)
 
 _STAGE = {"allUsers": True, "idleConnections": True, "idleSessions": False, "localOps": True}
 _FIELDS = dict.fromkeys(("client", "desc", "appName", "effectiveUsers.user"), 1)
@@ -45,16 +52,16 @@ class Connections:
             retryReads=False,
         )
 
-    def names(self) -> Iterator[Told]:
+    def names(self) -> Iterator[NamedConnection]:
         pipeline: list[dict[str, Any]] = [{"$currentOp": _STAGE}, {"$project": _FIELDS}]
         with self._connection.admin.aggregate(pipeline) as answer:
-            yield from named(islice(answer, CONNECTIONS_MAX))
+            yield from named_connections(islice(answer, CONNECTIONS_MAX))
 
     def close(self) -> None:
         self._connection.close()
 
 
-def named(operations: Iterable[Mapping[str, Any]]) -> Iterator[Told]:
+def named_connections(operations: Iterable[Mapping[str, Any]]) -> Iterator[NamedConnection]:
     """Yields the connections that have a user or an application."""
     for operation in operations:
         user, application = _user(operation), _text(operation.get("appName"))
@@ -62,10 +69,10 @@ def named(operations: Iterable[Mapping[str, Any]]) -> Iterator[Told]:
             continue
         address, _, port = _text(operation.get("client")).rpartition(":")
         with suppress(ValueError):  # a unix socket
-            yield Told(by_address(address.strip("[]"), int(port)), user, application)
+            yield NamedConnection(by_address(address.strip("[]"), int(port)), user, application)
         thread = _text(operation.get("desc"))
         if _THREAD.fullmatch(thread):
-            yield Told(by_name(thread), user, application)
+            yield NamedConnection(by_name(thread), user, application)
 
 
 def _user(operation: Mapping[str, Any]) -> str:

@@ -18,7 +18,14 @@ import pymysql
 
 from qjoule.contract import TEXT_BYTES
 from qjoule.errors import QjouleError
-from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, Text, Told, by_thread
+from qjoule.servers.client import (
+    ANSWER_S,
+    CONNECTIONS_MAX,
+    Account,
+    NamedConnection,
+    Text,
+    by_thread,
+)
 from qjoule.servers.mysql.wire import KEY
 
 if TYPE_CHECKING:
@@ -124,7 +131,7 @@ class Connections:
         self._connection = log_in(account, port)
         self.unseen = ""
 
-    def names(self) -> Iterator[Told]:
+    def names(self) -> Iterator[NamedConnection]:
         with self._connection.cursor() as cursor:
             check_process(cursor, self._process)
             cursor.execute(_SELECT_NAMES)
@@ -134,7 +141,7 @@ class Connections:
             for thread, host, name in rows:
                 if host is not None:
                     key = by_thread(thread, port_of(host))
-                    yield Told(key, "", (name or b"").decode("utf-8", "replace"))
+                    yield NamedConnection(key, "", (name or b"").decode("utf-8", "replace"))
 
     def _note_privilege(self, cursor: Cursor) -> None:
         cursor.execute(_MAY_SEE_ALL)

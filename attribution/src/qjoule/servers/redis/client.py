@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, Told, by_address
+from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, NamedConnection, by_address
 
 
 class Connections:
@@ -35,17 +35,17 @@ class Connections:
         )
         self._connection.ping()
 
-    def names(self) -> Iterator[Told]:
+    def names(self) -> Iterator[NamedConnection]:
         self._connection.set_response_callback("CLIENT LIST", lambda answer, **_: answer)
         answer = self._connection.execute_command("CLIENT LIST")  # type: ignore[no-untyped-call]
         text = answer if isinstance(answer, bytes) else str(answer).encode()
-        return named(text.decode("utf-8", "replace"))
+        return named_connections(text.decode("utf-8", "replace"))
 
     def close(self) -> None:
         self._connection.close()
 
 
-def named(answer: str) -> Iterator[Told]:
+def named_connections(answer: str) -> Iterator[NamedConnection]:
     """Yields the connections in an answer that have a name and an address."""
     for line in answer.split("\n", CONNECTIONS_MAX)[:CONNECTIONS_MAX]:
         fields = dict(word.partition("=")[::2] for word in line.split(" "))
@@ -53,6 +53,6 @@ def named(answer: str) -> Iterator[Told]:
         name = fields.get("name", "")
         try:
             if name:
-                yield Told(by_address(address.strip("[]"), int(port)), "", name)
+                yield NamedConnection(by_address(address.strip("[]"), int(port)), "", name)
         except ValueError:  # a unix socket's path
             continue
