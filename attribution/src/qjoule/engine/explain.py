@@ -19,7 +19,7 @@ from qjoule.model.result import Attribution, Row
 from qjoule.model.row_sums import COMMIT
 from qjoule.trace.reader import Trace
 
-_FEWEST_DIGITS = 6  #: of a fingerprint; fewer digits are a row's number
+_FEWEST_DIGITS = 6  #: least of a fingerprint; fewer are a row's number
 
 
 def find_row(result: Attribution, which: str) -> tuple[int, Row]:
