@@ -148,7 +148,7 @@ COSTS = FigureFile(
     COSTS_FILE,
     "CPU time that tracing adds to a server's query, by `make bench-attach-modes`.",
 )
-#: By (server, attach mode). See `FigureFile` for errors.
+#: Costs by (server, attach mode). See `FigureFile` for errors.
 known_costs, save_costs = COSTS.load, COSTS.save
 
 

@@ -101,8 +101,8 @@ class ServerSupport:
     has_library: bool = False  #: probes may be in another file than the executable
     symbol_loops: bool = False  #: its programs on the symbol mode need bpf_loop() (Linux 5.17)
     symbol_only: tuple[str, ...] = ()  #: facts in `resolved` that only the symbol mode needs
-    #: Its symbol mode if the kernel shows reads of sockets, and these facts are known: roles of
-    #: `boundary` that are left out, and roles that are there only then. Its fact `next-read` is 1.
+    #: The symbol mode sets the fact `next-read` if the kernel shows reads of sockets and the facts
+    #: `reads_need` are known. It then omits these roles of `boundary`, and uses the next ones.
     replaced_by_reads: tuple[str, ...] = ()
     beside_reads: tuple[str, ...] = ()
     reads_need: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ def serve(
             _send(asking, Followed(pid, why="it has ended"))
         else:
             turns.add(pid, owner, time.monotonic())
-        # All requests first, so that it is known who waits.
+        # Reads all requests before it examines, to know every owner that waits.
         while not select.select([asking], [], [], turns.wait_s(time.monotonic()))[0]:
             for answer in turns.take(time.monotonic()):
                 _send(asking, answer)
