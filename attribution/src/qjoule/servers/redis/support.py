@@ -54,7 +54,7 @@ resolve = no_function_of("Redis")
 
 _BANNER = b"Redis version=%s, bits=%d"  # server.c; forks contain their own name instead
 _VERSION = re.compile(rb"[2-9]\.\d{1,2}\.\d{1,3}")
-_BYTES_MAX = 8 << 20  #: more than the executable of 1 MB
+_BYTES_MAX = 8 << 20  #: searched of its constants, which have 1 MB
 
 
 def is_redis_server(candidate: Candidate) -> bool:
