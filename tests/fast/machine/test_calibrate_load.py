@@ -221,6 +221,17 @@ def test_a_full_run_on_an_idle_machine_tells_its_power_at_rest_within_a_few_perc
     assert estimate.high_w - estimate.low_w < 0.06 * true_w
 
 
+def test_power_at_rest_is_as_uncertain_as_it_changed_between_the_rests_of_a_run() -> None:
+    """The same machine, steady and with fans that move all of its power."""
+    for seed in (1, 3):
+        steady, moved = (
+            make_case(f"{kind}collinear", seed) for kind in ("", "warming_and_wander/")
+        )
+        narrow, wide = (calibrated(case).idle_w[0, "package"] for case in (steady, moved))
+        assert wide.sigma_w > 2.0 * narrow.sigma_w
+        assert wide.low_w <= moved.truth.idle_w[0, "package"] <= wide.high_w
+
+
 def test_it_is_nearly_as_good_as_a_full_one_and_refines_it() -> None:
     case, quick = cases()
     full = calibrated(case)

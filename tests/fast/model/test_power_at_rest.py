@@ -11,10 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import model_cases
 from model_cases import Case
-from power_cases import FACTORS, IDLE_W, Known, calibrated, known
+from power_cases import FACTORS, IDLE_W, Known, calibrated, known, with_energy
 from qjoule.engine.accounts import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.model.arrays import EFFECTS, Entries, WindowBatch
@@ -23,6 +25,7 @@ from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.cells import Cell, Conditions
+from qjoule.model.fit.earlier_blocks import IdlePowerEvidence
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Now
 from qjoule.model.labels import GroupLabel
@@ -200,6 +203,42 @@ def test_a_trace_corrects_what_it_alone_has_told() -> None:
 
 def rest_cells(case: Known) -> list[Cell]:
     return [cell for cell in learn(case)[1] if cell.domain == f"{PACKAGE}/rest"]
+
+
+def wavering(wave: float) -> Known:
+    """A rest in which power goes up and down once, by `wave` of it."""
+    quiet = at_rest(600)
+    turn = np.sin(np.linspace(0.0, 2.0 * np.pi, 600))
+    energy_nj = np.rint(quiet.batch.energy.energy_nj * (1.0 + wave * turn)).astype(np.int64)
+    return replace(quiet, batch=with_energy(quiet, energy_nj))
+
+
+@pytest.mark.parametrize("warmer", [0.94, 1.06])
+def test_power_at_rest_that_changes_within_a_rest_may_be_another_one_later(warmer: float) -> None:
+    (steady,), (changing,) = (rest_cells(wavering(wave)) for wave in (0.0, 0.08))
+    sigma_w = float(changing.fixed[0, 0]) ** -0.5
+    assert 0.7 < sigma_w / (0.08 * IDLE_W / 2.0**0.5) < 1.3
+    for seed in range(3):
+        case = busy(seed, idle_w=warmer * IDLE_W)
+        of_steady, of_changing = (learn(case, (one,), source=2)[0] for one in (steady, changing))
+        (low, high), (narrow_low, narrow_high) = of_changing.ci95(), of_steady.ci95()
+        assert ((low <= case.energy_nj) & (case.energy_nj <= high)).all()
+        assert (high - low > narrow_high - narrow_low).all()
+
+
+SIGMA_W = st.floats(0.01, 100.0)
+
+
+@given(st.lists(st.tuples(SIGMA_W, SIGMA_W, st.floats(0.0, 100.0)), min_size=1, max_size=3))
+def test_what_is_told_of_another_time_is_the_same_value_and_less_certain(
+    zones: list[tuple[float, float, float]],
+) -> None:
+    sigma_w, value_w, changes_w = np.array(zones).T
+    told = IdlePowerEvidence(sigma_w**-2.0, value_w * sigma_w**-2.0)
+    later = told.blurred(changes_w)
+    assert later.value_w == pytest.approx(value_w)
+    assert later.precision**-1.0 == pytest.approx(sigma_w**2 + changes_w**2)
+    assert not IdlePowerEvidence.none(len(zones)).blurred(changes_w).known.any()
 
 
 @pytest.mark.parametrize("warmer", [0.8, 1.3])

@@ -147,6 +147,11 @@ class IdlePowerEvidence:
     def plus(self, other: IdlePowerEvidence) -> IdlePowerEvidence:
         return IdlePowerEvidence(self.precision + other.precision, self.moment + other.moment)
 
+    def blurred(self, sigma_w: F64) -> IdlePowerEvidence:
+        """The same of a time at which power at rest is another by `sigma_w` (zones,)."""
+        precision = self.precision / (1.0 + self.precision * sigma_w**2)
+        return IdlePowerEvidence(precision, precision * self.value_w)
+
     def only(self, zones: npt.NDArray[np.bool_]) -> IdlePowerEvidence:
         """Without what is known of the other zones."""
         return IdlePowerEvidence(
@@ -163,7 +168,9 @@ def told_by(rows: Rows, fit: BlockFit) -> IdlePowerEvidence:
     A package that rests beside a busy one may be kept awake by it.
     """
     zones = len(rows.edge_w)
-    return found_by(fit, zones, _MOST_ERROR) if rests(rows) else IdlePowerEvidence.none(zones)
+    if not rests(rows):
+        return IdlePowerEvidence.none(zones)
+    return found_by(fit, zones, _MOST_ERROR).blurred(rest_changes_w(rows, fit))
 
 
 def rests(rows: Rows) -> bool:
@@ -178,6 +185,18 @@ def found_by(fit: BlockFit, zones: int, most_error: float = np.inf) -> IdlePower
     good = (value_w > 0) & (np.sqrt(np.maximum(variance, 0.0)) <= most_error * value_w)
     precision = np.where(good, 1.0 / np.maximum(variance, 1e-12), 0.0)
     return IdlePowerEvidence(precision, precision * value_w)
+
+
+def rest_changes_w(rows: Rows, fit: BlockFit) -> F64:
+    """(zones,) how far power at rest changed in these rows, root mean square.
+
+    A fan, inlet air or warmth moves it slowly, by more than the error of its mean says. Repeated
+    measurements that scatter more than their errors allow are as uncertain as they scatter (Birge,
+    Physical Review 40, 1932), and so is what they tell of another time.
+    """
+    still = rows.known & (rows.active <= _MOST_ACTIVE)
+    changes = [fit.drift_w[still & (rows.zone == zone)] for zone in range(len(rows.edge_w))]
+    return np.array([float(np.std(change)) if len(change) else 0.0 for change in changes])
 
 
 def _rested(rows: Rows, zone: int) -> bool:

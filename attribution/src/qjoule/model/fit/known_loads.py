@@ -22,6 +22,7 @@ from qjoule.model.energy import Bool, Series
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Evidence, fit_block
+from qjoule.model.fit.earlier_blocks import rest_changes_w
 from qjoule.model.fit.kernel_rows import KernelRows, Phase, kernel_rows
 from qjoule.model.fit.observed import predict
 from qjoule.model.fit.rows import Source, itself, make_rows
@@ -134,7 +135,10 @@ class _Run:
 
 @dataclass(frozen=True)
 class _DomainFit:
-    """One domain's fit; `held_out` is None where no kernel could be left out."""
+    """One domain's fit; `held_out` is None where no kernel could be left out.
+
+    `rest_changes_w` (zones,): by how much power at rest may be another than in the run.
+    """
 
     domain: str
     packages: tuple[int, ...]
@@ -142,6 +146,7 @@ class _DomainFit:
     counters: bool
     held_out: float | None
     prior_sigma: F64
+    rest_changes_w: F64
     refines: bool = False  #: what was known before came from a calibration
 
 
@@ -169,7 +174,8 @@ def _fit_domain(run: _Run) -> _DomainFit | None:
     errors = [error for error in found if error is not None]
     held_out = float(np.sqrt(np.mean(np.square(errors)))) if errors else None
     sigma = np.sqrt(1.0 / np.maximum(np.diag(belief.precision), 1e-300))
-    return _DomainFit(run.domain, packages, fit, counters, held_out, sigma, weights.calibrated)
+    changes_w, refines = rest_changes_w(rows, fit), weights.calibrated
+    return _DomainFit(run.domain, packages, fit, counters, held_out, sigma, changes_w, refines)
 
 
 #: The features that are known without counters.
@@ -231,6 +237,7 @@ def _result(made: dict[str, _DomainFit], main: str, notes: list[str]) -> Calibra
     for name, one in made.items():
         count, value = len(one.packages), one.fit.value
         sigma = np.sqrt(np.maximum(np.diag(one.fit.covariance), 0.0))
+        sigma[:count] = np.hypot(sigma[:count], one.rest_changes_w)
         others[name] = _weights(one)
         if one.held_out is not None:
             held_out[name] = one.held_out
