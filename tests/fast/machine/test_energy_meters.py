@@ -201,7 +201,8 @@ def test_a_kernel_that_does_not_show_single_cores_is_named_where_the_processor_h
     tmp_path: Path,
 ) -> None:
     place = pmu(tmp_path / "power", "0", ENERGY)
-    with Probe(f"perf:{place}", cores="yes", amd="yes") as probe:
+    # The path before the words may be long, and an ordinary line has no room for it.
+    with Probe(f"perf:{place}", cores="yes", amd="yes", why_bytes=4096) as probe:
         words = (
             "; no counters of single cores: no PMU power_core (Linux 6.13 or later, module rapl)"
         )
