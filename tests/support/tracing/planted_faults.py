@@ -96,7 +96,7 @@ class Faults:
         """A long statement for one row, which is sent as text each time."""
         terms = "".join(f" + {n}" for n in range(300))
         with closing(self._connect()) as connection, connection.cursor() as cursor:
-            for n in range(1000):
+            for n in range(3000):
                 text = f"select id{terms} from orders where id = {n}"
                 cursor.execute(text, **({"prepare": False} if self.is_postgres else {}))
                 cursor.fetchall()
