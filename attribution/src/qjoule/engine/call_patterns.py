@@ -25,8 +25,10 @@ LEAST_LOOPS = 5  #: loops after one statement, if replies do not say how many ro
 LEAST_POLLS = 20
 LEAST_WAITS = 10
 _PERIOD_NS = 2_000_000  #: shortest period of polling
-_NEAR = 0.2  #: largest relative difference of loops' lengths, and by which an interval is too short
-_LATE = 0.5  #: largest part of its period by which a poller on a busy machine wakes up late
+#: Lengths of loops differ by less than this part, and no interval of a poller is shorter by more.
+_NEAR = 0.2
+#: A poller on a busy machine wakes up late by at most this part of its period.
+_LATE = 0.5
 _MOST, _BUSY = 0.8, 0.2
 _WAIT_NS = 1_000_000  #: a shorter wait is no convoy
 
