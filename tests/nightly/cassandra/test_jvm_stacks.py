@@ -137,11 +137,13 @@ def test_without_frame_pointers_callers_are_unknown_and_that_is_said(tmp_path: P
     assert "compiled Java code are unknown: start it with -XX:+PreserveFramePointer" in (
         recorder.messages
     )
-    stacks = [stack for stack in flame(tmp_path / "t") if "Spinning." in stack]
-    assert stacks
-    for stack in stacks:
-        frames = stack.removesuffix(";[kernel]").split(";")
-        assert frames[-2:] == ["[callers unknown]", "Spinning.innermost"]
+    energies = {s: energy for s, energy in flame(tmp_path / "t").items() if "Spinning." in s}
+    ends = {s: s.removesuffix(";[kernel]").split(";")[-2:] for s in energies}
+    for callers, method in ends.values():  # a sample in any of its methods has no callers
+        assert callers == "[callers unknown]"
+        assert method.startswith("Spinning.")
+    innermost = sum(energies[s] for s, (_, method) in ends.items() if method.endswith("innermost"))
+    assert innermost > 0.9 * sum(energies.values())
 
 
 def test_a_jvm_that_ends_before_the_recording_has_no_names(tmp_path: Path) -> None:
