@@ -47,8 +47,8 @@ _MEANING = (
 )
 _NO_SAMPLES = "no row has samples in this time"
 _NOT_FOLLOWED = (
-    "Not followed: servers that started after top did, code that is compiled at run time, and all "
-    "stacks of JVMs.",
+    "Not followed: servers that started after top did, and code that is compiled at run time, "
+    "except by JVMs with -XX:+PreserveFramePointer.",
 )
 
 
