@@ -36,7 +36,7 @@ from studies.bench.accuracy.recording import Case  # noqa: E402
 from studies.bench.accuracy.scenarios import make_case  # noqa: E402
 
 from qjoule.model.coefficients import Coefficients  # noqa: E402
-from qjoule.model.fit.known_loads import Surroundings  # noqa: E402
+from qjoule.model.fit.known_loads import MachineInUse  # noqa: E402
 
 DEFAULT = ("equal_time_unequal_power", "short_bursts", "noisy_neighbours", "smt_both_busy")
 Row = dict[str, float | int | str]
@@ -49,8 +49,8 @@ def coefficients(case: Case, quick: Case) -> dict[str, Coefficients]:
     return {
         "uncalibrated": Coefficients(),
         "full": full,
-        "quick": calibrated(quick, Surroundings(own)),
-        "both": calibrated(quick, Surroundings(own, full)),
+        "quick": calibrated(quick, MachineInUse(own)),
+        "both": calibrated(quick, MachineInUse(own, full)),
     }
 
 

@@ -36,7 +36,7 @@ from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Series, WindowEnergy
 from qjoule.model.fit.cells import Cell, Conditions
-from qjoule.model.fit.known_loads import Phase, Surroundings, fit_calibration
+from qjoule.model.fit.known_loads import MachineInUse, Phase, fit_calibration
 from qjoule.model.fit.remembered import Now
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
@@ -167,14 +167,14 @@ def result_of(
     )
 
 
-def calibrated(case: Case, around: Surroundings | None = None) -> Coefficients:
+def calibrated(case: Case, around: MachineInUse | None = None) -> Coefficients:
     """Coefficients of the case's calibration run, as `qjoule calibrate` fits them.
 
     `around`: of a run on a machine in use.
     """
     if case.calibration is None:
         return Coefficients()
-    around = replace(around or Surroundings(), idle_table=idle_table(meta_of(case.calibration)))
+    around = replace(around or MachineInUse(), idle_table=idle_table(meta_of(case.calibration)))
     return fit_calibration(*phases_and_windows(case), around).coefficients
 
 

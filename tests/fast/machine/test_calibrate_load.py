@@ -51,7 +51,7 @@ from qjoule.machine.steps import (
     wakeup_rate,
 )
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.fit.known_loads import CalibrationFit, Surroundings, fit_calibration
+from qjoule.model.fit.known_loads import CalibrationFit, MachineInUse, fit_calibration
 from waiting import is_running, until
 
 SOURCES = Path(__file__).parents[3] / "tracer" / "load"
@@ -204,7 +204,7 @@ def fit(quick: Case, before: Coefficients) -> CalibrationFit:
     """A quick run's calibration, on a machine of which `before` was known before."""
     assert quick.calibration is not None
     table = idle_table(meta_of(quick.calibration))
-    around = Surroundings(own_groups(quick.calibration), before, idle_table=table)
+    around = MachineInUse(own_groups(quick.calibration), before, idle_table=table)
     return fit_calibration(*phases_and_windows(quick), around)
 
 

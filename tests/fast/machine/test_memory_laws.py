@@ -29,7 +29,7 @@ from qjoule.model.coefficients import Coefficients
 from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cell_algebra import arrow, folded, restricted
 from qjoule.model.fit.cells import Cell, Conditions, MemoryReport, union
-from qjoule.model.fit.remembered import Asked, Now, recalled
+from qjoule.model.fit.remembered import EvidenceQuery, Now, combined_evidence
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.snapshots import Controls, Snapshot
@@ -198,7 +198,9 @@ def estimate(report: MemoryReport) -> tuple[F64, F64]:
 
 def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> MemoryReport:
     releases = np.full(len(keys), 7, np.uint64)
-    return recalled(cells, Asked("package", NAMES, keys, releases), Now(now_s, USUAL))
+    return combined_evidence(
+        cells, EvidenceQuery("package", NAMES, keys, releases), Now(now_s, USUAL)
+    )
 
 
 def test_a_folded_cell_never_tells_more() -> None:

@@ -113,7 +113,7 @@ def test_what_is_not_told_reaches_up_and_power_at_rest_down() -> None:
 def test_a_shallow_machine_and_a_calibrated_one_have_one_belief() -> None:
     case = lingering(2)
     for ledger in (learned(case, SHALLOW), learned(case, DEEP, calibrated())):
-        assert ledger.models[PACKAGE].untold is None
+        assert ledger.models[PACKAGE].one_sided is None
         assert NOTE not in notes(ledger)
 
 
@@ -183,7 +183,7 @@ def test_an_average_lies_between_what_each_belief_gives(
     assert np.linalg.eigvalsh(average.covariance).min() > -1e-9
     # It never says less than the belief without the parameter, nor more than both allow.
     sigma = np.sqrt(np.diag(average.covariance))
-    reach = np.hypot(Z95 * sigma, np.abs(average.untold))
+    reach = np.hypot(Z95 * sigma, np.abs(average.one_sided))
     assert (
         reach >= Z95 * np.minimum(*(np.diag(a.covariance) for a in (of_narrow, of_wide))) ** 0.5
     ).all()
@@ -195,9 +195,9 @@ def test_nothing_is_untold_where_windows_tell() -> None:
         x = np.array(rows)
         average = averaged(1e6 * x, 1e6 * np.array([1.0, 1.0, size, 1.0]), prior(1.0))
         assert average.value[2] == pytest.approx(size, abs=0.05)
-        assert np.hypot(*(average.untold[2], average.covariance[2, 2] ** 0.5)) < 0.05
+        assert np.hypot(*(average.one_sided[2], average.covariance[2, 2] ** 0.5)) < 0.05
 
 
 def test_without_a_second_belief_nothing_is_untold() -> None:
     solution = solved([[1.0, 0.5, 0.2, 1.0]], 2.0, prior(None))
-    assert not solution.untold.any()
+    assert not solution.one_sided.any()

@@ -78,16 +78,16 @@ def summarise(
     """
     from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
     from qjoule.engine.other_results import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
-    from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
+    from qjoule.model.fit.known_loads import MachineInUse, fit_calibration  # noqa: PLC0415
     from qjoule.model.zones import left_out  # noqa: PLC0415
 
     phases = [recorded.phase for recorded in done]
     batches, series, foreign = phase_windows(trace, _LOAD)
     if not series:
         raise QjouleError("nothing was measured: the energy counters gave no reading")
-    around = Surroundings(idle_table=idle_table(trace.meta))
+    around = MachineInUse(idle_table=idle_table(trace.meta))
     if in_use:
-        around = replace(around, own=foreign, known=in_use.prior)
+        around = replace(around, load_groups=foreign, prior=in_use.prior)
     fit = fit_calibration(batches, series, phases, around)
     if in_use and not fit.coefficients.calibrated:
         raise QjouleError(
@@ -119,7 +119,9 @@ def summarise(
         phases=summaries,
         held_out_error=dict(fit.held_out_error),
         identified={
-            name: FittedCoefficient(float(c.value), float(c.low), float(c.high), bool(c.ok), c.why)
+            name: FittedCoefficient(
+                float(c.value), float(c.low), float(c.high), bool(c.ok), c.reason
+            )
             for name, c in fit.identified.items()
         },
         notes=(

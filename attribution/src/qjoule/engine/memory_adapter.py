@@ -13,9 +13,17 @@ from qjoule.engine.accounts import ClassKeys, hashed
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients_used import Remembered
 from qjoule.model.energy import I64
-from qjoule.model.fit.cell_algebra import Gone, integrated
+from qjoule.model.fit.cell_algebra import Eliminated, marginalised
 from qjoule.model.fit.cells import U64, Cell, Conditions, MemoryReport
-from qjoule.model.fit.remembered import Asked, Learned, Now, Recalled, by_key, nothing, recalled
+from qjoule.model.fit.remembered import (
+    BlockEvidence,
+    EvidenceQuery,
+    Now,
+    Recalled,
+    by_key,
+    combined_evidence,
+    nothing,
+)
 from qjoule.model.labels import GroupLabel
 from qjoule.trace.meta import Meta
 
@@ -43,7 +51,7 @@ class _OpenCell:
     blocks: int = 0
     refused: int = 0  #: blocks that contradicted earlier evidence
 
-    def add(self, keys: U64, releases: U64, block: Learned) -> None:
+    def add(self, keys: U64, releases: U64, block: BlockEvidence) -> None:
         """Adds a block's evidence. `keys`: of its classes, 0 for a class without one."""
         f = len(self.names)
         keyed = np.flatnonzero(keys)
@@ -51,10 +59,10 @@ class _OpenCell:
         distinct = np.sort(keyed[first])
         gone = np.setdiff1d(np.arange(len(keys)), distinct)
         prior = np.full(len(gone), block.spread**-2.0)
-        report = integrated(
+        report = marginalised(
             MemoryReport(block.evidence.precision, block.evidence.moment),
             np.append(np.arange(f), f + distinct),
-            Gone(f + gone, prior, np.ones(len(gone))),
+            Eliminated(f + gone, prior, np.ones(len(gone))),
         )
         for key, release in zip(keys[distinct].tolist(), releases[distinct].tolist(), strict=True):
             if key not in self.keys:
@@ -83,7 +91,7 @@ class _OpenCell:
         gone = np.setdiff1d(np.arange(f, f + len(keys)), f + shapes)
         prior = np.full(len(gone), self.spread**-2.0)
         whole = MemoryReport(self.precision, self.moment)
-        report = integrated(whole, stays, Gone(gone, prior, np.ones(len(gone))))
+        report = marginalised(whole, stays, Eliminated(gone, prior, np.ones(len(gone))))
         n = len(used)
         empty = np.zeros(0)
         bare = Cell(
@@ -159,8 +167,8 @@ class MemoryAdapter:
                 self._cache.clear()
 
             def of_keys(chosen: U64, on: U64) -> MemoryReport:
-                wanted = Asked(domain, tuple(names), chosen, on)
-                return recalled(self._cells, wanted, now)
+                wanted = EvidenceQuery(domain, tuple(names), chosen, on)
+                return combined_evidence(self._cells, wanted, now)
 
             self._cache[cache_key] = by_key(of_keys, len(names), keys, releases)
         return self._cache[cache_key]
@@ -175,7 +183,9 @@ class MemoryAdapter:
         self._void.update(key for key in keys.tolist() if key)
         return [self._keys.name(int(number)) for number in classes]
 
-    def learned(self, domain: str, names: Sequence[str], classes: I64, block: Learned) -> None:
+    def learned(
+        self, domain: str, names: Sequence[str], classes: I64, block: BlockEvidence
+    ) -> None:
         if self._offset_ns is None or not self.collects:
             return
         cell = self._open.get(domain)

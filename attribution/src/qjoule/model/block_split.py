@@ -167,7 +167,7 @@ class BlockSplit:
         sigma_nj = self._moves.sigma_nj(self._model)
         of_shares = self._moves.of_shares(self._model)
         self._sums.errors.add_model(self._groups, sigma_nj, of_shares)
-        self._sums.errors.add("tails_nj", self._groups, self._moves.untold_nj(self._model))
+        self._sums.errors.add("tails_nj", self._groups, self._moves.one_sided_nj(self._model))
         if self._watch:
             self._watch.close(self._model, self._moves, self._groups, self._terms.class_of)
         if self._terms.idle == "separate":
@@ -175,8 +175,8 @@ class BlockSplit:
             variance = float(self._static_ns @ of_idle @ self._static_ns)
             for side in (0, 1):
                 self._sums.idle_slack_nj[side] += Z95 * max(variance, 0.0) ** 0.5
-            if self._model.untold is not None:
-                moved = float(self._static_ns @ self._model.untold[: len(self._zones)])
+            if self._model.one_sided is not None:
+                moved = float(self._static_ns @ self._model.one_sided[: len(self._zones)])
                 self._sums.idle_slack_nj[int(moved > 0)] += abs(moved)
 
     def _add_sums(self, s: int, batch: WindowBatch, one: Portion) -> None:

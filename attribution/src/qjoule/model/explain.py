@@ -154,7 +154,7 @@ class RowWatch:
         self._model, self._column = model, column
         slopes = moves.slopes[mine].sum(axis=0)[None, :]
         own_nj = model.spread * float(moves.own_nj[mine].sum())
-        beyond_nj = model.beyond * float(moves.energy_nj[mine].sum())
+        beyond_nj = model.unexplained * float(moves.energy_nj[mine].sum())
         places = _places(model, column)
         for name, columns in places.items():
             part = np.zeros_like(slopes)
@@ -173,7 +173,7 @@ class RowWatch:
         """The explanation, after the last window."""
         error, energy_nj = row.error, row.energy_nj
         dynamic_nj, rest_nj = self._whole_nj["dynamic"], self._whole_nj[REST]
-        untold_nj = row.unknown_rest_nj + abs(row.tails_nj)
+        one_sided_nj = row.unknown_rest_nj + abs(row.tails_nj)
         windows = np.unique(np.concatenate([np.zeros(0, np.int64), *self._windows]))
         weight, of_all = self._weight
         alone = {name: Z95 * sigma for name, sigma in self._alone_nj.items()} | {
@@ -182,7 +182,7 @@ class RowWatch:
             "lost records": error.loss_nj + error.unnamed_nj,
             "unknown power at rest": row.unknown_rest_nj / 2,
             "tails or power at rest": abs(row.tails_nj) / 2,
-            "known from one side": (error.down_nj + error.up_nj - untold_nj) / 2,
+            "known from one side": (error.down_nj + error.up_nj - one_sided_nj) / 2,
         }
         remedies = {}
         for name, settled_nj in self._settled_nj.items():

@@ -173,7 +173,7 @@ def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
     parts, untold = [], False
     for z, zone in enumerate(ledger.zones[ledger.main]):
         value, sigma = float(model.idle_w[z]), float(model.covariance[z, z]) ** 0.5
-        tails_w = 0.0 if model.untold is None else max(-float(model.untold[z]), 0.0)
+        tails_w = 0.0 if model.one_sided is None else max(-float(model.one_sided[z]), 0.0)
         low, high = max(value - math.hypot(Z95 * sigma, tails_w), 0.0), value + Z95 * sigma
         parts.append(f"{value:.2f} W [{low:.2f}, {high:.2f}] of {ledger.main} {zone.package}")
         untold |= tails_w > _TAILS_UNTOLD * value

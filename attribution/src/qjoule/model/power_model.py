@@ -50,8 +50,8 @@ class PowerModel:
     weight; all others draw 1 times it, to within `spread` (1 sigma). `covariance` is of (idle_w,
     shared_w, theta, factor) in that order. `learned`: whether windows of the trace itself
     contributed. `drift_w` (zones, n): change of power at rest with temperature in the n windows
-    from number `first` on. `beyond`: standard error of everybody's energy, as a ratio, by what
-    windows show that the model has no term for; `beyond_with`: what that goes with.
+    from number `first` on. `unexplained`: standard error of everybody's energy, as a ratio, by what
+    windows show that the model has no term for; `unexplained_with`: what that goes with.
     """
 
     idle_w: F64
@@ -64,18 +64,18 @@ class PowerModel:
     learned: bool = False
     drift_w: F64 | None = None
     first: int = 0
-    beyond: float = 0.0
-    beyond_with: tuple[str, ...] = ()
+    unexplained: float = 0.0
+    unexplained_with: tuple[str, ...] = ()
     alone: Moments | None = None  #: of `classes`; None: nothing was learned
     #: How far all parameters move together, at 95 %, if packages linger after a sleep for as long
     #: as the windows allow (`fit/averaged.py`); None: not at all.
-    untold: F64 | None = None
+    one_sided: F64 | None = None
 
     def misfits(self, domain: str) -> list[str]:
         """What a reader must know of it, a sentence each."""
         return [
             f"the model does not fit this machine's {domain} power: {what}"
-            for what in self.beyond_with
+            for what in self.unexplained_with
         ]
 
     def rest_w(self, zone: int, first: int, count: int) -> F64:
@@ -129,7 +129,7 @@ class PowerModel:
             factor=self.factor[stays],
             alone=alone and Moments(alone.alone_s[stays], alone.information_nats[stays]),
             covariance=self.covariance[np.ix_(at, at)],
-            untold=self.untold if self.untold is None else self.untold[at],
+            one_sided=self.one_sided if self.one_sided is None else self.one_sided[at],
         )
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:

@@ -44,15 +44,15 @@ class Sensitivity:
 
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
-        own = np.hypot(model.spread * self.own_nj, model.beyond * self.energy_nj)
+        own = np.hypot(model.spread * self.own_nj, model.unexplained * self.energy_nj)
         return np.asarray(np.sqrt(variance_of(self.slopes, model) + own**2))
 
-    def untold_nj(self, model: PowerModel) -> F64:
+    def one_sided_nj(self, model: PowerModel) -> F64:
         """(groups,) by how much each group's energy may be more (or less, where negative) than its
-        interval of `sigma_nj` says, at 95 %: see `PowerModel.untold`."""
-        if model.untold is None:
+        interval of `sigma_nj` says, at 95 %: see `PowerModel.one_sided`."""
+        if model.one_sided is None:
             return np.zeros(len(self.slopes))
-        moved, half = self.slopes @ model.untold, Z95 * self.sigma_nj(model)
+        moved, half = self.slopes @ model.one_sided, Z95 * self.sigma_nj(model)
         return np.asarray(np.sign(moved) * (np.hypot(moved, half) - half))
 
     def of_shares(self, model: PowerModel) -> ShareSigma:
@@ -71,11 +71,11 @@ class Sensitivity:
         beyond2 = (others * energy) ** 2 + share**2 * ((energy**2).sum() - energy**2)
         of_shares = self.slopes - share[:, None] * of_total
         variance = variance_of(of_shares, model)
-        if model.untold is not None:
-            variance += np.square(of_shares @ model.untold / Z95)
+        if model.one_sided is not None:
+            variance += np.square(of_shares @ model.one_sided / Z95)
         total = float(variance_of(of_total[None, :], model)[0])
-        total += model.beyond**2 * float((energy**2).sum())
-        sigma_nj = np.sqrt(variance + own2 + model.beyond**2 * beyond2)
+        total += model.unexplained**2 * float((energy**2).sum())
+        sigma_nj = np.sqrt(variance + own2 + model.unexplained**2 * beyond2)
         return ShareSigma(share, np.asarray(sigma_nj), total**0.5)
 
 

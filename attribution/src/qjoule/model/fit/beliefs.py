@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is assumed about a machine's power before the windows of a trace are seen (priors)."""
+"""Priors of a machine's power, before any window of a trace is used."""
 
 from __future__ import annotations
 
@@ -43,30 +43,32 @@ _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least power seen: power at rest is between zero and all of it
 _SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
 _BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may cost more or less
-#: More than a core draws by itself at its highest frequency. It bounds what is believed of the
-#: power of busy cores on a machine that hardly does anything.
+#: More than one core draws at its highest frequency. It bounds the prior of busy cores' power on a
+#: machine that is almost idle.
 _MOST_CORE_W = 40.0
-_SMALL_SIGMA = 0.2  #: of the cost on a small core: makers differ more than they say
-_DYNAMIC = 0.5  #: share of the mean power that busy cores draw
+_SMALL_SIGMA = 0.2  #: of the cost on a small core: it varies more between makers than they state
+_DYNAMIC_SHARE = 0.5  #: share of the mean power that busy cores draw
 #: Shared power that follows memory traffic: an uncore's clock rises with it (Intel SDM vol. 3,
 #: "uncore frequency scaling"). Of the mean power, at the mean traffic.
 _FOLLOWS_TRAFFIC = 0.05
 #: Power of a tail, for each of its lengths: of the mean power, and of a core's power.
 _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
-#: Power of a package that another one keeps awake, of the mean power: from nothing to about all
-#: that it shares.
-_KEPT = 0.1
-#: The same of a package's long tails. No table of the kernel shows package states: firmware enters
-#: them, often only at a timer's tick. Until then a package draws up to all of its shared power. A
-#: package whose cores have no deep state has none itself. Windows of a load without long sleeps
-#: hardly tell them from power at rest. So unless that is known, there are two beliefs: a package
-#: has long tails, or next to none.
+#: Power of a package that another one keeps awake, relative to the mean power: between zero and
+#: about all of its shared power.
+_KEPT_AWAKE = 0.1
+#: Power of a package's long tails, relative to the mean power. The kernel's tables do not list
+#: package states: firmware enters them, often only at a timer's tick. Until then a package draws up
+#: to all of its shared power. A package whose cores have no deep state has no such state either.
+#: Windows of a load without long sleeps can hardly separate long tails from power at rest. So
+#: unless power at rest is known, there are two priors: with long tails, and with almost none.
 _TAIL_LONG, _TAIL_NONE = 0.09, 0.002
-_LONG = [THETA.index(f"p{i}") for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))]
+_LONG_TAILS = [
+    THETA.index(f"p{i}") for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))
+]
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
-_LEAST = 0.02  #: quantile that is used as the least power
+_LEAST_QUANTILE = 0.02  #: quantile that is used as the least power
 
 
 def belief_of(
@@ -81,26 +83,26 @@ def belief_of(
 ) -> Prior:
     """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
 
-    `table`: the idle states of the machine, as far as its kernel shows any. `long_tails`: they can
-    be told from power at rest, because that is known, or because the windows are of phases with
-    long sleeps, which a load seldom has. Otherwise, and unless the machine `rests` in these
-    windows, there are two beliefs about them.
+    `table`: the idle states that the machine's kernel lists; None: it lists none. `long_tails`:
+    whether long tails can be separated from power at rest, because that is known, or because the
+    phases contain long sleeps. Otherwise the prior of long tails gets a wider alternative, unless
+    the machine `rests` in these windows.
     """
     mean_w, least_w, awake_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
     shared, shared_var = _shared(prior, awake_w, weak=not weights.calibrated, dram=dram)
-    around = _Around(float(mean_w.mean()), dram, table, long_tails)
-    theta, theta_cov = _theta(prior, rows, weights, around)
+    context = _DomainContext(float(mean_w.mean()), dram, table, long_tails)
+    theta, theta_cov = _theta(prior, rows, weights, context)
     covariance = np.zeros((prior.fixed, prior.fixed))
-    at = np.arange(2 * prior.zones)
-    covariance[at, at] = np.concatenate([idle_var, shared_var])
+    power_index = np.arange(2 * prior.zones)
+    covariance[power_index, power_index] = np.concatenate([idle_var, shared_var])
     covariance[2 * prior.zones :, 2 * prior.zones :] = theta_cov
     belief = Prior(np.concatenate([idle, shared, theta]), _inverse(covariance), prior.spread)
     if weights.calibrated or dram or long_tails or rests or (table and not table.deep):
         return belief
-    long = 2 * prior.zones + np.array(_LONG)
-    covariance[long, long] = (_TAIL_LONG * around.mean_w) ** 2
-    return replace(belief, wider=_inverse(covariance), only_up=tuple(long.tolist()))
+    long_index = 2 * prior.zones + np.array(_LONG_TAILS)
+    covariance[long_index, long_index] = (_TAIL_LONG * context.mean_w) ** 2
+    return replace(belief, wider=_inverse(covariance), only_up=tuple(long_index.tolist()))
 
 
 def _inverse(covariance: F64) -> F64:
@@ -110,7 +112,7 @@ def _inverse(covariance: F64) -> F64:
 
 
 @dataclass(frozen=True)
-class _Around:
+class _DomainContext:
     """The mean power; whether the domain is DRAM; the machine's idle states."""
 
     mean_w: float
@@ -123,13 +125,13 @@ def _levels(rows: Rows, zones: int) -> tuple[F64, F64, F64]:
     """Mean and least power of each zone, and the mean while it is awake, if it ever is."""
     mean, least, awake = (np.full(zones, 1e-3) for _ in range(3))
     for z in range(zones):
-        known = (rows.zone == z) & rows.known
-        mine, active = rows.power_w[known], rows.active[known]
-        if len(mine):
-            mean[z] = awake[z] = max(float(mine.mean()), 1e-3)
-            least[z] = max(float(np.quantile(mine, _LEAST)), 1e-3)
-        if active.any():
-            awake[z] = max(float((active * mine).sum() / active.sum()), 1e-3)
+        measured = (rows.zone == z) & rows.known
+        zone_power_w, active_share = rows.power_w[measured], rows.active[measured]
+        if len(zone_power_w):
+            mean[z] = awake[z] = max(float(zone_power_w.mean()), 1e-3)
+            least[z] = max(float(np.quantile(zone_power_w, _LEAST_QUANTILE)), 1e-3)
+        if active_share.any():
+            awake[z] = max(float((active_share * zone_power_w).sum() / active_share.sum()), 1e-3)
     return mean, least, awake
 
 
@@ -144,28 +146,30 @@ def _shared(prior: PowerModel, awake_w: F64, *, weak: bool, dram: bool) -> tuple
     value = prior.shared_w
     variance = np.diag(prior.covariance)[prior.zones : 2 * prior.zones]
     if weak and not value.any():
-        part = _SHARED_DRAM if dram else _SHARED
-        return part[0] * awake_w, (part[1] * awake_w) ** 2
+        fraction = _SHARED_DRAM if dram else _SHARED
+        return fraction[0] * awake_w, (fraction[1] * awake_w) ** 2
     return value, variance + (1e-4 * awake_w) ** 2
 
 
-def _theta(prior: PowerModel, rows: Rows, weights: Weights, around: _Around) -> tuple[F64, F64]:
-    value, sigma = _uncalibrated(prior, rows, weights, around)
+def _theta(
+    prior: PowerModel, rows: Rows, weights: Weights, context: _DomainContext
+) -> tuple[F64, F64]:
+    value, sigma = _uncalibrated(prior, rows, weights, context)
     if not weights.calibrated:
         return value, np.diag(sigma**2)
     theta_cov = prior.covariance[2 * prior.zones :, 2 * prior.zones :]
-    # An older calibration says nothing of the terms that it did not know.
+    # An older calibration lacks the terms that were added to the model later.
     unknown = (np.diag(theta_cov) == 0) & (np.arange(len(THETA)) >= THETA.index("beta"))
-    least = (1e-3 * np.abs(prior.theta) + 1e-9) ** 2
-    covariance = theta_cov + np.diag(np.where(unknown, sigma**2, least))
+    least_variance = (1e-3 * np.abs(prior.theta) + 1e-9) ** 2
+    covariance = theta_cov + np.diag(np.where(unknown, sigma**2, least_variance))
     return np.where(unknown, value, prior.theta), covariance
 
 
 def _uncalibrated(
-    prior: PowerModel, rows: Rows, weights: Weights, around: _Around
+    prior: PowerModel, rows: Rows, weights: Weights, context: _DomainContext
 ) -> tuple[F64, F64]:
     """Values (30,) of `THETA` and their standard errors."""
-    mean_w, dram = around.mean_w, around.dram
+    mean_w, dram = context.mean_w, context.dram
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
     mean_features = rows.features[rows.known].sum(axis=1).mean(axis=0)
@@ -173,40 +177,46 @@ def _uncalibrated(
     dynamic_w = min(mean_w, _MOST_CORE_W * busy)
     value, sigma = np.zeros(len(THETA)), np.full(len(THETA), 1e-6)
     for i, name in enumerate(THETA[:5]):
-        seen = float(mean_features[list(_FEATURE[name])].sum())
-        if name in terms and seen > 0:
-            value[i], sigma[i] = (part * dynamic_w / seen for part in terms[name])
+        mean_feature = float(mean_features[list(_FEATURE[name])].sum())
+        if name in terms and mean_feature > 0:
+            value[i], sigma[i] = (fraction * dynamic_w / mean_feature for fraction in terms[name])
     value[5], sigma[5] = (DEFAULT_ALPHA if not weights.alpha else weights.alpha), _ALPHA_SIGMA
-    most = max(float(rows.crowd.max(initial=0.0)), 1.0)
-    value[6], sigma[6] = 0.0, _SATURATION_SIGMA / most
+    max_crowd = max(float(rows.crowd.max(initial=0.0)), 1.0)
+    value[6], sigma[6] = 0.0, _SATURATION_SIGMA / max_crowd
     value[7], sigma[7] = 1.0, _BETA_SIGMA
     value[8], sigma[8] = DEFAULT_SMALL, _SMALL_SIGMA
     if not dram:
-        sigma[len(WEIGHT_TERMS) :] = _effect_sigmas(rows, around, by_time=by_time)
+        sigma[len(WEIGHT_TERMS) :] = _effect_sigmas(rows, context, by_time=by_time)
     return value, sigma
 
 
-def _effect_sigmas(rows: Rows, around: _Around, *, by_time: bool) -> F64:
-    """(21,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
-    mean_w, table = around.mean_w, around.table
-    known, tails, limits = rows.known, len(TAILS_NS), len(TRAFFIC_PER_NS)
-    active = float(rows.active[known].sum())
+def _effect_sigmas(rows: Rows, context: _DomainContext, *, by_time: bool) -> F64:
+    """(21,) standard errors of `EFFECT_TERMS`, whose prior means are 0."""
+    mean_w, table = context.mean_w, context.table
+    measured, tail_count, limit_count = rows.known, len(TAILS_NS), len(TRAFFIC_PER_NS)
+    active = float(rows.active[measured].sum())
     core_w = (
-        _DYNAMIC * mean_w / max(float(rows.features[known][:, :, 4:6].sum(axis=(1, 2)).mean()), 1.0)
+        _DYNAMIC_SHARE
+        * mean_w
+        / max(float(rows.features[measured][:, :, 4:6].sum(axis=(1, 2)).mean()), 1.0)
     )
-    traffic = rows.effects[known, :limits].sum(axis=0) / active if active > 0 else np.zeros(limits)
+    traffic = (
+        rows.effects[measured, :limit_count].sum(axis=0) / active
+        if active > 0
+        else np.zeros(limit_count)
+    )
     sigma = np.full(len(EFFECT_TERMS), 1e-6)
     if not by_time:
-        some = np.flatnonzero(traffic > 0)
-        sigma[some] = _FOLLOWS_TRAFFIC * mean_w / traffic[some]
-    lengths = table.tails if table else np.ones(tails)
+        has_traffic = np.flatnonzero(traffic > 0)
+        sigma[has_traffic] = _FOLLOWS_TRAFFIC * mean_w / traffic[has_traffic]
+    lengths = table.tails if table else np.ones(tail_count)
     wake_ns = table.wake_ns if table else _WAKE_NS
-    sigma[limits : limits + tails] = _TAIL_PACKAGE * mean_w * lengths
-    sigma[limits + tails : limits + 2 * tails] = _TAIL_CORE * core_w * lengths
-    wakes = limits + 2 * tails
+    sigma[limit_count : limit_count + tail_count] = _TAIL_PACKAGE * mean_w * lengths
+    sigma[limit_count + tail_count : limit_count + 2 * tail_count] = _TAIL_CORE * core_w * lengths
+    wakes = limit_count + 2 * tail_count
     sigma[wakes : wakes + 2] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
-    sigma[wakes + 2] = _KEPT * mean_w
+    sigma[wakes + 2] = _KEPT_AWAKE * mean_w
     sigma[wakes + 3 :] = mean_w * (
-        _TAIL_LONG if around.long_tails and (not table or table.deep) else _TAIL_NONE
+        _TAIL_LONG if context.long_tails and (not table or table.deep) else _TAIL_NONE
     )
     return sigma

@@ -35,37 +35,39 @@ def _warmth(rows: Rows) -> F64:
     A warm chip leaks more, so all power rises by one to a few per cent within seconds to a minute
     of load. Without these columns the fit takes warming for dynamic power.
     """
-    out = np.zeros((len(rows.power_w), len(TAU_S)))
+    columns = np.zeros((len(rows.power_w), len(TAU_S)))
     for z in range(len(rows.edge_w)):
-        mine = np.flatnonzero(rows.zone == z)
-        known = rows.known[mine]
-        mean_w = float(rows.power_w[mine][known].mean()) if known.any() else 0.0
+        in_zone = np.flatnonzero(rows.zone == z)
+        measured = rows.known[in_zone]
+        mean_w = float(rows.power_w[in_zone][measured].mean()) if measured.any() else 0.0
         if mean_w <= 0:
             continue
-        above = np.where(known, rows.power_w[mine] / mean_w - 1.0, 0.0)
+        excess = np.where(measured, rows.power_w[in_zone] / mean_w - 1.0, 0.0)
         for i, tau_s in enumerate(TAU_S):
-            out[mine, i] = low_passed(above, np.exp(-rows.lengths_s[mine] / tau_s))
-    return out
+            columns[in_zone, i] = low_passed(excess, np.exp(-rows.lengths_s[in_zone] / tau_s))
+    return columns
 
 
-def low_passed(values: F64, keep: F64) -> F64:
-    """(n,): each is the one before times `keep` (n,), plus 1 - `keep` of the value; from 0.
+def low_passed(values: F64, decays: F64) -> F64:
+    """(n,) exponential moving average of `values` (n,), starting at 0; `decays` (n,): weight of the
+    previous average.
 
     A block has some thousand rows at most. Importing `scipy.signal` for `lfilter` takes 0.5 s.
     """
-    level, out = 0.0, []
-    for inflow, kept in zip(((1.0 - keep) * values).tolist(), keep.tolist(), strict=True):
-        level = inflow + kept * level
-        out.append(level)
-    return np.array(out, np.float64)
+    level, levels = 0.0, []
+    for inflow, decay in zip(((1.0 - decays) * values).tolist(), decays.tolist(), strict=True):
+        level = inflow + decay * level
+        levels.append(level)
+    return np.array(levels, np.float64)
 
 
 _K = THETA.index("k")
 _STEPS = 5
-#: Leakage follows temperature: power at rest drifts by about a per cent within a block.
-_WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
-_ORDER = np.arange(1, _WAVES + 1)
-_SMOOTH = 5  #: windows over which errors of edges have cancelled
+#: Leakage follows temperature, so power at rest drifts by about one per cent within a block. The
+#: last number is the weight of this prior, in squared harmonics.
+_DRIFT_SHARE, _WAVES, _DRIFT_PRIOR_WEIGHT = 0.01, 12, 4.0
+_HARMONICS = np.arange(1, _WAVES + 1)
+_SMOOTHING_WINDOWS = 5  #: windows over which edge errors cancel
 _DEGREES = 4.0  #: of freedom of Student's t
 
 
@@ -83,43 +85,43 @@ class Evidence:
 
 @dataclass(frozen=True)
 class BlockFit:
-    """All parameters, and the evidence of this block alone."""
+    """Estimates of all parameters, and the evidence of this block alone."""
 
-    found: Average
+    estimate: Average
     evidence: Evidence
     drift_w: F64  #: (n,) slow drift of power around the fit
-    #: Squared error of the prediction before the block (with the evidence of earlier blocks, and
-    #: without it), over that of the fit.
+    #: Squared error of predictions made before the block, over that of the fit: with the evidence
+    #: of earlier blocks, and (`misfit_without`) without it.
     misfit: float
     misfit_without: float
-    #: What windows show beyond the model: power that goes with something it has no term for.
-    beyond: Misfit = NO_MISFIT
+    #: Power that the model has no term for, and what it correlates with.
+    unexplained: Misfit = NO_MISFIT
 
     @property
     def value(self) -> F64:
-        return self.found.value
+        return self.estimate.value
 
     @property
     def covariance(self) -> F64:
-        return self.found.covariance
+        return self.estimate.covariance
 
     @property
     def spread(self) -> float:
-        return self.found.spread
+        return self.estimate.spread
 
 
 def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
-    """Fits a block under `belief` and the evidence of blocks `before`.
+    """Fits a block under the prior `belief` and the evidence of earlier blocks, `before`.
 
     Raises `LinAlgError` if the numbers are so far apart that they cannot be solved.
     """
     size = len(belief.mean) + len(rows.classes)
-    value = plain = np.append(belief.mean, np.ones(len(rows.classes)))
-    places = ZoneNoise.of(rows)
-    levels = places.first_levels()
+    value = prior_value = np.append(belief.mean, np.ones(len(rows.classes)))
+    zone_noise = ZoneNoise.of(rows)
+    levels = zone_noise.first_levels()
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
     scale, k_sigma = expected_scale(rows), _k_sigma(belief)
-    wander_w = _WANDER * mean_w(rows)
+    drift_sigma_w = _DRIFT_SHARE * mean_w(rows)
     waves, warmth = _waves(rows), _warmth(rows)
     warm_sigma = np.full(warmth.shape[1], _WARMTH_SIGMA)
     for step in range(_STEPS):
@@ -131,64 +133,76 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
             rows, above_idle(rows, power, value), value, k_sigma
         )
         residual -= curve @ curve_mean
-        warm = warmth * (power * rows.known)[:, None]
-        whole = np.hstack([slopes, curve, warm, waves]) / scale[:, None]
+        warm_w = warmth * (power * rows.known)[:, None]
+        design = np.hstack([slopes, curve, warm_w, waves]) / scale[:, None]
         target = (residual + slopes @ value) / scale
-        x, y = places.transformed(whole), places.transformed(target)
-        spectrum = places.spectrum(levels)
-        everything = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
-        nuisance = np.concatenate([curve_sigma, warm_sigma, (wander_w[:, None] / _ORDER).ravel()])
-        mine_told, bend = _without_curve(everything, size, nuisance)
-        told = _joined(before, mine_told, rows, value)
-        found = averaged(told.precision, told.moment, belief)
-        value = found.value
-        rest = bend(value)
-        error = y - x @ np.append(value, rest)
-        wander_w = _wandered(rest[-waves.shape[1] :].reshape(len(wander_w), -1), wander_w)
+        x, y = zone_noise.transformed(design), zone_noise.transformed(target)
+        spectrum = zone_noise.spectrum(levels)
+        joint = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
+        nuisance_sigma = np.concatenate(
+            [curve_sigma, warm_sigma, (drift_sigma_w[:, None] / _HARMONICS).ravel()]
+        )
+        block_evidence, nuisance_at = _marginal(joint, size, nuisance_sigma)
+        evidence = _all_evidence(before, block_evidence, rows, value)
+        estimate = averaged(evidence.precision, evidence.moment, belief)
+        value = estimate.value
+        nuisance = nuisance_at(value)
+        error = y - x @ np.append(value, nuisance)
+        drift_sigma_w = _drift_sigma_w(
+            nuisance[-waves.shape[1] :].reshape(len(drift_sigma_w), -1), drift_sigma_w
+        )
         if step < _STEPS - 1:
             x = x[:, :size]
-            power2 = error**2 + np.maximum(((x @ found.covariance) * x).sum(axis=1), 0.0)
-            levels = places.fit_levels(power2, levels, floors)
+            power2 = error**2 + np.maximum(((x @ estimate.covariance) * x).sum(axis=1), 0.0)
+            levels = zone_noise.fit_levels(power2, levels, floors)
     power, _ = predict(rows, value)
-    bends = bend(value)
-    warm_by = bends[curve.shape[1] : -waves.shape[1]]
-    drift = waves @ bends[-waves.shape[1] :]
-    curved = curve @ (curve_mean + bends[: curve.shape[1]])
-    residual = np.where(rows.known, rows.power_w - power, 0.0) - drift - warm @ warm_by - curved
-    # The part of it that is power at rest is found later, from its share of the mean power.
-    drift += warmth @ warm_by * mean_w(rows)[rows.zone]
-    walk = places.random_walk(residual, scale, levels)
-    beyond = misfit_of(rows, residual - walk, above_idle(rows, power, value))
+    nuisance_fit = nuisance_at(value)
+    warm_coefficients = nuisance_fit[curve.shape[1] : -waves.shape[1]]
+    drift = waves @ nuisance_fit[-waves.shape[1] :]
+    curve_w = curve @ (curve_mean + nuisance_fit[: curve.shape[1]])
+    residual = (
+        np.where(rows.known, rows.power_w - power, 0.0)
+        - drift
+        - warm_w @ warm_coefficients
+        - curve_w
+    )
+    # The caller takes the part of the drift that is power at rest, by its share of the mean power.
+    drift += warmth @ warm_coefficients * mean_w(rows)[rows.zone]
+    walk = zone_noise.random_walk(residual, scale, levels)
+    unexplained = misfit_of(rows, residual - walk, above_idle(rows, power, value))
     drift += walk
-    guesses = [value, plain]
+    predictions = [value, prior_value]
     if before.precision.any():
-        guesses.append(averaged(before.precision, before.moment, belief).value)
-    fitted, without, *old = (places.misfit(one, scale, spectrum) for one in guesses)
-    remembered = old[0] if old else without
-    ratios = remembered / fitted, without / fitted
-    return BlockFit(found, mine_told, drift, *ratios, beyond)
+        predictions.append(averaged(before.precision, before.moment, belief).value)
+    fitted_misfit, prior_misfit, *earlier_misfits = (
+        zone_noise.misfit(prediction, scale, spectrum) for prediction in predictions
+    )
+    earlier_misfit = earlier_misfits[0] if earlier_misfits else prior_misfit
+    ratios = earlier_misfit / fitted_misfit, prior_misfit / fitted_misfit
+    return BlockFit(estimate, block_evidence, drift, *ratios, unexplained)
 
 
-def _joined(before: Evidence, told: Evidence, rows: Rows, value: F64) -> Evidence:
-    """The evidence of earlier blocks, of this one and of single cores, these at `value`."""
-    total = Evidence(before.precision + told.precision, before.moment + told.moment)
-    if rows.beside is None:
+def _all_evidence(before: Evidence, block: Evidence, rows: Rows, value: F64) -> Evidence:
+    """The sum of the evidence of earlier blocks, of this block, and of single cores' counters at
+    `value`."""
+    total = Evidence(before.precision + block.precision, before.moment + block.moment)
+    if rows.core_evidence is None:
         return total
-    precision, moment = rows.beside(value)
+    precision, moment = rows.core_evidence(value)
     return Evidence(total.precision + precision, total.moment + moment)
 
 
 def _k_sigma(belief: Prior) -> float:
-    """Standard error of the belief about k, all else unknown."""
-    at = len(belief.mean) - len(THETA) + _K
-    return float(np.sqrt(max(np.linalg.inv(belief.precision)[at, at], 0.0)))
+    """Standard error of k under the prior, with all other parameters unknown."""
+    k_index = len(belief.mean) - len(THETA) + _K
+    return float(np.sqrt(max(np.linalg.inv(belief.precision)[k_index, k_index], 0.0)))
 
 
 def expected_scale(rows: Rows) -> F64:
     """(n,) relative noise of a row's power by its length.
 
-    Errors at a row's ends are errors of its energy, and cancel between neighbours: so all that
-    counts is energy.
+    Errors at a row's ends are errors of its energy, which cancel between neighbours. So the noise
+    of a row's energy is constant, and that of its power falls with its length.
     """
     return np.asarray(rows.step_s / rows.lengths_s)
 
@@ -196,56 +210,67 @@ def expected_scale(rows: Rows) -> F64:
 def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
     """(n,) relative noise of each window: higher for busy windows and for outliers.
 
-    Squared residuals, smoothed over the edges' errors, are explained by a constant and the square
-    of the power above idle. What remains beyond that is treated as a draw of Student's t.
+    Squared residuals are smoothed so that edge errors cancel, then regressed on a constant and the
+    squared power above idle. Larger residuals are weighted down as draws of Student's t.
     """
-    above = above_idle(rows, power, value)
+    above_idle_w = above_idle(rows, power, value)
     scale, expected = np.ones(len(residual)), expected_scale(rows)
     residual = residual / expected
     for z in range(len(rows.edge_w)):
-        mine = np.flatnonzero((rows.zone == z) & rows.known)
-        if len(mine) < _SMOOTH:
+        in_zone = np.flatnonzero((rows.zone == z) & rows.known)
+        if len(in_zone) < _SMOOTHING_WINDOWS:
             continue
-        smooth = np.convolve(residual[mine], np.full(_SMOOTH, 1.0 / _SMOOTH), "same") ** 2
-        terms = np.column_stack([np.ones(len(mine)), above[mine] ** 2])
+        smoothed2 = (
+            np.convolve(
+                residual[in_zone], np.full(_SMOOTHING_WINDOWS, 1.0 / _SMOOTHING_WINDOWS), "same"
+            )
+            ** 2
+        )
+        terms = np.column_stack([np.ones(len(in_zone)), above_idle_w[in_zone] ** 2])
         terms[:, 1] /= max(float(terms[:, 1].mean()), 1e-12)
-        level = solve_nonnegative(terms.T @ terms, terms.T @ smooth)
-        variance = terms @ level + 1e-3 * smooth.mean() + 1e-18
-        odd = np.maximum((_DEGREES + smooth / variance) / (_DEGREES + 1.0), 1.0)
-        root = np.sqrt(variance * odd)
-        scale[mine] = root / max(float(np.sqrt(np.mean(root**2))), 1e-12)
+        level = solve_nonnegative(terms.T @ terms, terms.T @ smoothed2)
+        variance = terms @ level + 1e-3 * smoothed2.mean() + 1e-18
+        outlier_factor = np.maximum((_DEGREES + smoothed2 / variance) / (_DEGREES + 1.0), 1.0)
+        root = np.sqrt(variance * outlier_factor)
+        scale[in_zone] = root / max(float(np.sqrt(np.mean(root**2))), 1e-12)
     return np.maximum(scale, 1e-3) * expected
 
 
 def _waves(rows: Rows) -> F64:
-    """Slow waves of power at rest, (n, zones * 12); a random walk has 1 / `_ORDER` of each."""
+    """Slow waves of power at rest, (n, zones * 12); a random walk has 1 / `_HARMONICS` of each."""
     zones = len(rows.edge_w)
-    out = np.zeros((len(rows.power_w), zones, _WAVES))
+    columns = np.zeros((len(rows.power_w), zones, _WAVES))
     for z in range(zones):
-        mine = np.flatnonzero(rows.zone == z)
-        phase = np.pi * np.arange(1, len(mine) + 1) / (len(mine) + 1)
-        out[mine, z] = np.sin(np.outer(phase, _ORDER)) * rows.known[mine, None]
-    return out.reshape(len(out), -1)
+        in_zone = np.flatnonzero(rows.zone == z)
+        phase = np.pi * np.arange(1, len(in_zone) + 1) / (len(in_zone) + 1)
+        columns[in_zone, z] = np.sin(np.outer(phase, _HARMONICS)) * rows.known[in_zone, None]
+    return columns.reshape(len(columns), -1)
 
 
-def _wandered(coefficients: F64, before_w: F64) -> F64:
-    """How far power drifts, from the waves (zones, 12) found and the drift expected before."""
-    seen = (coefficients * _ORDER) ** 2
-    variance = (_BELIEVED * before_w**2 + seen.sum(axis=1)) / (_BELIEVED + _WAVES)
+def _drift_sigma_w(coefficients: F64, expected_w: F64) -> F64:
+    """(zones,) standard deviation of the drift in W, from the fitted waves (zones, 12) and the
+    drift expected before."""
+    drift2_w2 = (coefficients * _HARMONICS) ** 2
+    variance = (_DRIFT_PRIOR_WEIGHT * expected_w**2 + drift2_w2.sum(axis=1)) / (
+        _DRIFT_PRIOR_WEIGHT + _WAVES
+    )
     return np.asarray(np.sqrt(variance))
 
 
-def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Callable[[F64], F64]]:
-    """Evidence of the first `size` parameters, and a function from their values to the curve."""
-    own = told.precision[size:, size:] + np.diag(sigma**-2.0)
-    cross = told.precision[:size, size:]
-    solved = np.linalg.solve(own, np.column_stack([cross.T, told.moment[size:]]))
-    left = Evidence(
-        told.precision[:size, :size] - cross @ solved[:, :-1],
-        told.moment[:size] - cross @ solved[:, -1],
+def _marginal(
+    joint: Evidence, size: int, nuisance_sigma: F64
+) -> tuple[Evidence, Callable[[F64], F64]]:
+    """Evidence on the first `size` parameters, and a function that maps their values to the
+    nuisance coefficients."""
+    nuisance_precision = joint.precision[size:, size:] + np.diag(nuisance_sigma**-2.0)
+    cross = joint.precision[:size, size:]
+    solved = np.linalg.solve(nuisance_precision, np.column_stack([cross.T, joint.moment[size:]]))
+    marginal = Evidence(
+        joint.precision[:size, :size] - cross @ solved[:, :-1],
+        joint.moment[:size] - cross @ solved[:, -1],
     )
 
-    def bend(value: F64) -> F64:
+    def nuisance_at(value: F64) -> F64:
         return np.asarray(solved[:, -1] - solved[:, :-1] @ value)
 
-    return left, bend
+    return marginal, nuisance_at

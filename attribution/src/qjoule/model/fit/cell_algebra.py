@@ -14,18 +14,18 @@ from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
 from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, REST, U64, Cell, MemoryReport
 
-#: When a shape is integrated out of a cell that is folded, it may be this many times further from 1
-#: than was believed. So the evidence that is left on the machine's coefficients is too small rather
-#: than too large.
-_WIDER = 30.0
-#: Power at rest is the same on two days to within this (1 sigma): leakage follows temperature.
-_SAME = 0.02
+#: When a shape is integrated out of a cell that is folded, its factor may be this many times
+#: further from 1 than its prior says. So the remaining evidence on the machine's coefficients is
+#: too small rather than too large.
+_FOLDED_WIDENING = 30.0
+#: Relative change of power at rest from one day to another (1 sigma): leakage follows temperature.
+_DAY_TO_DAY = 0.02
 
 
-class Gone(NamedTuple):
-    """Parameters to integrate out: where they are, and the precision and mean of their prior."""
+class Eliminated(NamedTuple):
+    """Parameters to integrate out: their positions, and the precision and mean of their prior."""
 
-    at: I64
+    positions: I64
     weight: F64
     mean: F64
 
@@ -35,112 +35,118 @@ def restricted(
 ) -> MemoryReport:
     """Evidence of a cell on `names` and `keys`; the others are integrated out.
 
-    A shape in `keys` but not in the cell has none. `void`: shapes whose evidence in this cell does
-    not count.
+    Shapes in `keys` that the cell lacks get no evidence. `void`: shapes whose evidence in this cell
+    is ignored.
     """
     f = len(cell.names)
-    here = np.isin(cell.keys, keys)
+    retained = np.isin(cell.keys, keys)
     if void is not None and len(void):
-        here &= ~np.isin(cell.keys, void)
-    fixed, moment_f, own, cross, moment_g = _without_shapes(cell, here)
-    taken = [i for i, name in enumerate(cell.names) if name in names]
-    gone = [i for i in range(f) if i not in taken]
+        retained &= ~np.isin(cell.keys, void)
+    fixed, moment_f, own, cross, moment_g = _without_shapes(cell, retained)
+    name_columns = [i for i, name in enumerate(cell.names) if name in names]
+    eliminated = [i for i in range(f) if i not in name_columns]
     precision = np.block([[fixed, cross.T], [cross, own]])
     moment = np.concatenate([moment_f, moment_g])
-    if gone:
-        stays = np.array([*taken, *range(f, len(moment))], np.int64)
-        sigma = np.maximum(np.abs(cell.value[gone]), 1e-9)
-        told = integrated(
+    if eliminated:
+        remaining = np.array([*name_columns, *range(f, len(moment))], np.int64)
+        sigma = np.maximum(np.abs(cell.value[eliminated]), 1e-9)
+        marginal = marginalised(
             MemoryReport(precision, moment),
-            stays,
-            Gone(np.array(gone), sigma**-2, cell.value[gone]),
+            remaining,
+            Eliminated(np.array(eliminated), sigma**-2, cell.value[eliminated]),
         )
-        precision, moment = told
-    at = np.concatenate(
+        precision, moment = marginal
+    target = np.concatenate(
         [
-            np.array([names.index(cell.names[i]) for i in taken], np.int64),
-            len(names) + np.searchsorted(keys, cell.keys[here]).astype(np.int64),
+            np.array([names.index(cell.names[i]) for i in name_columns], np.int64),
+            len(names) + np.searchsorted(keys, cell.keys[retained]).astype(np.int64),
         ]
     ).astype(np.int64)
     size = len(names) + len(keys)
-    out = MemoryReport(np.zeros((size, size)), np.zeros(size))
-    out.precision[np.ix_(at, at)] = precision
-    out.moment[at] = moment
-    return out
+    report = MemoryReport(np.zeros((size, size)), np.zeros(size))
+    report.precision[np.ix_(target, target)] = precision
+    report.moment[target] = moment
+    return report
 
 
-def _without_shapes(cell: Cell, here: npt.NDArray[np.bool_]) -> tuple[F64, F64, F64, F64, F64]:
-    """fixed, its moment, own (g, g), cross, their moment; shapes not `here` are integrated out."""
+def _without_shapes(cell: Cell, retained: npt.NDArray[np.bool_]) -> tuple[F64, F64, F64, F64, F64]:
+    """Returns fixed, its moment, own (g, g), cross, and their moment; all shapes but those of
+    `retained` are integrated out."""
     f, prior = len(cell.names), cell.spread**-2.0
     moment_f, moment_g = cell.moment[:f], cell.moment[f:]
-    gone = ~here
+    eliminated = ~retained
     if not cell.folded:
         precision = np.block([[cell.fixed, cell.cross.T], [cell.cross, cell.own]])
-        stays = np.append(np.arange(f), f + np.flatnonzero(here))
-        out = f + np.flatnonzero(gone)
-        weight = np.full(len(out), prior)
-        told = integrated(
-            MemoryReport(precision, cell.moment), stays, Gone(out, weight, np.ones(len(out)))
+        remaining = np.append(np.arange(f), f + np.flatnonzero(retained))
+        positions = f + np.flatnonzero(eliminated)
+        weight = np.full(len(positions), prior)
+        marginal = marginalised(
+            MemoryReport(precision, cell.moment),
+            remaining,
+            Eliminated(positions, weight, np.ones(len(positions))),
         )
         return (
-            told.precision[:f, :f],
-            told.moment[:f],
-            told.precision[f:, f:],
-            told.precision[f:, :f],
-            told.moment[f:],
+            marginal.precision[:f, :f],
+            marginal.moment[:f],
+            marginal.precision[f:, f:],
+            marginal.precision[f:, :f],
+            marginal.moment[f:],
         )
-    rows, total = cell.cross[gone], cell.own[gone] + prior
+    rows, shape_precision = cell.cross[eliminated], cell.own[eliminated] + prior
     return (
-        cell.fixed - (rows / total[:, None]).T @ rows,
-        moment_f - ((moment_g[gone] + prior) / total) @ rows,
-        np.diag(cell.own[here]),
-        cell.cross[here],
-        moment_g[here],
+        cell.fixed - (rows / shape_precision[:, None]).T @ rows,
+        moment_f - ((moment_g[eliminated] + prior) / shape_precision) @ rows,
+        np.diag(cell.own[retained]),
+        cell.cross[retained],
+        moment_g[retained],
     )
 
 
-def integrated(told: MemoryReport, stays: I64, gone: Gone) -> MemoryReport:
-    """Evidence on the parameters `stays`; those `gone` are integrated out, under a prior."""
-    precision, moment = told
-    if not len(gone.at):
-        return MemoryReport(precision[np.ix_(stays, stays)], moment[stays])
-    own = precision[np.ix_(gone.at, gone.at)] + np.diag(gone.weight)
-    cross = precision[np.ix_(stays, gone.at)]
-    start = moment[gone.at] + gone.weight * gone.mean
-    solved = np.linalg.solve(own, np.column_stack([cross.T, start]))
+def marginalised(evidence: MemoryReport, remaining: I64, nuisance: Eliminated) -> MemoryReport:
+    """Evidence on the parameters `remaining`; those of `nuisance` are integrated out under their
+    prior."""
+    precision, moment = evidence
+    if not len(nuisance.positions):
+        return MemoryReport(precision[np.ix_(remaining, remaining)], moment[remaining])
+    nuisance_precision = precision[np.ix_(nuisance.positions, nuisance.positions)] + np.diag(
+        nuisance.weight
+    )
+    cross = precision[np.ix_(remaining, nuisance.positions)]
+    nuisance_moment = moment[nuisance.positions] + nuisance.weight * nuisance.mean
+    solved = np.linalg.solve(nuisance_precision, np.column_stack([cross.T, nuisance_moment]))
     return MemoryReport(
-        precision[np.ix_(stays, stays)] - cross @ solved[:, :-1],
-        moment[stays] - cross @ solved[:, -1],
+        precision[np.ix_(remaining, remaining)] - cross @ solved[:, :-1],
+        moment[remaining] - cross @ solved[:, -1],
     )
 
 
 def arrow(cell: Cell) -> Cell:
-    """The cell without precision between shapes; it never tells more than before.
+    """The cell without precision between shapes. Its evidence never increases.
 
     With M the inverse of the shapes' precision, each shape keeps 1 / (most * M_ii), where `most` is
     the largest eigenvalue of M's correlations: these precisions, as a diagonal, are below the whole
-    matrix. What the shapes together tell of the fixed parameters stays.
+    matrix. The evidence of all shapes together on the fixed parameters is kept.
     """
     if cell.folded:
         return cell
     f, g = len(cell.names), len(cell.keys)
     if not g:
         return replace(cell, own=np.zeros(0))
-    prior = (_WIDER * cell.spread) ** -2.0
+    prior = (_FOLDED_WIDENING * cell.spread) ** -2.0
     inverse = np.linalg.inv(cell.own + prior * np.eye(g))
     width = np.sqrt(np.maximum(np.diag(inverse), 1e-300))
-    alike = (inverse / np.outer(width, width)).astype(np.float32)
-    most = max(1.001 * float(np.linalg.eigvalsh(alike)[-1]), 1.0)
-    own = np.maximum(1.0 / (most * width**2) - prior, 0.0)
+    correlation = (inverse / np.outer(width, width)).astype(np.float32)
+    largest = max(1.001 * float(np.linalg.eigvalsh(correlation)[-1]), 1.0)
+    own = np.maximum(1.0 / (largest * width**2) - prior, 0.0)
     slope = -inverse @ cell.cross  # the shapes' factors as a function of the fixed parameters
-    start = inverse @ (cell.moment[f:] + prior)
+    intercept = inverse @ (cell.moment[f:] + prior)
     fixed = cell.fixed + cell.cross.T @ slope
-    moment = cell.moment[:f] - cell.cross.T @ start
+    moment = cell.moment[:f] - cell.cross.T @ intercept
     return cell.holding(
         fixed + (slope * own[:, None]).T @ slope,
         -own[:, None] * slope,
         own,
-        np.append(moment - (own * start) @ slope, own * start),
+        np.append(moment - (own * intercept) @ slope, own * intercept),
     )
 
 
@@ -158,7 +164,7 @@ def scaled(cell: Cell, share: float) -> Cell:
 def folded(cells: Sequence[Cell]) -> Cell:
     """One cell of several of one domain and one set of conditions, of the age of the youngest.
 
-    Those from before the machine changed leave their ids alone.
+    Of cells from before the machine changed, only the ids are kept.
     """
     members = np.unique(np.concatenate([cell.members for cell in cells]))[-MAX_MEMBERS:]
     cells = since_anew(cells)
@@ -171,24 +177,24 @@ def folded(cells: Sequence[Cell]) -> Cell:
     value, weight = np.zeros(f), np.zeros(f)
     releases, fresh = np.zeros(g, np.uint64), np.zeros(g, bool)
     since = changed_since(cells)
-    for cell in sorted(cells, key=lambda one: (one.when_s, int(one.members[0]))):
+    for cell in sorted(cells, key=lambda cell: (cell.when_s, int(cell.members[0]))):
         void = outdated(cell, since)
         if len(void):
             cell = without(cell, void)  # noqa: PLW2901
-        one = scaled(arrow(cell), 0.5 ** ((when_s - cell.when_s) / HALF_LIFE_S))
-        at = np.array([names.index(name) for name in one.names], np.int64)
-        to = np.searchsorted(keys, one.keys)
-        fixed[np.ix_(at, at)] += one.fixed
-        cross[np.ix_(to, at)] += one.cross
-        own[to] += one.own
-        moment[at] += one.moment[: len(at)]
-        moment[f + to] += one.moment[len(at) :]
-        known = np.maximum(np.diag(one.fixed), 1e-300)
-        value[at] += known * one.value
-        weight[at] += known
-        releases[to] = one.releases
-        fresh[to] |= one.fresh
-    whole = Cell(
+        aged = scaled(arrow(cell), 0.5 ** ((when_s - cell.when_s) / HALF_LIFE_S))
+        name_columns = np.array([names.index(name) for name in aged.names], np.int64)
+        key_rows = np.searchsorted(keys, aged.keys)
+        fixed[np.ix_(name_columns, name_columns)] += aged.fixed
+        cross[np.ix_(key_rows, name_columns)] += aged.cross
+        own[key_rows] += aged.own
+        moment[name_columns] += aged.moment[: len(name_columns)]
+        moment[f + key_rows] += aged.moment[len(name_columns) :]
+        diagonal = np.maximum(np.diag(aged.fixed), 1e-300)
+        value[name_columns] += diagonal * aged.value
+        weight[name_columns] += diagonal
+        releases[key_rows] = aged.releases
+        fresh[key_rows] |= aged.fresh
+    merged = Cell(
         max(cells, key=lambda cell: cell.rank).source,
         cells[0].domain,
         when_s,
@@ -206,22 +212,22 @@ def folded(cells: Sequence[Cell]) -> Cell:
         members,
         anew,
     )
-    return whole.holding(fixed, cross, own, moment).stored()
+    return merged.holding(fixed, cross, own, moment).stored()
 
 
 def without(cell: Cell, keys: U64) -> Cell:
     """The cell with these shapes integrated out."""
-    here = ~np.isin(cell.keys, keys)
-    fixed, moment_f, own, cross, moment_g = _without_shapes(cell, here)
-    fewer = replace(
-        cell, keys=cell.keys[here], releases=cell.releases[here], fresh=cell.fresh[here]
+    retained = ~np.isin(cell.keys, keys)
+    fixed, moment_f, own, cross, moment_g = _without_shapes(cell, retained)
+    reduced = replace(
+        cell, keys=cell.keys[retained], releases=cell.releases[retained], fresh=cell.fresh[retained]
     )
     own = np.diag(own).copy() if cell.folded else own
-    return fewer.holding(fixed, cross, own, np.append(moment_f, moment_g))
+    return reduced.holding(fixed, cross, own, np.append(moment_f, moment_g))
 
 
 def changed_since(cells: Iterable[Cell]) -> dict[int, float]:
-    """When each shape that changed did so last, in seconds since 1970."""
+    """The time at which each changed shape changed last, in s since 1970."""
     since: dict[int, float] = {}
     for cell in cells:
         for key in cell.keys[cell.fresh].tolist():
@@ -232,45 +238,47 @@ def changed_since(cells: Iterable[Cell]) -> dict[int, float]:
 def since_anew(cells: Iterable[Cell]) -> list[Cell]:
     """The cells of one domain since its machine changed last.
 
-    One trace alone does not make power at rest another one: its counter may have been wrong. It
-    counts only if a later trace shows the same, or if there is nothing of other traces before it.
+    A single trace does not prove that power at rest changed, because its counter may have been
+    wrong. Its change counts only if a later trace confirms it, or if no other trace came before.
     """
-    found = list(cells)
-    alone = [cell for cell in found if cell.anew and not _confirmed(cell, found)]
-    if len(alone) < len(found):
-        found = [cell for cell in found if not any(cell is one for one in alone)]
-    begin_s = max((cell.when_s for cell in found if cell.anew), default=0.0)
-    return [cell for cell in found if cell.when_s >= begin_s]
+    remaining = list(cells)
+    unconfirmed = [cell for cell in remaining if cell.anew and not _confirmed(cell, remaining)]
+    if len(unconfirmed) < len(remaining):
+        remaining = [cell for cell in remaining if not any(cell is other for other in unconfirmed)]
+    begin_s = max((cell.when_s for cell in remaining if cell.anew), default=0.0)
+    return [cell for cell in remaining if cell.when_s >= begin_s]
 
 
 def _confirmed(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """Whether the change that a cell reports is also seen in another trace, if it needs to be: a
-    trace may correct what it alone has told.
+    """Whether another trace confirms the change that a cell reports. A trace that only corrects its
+    own earlier evidence needs no confirmation.
     """
     if not cell.domain.endswith(REST) or len(cell.members) > 1:
         return True
-    if all(one.source == cell.source for one in cells if one.when_s <= cell.when_s):
+    if all(other.source == cell.source for other in cells if other.when_s <= cell.when_s):
         return True
-    later = (one for one in cells if one.source != cell.source and one.when_s >= cell.when_s)
-    return any(_agree(cell, one) for one in later)
+    later = (
+        other for other in cells if other.source != cell.source and other.when_s >= cell.when_s
+    )
+    return any(_agree(cell, other) for other in later)
 
 
-def _agree(one: Cell, other: Cell) -> bool:
-    """Whether two cells tell the same of the power at rest of the packages that both know."""
-    both = [name for name in one.names if name in other.names]
-    told = []
-    for cell in (one, other):
-        at = [cell.names.index(name) for name in both]
-        precision = np.maximum(np.diag(cell.fixed)[at], 1e-300)
-        value = cell.moment[at] / precision
-        told.append((value, np.hypot(precision**-0.5, _SAME * value)))
-    (a, a_sigma), (b, b_sigma) = told
-    return bool(both) and bool((np.abs(a - b) <= 3.0 * np.hypot(a_sigma, b_sigma)).all())
+def _agree(first: Cell, second: Cell) -> bool:
+    """Whether two cells agree on the power at rest of the packages that both contain."""
+    shared_names = [name for name in first.names if name in second.names]
+    estimates = []
+    for cell in (first, second):
+        columns = [cell.names.index(name) for name in shared_names]
+        precision = np.maximum(np.diag(cell.fixed)[columns], 1e-300)
+        value = cell.moment[columns] / precision
+        estimates.append((value, np.hypot(precision**-0.5, _DAY_TO_DAY * value)))
+    (a, a_sigma), (b, b_sigma) = estimates
+    return bool(shared_names) and bool((np.abs(a - b) <= 3.0 * np.hypot(a_sigma, b_sigma)).all())
 
 
 def outdated(cell: Cell, since: dict[int, float]) -> U64:
-    """The shapes of a cell that have changed since."""
+    """The shapes of a cell that changed after it; `since`: see `changed_since`."""
     if not since:
         return np.zeros(0, np.uint64)
-    old = [key for key in cell.keys.tolist() if since.get(key, cell.when_s) > cell.when_s]
-    return np.array(old, np.uint64)
+    changed = [key for key in cell.keys.tolist() if since.get(key, cell.when_s) > cell.when_s]
+    return np.array(changed, np.uint64)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What energy counters of single cores tell of a package's coefficients and factors.
 
-A core's counter covers what runs there, without what the package draws for all:
+A core's counter covers what runs on that core, without the power that cores share:
 
     power = R + S * active + (1 + gain) * sum of factor * weight + tails + noise
 
-R, S, the gain, the core's part of a miss, saturation and tails are integrated out. So the scale
-and power at rest stay those of the package, and what is told is how classes and coefficients
-compare. A class may draw more or less outside of its cores than its weight says, so no number of
-windows makes its factor certain. Powers are in W.
+R, S, the gain, the core's part of a miss, saturation and tails are integrated out. So the package
+alone determines the scale and power at rest; cores determine only the ratios of classes and of
+coefficients. A class may draw more or less outside of its cores than its weight predicts, so no
+number of windows makes its factor certain. Powers are in W.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from qjoule.model.coefficients import THETA, WEIGHT_TERMS
 from qjoule.model.energy import ONE_CORE
 from qjoule.model.features import basis_slopes
 from qjoule.model.fit.averaged import Prior
-from qjoule.model.fit.core_noise import Levels, OwnOfCores, RowNoise
+from qjoule.model.fit.core_noise import CoreTerms, Levels, RowNoise
 from qjoule.model.fit.observed import Rows, weights
 from qjoule.model.fit.rows import Source, make_rows
 from qjoule.model.per_core import CoreCounters
 from qjoule.model.zones import zones
 
-#: By how much a core draws more than the package's coefficients say, which hold cache, fabric and
-#: regulators; and its part of the cost of a miss. Mean and standard error.
-_GAIN, _OF_MISS = (-0.2, 0.3), (0.5, 0.3)
-#: Standard errors of what a package draws against its cores: of a class' factor, over the spread
-#: of factors (as in `sensitivity`); of a coefficient, relative.
-_CLASS_APART, _TERM_APART = 0.4, 0.15
-#: Relative to the mean power of a busy core: power while it is awake that no weight has; tails.
+#: By how much a core draws more than the package's coefficients predict, which include cache,
+#: fabric and regulators; and the core's part of the cost of a miss. Mean and standard error of
+#: each.
+_GAIN, _MISS_SHARE = (-0.2, 0.3), (0.5, 0.3)
+#: Standard errors of the differences between a package and its cores: of a class's factor, in units
+#: of the spread of factors (as in `sensitivity`); of a coefficient, relative to it.
+_CLASS_ERROR, _TERM_ERROR = 0.4, 0.15
+#: Relative to the mean power of a busy core: its power while awake that no weight covers; power of
+#: tails. The third is the length of a wake-up.
 _AWAKE, _TAIL, _WAKE_NS = 0.1, 0.15, 20e3
 _SATURATION = 0.3  #: of all cores together, as in `beliefs`
 _ROUNDS = 4
 
 _C, _K = WEIGHT_TERMS.index("c"), WEIGHT_TERMS.index("k")
-_TOLD = np.array([i for i in range(len(WEIGHT_TERMS)) if i != _K])
-_APART = np.array(
-    [_TERM_APART if name in ("a", "b", "c", "t", "v") else 0.0 for name in WEIGHT_TERMS]
-)[_TOLD]
+_ESTIMATED = np.array([i for i in range(len(WEIGHT_TERMS)) if i != _K])
+_TERM_ERRORS = np.array(
+    [_TERM_ERROR if name in ("a", "b", "c", "t", "v") else 0.0 for name in WEIGHT_TERMS]
+)[_ESTIMATED]
 _FIRST_TAIL = len(TRAFFIC_PER_NS) + len(TAILS_NS)
-_OF_CORES = [
+_CORE_EFFECTS = [
     *range(_FIRST_TAIL, _FIRST_TAIL + len(TAILS_NS)),
     THETA.index("wc") - len(WEIGHT_TERMS),
 ]
-_GAINED = 2  #: the gain's place among what is integrated out
+_GAIN_INDEX = 2  #: the gain's place among what is integrated out
 
 
 @dataclass(frozen=True)
@@ -67,48 +69,54 @@ class CoreEvidence:
     def __call__(self, value: F64) -> tuple[F64, F64]:
         """Precision (p, p) and moment (p,) on all parameters of the package, at their `value`."""
         first = self.fixed - len(THETA)
-        at = np.concatenate([first + _TOLD, np.arange(self.fixed, len(value))]).astype(np.int64)
-        solved = _Solved.at(self.rows, value[first:], value[at])
-        apart = np.append(
-            _APART * np.abs(value[first + _TOLD]),
-            np.full(len(value) - self.fixed, _CLASS_APART * self.spread),
+        index = np.concatenate([first + _ESTIMATED, np.arange(self.fixed, len(value))]).astype(
+            np.int64
         )
-        precision, moment = _blurred(*solved.told(), apart)
-        every, of_every = np.zeros((len(value),) * 2), np.zeros(len(value))
-        every[np.ix_(at, at)], of_every[at] = precision, moment
-        return every, of_every
+        equations = _NormalEquations.at(self.rows, value[first:], value[index])
+        sigma = np.append(
+            _TERM_ERRORS * np.abs(value[first + _ESTIMATED]),
+            np.full(len(value) - self.fixed, _CLASS_ERROR * self.spread),
+        )
+        precision, moment = _blurred(*equations.told(), sigma)
+        full_precision, full_moment = np.zeros((len(value),) * 2), np.zeros(len(value))
+        full_precision[np.ix_(index, index)], full_moment[index] = precision, moment
+        return full_precision, full_moment
 
 
 def with_cores(
     rows: Rows, cores: WindowBatch, counters: CoreCounters, source: Source, belief: Prior
 ) -> Rows:
-    """The rows of a package with what its single cores tell. `source`: of those rows."""
-    places = zones(counters.series, cores.packages, ONE_CORE)
-    found, _ = make_rows(
-        [cores], replace(source, series=counters.series, places=places), rows.classes
+    """The rows of a package with the evidence of its single cores. `source`: the source of
+    `rows`."""
+    core_zones = zones(counters.series, cores.packages, ONE_CORE)
+    core_rows, _ = make_rows(
+        [cores], replace(source, series=counters.series, places=core_zones), rows.classes
     )
-    packages = dict(zip((one.package for one in counters.series), counters.packages, strict=True))
-    found = _of_packages(found, [packages[zone.package] for zone in places])
-    return replace(rows, beside=CoreEvidence(found, len(belief.mean), belief.spread))
+    packages = dict(
+        zip((counter.package for counter in counters.series), counters.packages, strict=True)
+    )
+    core_rows = _with_package_crowd(core_rows, [packages[zone.package] for zone in core_zones])
+    return replace(rows, core_evidence=CoreEvidence(core_rows, len(belief.mean), belief.spread))
 
 
-def _of_packages(rows: Rows, packages: Sequence[int]) -> Rows:
-    """The rows of cores with the busy cores of their package as `crowd`; all have as many rows."""
+def _with_package_crowd(rows: Rows, packages: Sequence[int]) -> Rows:
+    """The rows of cores, with the busy cores of their package as `crowd`. All cores must have the
+    same number of rows."""
     crowd = np.empty_like(rows.crowd)
     active = rows.active.reshape(len(packages), -1)
     for package in set(packages):
-        mine = np.flatnonzero(np.array(packages) == package)
-        busy = np.maximum(active[mine].sum(axis=0), 1.0)
-        crowd[np.isin(rows.zone, mine)] = np.tile(busy, len(mine))[:, None]
+        in_package = np.flatnonzero(np.array(packages) == package)
+        busy = np.maximum(active[in_package].sum(axis=0), 1.0)
+        crowd[np.isin(rows.zone, in_package)] = np.tile(busy, len(in_package))[:, None]
     return replace(rows, crowd=crowd)
 
 
 def _blurred(precision: F64, moment: F64, sigma: F64) -> tuple[F64, F64]:
-    """Evidence on parameters that each differ by `sigma` (p,) from those that were seen."""
-    at = np.flatnonzero(sigma > 0)
-    own = precision[np.ix_(at, at)] + np.diag(sigma[at] ** -2.0)
-    cross = precision[:, at]
-    solved = np.linalg.solve(own, np.column_stack([cross.T, moment[at]]))
+    """Evidence on parameters that each differ by `sigma` (p,) from those that were measured."""
+    index = np.flatnonzero(sigma > 0)
+    error_precision = precision[np.ix_(index, index)] + np.diag(sigma[index] ** -2.0)
+    cross = precision[:, index]
+    solved = np.linalg.solve(error_precision, np.column_stack([cross.T, moment[index]]))
     return precision - cross @ solved[:, :-1], moment - cross @ solved[:, -1]
 
 
@@ -117,18 +125,19 @@ def _nuisance(rows: Rows, levels: Levels) -> tuple[F64, F64]:
     `_Model.columns`."""
     cores = max(float(rows.crowd.max(initial=1.0)), 1.0)
     tail = [_TAIL * levels.busy_w] * len(TAILS_NS)
-    mean = np.zeros(5 + len(_OF_CORES))
-    mean[[0, _GAINED]] = 0.5 * levels.least_w, _GAIN[0]
+    mean = np.zeros(5 + len(_CORE_EFFECTS))
+    mean[[0, _GAIN_INDEX]] = 0.5 * levels.least_w, _GAIN[0]
     sigma = [
-        *(0.5 * levels.least_w, _AWAKE * levels.busy_w, _GAIN[1], _OF_MISS[1]),
+        *(0.5 * levels.least_w, _AWAKE * levels.busy_w, _GAIN[1], _MISS_SHARE[1]),
         *(_SATURATION / cores, *tail, _WAKE_NS * _TAIL * levels.busy_w),
     ]
     return mean, np.array(sigma)
 
 
 @dataclass(frozen=True)
-class _Solved:
-    """Normal equations of the parameters that are told, and of all that is integrated out."""
+class _NormalEquations:
+    """Normal equations of the estimated parameters, and of the nuisance parameters, which are
+    integrated out."""
 
     gram: F64
     moment: F64
@@ -136,34 +145,35 @@ class _Solved:
     repeats: float
 
     @staticmethod
-    def at(rows: Rows, theta_factors: F64, mine: F64) -> _Solved:
-        """`mine`: values of those that are told, at which the model is made linear."""
+    def at(rows: Rows, theta_factors: F64, estimated_value: F64) -> _NormalEquations:
+        """`estimated_value`: values of the estimated parameters, at which the model is
+        linearised."""
         levels = Levels.of(rows)
         mean, sigma = _nuisance(rows, levels)
-        model, size = _Model.at(rows, theta_factors), len(mine)
+        model, size = _Model.at(rows, theta_factors), len(estimated_value)
         nuisance, noise = mean, RowNoise.expected(levels)
-        odd = np.ones(len(rows.power_w))
+        outlier_factor = np.ones(len(rows.power_w))
         for _ in range(_ROUNDS):
-            columns = model.columns(nuisance[_GAINED])
-            target = rows.power_w - model.power_w + columns[:, :size] @ mine
-            scale = noise.sigma(rows, model.dynamic_w) * np.sqrt(odd)
-            own = OwnOfCores.of(rows, model.dynamic_w, scale, levels)
-            gram, moment = own.without(columns, target)
+            columns = model.columns(nuisance[_GAIN_INDEX])
+            target = rows.power_w - model.power_w + columns[:, :size] @ estimated_value
+            scale = noise.sigma(rows, model.dynamic_w) * np.sqrt(outlier_factor)
+            core_terms = CoreTerms.of(rows, model.dynamic_w, scale, levels)
+            gram, moment = core_terms.without(columns, target)
             gram[size:, size:] += np.diag(sigma**-2.0)
             moment[size:] += mean / sigma**2
-            right = moment[size:] - gram[size:, :size] @ mine
-            nuisance = np.asarray(np.linalg.solve(gram[size:, size:], right), np.float64)
-            error = own.rest(target - columns @ np.append(mine, nuisance))
+            right_side = moment[size:] - gram[size:, :size] @ estimated_value
+            nuisance = np.asarray(np.linalg.solve(gram[size:, size:], right_side), np.float64)
+            error = core_terms.rest(target - columns @ np.append(estimated_value, nuisance))
             noise = noise.learned(rows, error, model.dynamic_w, levels)
-            odd = noise.odd(rows, error, model.dynamic_w)
-        return _Solved(gram, moment, size, noise.repeats)
+            outlier_factor = noise.odd(rows, error, model.dynamic_w)
+        return _NormalEquations(gram, moment, size, noise.repeats)
 
     def told(self) -> tuple[F64, F64]:
-        """Precision and moment of the parameters that are told."""
+        """Precision and moment of the estimated parameters."""
         size = self.told_count
         cross = self.gram[size:, :size]
-        right = np.column_stack([cross, self.moment[size:]])
-        solved = np.linalg.solve(self.gram[size:, size:], right)
+        right_side = np.column_stack([cross, self.moment[size:]])
+        solved = np.linalg.solve(self.gram[size:, size:], right_side)
         precision = self.gram[:size, :size] - cross.T @ solved[:, :-1]
         return precision / self.repeats, (
             self.moment[:size] - cross.T @ solved[:, -1]
@@ -177,34 +187,34 @@ class _Model:
     power_w: F64
     dynamic_w: F64
     slopes: F64  #: (n, told) by the parameters
-    beside: F64  #: (n, 4 + tails) by nuisance, without the gain's
+    nuisance_slopes: F64  #: (n, 4 + tails) by nuisance, without the gain's
     active: F64
 
     @staticmethod
     def at(rows: Rows, theta_factors: F64) -> _Model:
         value = np.concatenate([np.zeros(2 * len(rows.edge_w)), theta_factors])
-        at_c = 2 * len(rows.edge_w) + _C
-        whole_c, value[at_c] = value[at_c], _OF_MISS[0] * value[at_c]
-        theta, factor, saturation, each = weights(rows, value)
-        together = np.einsum("ngf,ng->nf", rows.features, saturation * factor)
-        slopes = together @ basis_slopes(theta)
-        of_miss = slopes[:, _C] * whole_c
-        slopes[:, _C] *= _OF_MISS[0]
-        of_k = -((rows.crowd * saturation * each) @ factor)
-        dynamic, tails = each @ factor, rows.effects[:, _OF_CORES]
-        costs = theta[len(WEIGHT_TERMS) :][_OF_CORES]
+        c_index = 2 * len(rows.edge_w) + _C
+        full_c, value[c_index] = value[c_index], _MISS_SHARE[0] * value[c_index]
+        theta, factor, saturation, class_weight = weights(rows, value)
+        class_sum = np.einsum("ngf,ng->nf", rows.features, saturation * factor)
+        slopes = class_sum @ basis_slopes(theta)
+        miss_slope = slopes[:, _C] * full_c
+        slopes[:, _C] *= _MISS_SHARE[0]
+        k_slope = -((rows.crowd * saturation * class_weight) @ factor)
+        dynamic, tails = class_weight @ factor, rows.effects[:, _CORE_EFFECTS]
+        costs = theta[len(WEIGHT_TERMS) :][_CORE_EFFECTS]
         return _Model(
             dynamic + tails @ costs,
             dynamic,
-            np.hstack([slopes[:, _TOLD], each[:, :-1]]),
-            np.column_stack([of_miss, of_k, tails]),
+            np.hstack([slopes[:, _ESTIMATED], class_weight[:, :-1]]),
+            np.column_stack([miss_slope, k_slope, tails]),
             rows.active,
         )
 
     def columns(self, gain: float) -> F64:
-        """(n, p): by all that is told and all that is integrated out."""
-        more = max(1.0 + gain, 0.1)
+        """(n, p) derivatives by the estimated parameters, then by the nuisance parameters."""
+        factor = max(1.0 + gain, 0.1)
         ones = np.ones(len(self.active))
-        beside = np.column_stack([ones, self.active, self.dynamic_w, self.beside])
-        beside[:, _GAINED + 1 : _GAINED + 3] *= more
-        return np.hstack([self.slopes * more, beside])
+        nuisance = np.column_stack([ones, self.active, self.dynamic_w, self.nuisance_slopes])
+        nuisance[:, _GAIN_INDEX + 1 : _GAIN_INDEX + 3] *= factor
+        return np.hstack([self.slopes * factor, nuisance])

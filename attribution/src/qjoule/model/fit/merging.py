@@ -2,19 +2,19 @@
 """Chooses which consecutive windows a learner merges into one row: those that lose least by it.
 
 A row must last some counter periods, or errors at its ends would bias the fit (`rows.settled`). A
-row is the mean of its windows, so whatever differs among them is lost: if one statement runs alone
-for a moment and a row's end falls into that moment, both rows show a mixture. With parameters of
+row is the mean of its windows, so differences among these are lost. If a statement runs alone for a
+moment and a row's end falls into that moment, both rows show a mixture. With parameters of
 covariance C, slopes x of the windows' power by them, and noise of standard error s, merging m
 windows loses the information
 
     1/2 * sum over the windows of (x - mean x)' C (x - mean x) / s**2     [nats]
 
-to first order: half the growth of log det of the precision, had each been a row of its own
-(D-optimality; Chaloner and Verdinelli, Statistical Science 10, 1995). Rows' bounds minimise the
-sum of that. Which sum of squares within segments is least is found exactly by dynamic programming
+to first order: half the growth of log det of the precision, compared with one row per window
+(D-optimality; Chaloner and Verdinelli, Statistical Science 10, 1995). Rows' bounds minimise the sum
+of that. Which sum of squares within segments is least is found exactly by dynamic programming
 (Fisher, "On grouping for maximum homogeneity", JASA 53, 1958).
 
-Slopes depend on who ran, never on the energy that was read. So the choice biases nothing.
+Slopes depend on which classes ran, never on the measured energy. So this choice causes no bias.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from qjoule.model.fit.observed import Rows, above_idle, predict
 from qjoule.model.fit.rows import thinned
 from qjoule.model.fit.solo import noises_of
 
-#: A row has this many steps at least; windows that are much shorter are joined evenly first, so
+#: The shortest row consists of at most this many steps. Shorter windows are merged evenly first, so
 #: that a block of a million windows costs no more than one of a few thousand.
 _MOST_STEPS = 8
-#: Costs that differ by less than this part of all are equal, so that the last bit of a matrix
-#: product, which depends on the machine, decides nothing.
-_ALIKE = 1e-7
+#: Costs that differ by less than this share of the total count as equal. Otherwise the last bit of
+#: a matrix product, which depends on the machine, could change the choice.
+_EQUAL_COSTS = 1e-7
 
 
-def chosen(windows: Rows, even: Rows, width: int, belief: Prior) -> Rows:
-    """Rows of at least `width` windows that keep most of what `belief` leaves unknown.
+def informative_rows(windows: Rows, even: Rows, width: int, belief: Prior) -> Rows:
+    """Rows of at least `width` windows, chosen to keep the most information beyond the prior
+    `belief`.
 
-    `even`: the windows, merged evenly. What earlier blocks told is left aside, so that the rows of
-    a trace do not depend on where it was cut. Raises `LinAlgError` if nothing can be solved.
+    `even`: the windows, merged evenly. The evidence of earlier blocks is not used, so that the rows
+    of a trace do not depend on where it was cut. Raises `LinAlgError` if nothing can be solved.
     """
     if width < 2:
         return windows
@@ -52,13 +53,12 @@ def chosen(windows: Rows, even: Rows, width: int, belief: Prior) -> Rows:
     noise_w = noises_of(np.zeros(len(power)), above_w, even.lengths_s)
     noise_w = np.hypot(noise_w, 2**0.5 * even.edge_w[even.zone])
     level_w = float(np.sqrt(np.mean(noise_w**2)))
-    unknown = _after(belief, slopes / level_w)
-    return merged(windows, width, unknown, value, level_w)
+    covariance = _posterior_covariance(belief, slopes / level_w)
+    return merged(windows, width, covariance, value, level_w)
 
 
 def merged(rows: Rows, width: int, covariance: F64, value: F64, noise_w: float) -> Rows:
-    """Rows of at least `width` and at most `2 * width - 1` windows each, or of all of a zone that
-    has fewer.
+    """Rows of `width` to `2 * width - 1` windows each; a zone with fewer windows is one row.
 
     `covariance` (p, p) of the parameters, whose values are about `value` (p,); `noise_w`: standard
     error of the power of a row of `width` windows. A merged row is unknown if one of its windows
@@ -66,58 +66,63 @@ def merged(rows: Rows, width: int, covariance: F64, value: F64, noise_w: float) 
     """
     if width < 2:
         return rows
-    joined = max(width // _MOST_STEPS, 1)
-    rows, width = thinned(rows, joined), -(-width // joined)
-    seen = predict(rows, value)[1] @ _root(covariance) / (noise_w * np.sqrt(width))
+    first_width = max(width // _MOST_STEPS, 1)
+    rows, width = thinned(rows, first_width), -(-width // first_width)
+    scaled_slopes = predict(rows, value)[1] @ _root(covariance) / (noise_w * np.sqrt(width))
     zones = [np.flatnonzero(rows.zone == z) for z in range(len(rows.edge_w))]
-    starts = [mine[bounds(seen[mine], rows.known[mine], width)] for mine in zones if len(mine)]
+    starts = [
+        in_zone[bounds(scaled_slopes[in_zone], rows.known[in_zone], width)]
+        for in_zone in zones
+        if len(in_zone)
+    ]
     return joined_at(rows, np.concatenate(starts))
 
 
-def bounds(seen: F64, known: Bool, width: int) -> I64:
+def bounds(scaled_slopes: F64, measured: Bool, width: int) -> I64:
     """(m,) first windows of the rows; all rows have `width` to `2 * width - 1` windows.
 
-    `seen` (n, p): slopes in units in which merging loses half the sum of squares around the mean.
-    A row with an unknown window loses all that its windows tell, in comparison with their mean.
+    `scaled_slopes` (n, p): slopes in units in which merging loses half the sum of squares around
+    the mean. `measured` (n,): whether the power is known. A row with an unknown window loses all
+    its information.
     """
-    count = len(seen)
+    count = len(scaled_slopes)
     if count < 2 * width:
         return np.zeros(1, np.int64)
-    loss = _losses(seen, known, width)
+    loss = _losses(scaled_slopes, measured, width)
     best = np.full(count + 1, np.inf)
     best[0] = 0.0
-    come_from = np.zeros(count + 1, np.int64)
+    previous_bound = np.zeros(count + 1, np.int64)
     total, lengths = best.tolist(), range(width, 2 * width)
     for end in range(width, count + 1):
-        least, first = np.inf, 0
+        least_cost, best_start = np.inf, 0
         for k, length in enumerate(lengths):
             if length > end:
                 break
-            if (cost := total[end - length] + loss[k][end - length]) < least:
-                least, first = cost, end - length
-        total[end], come_from[end] = least, first
-    out = [int(come_from[count])]
-    while out[-1] > 0:
-        out.append(int(come_from[out[-1]]))
-    return np.array(out[::-1], np.int64)
+            if (cost := total[end - length] + loss[k][end - length]) < least_cost:
+                least_cost, best_start = cost, end - length
+        total[end], previous_bound[end] = least_cost, best_start
+    starts = [int(previous_bound[count])]
+    while starts[-1] > 0:
+        starts.append(int(previous_bound[starts[-1]]))
+    return np.array(starts[::-1], np.int64)
 
 
-def _losses(seen: F64, known: Bool, width: int) -> list[list[float]]:
-    """What rows of `width`, `width` + 1, … windows lose, by their first window."""
-    mean = seen[known].mean(axis=0) if known.any() else 0.0
-    around = np.where(known[:, None], seen - mean, 0.0)
-    squares = np.einsum("ip,ip->i", around, around)
-    unit = _ALIKE * max(float(squares.sum()), 1e-300)
-    sums = np.vstack([np.zeros(seen.shape[1]), np.cumsum(around, axis=0)])
-    squared, unknown = (np.append(0.0, np.cumsum(one)) for one in (squares, ~known))
-    out = []
+def _losses(scaled_slopes: F64, measured: Bool, width: int) -> list[list[float]]:
+    """The losses of rows of `width`, `width` + 1, … windows, by their first window."""
+    mean = scaled_slopes[measured].mean(axis=0) if measured.any() else 0.0
+    deviation = np.where(measured[:, None], scaled_slopes - mean, 0.0)
+    squares = np.einsum("ip,ip->i", deviation, deviation)
+    unit = _EQUAL_COSTS * max(float(squares.sum()), 1e-300)
+    sums = np.vstack([np.zeros(scaled_slopes.shape[1]), np.cumsum(deviation, axis=0)])
+    squared, unknown = (np.append(0.0, np.cumsum(values)) for values in (squares, ~measured))
+    losses = []
     for length in range(width, 2 * width):
         within = squared[length:] - squared[:-length]
-        whole = unknown[length:] == unknown[:-length]
-        total = sums[length:] - sums[:-length]
-        between = np.einsum("ip,ip->i", total, total) / length
-        out.append(np.rint((within - np.where(whole, between, 0.0)) / unit).tolist())
-    return out
+        all_measured = unknown[length:] == unknown[:-length]
+        segment_sum = sums[length:] - sums[:-length]
+        between = np.einsum("ip,ip->i", segment_sum, segment_sum) / length
+        losses.append(np.rint((within - np.where(all_measured, between, 0.0)) / unit).tolist())
+    return losses
 
 
 def joined_at(rows: Rows, starts: I64) -> Rows:
@@ -147,13 +152,13 @@ def joined_at(rows: Rows, starts: I64) -> Rows:
     )
 
 
-def _after(belief: Prior, seen: F64) -> F64:
-    """Covariance (p, p) of all parameters once rows with slopes `seen` (n, p), over their noise,
-    were seen."""
-    fixed, precision = len(belief.mean), seen.T @ seen
+def _posterior_covariance(belief: Prior, scaled_slopes: F64) -> F64:
+    """Covariance (p, p) of all parameters after rows with slopes over noise `scaled_slopes` (n,
+    p)."""
+    fixed, precision = len(belief.mean), scaled_slopes.T @ scaled_slopes
     precision[:fixed, :fixed] += belief.precision
-    at = np.arange(fixed, len(precision))
-    precision[at, at] += belief.spread**-2.0
+    index = np.arange(fixed, len(precision))
+    precision[index, index] += belief.spread**-2.0
     scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
     inverse = np.linalg.inv(precision / np.outer(scale, scale)) / np.outer(scale, scale)
     return np.asarray((inverse + inverse.T) / 2)
@@ -162,5 +167,5 @@ def _after(belief: Prior, seen: F64) -> F64:
 def _root(covariance: F64) -> F64:
     """R with R R' = `covariance`."""
     scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    plain = covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(scale))
-    return np.asarray(scale[:, None] * np.linalg.cholesky(plain))
+    correlation = covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(scale))
+    return np.asarray(scale[:, None] * np.linalg.cholesky(correlation))

@@ -32,12 +32,12 @@ class Rows:
 
     `power_w` (n,); `known` (n,): whether it was measured; `zone` (n,); `active` (n,): share of the
     window with any core busy; `features` (n, g + 1, 10) per ns of window, by class, where the last
-    class holds all that are not in `classes` (g,); `crowd` (n, g + 1): busy cores while each class
-    ran; `effects` (n, 21) per ns of window, of all classes. `edge_w` (zones,): standard error of
-    one window edge as power. `bend`: how far the model may be wrong, relative to the power above
-    idle. `step_s`: mean length of a row. `spans`: each row's length over `step_s`, (n,), or (1,) if
-    all are alike. `beside`: maps values of all parameters (p,) to what counters of single cores
-    tell of these: precision (p, p) and moment (p,); None: there are no such counters.
+    class holds all others than `classes` (g,); `crowd` (n, g + 1): busy cores while each class ran;
+    `effects` (n, 21) per ns of window, of all classes. `edge_w` (zones,): standard error of one
+    window edge as power. `model_error`: error of the model, relative to the power above idle.
+    `step_s`: mean length of a row. `spans`: each row's length over `step_s`, (n,), or (1,) if all
+    are equal. `core_evidence`: maps values of all parameters (p,) to the evidence of single cores'
+    counters: precision (p, p) and moment (p,); None: there are no such counters.
     """
 
     power_w: F64
@@ -50,9 +50,9 @@ class Rows:
     effects: F64
     edge_w: F64
     step_s: float
-    bend: float = 0.02
+    model_error: float = 0.02
     spans: F64 = field(default_factory=lambda: np.ones(1))
-    beside: Callable[[F64], tuple[F64, F64]] | None = None
+    core_evidence: Callable[[F64], tuple[F64, F64]] | None = None
 
     @property
     def lengths_s(self) -> F64:
@@ -67,13 +67,15 @@ _EFFECTS = slice(len(WEIGHT_TERMS), len(THETA))
 def predict(rows: Rows, value: F64) -> tuple[F64, F64]:
     """Power (n,) and its derivative (n, p) by all parameters."""
     zones = len(rows.edge_w)
-    theta, factor, saturation, each = weights(rows, value)
-    here = rows.zone[:, None] == np.arange(zones)
-    together = np.einsum("ngf,ng->nf", rows.features, saturation * factor)
-    slopes = together @ basis_slopes(theta)
-    slopes[:, _K] = -((rows.crowd * saturation * each) @ factor)
-    jacobian = np.hstack([here, here * rows.active[:, None], slopes, rows.effects, each[:, :-1]])
-    return total_power(rows, value, each @ factor), jacobian * rows.known[:, None]
+    theta, factor, saturation, class_weight = weights(rows, value)
+    in_zone = rows.zone[:, None] == np.arange(zones)
+    class_sum = np.einsum("ngf,ng->nf", rows.features, saturation * factor)
+    slopes = class_sum @ basis_slopes(theta)
+    slopes[:, _K] = -((rows.crowd * saturation * class_weight) @ factor)
+    jacobian = np.hstack(
+        [in_zone, in_zone * rows.active[:, None], slopes, rows.effects, class_weight[:, :-1]]
+    )
+    return total_power(rows, value, class_weight @ factor), jacobian * rows.known[:, None]
 
 
 def weights(rows: Rows, value: F64) -> tuple[F64, F64, F64, F64]:
@@ -81,8 +83,8 @@ def weights(rows: Rows, value: F64) -> tuple[F64, F64, F64, F64]:
     fixed = 2 * len(rows.edge_w) + len(THETA)
     theta, factor = value[fixed - len(THETA) : fixed], np.append(value[fixed:], 1.0)
     saturation = 1.0 / (1.0 + theta[_K] * rows.crowd)
-    plain = rows.features.reshape(-1, rows.features.shape[2]) @ basis(theta)
-    return theta, factor, saturation, plain.reshape(saturation.shape) * saturation
+    unsaturated = rows.features.reshape(-1, rows.features.shape[2]) @ basis(theta)
+    return theta, factor, saturation, unsaturated.reshape(saturation.shape) * saturation
 
 
 def total_power(rows: Rows, value: F64, dynamic_w: F64) -> F64:
@@ -100,19 +102,21 @@ def mean_w(rows: Rows) -> F64:
     """(zones,) mean power."""
     zones = range(len(rows.edge_w))
     means = [rows.power_w[(rows.zone == z) & rows.known] for z in zones]
-    return np.array([max(float(mine.mean()), 1e-9) if len(mine) else 1e-9 for mine in means])
+    return np.array(
+        [max(float(power_w.mean()), 1e-9) if len(power_w) else 1e-9 for power_w in means]
+    )
 
 
 def transform(rows: F64) -> F64:
-    """Orthonormal sine transform (type I) of rows (n, ...) along time.
+    """Orthonormal discrete sine transform (type I) of rows (n, ...) along time.
 
     Importing `scipy.fft` for it would take as long as attributing a small trace.
     """
-    half = len(rows) + 1
-    odd = np.zeros((2 * half, *rows.shape[1:]))
-    odd[1:half], odd[half + 1 :] = rows, -rows[::-1]
-    factor = float(1 / np.sqrt(np.longdouble(2 * half)))  # as exact as scipy's
-    out: F64 = np.fft.rfft(odd, axis=0).imag[1:half] * -factor
+    half_period = len(rows) + 1
+    odd_extension = np.zeros((2 * half_period, *rows.shape[1:]))
+    odd_extension[1:half_period], odd_extension[half_period + 1 :] = rows, -rows[::-1]
+    factor = float(1 / np.sqrt(np.longdouble(2 * half_period)))  # as exact as scipy's
+    out: F64 = np.fft.rfft(odd_extension, axis=0).imag[1:half_period] * -factor
     return out
 
 
@@ -129,22 +133,23 @@ def components(rows: int, step_s: float) -> F64:
     return np.stack([edges, np.ones(rows), red / red.mean(), drift / drift.mean()], axis=1)
 
 
-def fit_spectrum(parts: F64, power: F64, level: F64, floor: F64) -> F64:
+def fit_spectrum(spectra: F64, power: F64, level: F64, floor: F64) -> F64:
     """Levels (4,) >= `floor` of the components for squared residuals `power` (n,), from `level`.
 
     Multiplicative updates that raise Whittle's likelihood in every step (Fevotte, Bertin, Durrieu,
     "Nonnegative matrix factorization with the Itakura-Saito divergence", Neural Comp. 21, 2009).
     """
     for _ in range(_ROUNDS):
-        spectrum = np.maximum(parts @ level, 1e-300)
-        up = parts.T @ (power / spectrum**2)
-        down = parts.T @ (1.0 / spectrum)
-        level = np.maximum(level * np.sqrt(up / np.maximum(down, 1e-300)), floor)
+        spectrum = np.maximum(spectra @ level, 1e-300)
+        numerator = spectra.T @ (power / spectrum**2)
+        denominator = spectra.T @ (1.0 / spectrum)
+        level = np.maximum(level * np.sqrt(numerator / np.maximum(denominator, 1e-300)), floor)
     return level
 
 
 def slow_part(residual: F64, variance: F64, step_variance: float) -> F64:
-    """(n,) the random walk in `residual` (n,), whose own noise has `variance` (n,), inf: unknown.
+    """(n,) the random walk in `residual` (n,), whose noise has `variance` (n,); inf: the residual
+    is unknown.
 
     This is the mean of a Kalman smoother: least squares of residuals against the walk's steps.
     """
@@ -158,18 +163,18 @@ def slow_part(residual: F64, variance: F64, step_variance: float) -> F64:
     return tridiagonal(diagonal, -stiffness, information * residual)
 
 
-def tridiagonal(diagonal: F64, beside: float, right: F64) -> F64:
-    """Solution (n,) of a positive definite system: `diagonal` (n,), and `beside` left and right
-    of it.
+def tridiagonal(diagonal: F64, off_diagonal: float, right_side: F64) -> F64:
+    """Solution (n,) of a positive definite system: `diagonal` (n,), and the constant `off_diagonal`
+    on both sides of it.
 
     The steps are those of LAPACK's dptsv, and so is every bit. A block has some thousand rows at
     most, which takes less time than importing `scipy.linalg`.
     """
-    d, x = diagonal.tolist(), right.tolist()
+    d, x = diagonal.tolist(), right_side.tolist()
     ratio = [0.0] * len(d)
     for i in range(1, len(d)):
-        ratio[i] = beside / d[i - 1]
-        d[i] -= ratio[i] * beside
+        ratio[i] = off_diagonal / d[i - 1]
+        d[i] -= ratio[i] * off_diagonal
         x[i] -= x[i - 1] * ratio[i]
     x[-1] /= d[-1]
     for i in range(len(d) - 2, -1, -1):
@@ -188,46 +193,52 @@ class ZoneNoise:
     @staticmethod
     def of(rows: Rows) -> ZoneNoise:
         zones = [rows.zone == z for z in range(len(rows.edge_w))]
-        return ZoneNoise(rows, zones, [components(int(mine.sum()), rows.step_s) for mine in zones])
+        return ZoneNoise(
+            rows, zones, [components(int(in_zone.sum()), rows.step_s) for in_zone in zones]
+        )
 
     def first_levels(self) -> F64:
-        return np.stack([_first_levels(self.rows, z, mine) for z, mine in enumerate(self.zones)])
+        return np.stack(
+            [_first_levels(self.rows, z, in_zone) for z, in_zone in enumerate(self.zones)]
+        )
 
     def transformed(self, columns: F64) -> F64:
-        return np.concatenate([transform(columns[mine]) for mine in self.zones])
+        return np.concatenate([transform(columns[in_zone]) for in_zone in self.zones])
 
     def spectrum(self, levels: F64) -> F64:
         """(n,) variance of each frequency of each zone."""
         return np.concatenate([p @ level for p, level in zip(self.parts, levels, strict=True)])
 
     def fit_levels(self, power2: F64, levels: F64, floors: F64) -> F64:
-        made = [
-            fit_spectrum(self.parts[z], power2[np.flatnonzero(mine)], levels[z], floors[z])
-            for z, mine in enumerate(self.zones)
+        fitted = [
+            fit_spectrum(self.parts[z], power2[np.flatnonzero(in_zone)], levels[z], floors[z])
+            for z, in_zone in enumerate(self.zones)
         ]
-        return np.stack(made)
+        return np.stack(fitted)
 
     def random_walk(self, residual: F64, scale: F64, levels: F64) -> F64:
         """(n,) the slow part of `residual`, from the levels of noise."""
-        out = np.zeros(len(residual))
-        for mine, parts, level in zip(self.zones, self.parts, levels, strict=True):
-            known = self.rows.known[mine]
-            noisy = np.where(known, scale[mine] ** 2 * level[1:3].sum(), np.inf)
-            step = level[3] * parts[0, 0] * parts[0, 3]
-            out[mine] = slow_part(residual[mine], noisy, float(step))
-        return out
+        walk = np.zeros(len(residual))
+        for in_zone, spectra, level in zip(self.zones, self.parts, levels, strict=True):
+            measured = self.rows.known[in_zone]
+            noise_variance = np.where(measured, scale[in_zone] ** 2 * level[1:3].sum(), np.inf)
+            step_variance = level[3] * spectra[0, 0] * spectra[0, 3]
+            walk[in_zone] = slow_part(residual[in_zone], noise_variance, float(step_variance))
+        return walk
 
     def misfit(self, value: F64, scale: F64, spectrum: F64) -> float:
         """Squared error of a prediction, each frequency in units of its noise."""
         rows = self.rows
-        _, factor, _, each = weights(rows, value)
-        power = total_power(rows, value, each @ factor)
+        _, factor, _, class_weight = weights(rows, value)
+        power = total_power(rows, value, class_weight @ factor)
         error = np.where(rows.known, rows.power_w - power, 0.0) / scale
         return max(float((self.transformed(error) ** 2 / spectrum).sum()), 1e-300)
 
 
-def _first_levels(rows: Rows, zone: int, mine: Bool) -> F64:
+def _first_levels(rows: Rows, zone: int, in_zone: Bool) -> F64:
     """Start of the search for the noise: a few per cent of the power in every component."""
-    mean_w = float(np.abs(rows.power_w[mine & rows.known]).mean()) if rows.known[mine].any() else 1
+    mean_w = (
+        float(np.abs(rows.power_w[in_zone & rows.known]).mean()) if rows.known[in_zone].any() else 1
+    )
     edge = max(float(rows.edge_w[zone]) ** 2, (1e-4 * mean_w) ** 2, 1e-12)
     return np.array([edge, *(np.array([0.03, 0.03, 0.02]) * max(mean_w, 1e-6)) ** 2])
